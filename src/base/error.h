@@ -1,0 +1,41 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <fmt/core.h>
+
+namespace tessera {
+
+/// What a user caused and can mend: a bad key, a missing file, a full disk. The message says what
+/// was found, what was expected and what to do. Commands print it and exit with status 1.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+
+  template <typename... Arguments>
+  explicit Error(fmt::format_string<Arguments...> format, Arguments&&... arguments)
+      : std::runtime_error(fmt::format(format, std::forward<Arguments>(arguments)...)) {}
+};
+
+/// A broken promise of our own code; nothing that a user can cause or mend.
+class InternalError : public std::logic_error {
+ public:
+  explicit InternalError(const std::string& message) : std::logic_error(message) {}
+};
+
+namespace detail {
+[[noreturn]] void check_failed(const char* condition, const char* file, int line,
+                               const std::string& message);
+}  // namespace detail
+
+}  // namespace tessera
+
+/// States an invariant. The message is a fmt format string with its arguments.
+#define TESSERA_CHECK(condition, ...)                                        \
+  do {                                                                       \
+    if (!(condition)) {                                                      \
+      ::tessera::detail::check_failed(#condition, __FILE__, __LINE__,        \
+                                      ::fmt::format(__VA_ARGS__));           \
+    }                                                                        \
+  } while (false)

@@ -1,0 +1,206 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kWriteBuffer = size_t{1} << 20;
+
+std::string reason() { return std::strerror(errno); }
+
+/// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw Error("cannot write {}: {}; free some space or choose another folder", path.string(),
+                  reason());
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  const MappedFile file(path);
+  return std::string(file.text());
+}
+
+void create_directories(const fs::path& path) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  if (code) throw Error("cannot create the folder {}: {}", path.string(), code.message());
+}
+
+void sync_directory(const fs::path& path) {
+  const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+    throw Error("cannot flush the folder {}: {}", path.string(), reason());
+  }
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), partial_(path_.string() + ".partial") {
+  descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw Error("cannot create {}: {}", partial_.string(), reason());
+  buffer_.reserve(kWriteBuffer);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(partial_.c_str());
+}
+
+void AtomicFile::flush() {
+  write_all(descriptor_, buffer_, partial_);
+  size_ += static_cast<int64_t>(buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > kWriteBuffer) flush();
+  if (bytes.size() > kWriteBuffer) {
+    write_all(descriptor_, bytes, partial_);
+    size_ += static_cast<int64_t>(bytes.size());
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void AtomicFile::write(std::string_view text) {
+  write(std::as_bytes(std::span<const char>(text.data(), text.size())));
+}
+
+void AtomicFile::overwrite(int64_t offset, std::span<const std::byte> bytes) {
+  flush();
+  TESSERA_CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes.size()) <= size_,
+                "overwrite past the end of {}", partial_.string());
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw Error("cannot write {}: {}", partial_.string(), reason());
+    }
+    offset += written;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(descriptor_) != 0) throw Error("cannot flush {}: {}", partial_.string(), reason());
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    throw Error("cannot close {}: {}", partial_.string(), reason());
+  }
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
+    throw Error("cannot rename {} to {}: {}", partial_.string(), path_.string(), reason());
+  }
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw Error("cannot open {}: {}", path.string(), reason());
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw Error("cannot read {}: {}", path.string(), reason());
+  if (S_ISDIR(status.st_mode)) throw Error("cannot read {}: it is a folder", path.string());
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) throw Error("cannot map {}: {}", path.string(), reason());
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::will_need(size_t offset, size_t length) const {
+  if (offset >= size_) return;
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page;
+  const size_t end = std::min(size_, offset + length);
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_WILLNEED);
+}
+
+std::vector<fs::path> find_inputs(const std::string& pattern) {
+  std::vector<fs::path> found;
+  std::error_code code;
+  const auto add_folder = [&](const fs::path& folder) {
+    for (const auto& entry : fs::recursive_directory_iterator(
+             folder, fs::directory_options::follow_directory_symlink)) {
+      if (entry.is_regular_file()) found.push_back(entry.path());
+    }
+  };
+  if (fs::is_regular_file(pattern, code)) {
+    found.emplace_back(pattern);
+  } else if (fs::is_directory(pattern, code)) {
+    add_folder(pattern);
+  } else {
+    glob_t matches{};
+    if (::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &matches) == 0) {
+      for (size_t i = 0; i < matches.gl_pathc; ++i) {
+        const fs::path path(matches.gl_pathv[i]);
+        if (fs::is_directory(path, code)) {
+          add_folder(path);
+        } else if (fs::is_regular_file(path, code)) {
+          found.push_back(path);
+        }
+      }
+    }
+    ::globfree(&matches);
+  }
+  if (found.empty()) {
+    throw Error("no input file matches '{}'; give a file, a folder or a glob", pattern);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+/// Reads a whole file. Throws Error with the path and the system's reason.
+std::string read_file(const fs::path& path);
+
+/// Creates a folder and its parents. Throws Error with the path and the system's reason.
+void create_directories(const fs::path& path);
+
+/// Makes the entries of a folder durable: what was created or renamed in it survives a power cut.
+void sync_directory(const fs::path& path);
+
+/// A file that appears whole or not at all: bytes go to `path` + ".partial" in the same folder,
+/// and commit() flushes them to the disk, renames the file into place and flushes the folder.
+/// Without commit() the destructor removes the partial file. Every failure (full disk, unwritable
+/// folder) throws Error with the path and the system's reason.
+class AtomicFile {
+ public:
+  explicit AtomicFile(fs::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  template <typename T>
+  void write_values(std::span<const T> values) {
+    write(std::as_bytes(values));
+  }
+  /// Overwrites bytes already written, counted from the start of the file (a header's late fields).
+  void overwrite(int64_t offset, std::span<const std::byte> bytes);
+  int64_t size() const { return size_ + static_cast<int64_t>(buffer_.size()); }
+  void commit();
+
+ private:
+  void flush();
+
+  fs::path path_;
+  fs::path partial_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+/// Writes a whole file atomically (see AtomicFile).
+void write_file(const fs::path& path, std::string_view text);
+
+/// A file mapped read-only into memory; pages are read when they are touched.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Throws Error with the path and the system's reason. An empty file maps to an empty span.
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  const fs::path& path() const { return path_; }
+  /// Asks the system to read this range ahead of its use.
+  void will_need(size_t offset, size_t length) const;
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// The regular files that `pattern` names, sorted: a file, a folder (everything below it), or a
+/// glob such as "corpus/*.jsonl". Throws Error when nothing matches.
+std::vector<fs::path> find_inputs(const std::string& pattern);
+
+}  // namespace tessera

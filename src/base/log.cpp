@@ -1,0 +1,23 @@
+#include "base/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+namespace tessera {
+
+struct Logger::Sink {
+  spdlog::logger logger;
+};
+
+Logger::Logger(std::string name)
+    : sink_(std::make_shared<Sink>(Sink{
+          spdlog::logger(name, std::make_shared<spdlog::sinks::stderr_color_sink_mt>())})) {
+  sink_->logger.set_pattern(name.empty() ? "%^%H:%M:%S %v%$" : "%^%H:%M:%S [%n] %v%$");
+}
+
+void Logger::write(Level level, const std::string& message) const {
+  sink_->logger.log(level == Level::info ? spdlog::level::info : spdlog::level::warn,
+                    spdlog::string_view_t(message));
+}
+
+}  // namespace tessera

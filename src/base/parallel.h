@@ -1,0 +1,45 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <omp.h>
+
+namespace tessera {
+
+/// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range a thread,
+/// on at most `threads` threads and with at least `grain` items a thread. The ranges depend on
+/// `threads`, so a body whose result must not depend on it writes each item on its own. Bodies do
+/// not throw. OpenMP's threads serve, because oneDNN's are the same ones.
+template <typename Body>
+void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
+  const int64_t useful = (count + grain - 1) / std::max<int64_t>(grain, 1);
+  const int team = static_cast<int>(std::clamp<int64_t>(useful, 1, threads));
+  if (team == 1) {
+    if (count > 0) body(int64_t{0}, count, 0);
+    return;
+  }
+#pragma omp parallel num_threads(team)
+  {
+    const int64_t thread = omp_get_thread_num();
+    const int64_t size = omp_get_num_threads();
+    const int64_t begin = count * thread / size;
+    const int64_t end = count * (thread + 1) / size;
+    if (begin < end) body(begin, end, static_cast<int>(thread));
+  }
+}
+
+/// Calls body(item, thread) for each item of [0, count), handed out one at a time as threads become
+/// free: for items of unequal cost.
+template <typename Body>
+void parallel_items(int threads, int64_t count, Body&& body) {
+  const int team = static_cast<int>(std::clamp<int64_t>(count, 1, threads));
+  if (team == 1) {
+    for (int64_t item = 0; item < count; ++item) body(item, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+  for (int64_t item = 0; item < count; ++item) body(item, omp_get_thread_num());
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#include "base/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera {
+
+Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
+  if (drawn_) std::fputs("\r\033[K", stderr);
+  drawn_ = false;
+}
+
+void Progress::show(std::string_view text, bool last) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!last && now < next_) return;
+  if (terminal_) {
+    fmt::print(stderr, "\r\033[K{}{}", text, last ? "\n" : "");
+    std::fflush(stderr);
+    drawn_ = !last;
+    next_ = now + std::chrono::milliseconds(100);
+  } else {
+    fmt::print(stderr, "{}\n", text);
+    next_ = now + std::chrono::seconds(10);
+  }
+}
+
+std::string Progress::bar(double fraction, double seconds_spent, std::string_view detail) {
+  constexpr int kWidth = 24;
+  fraction = std::clamp(fraction, 0.0, 1.0);
+  const int filled = static_cast<int>(fraction * kWidth);
+  const std::string left =
+      fraction > 0 ? format_duration(seconds_spent * (1 - fraction) / fraction) : "?";
+  return fmt::format("{:3.0f}% [{:<{}}] {}, {} left", fraction * 100, std::string(filled, '='),
+                     kWidth, detail, left);
+}
+
+}  // namespace tessera

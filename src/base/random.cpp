@@ -1,0 +1,71 @@
+#include "base/random.h"
+
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include <Random123/philox.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tessera {
+namespace {
+
+using Philox = r123::Philox4x32;
+
+Philox::ctr_type block(uint64_t key, uint64_t index) {
+  const Philox::ctr_type counter{{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0}};
+  const Philox::key_type philox_key{{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
+  return Philox()(counter, philox_key);
+}
+
+uint64_t join(uint32_t low, uint32_t high) { return (uint64_t{high} << 32) | low; }
+
+double to_unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
+
+constexpr int kFeistelRounds = 6;
+
+}  // namespace
+
+CounterRandom::CounterRandom(uint64_t seed, std::string_view name) : key_(hash(name, seed)) {}
+
+uint64_t CounterRandom::bits(uint64_t index) const {
+  const auto words = block(key_, index);
+  return join(words[0], words[1]);
+}
+
+double CounterRandom::uniform(uint64_t index) const { return to_unit(bits(index)); }
+
+double CounterRandom::normal(uint64_t index) const {
+  const auto words = block(key_, index);
+  const double radius_uniform = 1.0 - to_unit(join(words[0], words[1]));  // in (0, 1]
+  const double angle = 2.0 * std::numbers::pi * to_unit(join(words[2], words[3]));
+  return std::sqrt(-2.0 * std::log(radius_uniform)) * std::cos(angle);
+}
+
+Permutation::Permutation(uint64_t size, uint64_t seed)
+    : size_(size), half_bits_((std::bit_width(size > 1 ? size - 1 : 1) + 1) / 2), random_(seed, "permutation") {}
+
+uint64_t Permutation::encrypt(uint64_t index) const {
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  uint64_t left = index >> half_bits_;
+  uint64_t right = index & mask;
+  for (uint64_t round = 0; round < kFeistelRounds; ++round) {
+    const uint64_t mixed = random_.bits((round << 58) ^ right) & mask;
+    const uint64_t next = left ^ mixed;
+    left = right;
+    right = next;
+  }
+  return (left << half_bits_) | right;
+}
+
+uint64_t Permutation::operator()(uint64_t index) const {
+  TESSERA_CHECK(index < size_, "index {} of a permutation of {}", index, size_);
+  do {
+    index = encrypt(index);
+  } while (index >= size_);
+  return index;
+}
+
+}  // namespace tessera

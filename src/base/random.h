@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+/// Random numbers by counter (Philox 4x32-10): the value at an index depends on the key and the
+/// index alone, never on how many were drawn before or by which rank or thread.
+class CounterRandom {
+ public:
+  /// The key is (seed, name): for example the run's seed and a parameter's name.
+  CounterRandom(uint64_t seed, std::string_view name);
+
+  /// 64 uniform bits at `index`.
+  uint64_t bits(uint64_t index) const;
+  /// Uniform in [0, 1) with 53 bits.
+  double uniform(uint64_t index) const;
+  /// Standard normal (Box-Muller over the two halves of one Philox block).
+  double normal(uint64_t index) const;
+
+ private:
+  uint64_t key_;
+};
+
+/// A pseudo-random permutation of [0, size) in O(1) memory: a Feistel network over the counter
+/// generator, walked until it falls inside the range. The same (size, seed) is the same permutation
+/// on every machine.
+class Permutation {
+ public:
+  Permutation(uint64_t size, uint64_t seed);
+  uint64_t operator()(uint64_t index) const;
+  uint64_t size() const { return size_; }
+
+ private:
+  uint64_t encrypt(uint64_t index) const;
+
+  uint64_t size_;
+  int half_bits_;
+  CounterRandom random_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,180 @@
+#include "checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoint/parallel_tasks.h"
+#include "checkpoint/safetensors_types.h"
+#include "checkpoint/strict_json.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 20;  // copied and then hashed while it is in the cache
+constexpr size_t kMostDifferences = 10;     // listed in one message
+
+std::string type_text(DType dtype, const Shape& shape) {
+  return fmt::format("{} {}", dtype_name(dtype), shape.text());
+}
+
+/// Copies and returns the hash of the copy, so that what was checked is what was loaded.
+uint64_t copy_and_hash(std::span<const std::byte> from, std::byte* to) {
+  StreamHash hash;
+  while (!from.empty()) {
+    const size_t size = std::min(kChunk, from.size());
+    std::memcpy(to, from.data(), size);
+    hash.update({to, size});
+    to += size;
+    from = from.subspan(size);
+  }
+  return hash.value();
+}
+
+}  // namespace
+
+std::string header_difference(const CheckpointTensor& tensor, const SafetensorsReader& file) {
+  const SafetensorsEntry* entry = file.find(tensor.name);
+  if (entry == nullptr) return "its file's header does not name it";
+  const auto dims = tensor.shape.dims();
+  if (entry->dtype != safetensors_name(tensor.dtype) || !std::ranges::equal(entry->shape, dims)) {
+    return fmt::format("its file's header states another type or shape than the manifest's {}",
+                       type_text(tensor.dtype, tensor.shape));
+  }
+  return "";
+}
+
+CheckpointReader::CheckpointReader(fs::path folder)
+    : folder_(std::move(folder)), manifest_(read_checkpoint_manifest(folder_)) {
+  check_checkpoint_files(folder_, manifest_);
+  for (const CheckpointFile& file : manifest_.tensor_files) {
+    files_.emplace(file.name, SafetensorsReader(folder_ / file.name));
+  }
+  for (const CheckpointTensor& tensor : manifest_.tensors) {
+    tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
+  }
+  check_headers();
+  for (const CheckpointFile& file : manifest_.extra_files) {
+    if (file.name == kCheckpointConfigName) {
+      manifest_.state.config = read_file(extra_file(file.name));
+    }
+  }
+}
+
+void CheckpointReader::check_headers() const {
+  std::map<std::string, size_t> tensors_of;
+  for (const CheckpointTensor& tensor : manifest_.tensors) {
+    const std::string difference = header_difference(tensor, files_.at(tensor.file));
+    if (!difference.empty()) {
+      throw Error("{}: tensor {} cannot be read: {}; resume from another checkpoint",
+                  (folder_ / tensor.file).string(), in_quotes(tensor.label()), difference);
+    }
+    ++tensors_of[tensor.file];
+  }
+  for (const CheckpointFile& file : manifest_.tensor_files) {
+    const SafetensorsReader& reader = files_.at(file.name);
+    const std::string found = hash_text(hash(reader.header()));
+    if (reader.entries().size() != tensors_of[file.name] || found != file.hash) {
+      throw Error(
+          "{} has a damaged header: its hash is {}, the manifest says {}; resume from "
+          "another checkpoint",
+          reader.path().string(), found, file.hash);
+    }
+  }
+}
+
+fs::path CheckpointReader::extra_file(const std::string& name) const {
+  for (const CheckpointFile& file : manifest_.extra_files) {
+    if (file.name != name) continue;
+    fs::path path = folder_ / name;
+    const std::string found = hash_text(hash(MappedFile(path).bytes()));
+    if (found != file.hash) {
+      throw Error(
+          "{} is damaged: its hash is {}, the manifest says {}; resume from another "
+          "checkpoint",
+          path.string(), found, file.hash);
+    }
+    return path;
+  }
+  throw Error("the checkpoint {} carries no file {}", folder_.string(), in_quotes(name));
+}
+
+std::string CheckpointReader::difference(const NamedTensor& target) const {
+  const auto found = tensors_.find({target.group, target.name});
+  if (found == tensors_.end()) {
+    return fmt::format("tensor {} is missing in the checkpoint", in_quotes(target.label()));
+  }
+  const CheckpointTensor& tensor = *found->second;
+  if (tensor.dtype == target.tensor.dtype() && tensor.shape == target.tensor.shape()) return "";
+  return fmt::format("tensor {} is {} in the checkpoint, expected {}", in_quotes(target.label()),
+                     type_text(tensor.dtype, tensor.shape),
+                     type_text(target.tensor.dtype(), target.tensor.shape()));
+}
+
+void CheckpointReader::load(const NamedTensor& target) const {
+  if (const std::string text = difference(target); !text.empty()) {
+    throw Error("{}: {}; load it into the model that it was saved from", folder_.string(), text);
+  }
+  const CheckpointTensor& tensor = *tensors_.at({target.group, target.name});
+  const SafetensorsReader& file = files_.at(tensor.file);
+  const SafetensorsEntry& entry = *file.find(tensor.name);
+  TESSERA_CHECK(target.tensor.defined() || entry.bytes() == 0, "tensor {} has no memory",
+                in_quotes(target.label()));
+  file.will_need(entry);
+  const std::string found = hash_text(copy_and_hash(file.bytes(entry), target.tensor.raw()));
+  if (found != tensor.hash) {
+    throw Error(
+        "{}: tensor {} is damaged: the hash of its bytes is {}, the manifest says {}; "
+        "resume from another checkpoint",
+        file.path().string(), in_quotes(target.label()), found, tensor.hash);
+  }
+}
+
+void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {
+  load_matching(targets, threads, nullptr);
+}
+
+void CheckpointReader::load_group(const std::string& group, std::span<const NamedTensor> targets,
+                                  int threads) const {
+  for (const NamedTensor& target : targets) {
+    TESSERA_CHECK(target.group == group, "tensor {} is not of the group {}",
+                  in_quotes(target.label()), in_quotes(group));
+  }
+  load_matching(targets, threads, &group);
+}
+
+void CheckpointReader::load_matching(std::span<const NamedTensor> targets, int threads,
+                                     const std::string* group) const {
+  std::vector<std::string> differences;
+  std::set<Identity> wanted;
+  for (const NamedTensor& target : targets) {
+    std::string text = difference(target);
+    if (!text.empty()) differences.push_back(std::move(text));
+    TESSERA_CHECK(wanted.emplace(target.group, target.name).second, "tensor {} is loaded twice",
+                  in_quotes(target.label()));
+  }
+  for (const CheckpointTensor& tensor : manifest_.tensors) {
+    if (group != nullptr && tensor.group != *group) continue;
+    if (wanted.contains({tensor.group, tensor.name})) continue;
+    differences.push_back(fmt::format("tensor {} of the checkpoint has no place in this model",
+                                      in_quotes(tensor.label())));
+  }
+  if (!differences.empty()) {
+    const size_t count = differences.size();
+    differences.resize(std::min(count, kMostDifferences));
+    if (count > kMostDifferences) {
+      differences.push_back(fmt::format("and {} more", count - kMostDifferences));
+    }
+    throw Error(
+        "{} does not fit this model; use the configuration that it was saved with ({} in "
+        "its folder):\n  {}",
+        folder_.string(), kCheckpointConfigName, join(differences, "\n  "));
+  }
+  parallel_tasks(threads, static_cast<int64_t>(targets.size()),
+                 [&](int64_t index) { load(targets[static_cast<size_t>(index)]); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/checkpoint_state.h"
+#include "checkpoint/safetensors_reader.h"
+
+namespace tessera {
+
+/// A complete checkpoint, opened for loading: its manifest is read and compared with the headers of
+/// its files; tensors are read, and their hashes checked, as they are loaded.
+class CheckpointReader {
+ public:
+  /// Throws Error when the folder is not a complete checkpoint, when it is damaged, or when its
+  /// files and its manifest disagree.
+  explicit CheckpointReader(fs::path folder);
+
+  const fs::path& path() const { return folder_; }
+  const CheckpointManifest& manifest() const { return manifest_; }
+  /// With the text of config.toml.
+  const CheckpointState& state() const { return manifest_.state; }
+
+  /// The path of a file carried along, its hash checked. Throws Error when there is none of this
+  /// name or when it is damaged.
+  fs::path extra_file(const std::string& name) const;
+
+  /// Fills the tensor of (group, name). Throws Error naming it when the checkpoint has none, when
+  /// its element type or shape differs, or when its bytes do not have the hash of the manifest (a
+  /// flipped bit); then the tensor's contents are undefined.
+  void load(const NamedTensor& target) const;
+
+  /// Fills all targets and checks that they are all that the checkpoint holds. Throws Error naming
+  /// every tensor that is missing, of another type or shape, or left over; nothing is written then.
+  void load_all(std::span<const NamedTensor> targets, int threads = 1) const;
+
+  /// load_all for one group, for a program that needs the "parameters" alone; targets are all of
+  /// it.
+  void load_group(const std::string& group, std::span<const NamedTensor> targets,
+                  int threads = 1) const;
+
+ private:
+  using Identity = std::pair<std::string, std::string>;  // group, name
+
+  void check_headers() const;
+  std::string difference(const NamedTensor& target) const;
+  void load_matching(std::span<const NamedTensor> targets, int threads,
+                     const std::string* group) const;
+
+  fs::path folder_;
+  CheckpointManifest manifest_;
+  std::map<std::string, SafetensorsReader> files_;
+  std::map<Identity, const CheckpointTensor*> tensors_;
+};
+
+/// What differs between a tensor as the manifest has it and as its file's header has it; empty when
+/// nothing does.
+std::string header_difference(const CheckpointTensor& tensor, const SafetensorsReader& file);
+
+}  // namespace tessera

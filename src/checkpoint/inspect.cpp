@@ -1,0 +1,129 @@
+#include "checkpoint/inspect.h"
+
+#include <cmath>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/strict_json.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct GroupTotal {
+  std::string name;
+  int64_t tensors = 0;
+  int64_t elements = 0;
+  int64_t bytes = 0;
+};
+
+/// In order of first appearance.
+std::vector<GroupTotal> group_totals(const CheckpointManifest& manifest) {
+  std::vector<GroupTotal> totals;
+  for (const CheckpointTensor& tensor : manifest.tensors) {
+    auto found = totals.begin();
+    while (found != totals.end() && found->name != tensor.group) ++found;
+    if (found == totals.end()) found = totals.insert(found, {tensor.group});
+    ++found->tensors;
+    found->elements += tensor.shape.elements();
+    found->bytes += tensor.bytes();
+  }
+  return totals;
+}
+
+std::string value_text(const StateValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("{}", *integer);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
+  return printable(std::get<std::string>(value));
+}
+
+Json value_json(const StateValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
+  const auto* real = std::get_if<double>(&value);
+  if (real != nullptr && std::isfinite(*real)) return *real;
+  return real != nullptr ? fmt::format("{}", *real) : std::get<std::string>(value);
+}
+
+std::string summary_text(const fs::path& checkpoint, const CheckpointManifest& manifest) {
+  Table summary({"checkpoint", checkpoint.string()});
+  summary.add({"step", fmt::format("{}", manifest.state.step)});
+  summary.add({"created by", printable(manifest.state.created_by)});
+  for (const auto& [name, value] : manifest.state.values) {
+    summary.add({printable(name), value_text(value)});
+  }
+  return summary.text();
+}
+
+}  // namespace
+
+std::string inspect_checkpoint(const fs::path& checkpoint) {
+  const CheckpointManifest manifest = read_checkpoint_manifest(checkpoint);
+  Table files({"file", "bytes", "xxh3"});
+  for (const auto* list : {&manifest.tensor_files, &manifest.extra_files}) {
+    for (const CheckpointFile& file : *list) {
+      files.add({printable(file.name), fmt::format("{}", file.bytes), file.hash});
+    }
+  }
+  Table tensors({"group", "tensor", "type", "shape", "elements", "bytes", "xxh3"});
+  for (const CheckpointTensor& tensor : manifest.tensors) {
+    tensors.add({printable(tensor.group), printable(tensor.name),
+                 std::string(dtype_name(tensor.dtype)), tensor.shape.text(),
+                 fmt::format("{}", tensor.shape.elements()), fmt::format("{}", tensor.bytes()),
+                 tensor.hash});
+  }
+  Table groups({"group", "tensors", "elements", "bytes", ""});
+  for (const GroupTotal& total : group_totals(manifest)) {
+    groups.add({printable(total.name), fmt::format("{}", total.tensors),
+                fmt::format("{}", total.elements), fmt::format("{}", total.bytes),
+                fmt::format("({} elements, {})", format_count(static_cast<double>(total.elements)),
+                            format_bytes(total.bytes))});
+  }
+  return fmt::format("{}\n{}\n{}\n{}", summary_text(checkpoint, manifest), files.text(),
+                     tensors.text(), groups.text());
+}
+
+std::string inspect_checkpoint_json(const fs::path& checkpoint) {
+  const CheckpointManifest manifest = read_checkpoint_manifest(checkpoint);
+  Json state = Json::object();
+  for (const auto& [name, value] : manifest.state.values) state[name] = value_json(value);
+  Json files = Json::array();
+  for (const auto* list : {&manifest.tensor_files, &manifest.extra_files}) {
+    for (const CheckpointFile& file : *list) {
+      files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.hash}});
+    }
+  }
+  Json groups = Json::array();
+  for (const GroupTotal& total : group_totals(manifest)) {
+    groups.push_back({{"name", total.name},
+                      {"tensors", total.tensors},
+                      {"elements", total.elements},
+                      {"bytes", total.bytes}});
+  }
+  Json tensors = Json::array();
+  for (const CheckpointTensor& tensor : manifest.tensors) {
+    const auto dims = tensor.shape.dims();
+    tensors.push_back({{"group", tensor.group},
+                       {"name", tensor.name},
+                       {"file", tensor.file},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                       {"elements", tensor.shape.elements()},
+                       {"bytes", tensor.bytes()},
+                       {"xxh3", tensor.hash}});
+  }
+  const Json json = {{"path", checkpoint.string()},
+                     {"step", manifest.state.step},
+                     {"created_by", manifest.state.created_by},
+                     {"state", std::move(state)},
+                     {"files", std::move(files)},
+                     {"groups", std::move(groups)},
+                     {"tensors", std::move(tensors)}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+#include "checkpoint/safetensors_writer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "checkpoint/safetensors_types.h"
+#include "checkpoint/strict_json.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kAlignment = 8;
+constexpr size_t kChunk = size_t{4} << 20;  // hashed and then written while it is in the cache
+
+void check_names(const fs::path& path, std::span<const SafetensorsItem> items) {
+  std::set<std::string_view> names;
+  for (const SafetensorsItem& item : items) {
+    if (item.name == "__metadata__") {
+      throw Error("{}: a tensor cannot be named __metadata__; rename it", path.string());
+    }
+    if (!names.insert(item.name).second) {
+      throw Error("{}: two tensors are named {}; rename one", path.string(), in_quotes(item.name));
+    }
+  }
+}
+
+std::vector<size_t> data_order(std::span<const SafetensorsItem> items) {
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return dtype_size(items[a].tensor.dtype()) > dtype_size(items[b].tensor.dtype());
+  });
+  return order;
+}
+
+/// The header's JSON, padded, without its size.
+std::string header_text(std::span<const SafetensorsItem> items, std::span<const size_t> order,
+                        const std::map<std::string, std::string>& metadata) {
+  // Joined by hand: the library's ordered object searches all its keys at each insertion.
+  std::string text = "{";
+  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
+  int64_t offset = 0;
+  for (const size_t index : order) {
+    const auto& [name, tensor] = items[index];
+    const int64_t end = offset + tensor.bytes();
+    const auto dims = tensor.shape().dims();
+    const Json entry{{"dtype", safetensors_name(tensor.dtype())},
+                     {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                     {"data_offsets", {offset, end}}};
+    if (text.size() > 1) text += ',';
+    text += Json(name).dump() + ":" + entry.dump();
+    offset = end;
+  }
+  text += '}';
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  return text;
+}
+
+}  // namespace
+
+SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
+                                     const std::map<std::string, std::string>& metadata) {
+  check_names(path, items);
+  const std::vector<size_t> order = data_order(items);
+  std::string header;
+  try {
+    header = header_text(items, order, metadata);
+  } catch (const Json::exception& error) {
+    throw Error("{}: a tensor's name or the metadata is not valid UTF-8 ({})", path.string(),
+                printable(error.what()));
+  }
+  if (header.size() > kLargestSafetensorsHeader) {
+    throw Error("{}: {} tensors need a header of {} bytes, at most {} are allowed; use more files",
+                path.string(), items.size(), header.size(), kLargestSafetensorsHeader);
+  }
+  SafetensorsSummary summary;
+  summary.hashes.resize(items.size());
+  const uint64_t length = header.size();
+  const auto length_bytes = std::as_bytes(std::span<const uint64_t>(&length, 1));
+  const auto header_bytes = std::as_bytes(std::span<const char>(header));
+  StreamHash header_hash;
+  header_hash.update(length_bytes);
+  header_hash.update(header_bytes);
+  summary.header_hash = header_hash.value();
+
+  AtomicFile file(path);
+  file.write(length_bytes);
+  file.write(header_bytes);
+  for (const size_t index : order) {
+    const Tensor& tensor = items[index].tensor;
+    std::span<const std::byte> bytes(tensor.raw(), static_cast<size_t>(tensor.bytes()));
+    StreamHash hash;
+    while (!bytes.empty()) {
+      const auto chunk = bytes.first(std::min(kChunk, bytes.size()));
+      hash.update(chunk);
+      file.write(chunk);
+      bytes = bytes.subspan(chunk.size());
+    }
+    summary.hashes[index] = hash.value();
+  }
+  summary.bytes = file.size();
+  file.commit();
+  return summary;
+}
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+#include "checkpoint/save.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/parallel_tasks.h"
+#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/strict_json.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kExtension = ".safetensors";
+
+/// A safetensors file to be written: its name and the indices of its tensors.
+struct PlannedFile {
+  std::string group;
+  std::string name;
+  std::vector<size_t> tensors;
+};
+
+/// The folder that is written into. Unless keep() is called it is removed, which also gives the
+/// space of a save that failed back.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
+    tessera::create_directories(path_);
+  }
+  ~PartialFolder() {
+    std::error_code ignored;  // the save's own error is the one to report
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+  const fs::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+void check_group(const std::string& group) {
+  const bool plain = !group.empty() && std::all_of(group.begin(), group.end(), [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9') || letter == '_';
+  });
+  TESSERA_CHECK(plain, "a group of tensors named {}; it becomes a file's name", in_quotes(group));
+}
+
+/// Groups in order of first appearance, each cut where a file would exceed the limit.
+std::vector<PlannedFile> plan_files(std::span<const NamedTensor> tensors, int64_t limit) {
+  std::vector<std::string> groups;
+  for (const NamedTensor& item : tensors) {
+    if (std::find(groups.begin(), groups.end(), item.group) != groups.end()) continue;
+    check_group(item.group);
+    groups.push_back(item.group);
+  }
+  std::vector<PlannedFile> files;
+  for (const std::string& group : groups) {
+    const size_t first = files.size();
+    int64_t bytes = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].group != group) continue;
+      const int64_t size = tensors[i].tensor.bytes();
+      if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
+        files.push_back({group, "", {}});
+        bytes = 0;
+      }
+      files.back().tensors.push_back(i);
+      bytes += size;
+    }
+    const size_t count = files.size() - first;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string part = count == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, count);
+      files[first + i].name = group + part + std::string(kExtension);
+    }
+  }
+  return files;
+}
+
+void check_tensors(std::span<const NamedTensor> tensors) {
+  std::set<std::pair<std::string_view, std::string_view>> identities;
+  for (const NamedTensor& item : tensors) {
+    TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
+                  in_quotes(item.label()));
+    if (!identities.emplace(item.group, item.name).second) {
+      throw Error("the tensor {} is to be saved twice; rename one", in_quotes(item.label()));
+    }
+  }
+}
+
+void check_file_names(const std::vector<PlannedFile>& files, const CheckpointState& state,
+                      std::span<const fs::path> extra_files) {
+  std::set<std::string> names{std::string(kCheckpointManifestName)};
+  for (const PlannedFile& file : files) names.insert(file.name);
+  if (!state.config.empty()) names.insert(std::string(kCheckpointConfigName));
+  for (const fs::path& path : extra_files) {
+    const std::string name = path.filename().string();
+    if (name.empty() || name == "." || name == ".." || name.ends_with(".partial") ||
+        !names.insert(name).second) {
+      throw Error("cannot carry {} in a checkpoint: the name {} is taken there; rename the file",
+                  path.string(), in_quotes(name));
+    }
+  }
+}
+
+/// Writes the file and enters it and its tensors in the manifest at their places.
+void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
+                       std::span<const NamedTensor> tensors, CheckpointFile& file,
+                       std::vector<CheckpointTensor>& entries) {
+  std::vector<SafetensorsItem> items;
+  for (const size_t index : plan.tensors) {
+    items.push_back({tensors[index].name, tensors[index].tensor});
+  }
+  const SafetensorsSummary summary = write_safetensors(
+      folder / plan.name, items, {{"group", plan.group}, {"step", std::to_string(step)}});
+  file = {plan.name, summary.bytes, hash_text(summary.header_hash)};
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    const NamedTensor& item = tensors[plan.tensors[i]];
+    entries[plan.tensors[i]] = {item.group,          item.name,
+                                plan.name,           item.tensor.dtype(),
+                                item.tensor.shape(), hash_text(summary.hashes[i])};
+  }
+}
+
+CheckpointFile write_extra_file(const fs::path& folder, const std::string& name,
+                                std::string_view content) {
+  write_file(folder / name, content);
+  return {name, static_cast<int64_t>(content.size()), hash_text(hash(content))};
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
+/// Gives the finished folder its name.
+void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
+  const fs::path name = checkpoint_path(directory, step);
+  const fs::path replaced = checkpoint_path(directory, step, FolderState::replaced);
+  if (is_there(name)) {
+    if (is_there(replaced)) {
+      discard_checkpoint(name,
+                         step);  // it is broken: a complete one would have outlived `replaced`
+    } else {
+      rename_folder(name, replaced);
+      sync_directory(directory);
+    }
+  }
+  rename_folder(partial.path(), name);
+  partial.keep();
+  sync_directory(directory);
+  if (is_there(replaced)) discard_checkpoint(replaced, step);
+}
+
+void create_checkpoints_directory(const fs::path& directory) {
+  if (is_there(directory)) return;
+  tessera::create_directories(directory);
+  const fs::path parent = fs::absolute(directory / ".").parent_path().parent_path();
+  sync_directory(parent);
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
+                         std::span<const NamedTensor> tensors,
+                         std::span<const fs::path> extra_files, const SaveOptions& options) {
+  TESSERA_CHECK(state.step >= 0, "a checkpoint of step {}", state.step);
+  check_tensors(tensors);
+  const std::vector<PlannedFile> plan = plan_files(tensors, options.file_bytes);
+  check_file_names(plan, state, extra_files);
+  create_checkpoints_directory(directory);
+  const CheckpointLock lock(directory);
+  remove_stale_checkpoints(directory);
+
+  PartialFolder partial(checkpoint_path(directory, state.step, FolderState::partial));
+  CheckpointManifest manifest;
+  manifest.state = state;
+  manifest.tensor_files.resize(plan.size());
+  manifest.tensors.resize(tensors.size());
+  parallel_tasks(options.threads, static_cast<int64_t>(plan.size()), [&](int64_t index) {
+    const auto at = static_cast<size_t>(index);
+    write_tensor_file(partial.path(), plan[at], state.step, tensors, manifest.tensor_files[at],
+                      manifest.tensors);
+  });
+  if (!state.config.empty()) {
+    manifest.extra_files.push_back(
+        write_extra_file(partial.path(), std::string(kCheckpointConfigName), state.config));
+  }
+  for (const fs::path& path : extra_files) {
+    manifest.extra_files.push_back(
+        write_extra_file(partial.path(), path.filename().string(), MappedFile(path).text()));
+  }
+  // Flushes itself and the folder, as every file did.
+  write_checkpoint_manifest(partial.path(), manifest);
+  publish(directory, state.step, partial);
+  return checkpoint_path(directory, state.step);
+}
+
+}  // namespace tessera

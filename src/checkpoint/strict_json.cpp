@@ -1,0 +1,66 @@
+#include "checkpoint/strict_json.h"
+
+#include <set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace tessera {
+
+using Json = nlohmann::json;
+
+Json parse_strict_json(std::string_view text, const std::string& origin, int maximum_depth) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+      case Json::parse_event_t::array_start:
+        if (depth >= maximum_depth) {
+          throw Error("{}: found values nested deeper than the {} levels of this format", origin,
+                      maximum_depth);
+        }
+        if (event == Json::parse_event_t::object_start) keys.emplace_back();
+        break;
+      case Json::parse_event_t::object_end:
+        keys.pop_back();
+        break;
+      case Json::parse_event_t::key: {
+        const auto& key = parsed.get_ref<const std::string&>();
+        if (!keys.back().insert(key).second) {
+          throw Error("{}: found the key {} twice in one object, expected once", origin,
+                      in_quotes(key));
+        }
+        break;
+      }
+      default:
+        break;
+    }
+    return true;
+  };
+  // The library takes a null byte for the end of the text, whatever follows.
+  if (text.find('\0') != std::string_view::npos) {
+    throw Error("{}: found text that is not valid JSON (a null byte)", origin);
+  }
+  try {
+    return Json::parse(text, check);
+  } catch (const Json::exception& error) {
+    throw Error("{}: found text that is not valid JSON ({})", origin, printable(error.what()));
+  }
+}
+
+std::string printable(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  std::string result(text.substr(0, kLongest));
+  for (char& letter : result) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (code < 0x20 || code == 0x7f) letter = '?';
+  }
+  if (text.size() > kLongest) result += "...";
+  return result;
+}
+
+std::string in_quotes(std::string_view text) { return fmt::format("'{}'", printable(text)); }
+
+}  // namespace tessera

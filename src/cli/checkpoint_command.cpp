@@ -1,0 +1,62 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/verify_checkpoint.h"
+#include "cli/commands.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  std::string path;
+  bool json = false;
+};
+
+std::shared_ptr<Arguments> add_arguments(CLI::App& command) {
+  auto arguments = std::make_shared<Arguments>();
+  command.add_option("PATH", arguments->path, "A run's folder, its checkpoints or one checkpoint")
+      ->required();
+  command.add_flag("--json", arguments->json, "One JSON object");
+  return arguments;
+}
+
+/// A run's folder stands for its folder of checkpoints.
+fs::path checkpoints_of(const fs::path& path) {
+  return fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+}
+
+/// The checkpoint that a path names. A broken one that is named itself is what verify is for.
+fs::path checkpoint_to_verify(const fs::path& path) {
+  const bool itself = fs::exists(path / kCheckpointManifestName) ||
+                      path.filename().string().starts_with("step-");
+  return itself ? path : find_checkpoint(checkpoints_of(path));
+}
+
+}  // namespace
+
+void add_checkpoint_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("checkpoint", "Look at checkpoints");
+  command->require_subcommand(1);
+
+  CLI::App* inspect = command->add_subcommand("inspect", "What a checkpoint holds, as a table");
+  auto inspected = add_arguments(*inspect);
+  inspect->callback([inspected] {
+    const fs::path path = find_checkpoint(checkpoints_of(inspected->path));
+    fmt::print("{}", inspected->json ? inspect_checkpoint_json(path) : inspect_checkpoint(path));
+  });
+
+  CLI::App* verify =
+      command->add_subcommand("verify", "Read it all and check every hash; status 1 when damaged");
+  auto verified = add_arguments(*verify);
+  verify->callback([verified] {
+    const VerifyReport report =
+        verify_checkpoint(checkpoint_to_verify(verified->path), machine_threads());
+    fmt::print("{}", verified->json ? report.json() : report.text());
+    if (!report.ok()) throw CommandStatus{1};
+  });
+}
+
+}  // namespace tessera

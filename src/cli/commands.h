@@ -1,0 +1,27 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+
+// Each adds one subcommand, whose callback runs it. A callback that ends with a status other than 0
+// throws CommandStatus.
+
+void add_prepare_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_generate_command(CLI::App& app);
+void add_explain_command(CLI::App& app);
+void add_checkpoint_command(CLI::App& app);
+
+/// The status with which the program ends, when it is not that of an error.
+struct CommandStatus {
+  int value = 0;
+};
+
+/// All cores of the machine.
+int machine_threads();
+
+}  // namespace tessera

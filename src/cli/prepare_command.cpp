@@ -1,0 +1,74 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "data/prepare.h"
+
+namespace tessera {
+namespace {
+
+void report(const PrepareReport& report, const fs::path& output) {
+  const Manifest& manifest = report.manifest;
+  fmt::print(
+      "{}: {} documents, {} tokens of {} (vocabulary {})\n"
+      "  train     {} instances of {} tokens in {} shards\n"
+      "  held out  {} instances\n",
+      output.string(), format_count(static_cast<double>(manifest.documents)),
+      format_count(static_cast<double>(manifest.tokens)), manifest.tokenizer_kind,
+      manifest.vocabulary_size, manifest.train.instances, manifest.recipe.context,
+      manifest.train.shards.size(), manifest.held_out.instances);
+  if (manifest.bad_lines > 0) {
+    fmt::print("  {} invalid JSON lines were left out; the first: {}\n", manifest.bad_lines,
+               manifest.first_bad_lines.empty() ? "" : manifest.first_bad_lines[0]);
+  }
+  if (manifest.invalid_utf8 > 0) {
+    fmt::print("  {} broken UTF-8 sequences were replaced by U+FFFD\n", manifest.invalid_utf8);
+  }
+}
+
+}  // namespace
+
+void add_prepare_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("prepare", "Tokenize, shuffle and shard text (plain or JSONL) for training");
+  auto options = std::make_shared<PrepareOptions>();
+  command->add_option("--input", options->inputs, "Files, folders or globs; .jsonl is JSON lines")
+      ->required();
+  command->add_option("--output", options->output, "Folder that is written")->required();
+  auto* tokenizer = command->add_option("--tokenizer", options->tokenizer,
+                                        "A SentencePiece model, or the word \"bytes\"");
+  command
+      ->add_option("--train-tokenizer", options->train_tokenizer,
+                   "Train a SentencePiece model with this many pieces on the input")
+      ->excludes(tokenizer);
+  command->add_option("--context", options->context, "Tokens an instance")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the permutation of all instances")
+      ->capture_default_str();
+  command->add_option("--held-out", options->held_out, "Fraction of the instances kept for evaluation")
+      ->capture_default_str();
+  command->add_option("--text-field", options->text_field, "Field of a JSON line that holds the text")
+      ->capture_default_str();
+  command
+      ->add_option("--max-bad-lines", options->max_bad_lines,
+                   "More invalid JSON lines than this are an error")
+      ->capture_default_str();
+  command->add_flag("--strict-utf8", options->fail_on_invalid_utf8,
+                    "Fail on broken UTF-8 instead of replacing it by U+FFFD");
+  command->add_option("--shard-tokens", options->shard_tokens, "Tokens a shard holds at most")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  command->add_flag("--overwrite", options->overwrite,
+                    "Remove first what an earlier prepare wrote there");
+  command->callback([options] {
+    if (options->tokenizer.empty() && options->train_tokenizer == 0) {
+      throw Error("prepare needs --tokenizer FILE (or \"bytes\") or --train-tokenizer N");
+    }
+    const InterruptGuard guard;
+    report(prepare(*options, Logger()), options->output);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "config/load_config.h"
+#include "config/sections.h"
+
+namespace tessera {
+namespace {
+
+/// A configuration of each family that leaves everything else out.
+std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
+  std::vector<std::pair<std::string, RunConfig>> defaults;
+  for (const std::string& family : family_names()) {
+    defaults.emplace_back(family, RunConfig{});
+    defaults.back().second.model = family_preset(family);
+  }
+  return defaults;
+}
+
+/// "300", or where the families differ "16 (olmoe), 32 (llama)".
+std::string default_text(const Key& key,
+                         const std::vector<std::pair<std::string, RunConfig>>& defaults) {
+  std::vector<std::string> parts;
+  bool equal = true;
+  const ConfigValue first = key.get(defaults.front().second);
+  for (const auto& [family, config] : defaults) {
+    const ConfigValue value = key.get(config);
+    equal = equal && value == first;
+    parts.push_back(fmt::format("{} ({})", value_text(value), family));
+  }
+  return equal ? value_text(first) : join(parts, ", ");
+}
+
+}  // namespace
+
+std::string describe_keys() {
+  auto defaults = defaults_by_family();
+  std::string text;
+  for (const Section& section : all_sections()) {
+    text += fmt::format("{}[{}] {}\n", text.empty() ? "" : "\n", section.name, section.help);
+    for (const Key& key : section.keys) {
+      const bool is_family = section.name == "model" && key.name == "family";
+      const std::string standard =
+          is_family ? value_text(RunConfig{}.model.family) : default_text(key, defaults);
+      text += fmt::format("  {} = {}\n      {} ({})\n", key.name, standard, key.help,
+                          rule_text(key.rule));
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,10 @@
+#include "config/sections.h"
+
+namespace tessera {
+
+std::vector<Section> all_sections() {
+  return {run_section(),   model_section(),     data_section(),
+          train_section(), optimizer_section(), checkpoint_section()};
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#include "config/sections.h"
+
+namespace tessera {
+
+Section train_section() {
+  return SectionWriter("train", &RunConfig::train, "how long, in which portions and how precisely")
+      .key("steps", &TrainSection::steps, at_least(1), "optimizer steps of the whole schedule")
+      .key("stop_after", &TrainSection::stop_after, at_least(0),
+           "save and exit after this step, the schedule still being that of `steps`; 0: at the end")
+      .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24),
+           "sequences that run through the model at once")
+      .key("global_batch", &TrainSection::global_batch, whole(1, 1 << 30),
+           "sequences of an optimizer step; a multiple of micro_batch")
+      .key("precision", &TrainSection::precision, TextRule{{"bf16", "fp32", "fp64"}, {}},
+           "type of weights and activations in the model's computations")
+      .key("recompute", &TrainSection::recompute,
+           ListRule{{"norm", "attention", "experts", "layer"}},
+           "what is computed again in the backward pass instead of kept, to save memory")
+      .key("seed", &TrainSection::seed, at_least(0), "of initial weights")
+      .key("evaluate_every", &TrainSection::evaluate_every, at_least(0),
+           "steps between evaluations on held-out data; 0: none")
+      .key("evaluate_batches", &TrainSection::evaluate_batches, at_least(1),
+           "micro-batches of one evaluation")
+      .section();
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+#include <fmt/format.h>
+
+#include "config/load_config.h"
+#include "config/sections.h"
+
+namespace tessera {
+
+std::string to_toml(const RunConfig& config) {
+  std::string text;
+  for (const Section& section : all_sections()) {
+    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
+    for (const Key& key : section.keys) {
+      text += fmt::format("{} = {}\n", key.name, value_text(key.get(config)));
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+#include "data/byte_tokenizer.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tessera {
+
+std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size());
+  for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+  return tokens;
+}
+
+std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  text.reserve(tokens.size());
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocabulary_size()) {
+      throw Error("token {} is outside the byte tokenizer's vocabulary of {}", token,
+                  vocabulary_size());
+    }
+    if (token != end_of_document()) text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+std::string ByteTokenizer::fingerprint() const { return hash_text(hash(serialized())); }
+
+std::string ByteTokenizer::serialized() const { return "{\"kind\": \"bytes\"}\n"; }
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "data/tokenizer.h"
+
+namespace tessera {
+
+/// Each byte is a token, 0 to 255; token 256 ends a document.
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const int32_t> tokens) const override;
+  int64_t vocabulary_size() const override { return 257; }
+  int32_t end_of_document() const override { return 256; }
+  std::string kind() const override { return "bytes"; }
+  std::string fingerprint() const override;
+  std::string file_name() const override { return "tokenizer.json"; }
+  std::string serialized() const override;
+};
+
+}  // namespace tessera

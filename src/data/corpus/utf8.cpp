@@ -1,0 +1,59 @@
+#include "data/corpus/utf8.h"
+
+#include <algorithm>
+
+#include <simdjson.h>
+
+namespace tessera {
+namespace {
+
+struct Character {
+  size_t length;  // bytes of the character, or of its maximal valid start when it is broken
+  bool valid;
+};
+
+/// Reads one character by the table of well-formed sequences (Unicode 15, table 3-7).
+Character read_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // The second byte's range is narrower where an overlong form, a surrogate or a value above
+  // U+10FFFF would begin.
+  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  for (size_t i = 1; i < length; ++i) {
+    if (i >= text.size()) return {i, false};
+    if (byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return {i, false};
+  }
+  return {length, true};
+}
+
+}  // namespace
+
+std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced) {
+  if (simdjson::validate_utf8(text.data(), text.size())) return text;
+  buffer.clear();
+  while (!text.empty()) {
+    const Character character = read_character(text);
+    if (character.valid) {
+      buffer.append(text.substr(0, character.length));
+    } else {
+      buffer.append("\xEF\xBF\xBD");
+      ++replaced;
+    }
+    text.remove_prefix(character.length);
+  }
+  return buffer;
+}
+
+size_t next_character(std::string_view text, size_t position) {
+  const size_t furthest = std::min(position + 3, text.size());
+  while (position < furthest && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80) {
+    ++position;
+  }
+  return std::min(position, text.size());
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// `text` itself when it is valid UTF-8; otherwise `buffer`, filled with the text in which each
+/// maximal broken part (Unicode's "substitution of maximal subparts") is replaced by U+FFFD.
+/// Adds the number of replacements to `replaced`.
+std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced);
+
+/// The first position from `position` on that is not inside a character: at most 3 bytes further,
+/// at most the end of the text.
+size_t next_character(std::string_view text, size_t position);
+
+}  // namespace tessera

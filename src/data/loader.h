@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/file.h"
+#include "data/shards/manifest.h"
+
+namespace tessera {
+
+/// Where in the data a loader stands; all that a checkpoint needs to go on exactly there. It does
+/// not depend on how many parts share the data.
+struct LoaderState {
+  int64_t epoch = 0;
+  int64_t instance = 0;  // in [0, instances)
+
+  bool operator==(const LoaderState&) const = default;
+};
+
+/// Instances as a model takes them. Every array is [rows, context], row after row.
+struct Batch {
+  int64_t rows = 0;
+  int64_t context = 0;
+  std::vector<int32_t> tokens;
+  /// The token that follows in the row; -1 (no target) at each row's last position.
+  std::vector<int32_t> targets;
+  /// The position in the row at which the document of this position starts. A document ends with
+  /// its end-of-document token, which still belongs to it.
+  std::vector<int32_t> document_starts;
+  /// 0 to context - 1.
+  std::vector<int32_t> positions;
+  int64_t target_count = 0;  // targets other than -1
+
+  bool operator==(const Batch&) const = default;
+};
+
+/// Fills a Batch's other arrays from its tokens.
+void complete_batch(Batch& batch, int32_t end_of_document);
+
+struct LoaderOptions {
+  fs::path folder;  // what `prepare` wrote
+  Split split = Split::train;
+  int64_t rows = 1;     // instances a batch
+  int64_t context = 0;  // the prepared one (0) or a divisor of it
+  /// The data is shared by `parts` loaders: each call of next() moves all of them on by
+  /// parts * rows instances, of which part p takes the p-th `rows`.
+  int64_t part = 0;
+  int64_t parts = 1;
+  int64_t read_ahead = 4;  // batches prepared before they are asked for
+  LoaderState start;
+};
+
+/// Hands out the instances of a split in the order of the shards, epoch after epoch (the order is
+/// random already: see prepare()). A batch that reaches past the end goes on at the start, so none
+/// is short. The shards are memory-mapped; a thread of the loader's own prepares the next batches.
+/// One thread at a time may use a loader.
+class Loader {
+ public:
+  /// Throws Error as SplitReader does, and on options out of range.
+  explicit Loader(const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next batch. Throws Error when its data is damaged, naming file and row; so does every
+  /// later call until seek().
+  Batch next();
+  /// The position of the batch that next() returns next, whatever was read ahead.
+  LoaderState state() const;
+  /// Goes to a position. Throws Error when it is outside the data.
+  void seek(const LoaderState& state);
+
+  const Manifest& manifest() const;
+  int64_t context() const;
+  int64_t instances() const;  // of an epoch, in units of context()
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace tessera

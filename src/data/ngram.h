@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+
+namespace tessera {
+
+/// What counting alone achieves, for a model's loss to be compared with: a unigram and a bigram
+/// model of token rows. With V the vocabulary's size, c(w) and c(v,w) how often w was a target and
+/// w followed v:
+///
+///  unigram (Witten-Bell with the uniform distribution)
+///    p(w) = (c(w) + T / V) / (n + T),  n = sum of c(w), T = how many w have c(w) > 0
+///
+///  bigram (interpolated Kneser-Ney with one discount)
+///    p(w|v) = (max(c(v,w) - D, 0) + D * T(v) * q(w)) / c(v)    p(w|v) = q(w) where c(v) = 0
+///    q(w)   = (T'(w) + T / V) / (sum of T' + T)
+///    c(v) = sum of c(v,w) over w; T(v) = how many words follow v; T'(w) = how many precede w;
+///    D = n1 / (n1 + 2 n2), held in [0.1, 0.9], n1 and n2 the pairs seen once and twice
+///
+/// Every probability is positive and each distribution sums to 1.
+class NgramBaseline {
+ public:
+  explicit NgramBaseline(int64_t vocabulary_size);
+
+  /// Counts the targets of one row: each token but the first, with the token before it.
+  void count(std::span<const int32_t> row);
+
+  double unigram(int32_t token) const;
+  double bigram(int32_t before, int32_t token) const;
+  double discount() const;
+
+ private:
+  struct History {
+    int64_t count = 0;      // c(v)
+    int64_t followers = 0;  // T(v)
+  };
+
+  double smoothed(int64_t count, int64_t total) const;
+
+  int64_t vocabulary_size_;
+  int64_t targets_ = 0;                 // n
+  int64_t seen_ = 0;                    // T
+  int64_t once_ = 0;                    // n1
+  int64_t twice_ = 0;                   // n2
+  std::vector<int64_t> target_counts_;  // c(w)
+  std::vector<int64_t> predecessors_;   // T'(w)
+  std::vector<History> contexts_;
+  std::unordered_map<uint64_t, int64_t> pairs_;  // c(v,w) by (v << 32) | w
+};
+
+/// Nats per target token over the held-out split.
+struct BaselineLoss {
+  double unigram = 0;
+  double bigram = 0;
+  int64_t targets = 0;
+};
+
+/// Counts the training split of a prepared folder and evaluates on the held-out split, over exactly
+/// the targets that a Loader of this context hands out in one epoch, so that a model's held-out
+/// loss is comparable. Memory grows with the number of distinct pairs. Throws Error as SplitReader.
+BaselineLoss ngram_baseline(const fs::path& folder, int64_t context = 0);
+
+}  // namespace tessera

@@ -1,0 +1,241 @@
+#include "data/npy.h"
+
+#include <bit>
+#include <cctype>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the files are little-endian");
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr size_t kHeaderBytes = 128;  // of the files we write; room for any two 64-bit sizes
+
+constexpr std::pair<DType, std::string_view> kTypeNames[] = {
+    {DType::u16, "<u2"}, {DType::i32, "<i4"}, {DType::u8, "|u1"},
+    {DType::f32, "<f4"}, {DType::f64, "<f8"},
+};
+
+/// Reads the header's dictionary, the subset of Python that NumPy writes.
+class DictionaryReader {
+ public:
+  DictionaryReader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+
+  NpyHeader read() {
+    expect('{');
+    while (!accept('}')) {
+      read_entry();
+      if (!accept(',')) {
+        expect('}');
+        break;
+      }
+    }
+    skip_spaces();
+    if (!text_.empty()) fail("text after the dictionary");
+    if (!dtype_ || !fortran_order_ || !shape_) {
+      fail("expected the keys 'descr', 'fortran_order' and 'shape'");
+    }
+    if (*fortran_order_) {
+      throw Error("{} is in Fortran order; expected C order: save it with order='C'", name_);
+    }
+    return {*dtype_, *shape_, 0};
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw Error("{} is not a valid .npy file: {} in its header", name_, what);
+  }
+
+  void skip_spaces() {
+    while (!text_.empty() && std::isspace(static_cast<unsigned char>(text_.front()))) {
+      text_.remove_prefix(1);
+    }
+  }
+
+  bool accept(char character) {
+    skip_spaces();
+    if (text_.empty() || text_.front() != character) return false;
+    text_.remove_prefix(1);
+    return true;
+  }
+
+  void expect(char character) {
+    if (!accept(character)) fail(fmt::format("expected '{}'", character));
+  }
+
+  std::string_view read_string() {
+    skip_spaces();
+    const char quote = text_.empty() ? '\0' : text_.front();
+    if (quote != '\'' && quote != '"') fail("expected a string");
+    const size_t end = text_.find(quote, 1);
+    if (end == std::string_view::npos) fail("a string without its end");
+    const std::string_view value = text_.substr(1, end - 1);
+    text_.remove_prefix(end + 1);
+    return value;
+  }
+
+  bool read_bool() {
+    skip_spaces();
+    for (const auto& [word, value] : {std::pair{"True", true}, std::pair{"False", false}}) {
+      if (text_.starts_with(word)) {
+        text_.remove_prefix(std::string_view(word).size());
+        return value;
+      }
+    }
+    fail("expected True or False");
+  }
+
+  int64_t read_integer() {
+    skip_spaces();
+    if (text_.empty() || !std::isdigit(static_cast<unsigned char>(text_.front()))) {
+      fail("expected a size");
+    }
+    int64_t value = 0;
+    while (!text_.empty() && std::isdigit(static_cast<unsigned char>(text_.front()))) {
+      if (__builtin_mul_overflow(value, 10, &value) ||
+          __builtin_add_overflow(value, text_.front() - '0', &value)) {
+        fail("a size too large");
+      }
+      text_.remove_prefix(1);
+    }
+    return value;
+  }
+
+  std::vector<int64_t> read_shape() {
+    std::vector<int64_t> shape;
+    expect('(');
+    while (!accept(')')) {
+      shape.push_back(read_integer());
+      if (!accept(',')) {
+        expect(')');
+        break;
+      }
+    }
+    return shape;
+  }
+
+  DType read_type() {
+    const std::string_view found = read_string();
+    for (const auto& [dtype, type_name] : kTypeNames) {
+      if (found == type_name) return dtype;
+    }
+    throw Error("{} has elements of type '{}'; expected '<u2' or '<i4'", name_, found);
+  }
+
+  template <typename T>
+  void set_once(std::optional<T>& field, T value, std::string_view key) {
+    if (field) fail(fmt::format("'{}' twice", key));
+    field = std::move(value);
+  }
+
+  void read_entry() {
+    const std::string_view key = read_string();
+    expect(':');
+    if (key == "descr") {
+      set_once(dtype_, read_type(), key);
+    } else if (key == "fortran_order") {
+      set_once(fortran_order_, read_bool(), key);
+    } else if (key == "shape") {
+      set_once(shape_, read_shape(), key);
+    } else {
+      fail(fmt::format("the unknown key '{}'", key));
+    }
+  }
+
+  std::string_view text_;
+  const std::string& name_;
+  std::optional<DType> dtype_;
+  std::optional<bool> fortran_order_;
+  std::optional<std::vector<int64_t>> shape_;
+};
+
+/// The bytes that an array takes, or nothing when they do not fit in 63 bits.
+std::optional<int64_t> array_bytes(const NpyHeader& header) {
+  int64_t bytes = dtype_size(header.dtype);
+  for (const int64_t size : header.shape) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t NpyHeader::elements() const {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return count;
+}
+
+std::string npy_type_name(DType dtype) {
+  for (const auto& [known, name] : kTypeNames) {
+    if (known == dtype) return std::string(name);
+  }
+  throw Error("NumPy has no element type for {}", dtype_name(dtype));
+}
+
+NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  if (text.size() < kMagic.size() + 4 || !text.starts_with(kMagic)) {
+    throw Error("{} is not a .npy file: it does not start with \\x93NUMPY", name);
+  }
+  const auto byte = [&](size_t i) { return static_cast<size_t>(file[i]); };
+  const size_t version = byte(6);
+  if (version < 1 || version > 3 || byte(7) != 0) {
+    throw Error("{} has .npy version {}.{}; expected 1.0, 2.0 or 3.0", name, version, byte(7));
+  }
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  const size_t dictionary_offset = 8 + length_bytes;
+  size_t length = 0;
+  for (size_t i = 0; i < length_bytes && 8 + i < text.size(); ++i) length |= byte(8 + i) << (8 * i);
+  if (text.size() < dictionary_offset || text.size() - dictionary_offset < length) {
+    throw Error("{} is not a valid .npy file: it ends inside its header", name);
+  }
+  NpyHeader header = DictionaryReader(text.substr(dictionary_offset, length), name).read();
+  header.data_offset = static_cast<int64_t>(dictionary_offset + length);
+  const int64_t found = static_cast<int64_t>(text.size()) - header.data_offset;
+  const std::optional<int64_t> expected = array_bytes(header);
+  if (!expected || *expected != found) {
+    throw Error("{} holds {} bytes of data, but its header's shape needs {}; it is damaged", name,
+                found, expected ? std::to_string(*expected) : "more than any file");
+  }
+  return header;
+}
+
+NpyWriter::NpyWriter(fs::path path, DType dtype, int64_t columns)
+    : dtype_(dtype), columns_(columns), file_(std::move(path)) {
+  file_.write(header());
+}
+
+std::string NpyWriter::header() const {
+  std::string text(kMagic);
+  const size_t dictionary_bytes = kHeaderBytes - kMagic.size() - 4;
+  text += {'\x01', '\x00', static_cast<char>(dictionary_bytes), '\x00'};
+  text += fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}",
+                      npy_type_name(dtype_), rows_, columns_);
+  TESSERA_CHECK(text.size() < kHeaderBytes, "a header of {} bytes", text.size());
+  text.resize(kHeaderBytes - 1, ' ');
+  text.push_back('\n');
+  return text;
+}
+
+void NpyWriter::append(std::span<const std::byte> rows) {
+  const int64_t row_bytes = columns_ * dtype_size(dtype_);
+  const int64_t bytes = static_cast<int64_t>(rows.size());
+  TESSERA_CHECK(bytes % row_bytes == 0, "{} bytes in rows of {}", bytes, row_bytes);
+  rows_ += bytes / row_bytes;
+  file_.write(rows);
+}
+
+void NpyWriter::commit() {
+  const std::string text = header();
+  file_.overwrite(0, std::as_bytes(std::span<const char>(text)));
+  file_.commit();
+}
+
+}  // namespace tessera

@@ -1,0 +1,355 @@
+#include "data/prepare.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "data/corpus/corpus.h"
+#include "data/corpus/documents.h"
+#include "data/shards/gather.h"
+#include "data/shards/output_folder.h"
+#include "data/shards/work_item.h"
+#include "data/tokenizer.h"
+#include "data/train_tokenizer.h"
+#include "data/worker_pool.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSmallestItem = int64_t{256} << 10;
+constexpr int64_t kLargestItem = int64_t{16} << 20;
+constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy to the end
+
+void check_options(const PrepareOptions& options) {
+  if (options.output.empty()) throw Error("no output folder given; name one");
+  if (options.tokenizer.empty() == (options.train_tokenizer == 0)) {
+    throw Error(
+        "give either a tokenizer (a SentencePiece model or the word 'bytes') or the size of one to "
+        "train; {} given",
+        options.tokenizer.empty() ? "neither was" : "both were");
+  }
+  if (options.train_tokenizer < 0) {
+    throw Error("a tokenizer of {} pieces cannot be trained; expected a positive number",
+                options.train_tokenizer);
+  }
+  if (options.context < 2) {
+    throw Error("a context of {} has no token to predict; expected at least 2", options.context);
+  }
+  if (!(options.held_out >= 0 && options.held_out < 1)) {
+    throw Error("a held-out fraction of {} is out of range; expected 0 <= fraction < 1",
+                options.held_out);
+  }
+  const auto require_at_least = [](int64_t value, int64_t least, std::string_view name) {
+    if (value < least) throw Error("{} is {}; expected at least {}", name, value, least);
+  };
+  require_at_least(options.shard_tokens, 1, "shard_tokens");
+  require_at_least(options.tokenizer_sample_bytes, 1, "tokenizer_sample_bytes");
+  require_at_least(options.item_bytes, 0, "item_bytes");
+  require_at_least(options.max_bad_lines, 0, "max_bad_lines");
+  require_at_least(options.threads, 0, "threads");
+}
+
+/// The state of one run, its steps in the order in which run() takes them.
+class Preparation {
+ public:
+  Preparation(const PrepareOptions& options, const Logger& logger)
+      : options_(options),
+        logger_(logger),
+        threads_(options.threads > 0
+                     ? options.threads
+                     : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
+        read_options_{options.text_field, options.fail_on_invalid_utf8} {
+    check_options(options);
+    if (!options.tokenizer.empty()) tokenizer_ = load_tokenizer(options.tokenizer);
+    corpus_ = scan_inputs(options.inputs, options.output, logger);
+    recipe_ = make_recipe();
+    folder_.emplace(options.output, options.overwrite);
+  }
+
+  PrepareReport run() {
+    const Stopwatch watch;
+    if (folder_->is_complete(recipe_)) {
+      folder_->remove_work();
+      report_.manifest = read_manifest(folder_->path());
+      report_.was_complete = true;
+      check_limits(report_.manifest.bad_lines, report_.manifest.first_bad_lines,
+                   report_.manifest.invalid_utf8);
+      logger_.info("{} is complete already: {} training instances of {} tokens; nothing to do",
+                   folder_->path().string(), report_.manifest.train.instances, recipe_.context);
+      return report_;
+    }
+    folder_->begin(recipe_, tokenizer_ ? tokenizer_->file_name() : "",
+                   tokenizer_ ? tokenizer_->serialized() : "");
+    settle_tokenizer();
+    tokenize();
+    write_shards();
+    finish();
+    report_.seconds = watch.seconds();
+    return report_;
+  }
+
+ private:
+  Recipe make_recipe() const {
+    Recipe recipe;
+    recipe.context = options_.context;
+    recipe.seed = options_.seed;
+    recipe.held_out_fraction = options_.held_out;
+    recipe.shard_tokens = options_.shard_tokens;
+    recipe.item_bytes = options_.item_bytes > 0
+                            ? options_.item_bytes
+                            : std::clamp(corpus_.bytes / kItemsWanted, kSmallestItem, kLargestItem);
+    recipe.text_field = options_.text_field;
+    recipe.tokenizer = tokenizer_ ? tokenizer_->kind() : "trained";
+    if (tokenizer_) {
+      recipe.tokenizer_fingerprint = tokenizer_->fingerprint();
+    } else {
+      recipe.trained_vocabulary_size = options_.train_tokenizer;
+      recipe.trained_sample_bytes = options_.tokenizer_sample_bytes;
+    }
+    recipe.inputs = corpus_.files;
+    return recipe;
+  }
+
+  /// Trains the tokenizer if one is wanted and an earlier run has not done so; puts its file into
+  /// the folder.
+  void settle_tokenizer() {
+    const fs::path& folder = folder_->path();
+    if (!tokenizer_ && fs::exists(folder / "tokenizer.model")) tokenizer_ = load_tokenizer(folder);
+    if (!tokenizer_) {
+      const std::vector<std::string> lines =
+          sample_lines(corpus_, options_.tokenizer_sample_bytes, read_options_);
+      logger_.info("training a tokenizer of {} pieces on {} lines", options_.train_tokenizer,
+                   lines.size());
+      try {
+        tokenizer_ = train_tokenizer(lines, options_.train_tokenizer);
+      } catch (const Error&) {
+        folder_->remove_all();  // nothing of use is in it, and another size shall not be refused
+        throw;
+      }
+    }
+    if (!fs::exists(folder / tokenizer_->file_name())) tokenizer_->save(folder);
+    stream_.dtype = tokenizer_->vocabulary_size() <= 65536 ? DType::u16 : DType::i32;
+  }
+
+  /// Tokenizes every work item that is not done yet (Optimus §4, tokenization).
+  void tokenize() {
+    const std::vector<WorkItem> items = plan_items(corpus_, recipe_.item_bytes);
+    std::vector<int64_t> missing;
+    std::vector<WorkItemSummary> summaries(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      stream_.items.push_back(folder_->item(static_cast<int64_t>(i)));
+      if (fs::exists(stream_.items[i])) {
+        summaries[i] = read_work_item(stream_.items[i], stream_.dtype);
+      } else {
+        missing.push_back(static_cast<int64_t>(i));
+      }
+    }
+    report_.items = static_cast<int64_t>(items.size());
+    report_.items_reused = report_.items - static_cast<int64_t>(missing.size());
+    if (report_.items_reused > 0) {
+      logger_.info("continuing: {} of {} work items were tokenized before", report_.items_reused,
+                   report_.items);
+    }
+    tokenize_missing(items, missing, summaries);
+
+    stream_.begins.push_back(0);
+    for (const WorkItemSummary& summary : summaries) {
+      stream_.begins.push_back(stream_.begins.back() + summary.tokens);
+      statistics_.add(summary.statistics);
+    }
+    check_limits(statistics_.bad_lines, bad_line_descriptions(), statistics_.invalid_utf8);
+  }
+
+  void tokenize_missing(const std::vector<WorkItem>& items, const std::vector<int64_t>& missing,
+                        std::vector<WorkItemSummary>& summaries) {
+    int64_t bytes_before = corpus_.bytes;
+    for (const int64_t item : missing) bytes_before -= item_bytes(items[static_cast<size_t>(item)]);
+    std::atomic<int64_t> bytes_done{0};
+    std::atomic<int64_t> tokens_done{0};
+    std::atomic<int64_t> bad_lines{0};
+    for (const WorkItemSummary& summary : summaries) {
+      tokens_done += summary.tokens;
+      bad_lines += summary.statistics.bad_lines;
+    }
+
+    Progress progress;
+    const Stopwatch watch;
+    const auto show = [&](bool last) {
+      if (!options_.progress) return;
+      const int64_t done = bytes_done;
+      const double fraction = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(
+                                                              1, corpus_.bytes - bytes_before));
+      progress.show(
+          "tokenizing " +
+              Progress::bar(fraction, watch.seconds(),
+                            fmt::format("{} of {}, {} tokens", format_bytes(bytes_before + done),
+                                        format_bytes(corpus_.bytes),
+                                        format_count(static_cast<double>(tokens_done)))),
+          last);
+    };
+    run_workers(
+        threads_, static_cast<int64_t>(missing.size()),
+        "interrupted while tokenizing; run prepare again, without overwriting, to continue",
+        [&](int64_t i, const std::atomic<bool>& cancelled) {
+          const size_t item = static_cast<size_t>(missing[static_cast<size_t>(i)]);
+          WorkItemSummary& summary = summaries[item];
+          WorkItemWriter writer(stream_.items[item], stream_.dtype);
+          const int32_t end_of_document = tokenizer_->end_of_document();
+          const PieceSink sink = [&](std::string_view piece, bool ends_document) {
+            if (cancelled) throw Cancelled();
+            std::vector<int32_t> tokens = tokenizer_->encode(piece);
+            if (ends_document) tokens.push_back(end_of_document);
+            writer.append(tokens);
+            tokens_done += static_cast<int64_t>(tokens.size());
+          };
+          for (const Slice& slice : items[item]) {
+            read_slice(corpus_, slice, read_options_, summary.statistics, sink);
+            bytes_done += slice.end - slice.begin;
+          }
+          writer.commit(summary.statistics);
+          summary.tokens = writer.tokens();
+          bad_lines += summary.statistics.bad_lines;
+          if (bad_lines > options_.max_bad_lines) {
+            check_limits(bad_lines, describe(summary.statistics.first_bad_lines), 0);
+          }
+        },
+        [&] { show(false); });
+    if (!missing.empty()) show(true);
+  }
+
+  static int64_t item_bytes(const WorkItem& item) {
+    int64_t bytes = 0;
+    for (const Slice& slice : item) bytes += slice.end - slice.begin;
+    return bytes;
+  }
+
+  std::vector<std::string> describe(const std::vector<BadLine>& lines) const {
+    std::vector<std::string> descriptions;
+    for (const BadLine& line : lines) descriptions.push_back(describe_bad_line(corpus_, line));
+    return descriptions;
+  }
+
+  std::vector<std::string> bad_line_descriptions() const {
+    return describe(statistics_.first_bad_lines);
+  }
+
+  void check_limits(int64_t bad_lines, const std::vector<std::string>& first,
+                    int64_t invalid_utf8) const {
+    if (bad_lines > options_.max_bad_lines) {
+      throw Error(
+          "the JSONL input holds {} or more invalid lines; at most {} are allowed:\n  {}\nmend "
+          "them, "
+          "or allow more (max_bad_lines)",
+          bad_lines, options_.max_bad_lines, join(first, "\n  "));
+    }
+    if (options_.fail_on_invalid_utf8 && invalid_utf8 > 0) {
+      throw Error("the input holds {} pieces of broken UTF-8; mend them, or let them be replaced",
+                  invalid_utf8);
+    }
+  }
+
+  /// Permutes the instances and writes them (Optimus §4, shuffling and sharding).
+  void write_shards() {
+    const SplitPlan plan = plan_splits(stream_.tokens(), recipe_.context, recipe_.held_out_fraction,
+                                       recipe_.shard_tokens);
+    if (stream_.tokens() == 0) {
+      folder_->remove_all();
+      throw Error(
+          "the inputs hold no documents with text; give other files, or another text field");
+    }
+    if (plan.instances == 0) {
+      folder_->remove_all();  // so that a shorter context is not refused
+      throw Error(
+          "a context of {} tokens is longer than the data, which has {} tokens; choose a shorter "
+          "context or give more text",
+          recipe_.context, stream_.tokens());
+    }
+    if (plan.held_out == 0 && recipe_.held_out_fraction > 0) {
+      logger_.warn("the data is a single instance of {} tokens; nothing is held out",
+                   recipe_.context);
+    }
+    Progress progress;
+    const Stopwatch watch;
+    const auto show = [&](int64_t done, bool last) {
+      if (!options_.progress) return;
+      const double fraction = static_cast<double>(done) / static_cast<double>(plan.instances);
+      progress.show("writing shards " +
+                        Progress::bar(fraction, watch.seconds(),
+                                      fmt::format("{} of {} instances", done, plan.instances)),
+                    last);
+    };
+    const Permutation permutation(static_cast<uint64_t>(plan.instances), recipe_.seed);
+    GatherResult result =
+        gather_shards(stream_, plan, permutation, tokenizer_->end_of_document(), folder_->path(),
+                      threads_, [&](int64_t done) { show(done, false); });
+    show(plan.instances, true);
+    report_.shards_reused = result.shards_reused;
+    report_.manifest.train = std::move(result.train);
+    report_.manifest.held_out = std::move(result.held_out);
+  }
+
+  void finish() {
+    Manifest& manifest = report_.manifest;
+    manifest.recipe = recipe_;
+    manifest.tokenizer_kind = tokenizer_->kind();
+    manifest.tokenizer_file = tokenizer_->file_name();
+    manifest.tokenizer_fingerprint = tokenizer_->fingerprint();
+    manifest.vocabulary_size = tokenizer_->vocabulary_size();
+    manifest.end_of_document = tokenizer_->end_of_document();
+    manifest.dtype = stream_.dtype;
+    manifest.documents = statistics_.documents;
+    manifest.tokens = stream_.tokens();
+    manifest.tokens_dropped = stream_.tokens() % recipe_.context;
+    manifest.empty_files = corpus_.empty_files;
+    manifest.empty_documents = statistics_.empty_documents;
+    manifest.bad_lines = statistics_.bad_lines;
+    manifest.first_bad_lines = bad_line_descriptions();
+    manifest.invalid_utf8 = statistics_.invalid_utf8;
+    write_manifest(folder_->path(), manifest);
+    folder_->remove_work();
+    warn(manifest);
+    logger_.info(
+        "{}: {} tokens of {} documents; {} training and {} held-out instances of {} tokens",
+        folder_->path().string(), format_count(static_cast<double>(manifest.tokens)),
+        manifest.documents, manifest.train.instances, manifest.held_out.instances, recipe_.context);
+  }
+
+  void warn(const Manifest& manifest) const {
+    if (manifest.bad_lines > 0) {
+      logger_.warn("left out {} invalid JSONL lines, the first of them:\n  {}", manifest.bad_lines,
+                   join(manifest.first_bad_lines, "\n  "));
+    }
+    if (manifest.invalid_utf8 > 0) {
+      logger_.warn("replaced {} pieces of broken UTF-8 by U+FFFD", manifest.invalid_utf8);
+    }
+    if (manifest.empty_documents > 0) {
+      logger_.warn("left out {} documents without text", manifest.empty_documents);
+    }
+  }
+
+  const PrepareOptions& options_;
+  const Logger& logger_;
+  const int threads_;
+  const ReadOptions read_options_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Corpus corpus_;
+  Recipe recipe_;
+  std::optional<OutputFolder> folder_;
+  TokenStream stream_;
+  ReadStatistics statistics_;
+  PrepareReport report_;
+};
+
+}  // namespace
+
+PrepareReport prepare(const PrepareOptions& options, const Logger& logger) {
+  return Preparation(options, logger).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#include "data/sentencepiece_tokenizer.h"
+
+#include <utility>
+
+#include <sentencepiece_processor.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tessera {
+namespace {
+
+// SentencePiece writes a space as this character, U+2581, and decodes it to a space.
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+}  // namespace
+
+struct SentencePieceTokenizer::Processor {
+  sentencepiece::SentencePieceProcessor value;
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& origin)
+    : model_(std::move(model)), processor_(std::make_unique<Processor>()) {
+  auto& processor = processor_->value;
+  const auto status = processor.LoadFromSerializedProto(model_);
+  if (!status.ok()) {
+    throw Error("{} is not a SentencePiece model ({}); give a .model file or the word 'bytes'",
+                origin, status.message());
+  }
+  if (processor.eos_id() < 0) {
+    throw Error(
+        "the SentencePiece model {} has no end-of-sentence piece, which ends a document; train it "
+        "with eos_id >= 0",
+        origin);
+  }
+  // A model without a dummy prefix and with byte pieces can keep a U+2581 of the text apart from
+  // its own: spelt in bytes, it decodes to itself. With a dummy prefix the parts around it would
+  // each get a space of their own, so such models keep SentencePiece's usual behaviour.
+  std::vector<std::string> pieces;
+  if (processor.Encode("x", &pieces).ok() && !pieces.empty() &&
+      !std::string_view(pieces.front()).starts_with(kSpaceMark)) {
+    for (const unsigned char byte : kSpaceMark) {
+      const int id = processor.PieceToId(fmt::format("<0x{:02X}>", byte));
+      if (!processor.IsByte(id)) {
+        space_mark_bytes_.clear();
+        break;
+      }
+      space_mark_bytes_.push_back(id);
+    }
+  }
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+void SentencePieceTokenizer::append_encoded(std::string_view text,
+                                            std::vector<int32_t>& tokens) const {
+  std::vector<int> ids;
+  const auto status = processor_->value.Encode({text.data(), text.size()}, &ids);
+  TESSERA_CHECK(status.ok(), "SentencePiece cannot encode: {}", status.message());
+  tokens.insert(tokens.end(), ids.begin(), ids.end());
+}
+
+std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  while (!space_mark_bytes_.empty()) {
+    const size_t mark = text.find(kSpaceMark);
+    if (mark == std::string_view::npos) break;
+    append_encoded(text.substr(0, mark), tokens);
+    tokens.insert(tokens.end(), space_mark_bytes_.begin(), space_mark_bytes_.end());
+    text.remove_prefix(mark + kSpaceMark.size());
+  }
+  append_encoded(text, tokens);
+  return tokens;
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens) const {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocabulary_size()) {
+      throw Error("token {} is outside the tokenizer's vocabulary of {}", token, vocabulary_size());
+    }
+  }
+  std::string text;
+  const auto status =
+      processor_->value.Decode(std::vector<int>(tokens.begin(), tokens.end()), &text);
+  TESSERA_CHECK(status.ok(), "SentencePiece cannot decode: {}", status.message());
+  return text;
+}
+
+int64_t SentencePieceTokenizer::vocabulary_size() const { return processor_->value.GetPieceSize(); }
+
+int32_t SentencePieceTokenizer::end_of_document() const { return processor_->value.eos_id(); }
+
+std::string SentencePieceTokenizer::fingerprint() const { return hash_text(hash(model_)); }
+
+}  // namespace tessera

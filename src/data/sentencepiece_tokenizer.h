@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/tokenizer.h"
+
+namespace tessera {
+
+/// A SentencePiece model. Its end-of-sentence piece ends a document.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  /// `model` is the content of a .model file; `origin` names it in errors. Throws Error when it is
+  /// no SentencePiece model or has no end-of-sentence piece.
+  SentencePieceTokenizer(std::string model, const std::string& origin);
+  ~SentencePieceTokenizer() override;
+
+  /// Adds no beginning-of-sentence piece. With a model from train_tokenizer(), decode() gives back
+  /// `text` byte for byte; other models normalise as they were trained to.
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const int32_t> tokens) const override;
+  int64_t vocabulary_size() const override;
+  int32_t end_of_document() const override;
+  std::string kind() const override { return "sentencepiece"; }
+  std::string fingerprint() const override;
+  std::string file_name() const override { return "tokenizer.model"; }
+  std::string serialized() const override { return model_; }
+
+ private:
+  struct Processor;
+  void append_encoded(std::string_view text, std::vector<int32_t>& tokens) const;
+
+  std::string model_;
+  std::unique_ptr<Processor> processor_;
+  /// The byte pieces that spell U+2581, where encode() must use them; otherwise empty.
+  std::vector<int32_t> space_mark_bytes_;
+};
+
+}  // namespace tessera

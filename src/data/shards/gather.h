@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "data/shards/manifest.h"
+#include "data/shards/work_item.h"
+
+namespace tessera {
+
+/// The token stream of the whole corpus: the work items' tokens one after another.
+struct TokenStream {
+  std::vector<fs::path> items;
+  std::vector<int64_t> begins;  // of each item's first token; one more for the stream's end
+  DType dtype = DType::u16;
+
+  int64_t tokens() const { return begins.back(); }
+};
+
+/// How the instances of the corpus are shared out: instance i of the permuted order is the tokens
+/// [context * permutation(i), + context) of the stream. Training takes the first instances of that
+/// order, the held-out split the others.
+struct SplitPlan {
+  int64_t context = 0;
+  int64_t instances = 0;
+  int64_t held_out = 0;  // ceil(fraction * instances), at least 1 if fraction > 0, never all
+  int64_t shard_instances = 0;
+
+  int64_t begin(Split which) const { return which == Split::train ? 0 : instances - held_out; }
+  int64_t end(Split which) const {
+    return which == Split::train ? instances - held_out : instances;
+  }
+};
+
+SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
+                      int64_t shard_tokens);
+
+/// Writes the shards of both splits into `folder`, each gathered in memory from the stream and put
+/// in place atomically (Optimus §4, shuffling and sharding). A shard that is already there is kept.
+/// Memory: one shard. `tick` is called with the number of instances done.
+struct GatherResult {
+  SplitSummary train;
+  SplitSummary held_out;
+  int64_t shards_reused = 0;
+};
+GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
+                           const Permutation& permutation, int32_t end_of_document,
+                           const fs::path& folder, int threads,
+                           const std::function<void(int64_t instances)>& tick);
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "data/shards/recipe.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// The two parts of prepared data; no instance is in both.
+enum class Split { train, held_out };
+
+/// "train" or "held_out": the start of the shards' names.
+std::string_view split_name(Split split);
+
+/// One .npy file, an array [instances, context].
+struct Shard {
+  std::string file;  // its name in the folder
+  int64_t instances = 0;
+  int64_t bytes = 0;  // of the whole file
+  std::string hash;   // XXH3-64 of the whole file, hexadecimal
+
+  bool operator==(const Shard&) const = default;
+};
+
+struct SplitSummary {
+  int64_t instances = 0;
+  int64_t tokens = 0;     // instances * context
+  int64_t documents = 0;  // end-of-document tokens
+  std::vector<Shard> shards;
+};
+
+/// What a prepared folder holds: manifest.json, written last. A folder without it is not complete.
+struct Manifest {
+  Recipe recipe;
+  std::string tokenizer_kind;  // "bytes" or "sentencepiece"
+  std::string tokenizer_file;
+  std::string tokenizer_fingerprint;
+  int64_t vocabulary_size = 0;
+  int32_t end_of_document = 0;
+  DType dtype = DType::u16;  // of the shards: u16 where the vocabulary fits, otherwise i32
+  SplitSummary train;
+  SplitSummary held_out;
+  int64_t documents = 0;
+  int64_t tokens = 0;          // in the corpus, end-of-document tokens included
+  int64_t tokens_dropped = 0;  // at its end, too few for an instance
+  int64_t empty_files = 0;
+  int64_t empty_documents = 0;
+  int64_t bad_lines = 0;
+  std::vector<std::string> first_bad_lines;  // "file:line: reason"
+  int64_t invalid_utf8 = 0;                  // replacements by U+FFFD
+
+  const SplitSummary& split(Split which) const { return which == Split::train ? train : held_out; }
+};
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+
+/// Writes folder/manifest.json atomically.
+void write_manifest(const fs::path& folder, const Manifest& manifest);
+
+/// Reads folder/manifest.json. Throws Error when the folder is not complete (saying to run prepare
+/// again), when the manifest is damaged or contradicts itself, or of another version.
+Manifest read_manifest(const fs::path& folder);
+
+/// Recomputes every shard's hash; throws Error naming the first file that is damaged.
+void verify_shards(const fs::path& folder);
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+#include "data/shards/output_folder.h"
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/shards/manifest.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kPartial = ".partial";
+
+/// The names, beside the manifest and work/, that prepare writes.
+bool is_ours(std::string_view name) {
+  if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
+  if (name == "tokenizer.model" || name == "tokenizer.json" || name == kManifestName) return true;
+  return name.ends_with(".npy") && (name.starts_with("train-") || name.starts_with("held_out-"));
+}
+
+/// The names that prepare writes in work/, but for the plan.
+bool is_work(std::string_view name) {
+  return name.starts_with("item-") || name == "plan.json.partial";
+}
+
+void remove_path(const fs::path& path) {
+  std::error_code code;
+  fs::remove(path, code);
+  if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
+}
+
+template <typename Predicate>
+std::vector<fs::path> entries(const fs::path& folder, Predicate&& wanted) {
+  std::vector<fs::path> found;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    if (wanted(entry.path().filename().string())) found.push_back(entry.path());
+  }
+  return found;
+}
+
+std::string list(const std::vector<std::string>& differences) {
+  return "\n  " + join(differences, "\n  ");
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)) {
+  tessera::create_directories(folder_);
+  // The folder itself carries the lock: nothing is left behind, and the system lifts the lock when
+  // the process dies, however it dies. Where the file system knows no locks, there is none.
+  lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) throw Error("cannot open {}: {}", folder_.string(), std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    throw Error("another process is preparing data into {}; wait for it or choose another folder",
+                folder_.string());
+  }
+  if (!overwrite) return;
+  try {
+    remove_all();
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+OutputFolder::~OutputFolder() { ::close(lock_); }
+
+bool OutputFolder::is_complete(const Recipe& recipe) const {
+  if (!fs::exists(folder_ / kManifestName)) return false;
+  const auto differences = recipe_differences(read_manifest(folder_).recipe, recipe);
+  if (!differences.empty()) {
+    throw Error(
+        "{} already holds data that was prepared otherwise:{}\nchoose another folder, or overwrite "
+        "this one",
+        folder_.string(), list(differences));
+  }
+  return true;
+}
+
+void OutputFolder::begin(const Recipe& recipe, const std::string& tokenizer_name,
+                         const std::string& tokenizer_text) {
+  if (fs::exists(plan())) {
+    const auto differences =
+        recipe_differences(recipe_from_text(read_file(plan()), plan().string()), recipe);
+    if (differences.empty()) return;
+    throw Error(
+        "{} holds unfinished work that was begun otherwise:{}\nrun with the same inputs and "
+        "options "
+        "to finish it, choose another folder, or overwrite this one",
+        folder_.string(), list(differences));
+  }
+  const auto refuse = [&](const fs::path& found) {
+    throw Error(
+        "{} holds {}, but neither a manifest nor a plan says where it comes from; choose another "
+        "folder, or overwrite this one",
+        folder_.string(), found.lexically_relative(folder_).string());
+  };
+  for (const fs::path& found : entries(folder_, is_ours)) {
+    if (found.extension() == kPartial) continue;
+    if (found.filename() == tokenizer_name && read_file(found) == tokenizer_text) continue;
+    refuse(found);
+  }
+  for (const fs::path& found : entries(work(), is_work)) {
+    if (found.extension() != kPartial) refuse(found);
+  }
+  tessera::create_directories(work());
+  sync_directory(folder_);
+  write_file(plan(), recipe_to_text(recipe));
+}
+
+fs::path OutputFolder::item(int64_t index) const {
+  return work() / fmt::format("item-{:08}", index);
+}
+
+void OutputFolder::remove_work() {
+  // Only what is ours, and the plan last: as long as something of the work is left, so is the plan.
+  for (const fs::path& path : entries(work(), is_work)) remove_path(path);
+  remove_path(plan());
+  std::error_code not_empty;  // then it holds files of someone else, and stays
+  fs::remove(work(), not_empty);
+}
+
+void OutputFolder::remove_all() {
+  // The manifest goes first: without it nothing takes the folder for complete.
+  remove_path(folder_ / kManifestName);
+  for (const fs::path& path : entries(folder_, is_ours)) remove_path(path);
+  remove_work();
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+
+#include "base/file.h"
+#include "data/shards/recipe.h"
+
+namespace tessera {
+
+/// The folder that `prepare` writes, in one of three states: new; partial (work/plan.json stands
+/// in it); complete (manifest.json stands in it). While the object lives, no other process
+/// prepares into the folder.
+class OutputFolder {
+ public:
+  /// Creates the folder when there is none, and locks it. With `overwrite`, removes everything
+  /// that prepare writes. Throws Error when the folder cannot be written or is in use.
+  OutputFolder(fs::path folder, bool overwrite);
+  ~OutputFolder();
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  const fs::path& path() const { return folder_; }
+
+  /// True when the folder is complete and was made by `recipe`. Throws Error saying what differs
+  /// when it was made by another.
+  bool is_complete(const Recipe& recipe) const;
+
+  /// Begins, or goes on with, the work of `recipe`. `tokenizer_text` is the tokenizer file that
+  /// will be written as `tokenizer_name` (empty when it is yet to be trained). Throws Error when
+  /// the folder holds the work of another recipe, or files that prepare would overwrite.
+  void begin(const Recipe& recipe, const std::string& tokenizer_name,
+             const std::string& tokenizer_text);
+
+  /// "DIR/work/item-00000012".
+  fs::path item(int64_t index) const;
+  /// Removes work/, after the manifest is written.
+  void remove_work();
+  /// Removes all that prepare wrote; the folder is new again.
+  void remove_all();
+
+ private:
+  fs::path work() const { return folder_ / "work"; }
+  fs::path plan() const { return work() / "plan.json"; }
+
+  fs::path folder_;
+  int lock_ = -1;
+};
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <vector>
+
+#include "engine/lifetimes.h"
+#include "engine/trace.h"
+#include "program/context.h"
+#include "program/program.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+
+/// The tensors of one execution of a program: one frame for each micro-batch in flight.
+class Frame {
+ public:
+  explicit Frame(const Program& program)
+      : program_(&program), tensors_(program.values().size()) {}
+
+  /// Gives the memory of an input, a parameter, a main gradient or a state; its spec must fit.
+  void bind(Value value, Tensor tensor);
+  /// A bound value, or an output after the run.
+  const Tensor& operator[](Value value) const;
+
+ private:
+  friend class Executor;
+  const Program* program_;
+  std::vector<Tensor> tensors_;
+};
+
+/// Runs a program's nodes in order, taking memory from the context's pool and giving it back after
+/// each value's last use.
+class Executor {
+ public:
+  Executor(const Program& program, Context& context);
+
+  /// Runs the forward pass, the backward pass, or both. Values bound beforehand and the program's
+  /// outputs stay in the frame; a frame may be run again.
+  void forward(Frame& frame) const;
+  void backward(Frame& frame) const;
+  void run(Frame& frame) const;
+
+  /// Records each node's time there while it is set.
+  void set_trace(Trace* trace) { trace_ = trace; }
+  /// Checks every floating result for NaN and infinity; the first one found throws Error with the
+  /// name of the value and of the operation that made it.
+  void set_check_finite(bool check) { check_finite_ = check; }
+
+ private:
+  void run_node(Frame& frame, int index) const;
+  void run_range(Frame& frame, int begin, int end) const;
+
+  const Program& program_;
+  Context& context_;
+  Lifetimes lifetimes_;
+  std::vector<int64_t> workspace_bytes_;
+  Trace* trace_ = nullptr;
+  bool check_finite_ = false;
+};
+
+/// The position of the first NaN or infinity, or -1.
+int64_t first_non_finite(const Tensor& tensor);
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+#include "engine/rematerialize.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+/// How deep the recomputation of a node's results goes: not at all, its block, or its whole layer.
+enum class Depth { none, block, layer };
+
+Depth depth_of(const Node& node, const Recompute& recompute) {
+  if (recompute.layer && node.layer >= 0) return Depth::layer;
+  if (node.operation->cheap_to_repeat()) return Depth::block;
+  switch (node.block) {
+    case Block::norm: return recompute.norm ? Depth::block : Depth::none;
+    case Block::attention: return recompute.attention ? Depth::block : Depth::none;
+    case Block::feed_forward:
+    case Block::router:
+    case Block::experts: return recompute.experts ? Depth::block : Depth::none;
+    default: return Depth::none;
+  }
+}
+
+class Rematerialization {
+ public:
+  Rematerialization(Builder& builder, const Recompute& recompute)
+      : builder_(builder), backward_(builder.take_backward()), forward_(builder.program().nodes()) {
+    const size_t count = builder.program().values().size();
+    producer_.assign(count, -1);
+    again_.assign(count, Value{});
+    dropped_.assign(count, false);
+    for (size_t i = 0; i < forward_.size(); ++i) {
+      const Depth depth = depth_of(forward_[i], recompute);
+      for (const Value output : forward_[i].outputs) {
+        producer_[index(output)] = static_cast<int>(i);
+        dropped_[index(output)] = depth != Depth::none && !stays(output, depth);
+      }
+    }
+  }
+
+  void rewrite() {
+    for (Node& node : backward_) {
+      for (Value& input : node.inputs) input = available(input, node);
+      builder_.append(std::move(node));
+    }
+  }
+
+ private:
+  static size_t index(Value value) { return static_cast<size_t>(value.id); }
+
+  bool stays(Value value, Depth depth) const {
+    if (builder_.program().is_output(value)) return true;
+    const Keep keep = builder_.program().info(value).keep;
+    return keep == Keep::layer || (keep == Keep::block && depth == Depth::block);
+  }
+
+  /// The value itself, or its repetition, which is built at its first use.
+  Value available(Value value, const Node& consumer) {
+    if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
+    if (!again_[index(value)]) repeat(forward_[static_cast<size_t>(producer_[index(value)])], consumer);
+    return again_[index(value)];
+  }
+
+  void repeat(const Node& node, const Node& consumer) {
+    std::vector<Value> inputs;
+    std::vector<Value> kept;
+    for (const Value output : node.outputs) {
+      kept.push_back(dropped_[index(output)] ? Value{} : output);
+    }
+    for (const Value input : node.operation->recompute_inputs(node, kept)) {
+      inputs.push_back(input ? available(input, consumer) : Value{});
+    }
+    builder_.follow(node, Phase::recompute);
+    const std::vector<Value> outputs = node.operation->recompute(builder_, node, inputs, kept);
+    TESSERA_CHECK(outputs.size() == node.outputs.size(), "{} recomputed {} of {} outputs",
+                  node.operation->name(), outputs.size(), node.outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) again_[index(node.outputs[i])] = outputs[i];
+  }
+
+  Builder& builder_;
+  std::vector<Node> backward_;
+  std::vector<Node> forward_;
+  std::vector<int> producer_;   // by value: the forward node that makes it
+  std::vector<Value> again_;    // by value: its repetition
+  std::vector<bool> dropped_;   // by value: not kept for the backward pass
+};
+
+}  // namespace
+
+Recompute recompute_from_names(std::span<const std::string> names) {
+  Recompute result;
+  const std::vector<std::string> known{"norm", "attention", "experts", "layer"};
+  bool* const switches[] = {&result.norm, &result.attention, &result.experts, &result.layer};
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(known, name);
+    if (found == known.end()) {
+      throw Error("train.recompute names '{}'; known are {}", name, join(known, ", "));
+    }
+    *switches[found - known.begin()] = true;
+  }
+  return result;
+}
+
+void rematerialize(Builder& builder, const Recompute& recompute) {
+  Rematerialization(builder, recompute).rewrite();
+}
+
+}  // namespace tessera

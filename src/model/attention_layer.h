@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+
+#include "model/model_writer.h"
+
+namespace tessera {
+
+/// What the attention layers of one program share: where the tokens stand.
+struct AttentionPlace {
+  int64_t sequence = 0;                 ///< tokens of one sequence
+  Value rotary_table;                   ///< [tokens, rotated channels]
+  std::optional<Value> document_starts; ///< i32 [tokens]
+  std::optional<Value> cache_position;  ///< i32 [1]: decoding with caches of `capacity` rows
+  int64_t capacity = 0;
+};
+
+/// The rotated channels of each head, an even number.
+int64_t rotary_channels(const ModelConfig& config);
+
+/// Self-attention: q, k, v projections, the family's norm of q and k, clipping, rotary embedding,
+/// causal attention, output projection. x and the result are [tokens, hidden].
+Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place);
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#include "model/feed_forward.h"
+
+#include "ops/linear/linear.h"
+
+namespace tessera {
+
+Activation gate_activation(const ModelConfig& config) {
+  return config.activation == "geglu" ? Activation::gelu : Activation::silu;
+}
+
+Value feed_forward(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  Builder& builder = writer.builder;
+  const auto scope = builder.scope("feed_forward", Block::feed_forward);
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.feed_forward_size;
+  const Value weights[] = {writer.matrix("gate", {inner, hidden}),
+                           writer.matrix("up", {inner, hidden})};
+  const std::vector<Value> projections = linears(builder, x, weights);
+  const Value activated = gated_activation(builder, projections[0], projections[1],
+                                           gate_activation(config));  // [tokens, inner]
+  return linear(builder, activated,
+                writer.matrix("down", {hidden, inner}, ParameterRole::matrix, true));
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "model/feed_forward.h"
+#include "ops/activation/activation.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/linear/linear.h"
+#include "ops/moe/gather_tokens.h"
+#include "ops/moe/grouped_linear.h"
+#include "ops/moe/reduce_experts.h"
+#include "ops/moe/routing.h"
+#include "ops/router/router.h"
+
+namespace tessera {
+namespace {
+
+struct Routing {
+  Value logits;
+  Value probabilities;
+  RouterSelection selection;
+};
+
+Routing route(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  Builder& builder = writer.builder;
+  const auto scope = builder.scope("router", Block::router);
+  const Value weight =
+      writer.matrix("weight", {config.experts, config.hidden_size}, ParameterRole::router);
+  const Value logits = linear(builder, cast(builder, x, writer.wide()), weight);
+  const Value probabilities = router_softmax(builder, logits);
+  const TopKOptions options{.k = config.experts_per_token,
+                            .renormalise = config.renormalise_weights,
+                            .forced_uniform = config.forced_uniform_routing};
+  return {logits, probabilities, router_top_k(builder, probabilities, options)};
+}
+
+}  // namespace
+
+RoutedLayer mixture_of_experts(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  Builder& builder = writer.builder;
+  const Routing routing = route(writer, x);
+
+  const auto scope = builder.scope("experts", Block::experts);
+  RoutingOptions options;
+  options.experts = config.experts;
+  options.local_experts = config.experts;
+  if (config.capacity_factor > 0) options.capacity_factor = config.capacity_factor;
+  const TokenCounts counts = token_counts(builder, routing.selection.indices, options);
+  const TokenIndices indices = token_indices(builder, routing.selection.indices, counts, options);
+
+  const std::string dense_unit = writer.unit;
+  writer.unit = dense_unit + ".experts";
+  const Shape inward{config.experts, config.expert_size, config.hidden_size};
+  const Shape outward{config.experts, config.hidden_size, config.expert_size};
+  const std::vector<Value> weights{writer.matrix("gate", inward, ParameterRole::expert),
+                                   writer.matrix("up", inward, ParameterRole::expert)};
+  const Value down[] = {writer.matrix("down", outward, ParameterRole::expert, true)};
+  writer.unit = dense_unit;
+
+  const Value rows = gather_tokens(builder, x, indices);  // [tokens · k, hidden]
+  const std::vector<Value> projections = grouped_linear(builder, rows, weights, counts.offsets);
+  const Value activated =
+      gated_activation(builder, projections[0], projections[1], gate_activation(config));
+  const Value results = grouped_linear(builder, activated, down, counts.offsets)[0];
+  const Value output = reduce_experts(builder, results, routing.selection.weights, indices);
+  return {output, routing.logits, routing.probabilities, counts.counts};
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// What a model is made of: the [model] section. A family's preset fills all of it; the other keys
+/// of the section overwrite single fields. Zero sizes mean "derived" where said so.
+struct ModelConfig {
+  std::string family = "olmoe";
+
+  int64_t layers = 4;
+  int64_t hidden_size = 256;
+  int64_t heads = 4;
+  int64_t kv_heads = 4;
+  int64_t head_dim = 0;           ///< 0: hidden_size / heads
+  int64_t feed_forward_size = 0;  ///< intermediate size of a dense layer; 0 in a mixture of experts
+  int64_t vocabulary_size = 0;    ///< 0: the data's tokenizer's
+
+  int64_t experts = 0;  ///< 0: a dense model
+  int64_t experts_per_token = 0;
+  int64_t expert_size = 0;  ///< intermediate size of one expert
+
+  std::string norm = "rms";             ///< "rms", "layer"
+  bool norm_weights = true;             ///< false: OLMo's norm without parameters
+  double norm_epsilon = 1e-5;
+  std::string query_key_norm = "none";  ///< "none", "projection" (whole rows), "head"
+  double clip_qkv = 0;                  ///< limit on q, k and v entries; 0: none
+  double rope_theta = 10000;
+  double rotary_fraction = 1;           ///< of a head's channels that are rotated
+  std::string activation = "swiglu";    ///< "swiglu", "geglu"
+  bool tied_head = false;
+
+  bool renormalise_weights = false;      ///< chosen experts' weights sum to one (Mixtral)
+  double balance_coefficient = 0;        ///< load-balance loss
+  std::string balance_form = "layer";    ///< "layer", "pooled" (all layers' tokens together)
+  double router_z_coefficient = 0;
+  double capacity_factor = 0;            ///< 0: dropless
+  bool forced_uniform_routing = false;   ///< FUR, for measurements (Optimus §2.3)
+
+  double z_loss_coefficient = 0;  ///< on the head's log-sum-exp
+
+  std::string initialization = "normal";  ///< "normal", "scaled" (outputs by 1/sqrt(2 layers))
+  double initialization_deviation = 0.02;
+  double initialization_cutoff = 0;  ///< truncation in deviations; 0: none
+
+  bool mixture() const { return experts > 0; }
+  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / heads; }
+};
+
+/// The families that have a preset.
+std::vector<std::string> family_names();
+
+/// The preset of a published family: "olmoe", "llama". Throws Error naming the known ones.
+ModelConfig family_preset(const std::string& family);
+
+/// Throws Error when sizes contradict each other, naming the keys and the numbers (which does not
+/// divide which).
+void validate(const ModelConfig& config);
+
+}  // namespace tessera

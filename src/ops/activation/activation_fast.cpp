@@ -1,0 +1,76 @@
+#include "ops/activation/activation_kernels.h"
+#include "ops/math/vector_math.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+struct Silu {
+  ActivationPoint<float> operator()(float x) const {
+    const float sigmoid = 1.0f / (1.0f + exp_fast(-x));
+    return {x * sigmoid, sigmoid * (1.0f + x * (1.0f - sigmoid))};
+  }
+};
+
+struct Gelu {
+  ActivationPoint<float> operator()(float x) const {
+    constexpr float kInverseSquareRootOf2 = 0.707106781f;
+    constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
+    const float distribution = 0.5f + 0.5f * erf_fast(x * kInverseSquareRootOf2);
+    const float density = kInverseSquareRootOf2Pi * exp_fast(-0.5f * x * x);
+    return {x * distribution, distribution + x * density};
+  }
+};
+
+constexpr int64_t kGrain = 16384;
+
+template <typename Point, typename T>
+void forward_range(const GatedForward<T>& gated, int threads) {
+  parallel_ranges(
+      threads, gated.elements, kGrain,
+      [gate = gated.gate, up = gated.up, output = gated.output](int64_t begin, int64_t end, int) {
+#pragma GCC ivdep
+        for (int64_t i = begin; i < end; ++i) {
+          const float value = Point{}(static_cast<float>(gate[i])).value;
+          output[i] = static_cast<T>(value * static_cast<float>(up[i]));
+        }
+      });
+}
+
+template <typename Point, typename T>
+void gradient_range(const GatedBackward<T>& gated, int threads) {
+  parallel_ranges(threads, gated.elements, kGrain,
+                  [gate = gated.gate, up = gated.up, output_gradient = gated.output_gradient,
+                   gate_gradient = gated.gate_gradient,
+                   up_gradient = gated.up_gradient](int64_t begin, int64_t end, int) {
+#pragma GCC ivdep
+                    for (int64_t i = begin; i < end; ++i) {
+                      const ActivationPoint<float> at = Point{}(static_cast<float>(gate[i]));
+                      const auto gradient = static_cast<float>(output_gradient[i]);
+                      const auto factor = static_cast<float>(up[i]);
+                      gate_gradient[i] = static_cast<T>(gradient * factor * at.slope);
+                      up_gradient[i] = static_cast<T>(gradient * at.value);
+                    }
+                  });
+}
+
+}  // namespace
+
+template <typename T>
+void gated_fast(const GatedForward<T>& gated, Activation kind, int threads) {
+  kind == Activation::silu ? forward_range<Silu>(gated, threads)
+                           : forward_range<Gelu>(gated, threads);
+}
+
+template <typename T>
+void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads) {
+  kind == Activation::silu ? gradient_range<Silu>(gated, threads)
+                           : gradient_range<Gelu>(gated, threads);
+}
+
+template void gated_fast(const GatedForward<float>&, Activation, int);
+template void gated_fast(const GatedForward<BFloat16>&, Activation, int);
+template void gated_gradient_fast(const GatedBackward<float>&, Activation, int);
+template void gated_gradient_fast(const GatedBackward<BFloat16>&, Activation, int);
+
+}  // namespace tessera

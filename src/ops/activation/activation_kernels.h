@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/activation/activation.h"
+
+namespace tessera {
+
+/// An activation and its derivative at one point.
+template <typename Wide>
+struct ActivationPoint {
+  Wide value;
+  Wide slope;
+};
+
+/// output = activation(gate) · up over `elements` elements; output may be gate's memory.
+template <typename T>
+struct GatedForward {
+  int64_t elements;
+  const T* gate;
+  const T* up;
+  T* output;
+};
+
+/// gate_gradient = output_gradient · up · slope, up_gradient = output_gradient · value, where value
+/// and slope are the activation's at gate. The results may be gate's and up's memory.
+template <typename T>
+struct GatedBackward {
+  int64_t elements;
+  const T* gate;
+  const T* up;
+  const T* output_gradient;
+  T* gate_gradient;
+  T* up_gradient;
+};
+
+/// The fast kernels, for T = float and BFloat16.
+template <typename T>
+void gated_fast(const GatedForward<T>& gated, Activation kind, int threads);
+template <typename T>
+void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads);
+
+}  // namespace tessera

@@ -1,0 +1,255 @@
+#include <atomic>
+#include <thread>
+
+#include "ops/attention/attention_fast.h"
+#include "ops/attention/flash_backward.h"
+#include "ops/math/vector_math.h"
+
+namespace tessera {
+namespace {
+
+void wait_for(int32_t& counter, int64_t value) {
+  const std::atomic_ref<int32_t> shared(counter);
+  while (shared.load(std::memory_order_acquire) != value) std::this_thread::yield();
+}
+
+void publish(int32_t& counter, int64_t value) {
+  std::atomic_ref<int32_t>(counter).store(static_cast<int32_t>(value), std::memory_order_release);
+}
+
+template <typename T>
+void write_scaled(const float* from, int64_t rows, int64_t columns, float factor, T* to,
+                  int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t e = 0; e < columns; ++e) {
+      to[i * stride + e] = static_cast<T>(from[i * columns + e] * factor);
+    }
+  }
+}
+
+/// The backward pass of attention_gradient_plain in tiles. A work item is a block of keys of one
+/// key-value head: it sums dK and dV over the queries after it and adds its share to their dQ. The
+/// shares of one dQ are added in the order of the blocks, each waiting for the one before, which
+/// makes the result independent of the threads; items are handed out in an order in which those
+/// before are already at work.
+template <typename T>
+class FlashBackward {
+ public:
+  FlashBackward(Context& context, const AttentionShape& shape,
+                const AttentionGradientOperands<T>& operands, std::byte* workspace)
+      : context_(context),
+        shape_(shape),
+        operands_(operands),
+        blocks_(shape.sequence),
+        heads_(shape.sequences * shape.kv_heads),
+        slots_(std::min<int64_t>(heads_, context.threads())),
+        table_(backward_table(context, shape, dtype_of<T>)),
+        scratch_(workspace),
+        shared_(scratch_, shape, blocks_, slots_),
+        thread_scratch_begin_(workspace ? workspace + scratch_.bytes() : nullptr) {
+    Scratch one;
+    BackwardOwn<T>(one, shape.head_dim, table_.workspace_bytes());
+    thread_bytes_ = one.bytes();
+  }
+
+  int64_t workspace_bytes() const { return scratch_.bytes() + thread_bytes_ * context_.threads(); }
+
+  void run() {
+    prepare_rows();
+    prepare_tiles();
+    std::atomic<int64_t> next{0};
+    const int threads = context_.threads();
+    parallel_ranges(threads, threads, 1, [&](int64_t, int64_t, int thread) {
+      Scratch memory(thread_scratch_begin_ + thread * thread_bytes_);
+      const BackwardOwn<T> own(memory, shape_.head_dim, table_.workspace_bytes());
+      const int64_t count = heads_ * blocks_.key_blocks;
+      for (int64_t item = next++; item < count; item = next++) {
+        // Groups of `slots` key-value heads, whose blocks alternate so that threads rarely wait.
+        const int64_t group = item / (slots_ * blocks_.key_blocks) * slots_;
+        const int64_t size = std::min(slots_, heads_ - group);
+        const int64_t within = item - group * blocks_.key_blocks;
+        add_key_block(group + within % size, within / size, own);
+      }
+    });
+  }
+
+ private:
+  void prepare_rows() {
+    parallel_ranges(context_.threads(), shape_.tokens(), row_grain(shape_.query_stride()),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t head = 0; head < shape_.heads; ++head) {
+                        for (int64_t token = begin; token < end; ++token) {
+                          const int64_t at = token * shape_.query_stride() + head * shape_.head_dim;
+                          float sum = 0;
+#pragma omp simd reduction(+ : sum)
+                          for (int64_t e = 0; e < shape_.head_dim; ++e) {
+                            sum += static_cast<float>(operands_.of_output[at + e]) *
+                                   static_cast<float>(operands_.output[at + e]);
+                          }
+                          shared_.deltas[head * shape_.tokens() + token] = sum;
+                        }
+                      }
+                    });
+  }
+
+  /// Finds what the document masks leave of each query tile and resets the counters.
+  void prepare_tiles() {
+    for (int64_t index = 0; index < shape_.sequences * blocks_.query_tiles; ++index) {
+      const int64_t sequence = index / blocks_.query_tiles;
+      const int64_t tile = index % blocks_.query_tiles;
+      int32_t earliest = 0, latest = 0;
+      if (operands_.document_starts) {
+        const int32_t* starts =
+            operands_.document_starts + sequence * shape_.sequence + tile * kBackwardQueries;
+        const auto range = std::minmax_element(starts, starts + blocks_.queries(tile));
+        earliest = *range.first;
+        latest = *range.second;
+      }
+      shared_.earliest_starts[index] = earliest;
+      shared_.latest_starts[index] = latest;
+      for (int64_t head = 0; head < shape_.heads; ++head) {
+        shared_.blocks_added[(sequence * shape_.heads + head) * blocks_.query_tiles + tile] =
+            earliest / static_cast<int32_t>(kBackwardKeys);
+      }
+    }
+    std::fill_n(shared_.blocks_done, heads_, 0);
+  }
+
+  void add_key_block(int64_t kv_head, int64_t block, const BackwardOwn<T>& own) {
+    // The slot's sums belong to the head `slots` before until that is done.
+    if (kv_head >= slots_) wait_for(shared_.blocks_done[kv_head - slots_], blocks_.key_blocks);
+    const int64_t sequence = kv_head / shape_.kv_heads;
+    const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
+    const int64_t keys = blocks_.keys(block);
+    std::fill_n(own.of_keys, keys * shape_.head_dim, 0.0f);
+    std::fill_n(own.of_values, keys * shape_.head_dim, 0.0f);
+    for (int64_t member = 0; member < shape_.group(); ++member) {
+      const AttentionHead head(shape_, sequence, first_head + member);
+      const int64_t slot = kv_head % slots_ * shape_.group() + member;
+      for (int64_t tile = blocks_.first_tile(block); tile < blocks_.query_tiles; ++tile) {
+        if (block < first_block(sequence, tile)) continue;
+        add_tile(head, block, tile,
+                 shared_.of_queries +
+                     (slot * shape_.sequence + tile * kBackwardQueries) * shape_.head_dim,
+                 own);
+      }
+    }
+    const int64_t at = AttentionHead(shape_, sequence, first_head).key_offset +
+                       block * kBackwardKeys * shape_.key_stride();
+    write_scaled(own.of_keys, keys, shape_.head_dim, static_cast<float>(shape_.scale),
+                 operands_.of_k + at, shape_.key_stride());
+    write_scaled(own.of_values, keys, shape_.head_dim, 1.0f, operands_.of_v + at,
+                 shape_.key_stride());
+    std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
+  }
+
+  int64_t tile_index(int64_t sequence, int64_t tile) const {
+    return sequence * blocks_.query_tiles + tile;
+  }
+  /// The first block of keys that a tile of queries attends.
+  int64_t first_block(int64_t sequence, int64_t tile) const {
+    return shared_.earliest_starts[tile_index(sequence, tile)] / kBackwardKeys;
+  }
+
+  /// The tile of a block of keys and a tile of queries of one head; `of_query` is the latter's sum.
+  void add_tile(const AttentionHead& head, int64_t block, int64_t tile, float* of_query,
+                const BackwardOwn<T>& own) {
+    const BackwardRange range =
+        blocks_.range(block, tile, shared_.earliest_starts[tile_index(head.sequence, tile)]);
+    const int64_t query_at = head.query_offset + range.first_query * shape_.query_stride();
+    const T* q = operands_.q + query_at;
+    const T* of_output = operands_.of_output + query_at;
+    const int64_t key_at = head.key_offset + range.first_key * shape_.key_stride();
+    const int64_t sums_at = (range.first_key - block * kBackwardKeys) * shape_.head_dim;
+    const BackwardProducts& products = *table_.find(range.keys, range.queries);
+    std::byte* workspace = own.product_workspace;
+
+    products.scores->run(operands_.k + key_at, q, own.scores, workspace);
+    products.scores->run(operands_.v + key_at, of_output, own.of_probabilities, workspace);
+    const bool documents = shared_.latest_starts[tile_index(head.sequence, tile)] > range.first_key;
+    score_gradients(head, range, documents, own);
+    products.of_keys->run(own.probabilities, of_output, own.of_values + sums_at, workspace);
+    products.of_keys->run(own.of_scores, q, own.of_keys + sums_at, workspace);
+
+    int32_t& added =
+        shared_
+            .blocks_added[(head.sequence * shape_.heads + head.head) * blocks_.query_tiles + tile];
+    wait_for(added, block);
+    if (block == first_block(head.sequence, tile)) {
+      std::fill_n(of_query, range.queries * shape_.head_dim, 0.0f);
+    }
+    products.of_query->run(own.of_scores, operands_.k + key_at, of_query, workspace);
+    if (block == blocks_.last_block(tile)) {
+      write_scaled(of_query, range.queries, shape_.head_dim, static_cast<float>(shape_.scale),
+                   operands_.of_q + query_at, shape_.query_stride());
+    }
+    publish(added, block + 1);
+  }
+
+  /// From the scores and the gradients of the probabilities: the probabilities and the gradients of
+  /// the scaled scores. `documents` says whether a document starts after the first key.
+  void score_gradients(const AttentionHead& head, const BackwardRange& range, bool documents,
+                       const BackwardOwn<T>& own) const {
+    const int64_t row = head.row_offset + range.first_query;
+    const float* log_sum_exp = operands_.log_sum_exp + row;
+    const float* deltas = shared_.deltas + row;
+    const auto scale = static_cast<float>(shape_.scale);
+    for (int64_t j = 0; j < range.keys; ++j) {
+      const int64_t key = range.first_key + j;
+      const int64_t first = std::clamp<int64_t>(key - range.first_query, 0, range.queries);
+      const float* scores = own.scores + j * kBackwardQueries;
+      const float* of_probabilities = own.of_probabilities + j * kBackwardQueries;
+      T* probabilities = own.probabilities + j * kBackwardQueries;
+      T* of_scores = own.of_scores + j * kBackwardQueries;
+      std::fill_n(probabilities, first, T{});
+      std::fill_n(of_scores, first, T{});
+#pragma omp simd
+      for (int64_t i = first; i < range.queries; ++i) {
+        const float probability = exp_softmax(scores[i] * scale - log_sum_exp[i]);
+        const float of_score = probability * (of_probabilities[i] - deltas[i]);
+        store_rounded(probability, probabilities[i]);
+        store_rounded(of_score, of_scores[i]);
+      }
+      if (!documents) continue;
+      const int32_t* starts = operands_.document_starts + head.first_token + range.first_query;
+      for (int64_t i = first; i < range.queries; ++i) {
+        if (starts[i] > key) probabilities[i] = of_scores[i] = T{};
+      }
+    }
+  }
+
+  Context& context_;
+  AttentionShape shape_;
+  AttentionGradientOperands<T> operands_;
+  BackwardBlocks blocks_;
+  int64_t heads_;  // key-value heads of all sequences
+  int64_t slots_;  // of them in flight, each with its sums of dQ
+  BackwardTable table_;
+  Scratch scratch_;
+  BackwardShared shared_;
+  std::byte* thread_scratch_begin_;
+  int64_t thread_bytes_ = 0;
+};
+
+}  // namespace
+
+template <typename T>
+void attention_gradient_fast(Context& context, const AttentionShape& shape,
+                             const AttentionGradientOperands<T>& operands, std::byte* workspace) {
+  FlashBackward<T>(context, shape, operands, workspace).run();
+}
+
+int64_t attention_gradient_fast_workspace(Context& context, const AttentionShape& shape,
+                                          DType dtype) {
+  if (dtype == DType::bf16) {
+    return FlashBackward<BFloat16>(context, shape, {}, nullptr).workspace_bytes();
+  }
+  return FlashBackward<float>(context, shape, {}, nullptr).workspace_bytes();
+}
+
+template void attention_gradient_fast(Context&, const AttentionShape&,
+                                      const AttentionGradientOperands<float>&, std::byte*);
+template void attention_gradient_fast(Context&, const AttentionShape&,
+                                      const AttentionGradientOperands<BFloat16>&, std::byte*);
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "ops/attention/attention.h"
+#include "ops/support.h"
+
+namespace tessera {
+
+/// The sizes of one attention.
+struct AttentionShape {
+  int64_t sequences = 0;
+  int64_t sequence = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  double scale = 0;
+
+  int64_t tokens() const { return sequences * sequence; }
+  int64_t group() const { return heads / kv_heads; }
+  /// Elements from one token's row to the next.
+  int64_t query_stride() const { return heads * head_dim; }
+  int64_t key_stride() const { return kv_heads * head_dim; }
+
+  /// Floating-point operations of one matrix product over the causal triangle (of the two that the
+  /// forward pass takes and the five of the backward pass).
+  double product_flops() const {
+    const auto length = static_cast<double>(sequence);
+    return static_cast<double>(sequences * heads * head_dim) * length * (length + 1);
+  }
+  /// Pairs of a query and a key, over all heads.
+  double pairs() const { return product_flops() / static_cast<double>(2 * head_dim); }
+};
+
+/// One query head of one sequence, where its rows begin (in elements).
+struct AttentionHead {
+  AttentionHead(const AttentionShape& shape, int64_t item_sequence, int64_t item_head)
+      : sequence(item_sequence),
+        head(item_head),
+        first_token(sequence * shape.sequence),
+        query_offset(first_token * shape.query_stride() + head * shape.head_dim),
+        key_offset(first_token * shape.key_stride() + head / shape.group() * shape.head_dim),
+        row_offset(head * shape.tokens() + first_token) {}
+
+  int64_t sequence;
+  int64_t head;
+  int64_t first_token;   ///< of the sequence
+  int64_t query_offset;  ///< in q, the output and their gradients
+  int64_t key_offset;    ///< in k, v and their gradients
+  int64_t row_offset;    ///< in [heads, tokens]
+};
+
+inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,
+                                      int64_t sequence) {
+  const double scale =
+      options.scale > 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(options.head_dim));
+  return {tokens / sequence, sequence, options.heads, options.kv_heads, options.head_dim, scale};
+}
+
+/// Checks options and the specs of q, k and v, and gives the sizes; `sequence` is the number of
+/// tokens of one sequence.
+inline AttentionShape checked_attention_shape(const Operation& operation,
+                                              const AttentionOptions& options, int64_t sequence,
+                                              std::span<const Spec> inputs) {
+  const Spec &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  TESSERA_EXPECT(operation,
+                 options.kv_heads > 0 && options.head_dim > 0 && options.heads > 0 &&
+                     options.heads % options.kv_heads == 0,
+                 "{} query heads on {} key-value heads of {}; a multiple is expected",
+                 options.heads, options.kv_heads, options.head_dim);
+  TESSERA_EXPECT(operation, options.scale >= 0, "a scale of {}", options.scale);
+  const bool matrices = q.shape.rank() == 2 && k.shape.rank() == 2 && is_floating(q.dtype);
+  TESSERA_EXPECT(operation, matrices && q.shape[1] == options.heads * options.head_dim,
+                 "queries {} {} with {} heads of {}", dtype_name(q.dtype), q.shape.text(),
+                 options.heads, options.head_dim);
+  TESSERA_EXPECT(operation,
+                 k.shape == Shape({q.shape[0], options.kv_heads * options.head_dim}) &&
+                     v.shape == k.shape && k.dtype == q.dtype && v.dtype == q.dtype,
+                 "keys {} {} and values {} {} with queries {} {} and {} key-value heads of {}",
+                 dtype_name(k.dtype), k.shape.text(), dtype_name(v.dtype), v.shape.text(),
+                 dtype_name(q.dtype), q.shape.text(), options.kv_heads, options.head_dim);
+  TESSERA_EXPECT(operation, sequence > 0 && q.shape[0] % sequence == 0,
+                 "{} tokens are not whole sequences of {}", q.shape[0], sequence);
+  return attention_shape(options, q.shape[0], sequence);
+}
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+#include "ops/attention/attention.h"
+#include "ops/attention/attention_plain.h"
+#include "ops/attention/cached_fast.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: q, k, v, key cache, value cache, position; output: the result.
+class CachedAttention final : public Operation {
+ public:
+  explicit CachedAttention(const AttentionOptions& options) : options_(options) {}
+  std::string_view name() const override { return "cached_attention"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 6, "{} inputs", inputs.size());
+    TESSERA_EXPECT(*this, !options_.document_mask, "a cache holds one document");
+    shape(inputs);
+    const Spec &key = inputs[1], &key_cache = inputs[3], &value_cache = inputs[4];
+    TESSERA_EXPECT(*this,
+                   key_cache.shape.rank() == 2 && key_cache.shape[1] == key.shape[1] &&
+                       value_cache.shape == key_cache.shape && key_cache.dtype == key.dtype &&
+                       value_cache.dtype == key.dtype,
+                   "caches {} {} and {} {} for keys {} {}", dtype_name(key_cache.dtype),
+                   key_cache.shape.text(), dtype_name(value_cache.dtype), value_cache.shape.text(),
+                   dtype_name(key.dtype), key.shape.text());
+    TESSERA_EXPECT(*this, inputs[5].shape == Shape({1}) && inputs[5].dtype == DType::i32,
+                   "a position {} {}; i32 [1] is expected", dtype_name(inputs[5].dtype),
+                   inputs[5].shape.text());
+    return {inputs[0]};
+  }
+
+  /// Of a full cache: where in it the tokens stand is known at the run only.
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    const auto products = static_cast<double>(inputs[0].shape[0] * inputs[3].shape[0]) *
+                          static_cast<double>(options_.heads);
+    return {.flops = 4 * products * static_cast<double>(options_.head_dim),
+            .bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 15 * products};
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    const DType dtype = inputs[0].dtype;
+    const int64_t capacity = inputs[3].shape[0];
+    if (!use_plain(context, dtype)) {
+      return cached_attention_fast_workspace(context, shape(inputs), dtype, capacity);
+    }
+    return context.threads() * capacity * dtype_size(accumulation_dtype(dtype));
+  }
+
+  std::vector<int> updated_inputs() const override { return {3, 4}; }
+
+  void run(const Execution& execution) const override {
+    const Tensor &k = execution.inputs[1], &v = execution.inputs[2];
+    const Tensor &key_cache = execution.inputs[3], &value_cache = execution.inputs[4];
+    const int64_t position = execution.inputs[5].data<int32_t>()[0];
+    const int64_t tokens = k.shape()[0], capacity = key_cache.shape()[0];
+    TESSERA_EXPECT(*this, position >= 0 && position + tokens <= capacity,
+                   "{} tokens at position {} of a cache of {}", tokens, position, capacity);
+    key_cache.slice(position, position + tokens).copy_from(k);
+    value_cache.slice(position, position + tokens).copy_from(v);
+    dispatch_floating(k.dtype(), [&](auto type) { attend<decltype(type)>(execution, position); });
+  }
+
+ private:
+  AttentionShape shape(std::span<const Spec> inputs) const {
+    const int64_t tokens = inputs[0].shape.rank() > 0 ? inputs[0].shape[0] : 0;
+    return checked_attention_shape(*this, options_, tokens, inputs);
+  }
+
+  template <typename T>
+  void attend(const Execution& execution, int64_t position) const {
+    const Tensor &q = execution.inputs[0], &key_cache = execution.inputs[3];
+    const AttentionShape shape = attention_shape(options_, q.shape()[0], q.shape()[0]);
+    const CachedAttentionOperands<T> operands{.q = q.data<T>(),
+                                              .keys = key_cache.data<T>(),
+                                              .values = execution.inputs[4].data<T>(),
+                                              .output = execution.outputs[0].data<T>(),
+                                              .position = position,
+                                              .capacity = key_cache.shape()[0]};
+    std::byte* workspace = execution.workspace.data();
+    if constexpr (!std::is_same_v<T, double>) {
+      if (!use_plain(execution.context, dtype_of<T>)) {
+        return cached_attention_fast(execution.context, shape, operands, workspace);
+      }
+    }
+    cached_attention_plain(shape, operands, reinterpret_cast<Compute<T>*>(workspace),
+                           execution.context.threads());
+  }
+
+  AttentionOptions options_;
+};
+
+}  // namespace
+
+Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,
+                       Value value_cache, Value position, const AttentionOptions& options) {
+  return builder.apply_single(std::make_shared<CachedAttention>(options),
+                              {q, k, v, key_cache, value_cache, position});
+}
+
+}  // namespace tessera

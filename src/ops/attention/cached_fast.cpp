@@ -1,0 +1,205 @@
+#include "ops/attention/cached_fast.h"
+
+#include "ops/attention/flash_forward.h"
+
+namespace tessera {
+namespace {
+
+/// From so many new tokens on tiles are faster than rows.
+constexpr int64_t kTiledTokens = 8;
+/// Tiles are filled up with zeros to multiples of these, so that few products are made whatever the
+/// lengths of the prompts.
+constexpr int64_t kQueryUnit = 16;
+constexpr int64_t kKeyUnit = 64;
+
+int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+/// One query of one head over keys [0, keys): scratch has room for `keys` + 2 · head_dim.
+template <typename T>
+void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int64_t count,
+                int64_t head_dim, float scale, float* scratch, T* output) {
+  float* query = scratch;
+  float* sums = scratch + head_dim;
+  float* probabilities = scratch + 2 * head_dim;
+  for (int64_t e = 0; e < head_dim; ++e) query[e] = static_cast<float>(q[e]) * scale;
+  for (int64_t j = 0; j < count; ++j) {
+    const T* key = keys + j * stride;
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t e = 0; e < head_dim; ++e) dot += query[e] * static_cast<float>(key[e]);
+    probabilities[j] = dot;
+  }
+  float greatest = probabilities[0];
+#pragma omp simd reduction(max : greatest)
+  for (int64_t j = 0; j < count; ++j) {
+    greatest = greatest < probabilities[j] ? probabilities[j] : greatest;
+  }
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t j = 0; j < count; ++j) {
+    probabilities[j] = exp_softmax(probabilities[j] - greatest);
+    total += probabilities[j];
+  }
+  std::fill_n(sums, head_dim, 0.0f);
+  for (int64_t j = 0; j < count; ++j) {
+    const T* value = values + j * stride;
+    const float probability = probabilities[j];
+#pragma omp simd
+    for (int64_t e = 0; e < head_dim; ++e) sums[e] += probability * static_cast<float>(value[e]);
+  }
+  for (int64_t e = 0; e < head_dim; ++e) output[e] = static_cast<T>(sums[e] / total);
+}
+
+template <typename T>
+void attend_rows(Context& context, const AttentionShape& shape,
+                 const CachedAttentionOperands<T>& operands, float* scratch) {
+  const int64_t scratch_size = operands.capacity + 2 * shape.head_dim;
+  const int64_t grain = row_grain((operands.position + 1) * shape.head_dim);
+  parallel_ranges(context.threads(), shape.heads * shape.sequence, grain,
+                  [&](int64_t begin, int64_t end, int thread) {
+                    for (int64_t item = begin; item < end; ++item) {
+                      const int64_t token = item % shape.sequence;
+                      const AttentionHead head(shape, 0, item / shape.sequence);
+                      const int64_t row = head.query_offset + token * shape.query_stride();
+                      attend_row(operands.q + row, operands.keys + head.key_offset,
+                                 operands.values + head.key_offset, shape.key_stride(),
+                                 operands.position + token + 1, shape.head_dim,
+                                 static_cast<float>(shape.scale), scratch + thread * scratch_size,
+                                 operands.output + row);
+                    }
+                  });
+}
+
+/// Copies `rows` rows, tightly packed, and fills up with zeros to `filled` rows.
+template <typename T>
+const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled, int64_t columns,
+                     T* to) {
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, columns, to + i * columns);
+  std::fill_n(to + rows * columns, (filled - rows) * columns, T{});
+  return to;
+}
+
+/// The products of whole tiles of keys, read where they lie in the caches, and of the last tile,
+/// which is copied.
+struct CachedTables {
+  CachedTables(Context& context, const AttentionShape& shape, DType dtype) {
+    const int64_t head_dim = shape.head_dim;
+    const auto make_whole = [&](int64_t queries, int64_t keys) {
+      return prepare_forward_products(context, {dtype, head_dim, head_dim, shape.key_stride()},
+                                      queries, keys);
+    };
+    const auto make_last = [&](int64_t queries, int64_t keys) {
+      return prepare_forward_products(context, {dtype, head_dim, head_dim, head_dim}, queries,
+                                      keys);
+    };
+    for (const int64_t queries :
+         {std::min(shape.sequence, kForwardQueries), shape.sequence % kForwardQueries}) {
+      if (queries == 0) continue;
+      const int64_t filled = round_up(queries, kQueryUnit);
+      whole.add(filled, kForwardKeys, make_whole);
+      for (int64_t keys = kKeyUnit; keys <= kForwardKeys; keys += kKeyUnit) {
+        last.add(filled, keys, make_last);
+      }
+    }
+  }
+  int64_t workspace_bytes() const {
+    return std::max(whole.workspace_bytes(), last.workspace_bytes());
+  }
+
+  TileTable<ForwardProducts> whole;
+  TileTable<ForwardProducts> last;
+};
+
+/// The memory of one thread.
+template <typename T>
+struct CachedScratch {
+  CachedScratch(Scratch& scratch, int64_t head_dim, int64_t product_bytes)
+      : tile(scratch, kForwardQueries, head_dim, product_bytes),
+        queries(scratch.take<T>(kForwardQueries * head_dim)),
+        keys(scratch.take<T>(kForwardKeys * head_dim)),
+        values(scratch.take<T>(kForwardKeys * head_dim)) {}
+
+  ForwardTile<T> tile;
+  T* queries;  // [kForwardQueries, head_dim]
+  T* keys;     // [kForwardKeys, head_dim]
+  T* values;   // [kForwardKeys, head_dim]
+};
+
+template <typename T>
+int64_t cached_scratch_bytes(int64_t head_dim, int64_t product_bytes) {
+  Scratch size;
+  CachedScratch<T>(size, head_dim, product_bytes);
+  return size.bytes();
+}
+
+template <typename T>
+void attend_tiles(Context& context, const AttentionShape& shape,
+                  const CachedAttentionOperands<T>& operands, std::byte* workspace) {
+  const CachedTables tables(context, shape, dtype_of<T>);
+  const int64_t product_bytes = tables.workspace_bytes();
+  const int64_t thread_bytes = cached_scratch_bytes<T>(shape.head_dim, product_bytes);
+  const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
+  parallel_items(context.threads(), shape.heads * query_tiles, [&](int64_t item, int thread) {
+    const AttentionHead head(shape, 0, item / query_tiles);
+    const int64_t query = (query_tiles - 1 - item % query_tiles) * kForwardQueries;
+    const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
+    const int64_t filled = round_up(queries, kQueryUnit);
+    const int64_t row = head.query_offset + query * shape.query_stride();
+    const T* keys = operands.keys + head.key_offset;
+    const T* values = operands.values + head.key_offset;
+
+    Scratch scratch(workspace + thread * thread_bytes);
+    CachedScratch<T> own(scratch, shape.head_dim, product_bytes);
+    own.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
+                               shape.head_dim, own.queries),
+                   filled, operands.position + query, nullptr, shape.scale);
+    const int64_t end = operands.position + query + queries;
+    int64_t key = 0;
+    for (; key + kForwardKeys <= end; key += kForwardKeys) {
+      const int64_t at = key * shape.key_stride();
+      own.tile.absorb(keys + at, values + at, key, kForwardKeys,
+                      *tables.whole.find(filled, kForwardKeys));
+    }
+    if (key < end) {
+      const int64_t at = key * shape.key_stride();
+      const int64_t columns = round_up(end - key, kKeyUnit);
+      const auto gather = [&](const T* from, T* to) {
+        return gather_rows(from + at, shape.key_stride(), end - key, columns, shape.head_dim, to);
+      };
+      own.tile.absorb(gather(keys, own.keys), gather(values, own.values), key, columns,
+                      *tables.last.find(filled, columns));
+    }
+    own.tile.finish(operands.output + row, queries, shape.query_stride(), nullptr);
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void cached_attention_fast(Context& context, const AttentionShape& shape,
+                           const CachedAttentionOperands<T>& operands, std::byte* workspace) {
+  if (shape.sequence < kTiledTokens) {
+    attend_rows(context, shape, operands, reinterpret_cast<float*>(workspace));
+  } else {
+    attend_tiles(context, shape, operands, workspace);
+  }
+}
+
+int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype,
+                                        int64_t capacity) {
+  if (shape.sequence < kTiledTokens) {
+    return context.threads() * (capacity + 2 * shape.head_dim) *
+           static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t product_bytes = CachedTables(context, shape, dtype).workspace_bytes();
+  return context.threads() * (dtype == DType::bf16
+                                  ? cached_scratch_bytes<BFloat16>(shape.head_dim, product_bytes)
+                                  : cached_scratch_bytes<float>(shape.head_dim, product_bytes));
+}
+
+template void cached_attention_fast(Context&, const AttentionShape&,
+                                    const CachedAttentionOperands<float>&, std::byte*);
+template void cached_attention_fast(Context&, const AttentionShape&,
+                                    const CachedAttentionOperands<BFloat16>&, std::byte*);
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "ops/attention/attention_plain.h"
+
+namespace tessera {
+
+/// Attention over caches: a few tokens row by row, many in tiles. T is float or BFloat16;
+/// `workspace` has the size that the function below gives.
+template <typename T>
+void cached_attention_fast(Context& context, const AttentionShape& shape,
+                           const CachedAttentionOperands<T>& operands, std::byte* workspace);
+int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype,
+                                        int64_t capacity);
+
+}  // namespace tessera

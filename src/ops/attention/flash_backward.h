@@ -1,0 +1,170 @@
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/attention/attention_shape.h"
+#include "ops/attention/flash_tiles.h"
+#include "ops/attention/scratch.h"
+
+namespace tessera {
+
+/// Keys and queries of one tile of the backward pass.
+inline constexpr int64_t kBackwardQueries = 128;
+inline constexpr int64_t kBackwardKeys = 512;
+
+/// The products of a tile of some keys (rows) on some queries (columns). The tile lies transposed,
+/// keys by queries, so that two of the three products that read it need no transposition.
+struct BackwardProducts {
+  const Gemm* scores = nullptr;    ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
+  const Gemm* of_keys = nullptr;   ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
+  const Gemm* of_query = nullptr;  ///< f32 [queries, head_dim] += dS k
+  int64_t workspace_bytes() const {
+    return std::max(
+        {scores->workspace_bytes(), of_keys->workspace_bytes(), of_query->workspace_bytes()});
+  }
+};
+
+using BackwardTable = TileTable<BackwardProducts>;
+
+inline BackwardProducts prepare_backward_products(Context& context, const AttentionShape& shape,
+                                                  DType dtype, int64_t keys, int64_t queries) {
+  return {&prepare_gemm(context, {.m = keys,
+                                  .n = queries,
+                                  .k = shape.head_dim,
+                                  .input = dtype,
+                                  .output = DType::f32,
+                                  .transpose_b = true,
+                                  .lda = shape.key_stride(),
+                                  .ldb = shape.query_stride(),
+                                  .ldc = kBackwardQueries}),
+          &prepare_gemm(context, {.m = keys,
+                                  .n = shape.head_dim,
+                                  .k = queries,
+                                  .input = dtype,
+                                  .output = DType::f32,
+                                  .accumulate = true,
+                                  .lda = kBackwardQueries,
+                                  .ldb = shape.query_stride(),
+                                  .ldc = shape.head_dim}),
+          &prepare_gemm(context, {.m = queries,
+                                  .n = shape.head_dim,
+                                  .k = keys,
+                                  .input = dtype,
+                                  .output = DType::f32,
+                                  .transpose_a = true,
+                                  .accumulate = true,
+                                  .lda = kBackwardQueries,
+                                  .ldb = shape.key_stride(),
+                                  .ldc = shape.head_dim})};
+}
+
+/// A tile of the backward pass: some keys of one block on one tile of queries, by their positions
+/// in the sequence.
+struct BackwardRange {
+  int64_t first_key;
+  int64_t keys;
+  int64_t first_query;
+  int64_t queries;
+};
+
+/// The blocks that a sequence is cut into.
+struct BackwardBlocks {
+  explicit BackwardBlocks(int64_t length)
+      : sequence(length),
+        query_tiles((length + kBackwardQueries - 1) / kBackwardQueries),
+        key_blocks((length + kBackwardKeys - 1) / kBackwardKeys) {}
+
+  int64_t queries(int64_t tile) const {
+    return std::min(kBackwardQueries, sequence - tile * kBackwardQueries);
+  }
+  int64_t keys(int64_t block) const {
+    return std::min(kBackwardKeys, sequence - block * kBackwardKeys);
+  }
+  int64_t first_tile(int64_t block) const { return block * kBackwardKeys / kBackwardQueries; }
+  int64_t last_block(int64_t tile) const {
+    return (tile * kBackwardQueries + queries(tile) - 1) / kBackwardKeys;
+  }
+  /// Leaves out the keys after the last query and, in steps that keep the shapes few, those before
+  /// the earliest key that a query attends.
+  BackwardRange range(int64_t block, int64_t tile, int64_t earliest) const {
+    const int64_t begin =
+        std::max(block * kBackwardKeys, earliest / kBackwardQueries * kBackwardQueries);
+    const int64_t first_query = tile * kBackwardQueries;
+    const int64_t end = std::min(block * kBackwardKeys + keys(block), first_query + queries(tile));
+    return {begin, end - begin, first_query, queries(tile)};
+  }
+
+  int64_t sequence;
+  int64_t query_tiles;
+  int64_t key_blocks;
+};
+
+/// All shapes of tiles that a sequence can have.
+inline BackwardTable backward_table(Context& context, const AttentionShape& shape, DType dtype) {
+  BackwardTable table;
+  const auto make = [&](int64_t keys, int64_t queries) {
+    return prepare_backward_products(context, shape, dtype, keys, queries);
+  };
+  const int64_t tail = shape.sequence % kBackwardQueries;
+  const int64_t whole = shape.sequence - tail;
+  for (int64_t keys = kBackwardQueries; keys <= std::min(whole, kBackwardKeys);
+       keys += kBackwardQueries) {
+    table.add(keys, kBackwardQueries, make);
+    if (tail > 0) table.add(keys, tail, make);
+  }
+  if (tail == 0) return table;
+  for (int64_t keys = tail; keys <= std::min(shape.sequence, kBackwardKeys);
+       keys += kBackwardQueries) {
+    table.add(keys, tail, make);
+  }
+  return table;
+}
+
+/// The memory that all threads share.
+struct BackwardShared {
+  BackwardShared(Scratch& scratch, const AttentionShape& shape, const BackwardBlocks& blocks,
+                 int64_t slots)
+      : deltas(scratch.take<float>(shape.heads * shape.tokens())),
+        of_queries(scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
+        earliest_starts(scratch.take<int32_t>(shape.sequences * blocks.query_tiles)),
+        latest_starts(scratch.take<int32_t>(shape.sequences * blocks.query_tiles)),
+        blocks_added(scratch.take<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
+        blocks_done(scratch.take<int32_t>(shape.sequences * shape.kv_heads)) {}
+
+  float* deltas;             // [heads, tokens]: rowsum(dO · O)
+  float* of_queries;         // [slots, group, sequence, head_dim]: sums of dQ
+  int32_t* earliest_starts;  // [sequences, query tiles]: of the documents of the tile
+  int32_t* latest_starts;    // [sequences, query tiles]
+  int32_t* blocks_added;     // [sequences, heads, query tiles]: the next block to be added to dQ
+  int32_t* blocks_done;      // [sequences, kv_heads]
+};
+
+/// The memory of one thread.
+template <typename T>
+struct BackwardOwn {
+  BackwardOwn(Scratch& scratch, int64_t head_dim, int64_t product_bytes)
+      : scores(scratch.take<float>(kBackwardKeys * kBackwardQueries)),
+        of_probabilities(scratch.take<float>(kBackwardKeys * kBackwardQueries)),
+        of_keys(scratch.take<float>(kBackwardKeys * head_dim)),
+        of_values(scratch.take<float>(kBackwardKeys * head_dim)),
+        product_workspace(scratch.take<std::byte>(product_bytes)) {
+    if constexpr (std::is_same_v<T, float>) {
+      probabilities = scores;
+      of_scores = of_probabilities;
+    } else {
+      probabilities = scratch.take<T>(kBackwardKeys * kBackwardQueries);
+      of_scores = scratch.take<T>(kBackwardKeys * kBackwardQueries);
+    }
+  }
+
+  float* scores;            // [kBackwardKeys, kBackwardQueries]
+  float* of_probabilities;  // [kBackwardKeys, kBackwardQueries]
+  float* of_keys;           // [kBackwardKeys, head_dim]
+  float* of_values;         // [kBackwardKeys, head_dim]
+  std::byte* product_workspace;
+  T* probabilities;  // [kBackwardKeys, kBackwardQueries]; in f32 the scores' memory
+  T* of_scores;      // [kBackwardKeys, kBackwardQueries]; in f32 that of of_probabilities
+};
+
+}  // namespace tessera

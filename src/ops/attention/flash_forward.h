@@ -1,0 +1,165 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/attention_shape.h"
+#include "ops/attention/flash_tiles.h"
+#include "ops/attention/scratch.h"
+#include "ops/math/vector_math.h"
+
+namespace tessera {
+
+/// Queries and keys of one tile: its scores and probabilities stay in the second-level cache.
+inline constexpr int64_t kForwardQueries = 128;
+inline constexpr int64_t kForwardKeys = 512;
+
+/// The two products of a forward tile of some queries on some keys.
+struct ForwardProducts {
+  const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, kForwardKeys]
+  const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
+  int64_t workspace_bytes() const {
+    return std::max(scores->workspace_bytes(), output->workspace_bytes());
+  }
+};
+
+/// How the rows of a tile's queries, and of its keys and values, lie in memory.
+struct ForwardLayout {
+  DType dtype;
+  int64_t head_dim;
+  int64_t query_stride;
+  int64_t key_stride;
+};
+
+inline ForwardProducts prepare_forward_products(Context& context, const ForwardLayout& layout,
+                                                int64_t queries, int64_t keys) {
+  return {&prepare_gemm(context, {.m = queries,
+                                  .n = keys,
+                                  .k = layout.head_dim,
+                                  .input = layout.dtype,
+                                  .output = DType::f32,
+                                  .transpose_b = true,
+                                  .lda = layout.query_stride,
+                                  .ldb = layout.key_stride,
+                                  .ldc = kForwardKeys}),
+          &prepare_gemm(context, {.m = queries,
+                                  .n = layout.head_dim,
+                                  .k = keys,
+                                  .input = layout.dtype,
+                                  .output = DType::f32,
+                                  .accumulate = true,
+                                  .lda = kForwardKeys,
+                                  .ldb = layout.key_stride,
+                                  .ldc = layout.head_dim})};
+}
+
+/// One thread's work on a tile of queries of one head: start(), absorb() for each tile of keys in
+/// ascending order, finish(). Between the tiles it keeps, for each query, the greatest
+/// score, the sum of exponentials below it and the output not yet divided by that sum.
+template <typename T>
+class ForwardTile {
+ public:
+  /// Room for tiles of up to `queries`.
+  ForwardTile(Scratch& scratch, int64_t queries, int64_t head_dim, int64_t product_bytes)
+      : head_dim_(head_dim),
+        scores_(scratch.take<float>(queries * kForwardKeys)),
+        probabilities_(probabilities_memory(scratch, queries)),
+        output_(scratch.take<float>(queries * head_dim)),
+        maximum_(scratch.take<float>(queries)),
+        sum_(scratch.take<float>(queries)),
+        product_workspace_(scratch.take<std::byte>(product_bytes)) {}
+
+  /// Takes `queries` rows; row i stands at `position` + i of its sequence and attends the keys from
+  /// starts[i] (from 0 when null) to its own position.
+  void start(const T* q, int64_t queries, int64_t position, const int32_t* starts, double scale) {
+    q_ = q;
+    queries_ = queries;
+    position_ = position;
+    starts_ = starts;
+    scale_ = static_cast<float>(scale);
+    std::fill_n(output_, queries * head_dim_, 0.0f);
+    std::fill_n(maximum_, queries, -std::numeric_limits<float>::infinity());
+    std::fill_n(sum_, queries, 0.0f);
+  }
+
+  /// Attends `columns` keys, the first of which stands at position `first_key`.
+  void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
+              const ForwardProducts& products) {
+    products.scores->run(q_, keys, scores_, product_workspace_);
+    for (int64_t i = 0; i < queries_; ++i) {
+      const int64_t begin = starts_ ? std::max<int64_t>(starts_[i] - first_key, 0) : 0;
+      const int64_t end = std::min(position_ + i + 1 - first_key, columns);
+      absorb_row(i, begin, end, columns);
+    }
+    products.output->run(probabilities_, values, output_, product_workspace_);
+  }
+
+  /// Writes the outputs of the first `queries` rows, `stride` apart, and their log-sum-exps unless
+  /// that is null.
+  void finish(T* output, int64_t queries, int64_t stride, float* log_sum_exp) const {
+    for (int64_t i = 0; i < queries; ++i) {
+      const float factor = 1.0f / sum_[i];
+      const float* row = output_ + i * head_dim_;
+      T* result = output + i * stride;
+      for (int64_t e = 0; e < head_dim_; ++e) result[e] = static_cast<T>(row[e] * factor);
+      if (log_sum_exp) log_sum_exp[i] = maximum_[i] + std::log(sum_[i]);
+    }
+  }
+
+ private:
+  /// In f32 the probabilities take the place of the scores.
+  T* probabilities_memory(Scratch& scratch, int64_t queries) {
+    if constexpr (std::is_same_v<T, float>) {
+      return scores_;
+    } else {
+      return scratch.take<T>(queries * kForwardKeys);
+    }
+  }
+
+  /// Turns the scores of one row into probabilities; those outside [begin, end) are masked.
+  void absorb_row(int64_t i, int64_t begin, int64_t end, int64_t columns) {
+    const float* scores = scores_ + i * kForwardKeys;
+    T* probabilities = probabilities_ + i * kForwardKeys;
+    if (begin >= end) {
+      std::fill_n(probabilities, columns, T{});
+      return;
+    }
+    float greatest = scores[begin];
+#pragma omp simd reduction(max : greatest)
+    for (int64_t j = begin; j < end; ++j) greatest = greatest < scores[j] ? scores[j] : greatest;
+    const float maximum = std::max(maximum_[i], greatest * scale_);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = begin; j < end; ++j) {
+      const float probability = exp_softmax(scores[j] * scale_ - maximum);
+      sum += probability;
+      store_rounded(probability, probabilities[j]);
+    }
+    std::fill_n(probabilities, begin, T{});
+    std::fill_n(probabilities + end, columns - end, T{});
+    if (maximum > maximum_[i]) {
+      const float correction = exp_softmax(maximum_[i] - maximum);
+      sum_[i] *= correction;
+      float* output = output_ + i * head_dim_;
+      for (int64_t e = 0; e < head_dim_; ++e) output[e] *= correction;
+      maximum_[i] = maximum;
+    }
+    sum_[i] += sum;
+  }
+
+  int64_t head_dim_;
+  float* scores_;     // [queries, kForwardKeys]
+  T* probabilities_;  // [queries, kForwardKeys]
+  float* output_;     // [queries, head_dim]
+  float* maximum_;    // [queries], of the scaled scores
+  float* sum_;        // [queries]
+  std::byte* product_workspace_;
+  const T* q_ = nullptr;
+  int64_t queries_ = 0;
+  int64_t position_ = 0;
+  const int32_t* starts_ = nullptr;
+  float scale_ = 0;
+};
+
+}  // namespace tessera

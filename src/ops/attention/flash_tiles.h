@@ -1,0 +1,61 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "base/error.h"
+#include "ops/gemm/gemm.h"
+
+namespace tessera {
+
+/// Rounds to T in a form that vectorises within larger loops; a NaN stays one if it is the
+/// processor's own or came from a bf16.
+inline void store_rounded(float value, float& to) { to = value; }
+inline void store_rounded(float value, BFloat16& to) {
+  const auto word = std::bit_cast<uint32_t>(value);
+  to.bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+/// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles
+/// and those that a sequence's end or the diagonal cuts.
+template <typename Products>
+class TileTable {
+ public:
+  /// Makes the products of a shape with make(rows, columns) unless they are there.
+  template <typename Make>
+  void add(int64_t rows, int64_t columns, Make&& make) {
+    if (find(rows, columns)) return;
+    TESSERA_CHECK(size_ < entries_.size(), "more than {} shapes of tiles", entries_.size());
+    entries_[size_++] = {rows, columns, make(rows, columns)};
+  }
+
+  /// The products of a shape, or null.
+  const Products* find(int64_t rows, int64_t columns) const {
+    for (size_t i = 0; i < size_; ++i) {
+      if (entries_[i].rows == rows && entries_[i].columns == columns) return &entries_[i].products;
+    }
+    return nullptr;
+  }
+
+  /// The largest scratch that one product of the table needs.
+  int64_t workspace_bytes() const {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < size_; ++i) {
+      bytes = std::max(bytes, entries_[i].products.workspace_bytes());
+    }
+    return bytes;
+  }
+
+ private:
+  struct Entry {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    Products products;
+  };
+  std::array<Entry, 32> entries_{};
+  size_t size_ = 0;
+};
+
+}  // namespace tessera

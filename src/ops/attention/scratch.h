@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera {
+
+/// Divides a workspace into arrays, each aligned to 64 bytes. Over a null base it only counts, so
+/// that the code that lays a workspace out also says how large it is.
+class Scratch {
+ public:
+  explicit Scratch(std::byte* base = nullptr) : base_(base) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    std::byte* const here = base_ ? base_ + bytes_ : nullptr;
+    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(here);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,239 @@
+#include "ops/elementwise/elementwise.h"
+
+#include "ops/elementwise/map.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+class Add final : public Operation {
+ public:
+  explicit Add(DType dtype) : dtype_(dtype) {}
+  std::string_view name() const override { return "add"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, !inputs.empty(), "no addends");
+    for (const Spec& input : inputs) {
+      TESSERA_EXPECT(*this, input.shape == inputs[0].shape && is_floating(input.dtype),
+                     "an addend is {} {}, the first is {}", dtype_name(input.dtype),
+                     input.shape.text(), inputs[0].shape.text());
+    }
+    return {{inputs[0].shape, dtype_, inputs[0].distribution}};
+  }
+
+  std::vector<Value> gradient(Builder&, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    return std::vector<Value>(self.inputs.size(), of_outputs[0]);
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = static_cast<double>(outputs[0].shape.elements() *
+                                                (static_cast<int64_t>(inputs.size()) - 1))};
+  }
+
+  /// The first addend's memory serves where it has the sum's type: each element is read before it
+  /// is written.
+  int in_place_input(int) const override { return 0; }
+
+  void run(const Execution& execution) const override {
+    const Tensor& sum = execution.outputs[0];
+    const bool wide = accumulation_dtype(dtype_) == DType::f64;
+    if (wide) {
+      add_all<double>(execution, sum);
+    } else {
+      add_all<float>(execution, sum);
+    }
+  }
+
+ private:
+  /// Sums blocks that stay in the first-level cache: widen the first addend, add the others, round.
+  template <typename Wide>
+  static void add_all(const Execution& execution, const Tensor& sum) {
+    constexpr int64_t kBlock = 2048;
+    parallel_ranges(execution.context.threads(), sum.elements(), 8 * kBlock,
+                    [&](int64_t begin, int64_t end, int) {
+                      Wide total[kBlock];
+                      for (int64_t at = begin; at < end; at += kBlock) {
+                        const int64_t count = std::min(kBlock, end - at);
+                        std::fill_n(total, count, Wide{0});
+                        for (const Tensor& addend : execution.inputs) {
+                          dispatch_floating(addend.dtype(), [&](auto type) {
+                            using T = decltype(type);
+                            const T* values = addend.data<T>() + at;
+                            for (int64_t i = 0; i < count; ++i) {
+                              total[i] += static_cast<Wide>(static_cast<Compute<T>>(values[i]));
+                            }
+                          });
+                        }
+                        dispatch_floating(sum.dtype(), [&](auto type) {
+                          using T = decltype(type);
+                          T* result = sum.data<T>() + at;
+                          for (int64_t i = 0; i < count; ++i) {
+                            result[i] = static_cast<T>(static_cast<Compute<T>>(total[i]));
+                          }
+                        });
+                      }
+                    });
+  }
+
+  DType dtype_;
+};
+
+class Scale final : public Operation {
+ public:
+  explicit Scale(double factor) : factor_(factor) {}
+  std::string_view name() const override { return "scale"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
+    return {inputs[0]};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node&,
+                              std::span<const Value> of_outputs) const override {
+    return {scale(builder, of_outputs[0], factor_)};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = static_cast<double>(outputs[0].shape.elements())};
+  }
+  int in_place_input(int) const override { return 0; }
+  void run(const Execution& execution) const override {
+    map_elements(execution, [factor = factor_](auto x) { return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor)); });
+  }
+
+ private:
+  double factor_;
+};
+
+class Clamp final : public Operation {
+ public:
+  explicit Clamp(double bound) : bound_(bound) {}
+  std::string_view name() const override { return "clamp"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
+    TESSERA_EXPECT(*this, bound_ > 0, "a bound of {}; it must be positive", bound_);
+    return {inputs[0]};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override;
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 2.0 * static_cast<double>(outputs[0].shape.elements())};
+  }
+  void run(const Execution& execution) const override {
+    map_elements(execution, [bound = bound_](auto x) {
+      const auto limit = static_cast<decltype(x)>(bound);
+      return x < -limit ? -limit : (x > limit ? limit : x);
+    });
+  }
+
+ private:
+  double bound_;
+};
+
+/// inputs: x, the gradient of clamp(x).
+class ClampGradient final : public Operation {
+ public:
+  explicit ClampGradient(double bound) : bound_(bound) {}
+  std::string_view name() const override { return "clamp_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
+                   "two inputs of one shape");
+    return {inputs[1]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 2.0 * static_cast<double>(outputs[0].shape.elements())};
+  }
+  int in_place_input(int) const override { return 1; }
+  void run(const Execution& execution) const override {
+    map_pairs(execution, [bound = bound_](auto x, auto gradient) {
+      const auto limit = static_cast<decltype(x)>(bound);
+      return x >= -limit && x <= limit ? gradient : decltype(gradient){0};
+    });
+  }
+
+ private:
+  double bound_;
+};
+
+std::vector<Value> Clamp::gradient(Builder& builder, const Node& self,
+                                   std::span<const Value> of_outputs) const {
+  return {builder.apply_single(std::make_shared<ClampGradient>(bound_),
+                               {self.inputs[0], of_outputs[0]})};
+}
+
+class Cast final : public Operation {
+ public:
+  explicit Cast(DType dtype) : dtype_(dtype) {}
+  std::string_view name() const override { return "cast"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
+                   "one floating input");
+    return {{inputs[0].shape, dtype_, inputs[0].distribution}};
+  }
+  std::vector<Value> gradient(Builder&, const Node&,
+                              std::span<const Value> of_outputs) const override {
+    return {of_outputs[0]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+  bool cheap_to_repeat() const override { return true; }
+  void run(const Execution& execution) const override {
+    map_elements(execution, [](auto x) { return x; });
+  }
+
+ private:
+  DType dtype_;
+};
+
+/// inputs: the accumulator, which run() adds into, and the addend.
+class Accumulate final : public Operation {
+ public:
+  std::string_view name() const override { return "accumulate"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
+                   "an accumulator and an addend of one shape");
+    return {};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs) + static_cast<double>(inputs[0].bytes()),
+            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+  }
+  std::vector<int> updated_inputs() const override { return {0}; }
+  void run(const Execution& execution) const override {
+    const Execution in_place{execution.context, execution.inputs, execution.inputs.first(1), {}};
+    map_pairs(in_place, [](auto total, auto addend) { return total + addend; });
+  }
+};
+
+}  // namespace
+
+Value add(Builder& builder, std::span<const Value> addends, DType dtype) {
+  return builder.apply_single(std::make_shared<Add>(dtype), {addends.begin(), addends.end()});
+}
+
+Value scale(Builder& builder, Value x, double factor) {
+  return builder.apply_single(std::make_shared<Scale>(factor), {x});
+}
+
+Value clamp(Builder& builder, Value x, double bound) {
+  return builder.apply_single(std::make_shared<Clamp>(bound), {x});
+}
+
+Value cast(Builder& builder, Value x, DType dtype) {
+  if (builder.spec(x).dtype == dtype) return x;
+  return builder.apply_single(std::make_shared<Cast>(dtype), {x});
+}
+
+void accumulate(Builder& builder, Value accumulator, Value addend) {
+  builder.apply(std::make_shared<Accumulate>(), {accumulator, addend});
+}
+
+}  // namespace tessera

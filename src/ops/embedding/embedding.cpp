@@ -1,0 +1,107 @@
+#include "ops/embedding/embedding.h"
+
+#include <cstring>
+
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: ids i32 [tokens], gradient [tokens, hidden], the table's gradient [vocabulary, hidden],
+/// which run() adds into.
+class EmbeddingGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "embedding_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 3 && inputs[0].shape[0] == inputs[1].shape[0] &&
+                       inputs[1].shape[1] == inputs[2].shape[1],
+                   "ids, a gradient and a table gradient that fit");
+    return {};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    const auto rows = static_cast<double>(inputs[1].bytes());
+    return {.bytes = 3 * rows, .vector_flops = static_cast<double>(inputs[1].shape.elements())};
+  }
+  std::vector<int> updated_inputs() const override { return {2}; }
+
+  /// Each thread owns a range of columns and walks the tokens in order: no two threads meet, and a
+  /// repeated token's rows are added in the same order whatever the number of threads.
+  void run(const Execution& execution) const override {
+    const Tensor& ids = execution.inputs[0];
+    const Tensor& gradient = execution.inputs[1];
+    const Tensor& table = execution.inputs[2];
+    const int64_t tokens = ids.elements();
+    const int64_t hidden = gradient.shape()[1];
+    dispatch_floating(gradient.dtype(), [&](auto type) {
+      using T = decltype(type);
+      using Wide = Compute<T>;
+      const int32_t* id = ids.data<int32_t>();
+      const T* from = gradient.data<T>();
+      Wide* to = table.data<Wide>();
+      parallel_ranges(execution.context.threads(), hidden, 64,
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t t = 0; t < tokens; ++t) {
+                          const T* source = from + t * hidden;
+                          Wide* target = to + id[t] * hidden;
+                          for (int64_t h = begin; h < end; ++h) {
+                            target[h] += static_cast<Wide>(source[h]);
+                          }
+                        }
+                      });
+    });
+  }
+};
+
+class Embedding final : public Operation {
+ public:
+  std::string_view name() const override { return "embedding"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
+    const Spec& table = inputs[0];
+    const Spec& ids = inputs[1];
+    TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype),
+                   "the table is {} {}", dtype_name(table.dtype), table.shape.text());
+    TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {} {}",
+                   dtype_name(ids.dtype), ids.shape.text());
+    return {{{ids.shape[0], table.shape[1]}, table.dtype, ids.distribution}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    const Value table = builder.main_gradient(self.inputs[0]);
+    TESSERA_EXPECT(*this, bool(table), "the table is not a parameter");
+    builder.apply(std::make_shared<EmbeddingGradient>(), {self.inputs[1], of_outputs[0], table});
+    return {table, Value{}};
+  }
+
+  Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
+    return {.bytes = 2.0 * static_cast<double>(outputs[0].bytes())};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& table = execution.inputs[0];
+    const int32_t* ids = execution.inputs[1].data<int32_t>();
+    const Tensor& output = execution.outputs[0];
+    const int64_t row_bytes = table.shape()[1] * dtype_size(table.dtype());
+    const std::byte* from = table.raw();
+    std::byte* to = output.raw();
+    parallel_ranges(execution.context.threads(), output.shape()[0], row_grain(output.shape()[1]),
+                    [=](int64_t begin, int64_t end, int) {
+                      for (int64_t t = begin; t < end; ++t) {
+                        std::memcpy(to + t * row_bytes, from + ids[t] * row_bytes,
+                                    static_cast<size_t>(row_bytes));
+                      }
+                    });
+  }
+};
+
+}  // namespace
+
+Value embedding(Builder& builder, Value table, Value ids) {
+  return builder.apply_single(std::make_shared<Embedding>(), {table, ids});
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "program/context.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// One matrix product C = A B or C += A B over row-major memory. A is [m, k] (stored [k, m] when
+/// transpose_a), B is [k, n] (stored [n, k] when transpose_b), C is [m, n]. Leading dimensions are in
+/// elements; 0 means tightly packed. A and B have one type; C is of that type or of its accumulation
+/// type. Sums are taken in f32 (f64 for f64).
+struct GemmShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  DType input = DType::f32;
+  DType output = DType::f32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  int64_t lda = 0;
+  int64_t ldb = 0;
+  int64_t ldc = 0;
+  int threads = 1;  ///< 1 for a product called from within a parallel region
+
+  bool operator==(const GemmShape&) const = default;
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+};
+
+/// A matrix product made ready: oneDNN's primitive for this shape, or plain loops for f64, for
+/// Kernels::plain and for builds without oneDNN.
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  /// Scratch bytes that one run needs.
+  virtual int64_t workspace_bytes() const = 0;
+  /// Runs it. Safe from several threads at once with a workspace for each.
+  virtual void run(const void* a, const void* b, void* c, std::byte* workspace) const = 0;
+};
+
+/// The product of this shape from the context's cache, made at first use (0.2 to 3 ms). Not to be
+/// called from within a parallel region; what it gives may be run there. An m, n or k of zero is
+/// allowed.
+const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+#include "ops/linear/input_gradient.h"
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/gemm/gemm.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: n gradients [tokens, out_i], then n weights [out_i, in]; output [tokens, in].
+class LinearInputGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "linear_input_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() >= 2 && inputs.size() % 2 == 0,
+                   "{} inputs; as many gradients as weights are expected", inputs.size());
+    const size_t pairs = inputs.size() / 2;
+    for (size_t i = 0; i < pairs; ++i) {
+      const Spec& gradient = inputs[i];
+      const Spec& weight = inputs[pairs + i];
+      TESSERA_EXPECT(*this,
+                     gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype &&
+                         gradient.shape[0] == inputs[0].shape[0] &&
+                         weight.shape[1] == inputs[pairs].shape[1],
+                     "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
+                     gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+    }
+    return {{{inputs[0].shape[0], inputs[pairs].shape[1]},
+             inputs[0].dtype,
+             inputs[0].distribution}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs)};
+    for (size_t i = 0; i < inputs.size() / 2; ++i) {
+      cost.flops += 2.0 * static_cast<double>(inputs[i].shape.elements() * outputs[0].shape[1]);
+    }
+    return cost;
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    const Plan plan(inputs);
+    int64_t scratch = 0;
+    for (const int64_t rows : {plan.chunk, plan.rows % plan.chunk}) {
+      for (size_t i = 0; rows > 0 && i < plan.pairs; ++i) {
+        scratch = std::max(scratch, product(context, inputs, plan, i, rows).workspace_bytes());
+      }
+    }
+    return plan.sum_bytes() + scratch;
+  }
+
+  void run(const Execution& execution) const override {
+    std::vector<Spec> specs;
+    for (const Tensor& tensor : execution.inputs) specs.push_back({tensor.shape(), tensor.dtype(), {}});
+    const Plan plan(specs);
+    const Tensor& output = execution.outputs[0];
+    for (int64_t row = 0; row < plan.rows; row += plan.chunk) {
+      const int64_t rows = std::min(plan.chunk, plan.rows - row);
+      const Tensor result = output.slice(row, row + rows);
+      std::byte* sum = plan.widens() ? execution.workspace.data() : result.raw();
+      for (size_t i = 0; i < plan.pairs; ++i) {
+        product(execution.context, specs, plan, i, rows)
+            .run(execution.inputs[i].slice(row, row + rows).raw(),
+                 execution.inputs[plan.pairs + i].raw(), sum,
+                 execution.workspace.data() + plan.sum_bytes());
+      }
+      if (plan.widens()) round_rows(execution.context, sum, result);
+    }
+  }
+
+ private:
+  /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a chunk
+  /// at a time so that they stay in the cache.
+  struct Plan {
+    explicit Plan(std::span<const Spec> inputs)
+        : pairs(inputs.size() / 2),
+          rows(inputs[0].shape[0]),
+          columns(inputs[pairs].shape[1]),
+          dtype(inputs[0].dtype),
+          chunk(widens() ? std::clamp<int64_t>(rows, 1, 256) : std::max<int64_t>(rows, 1)) {}
+    bool widens() const { return pairs > 1 && dtype == DType::bf16; }
+    DType sum_dtype() const { return widens() ? DType::f32 : dtype; }
+    int64_t sum_bytes() const {
+      return widens() ? MemoryLayout::rounded(chunk * columns * dtype_size(DType::f32)) : 0;
+    }
+    size_t pairs;
+    int64_t rows;
+    int64_t columns;
+    DType dtype;
+    int64_t chunk;
+  };
+
+  static const Gemm& product(Context& context, std::span<const Spec> inputs, const Plan& plan,
+                             size_t pair, int64_t rows) {
+    return prepare_gemm(context, {.m = rows,
+                                  .n = plan.columns,
+                                  .k = inputs[pair].shape[1],
+                                  .input = plan.dtype,
+                                  .output = plan.sum_dtype(),
+                                  .accumulate = pair > 0,
+                                  .threads = context.threads()});
+  }
+
+  static void round_rows(Context& context, const std::byte* sum, const Tensor& result) {
+    const auto* from = reinterpret_cast<const float*>(sum);
+    auto* to = result.data<BFloat16>();
+    parallel_ranges(context.threads(), result.elements(), 16384,
+                    [=](int64_t begin, int64_t end, int) {
+                      for (int64_t i = begin; i < end; ++i) to[i] = BFloat16(from[i]);
+                    });
+  }
+};
+
+}  // namespace
+
+Value linear_input_gradient(Builder& builder, std::span<const Value> gradients,
+                            std::span<const Value> weights, Value x) {
+  std::vector<Value> inputs;
+  for (const Value gradient : gradients) {
+    inputs.push_back(cast(builder, gradient, builder.spec(x).dtype));
+  }
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  return builder.apply_single(std::make_shared<LinearInputGradient>(), std::move(inputs));
+}
+
+}  // namespace tessera

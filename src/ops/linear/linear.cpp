@@ -1,0 +1,111 @@
+#include "ops/linear/linear.h"
+
+#include "ops/gemm/gemm.h"
+#include "ops/linear/input_gradient.h"
+#include "ops/linear/weight_gradient.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: x [tokens, in], then weights [out_i, in]; outputs [tokens, out_i].
+class Linear final : public Operation {
+ public:
+  explicit Linear(DType dtype) : dtype_(dtype) {}
+  std::string_view name() const override { return "linear"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() >= 2, "an input and at least one weight");
+    const Spec& x = inputs[0];
+    TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype),
+                   "the input is {} {}; a floating matrix is expected", dtype_name(x.dtype),
+                   x.shape.text());
+    TESSERA_EXPECT(*this, dtype_ == x.dtype || dtype_ == accumulation_dtype(x.dtype),
+                   "{} from {}", dtype_name(dtype_), dtype_name(x.dtype));
+    std::vector<Spec> outputs;
+    for (const Spec& weight : inputs.subspan(1)) {
+      TESSERA_EXPECT(*this,
+                     weight.shape.rank() == 2 && weight.shape[1] == x.shape[1] &&
+                         weight.dtype == x.dtype,
+                     "a weight {} {} on an input {} {}", dtype_name(weight.dtype),
+                     weight.shape.text(), dtype_name(x.dtype), x.shape.text());
+      outputs.push_back({{x.shape[0], weight.shape[0]}, dtype_, x.distribution});
+    }
+    return outputs;
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> result{Value{}};
+    std::vector<Value> gradients;
+    std::vector<Value> weights;
+    for (size_t i = 0; i < of_outputs.size(); ++i) {
+      const Value weight = self.inputs[i + 1];
+      if (!of_outputs[i]) {
+        result.push_back({});
+        continue;
+      }
+      result.push_back(linear_weight_gradient(builder, self.inputs[0], of_outputs[i], weight));
+      gradients.push_back(of_outputs[i]);
+      weights.push_back(weight);
+    }
+    result[0] = linear_input_gradient(builder, gradients, weights, self.inputs[0]);
+    return result;
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs)};
+    for (size_t i = 0; i < outputs.size(); ++i) cost.flops += shape(inputs, i, 1).flops();
+    return cost;
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    int64_t bytes = 0;
+    for (size_t i = 0; i + 1 < inputs.size(); ++i) {
+      bytes = std::max(
+          bytes, prepare_gemm(context, shape(inputs, i, context.threads())).workspace_bytes());
+    }
+    return bytes;
+  }
+
+  void run(const Execution& execution) const override {
+    std::vector<Spec> inputs;
+    for (const Tensor& tensor : execution.inputs) inputs.push_back({tensor.shape(), tensor.dtype(), {}});
+    for (size_t i = 0; i < execution.outputs.size(); ++i) {
+      prepare_gemm(execution.context, shape(inputs, i, execution.context.threads()))
+          .run(execution.inputs[0].raw(), execution.inputs[i + 1].raw(),
+               execution.outputs[i].raw(), execution.workspace.data());
+    }
+  }
+
+ private:
+  GemmShape shape(std::span<const Spec> inputs, size_t output, int threads) const {
+    return {.m = inputs[0].shape[0],
+            .n = inputs[output + 1].shape[0],
+            .k = inputs[0].shape[1],
+            .input = inputs[0].dtype,
+            .output = dtype_,
+            .transpose_b = true,
+            .threads = threads};
+  }
+
+  DType dtype_;
+};
+
+}  // namespace
+
+Value linear(Builder& builder, Value x, Value weight, DType dtype) {
+  return builder.apply_single(std::make_shared<Linear>(dtype), {x, weight});
+}
+
+Value linear(Builder& builder, Value x, Value weight) {
+  return linear(builder, x, weight, builder.spec(x).dtype);
+}
+
+std::vector<Value> linears(Builder& builder, Value x, std::span<const Value> weights) {
+  std::vector<Value> inputs{x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  return builder.apply(std::make_shared<Linear>(builder.spec(x).dtype), std::move(inputs));
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "ops/math/vector_math.h"
+
+namespace tessera {
+
+/// What one token's logits [vocabulary] give, in the plain and in the fast kernel.
+///
+/// log_sum_exp: log Σ exp(logit).
+/// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a scale
+/// of 0 give zeros. `gradient` may be the logits' own memory when Out is Wide.
+template <typename Wide>
+struct PlainRows {
+  static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
+    const Wide largest = *std::max_element(logits, logits + vocabulary);
+    Wide sum = 0;
+    for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(logits[v] - largest);
+    return largest + std::log(sum);
+  }
+
+  template <typename Out>
+  static void gradient(const Wide* logits, int64_t vocabulary, Wide log_sum_exp, int32_t target,
+                       Wide scale, Wide z, Out* gradient) {
+    for (int64_t v = 0; v < vocabulary; ++v) {
+      const Wide probability = std::exp(logits[v] - log_sum_exp);
+      const Wide hit = v == target ? Wide{1} : Wide{0};
+      const Wide result = scale * (probability * (1 + 2 * z * log_sum_exp) - hit);
+      gradient[v] = static_cast<Out>(result);
+    }
+  }
+};
+
+struct FastRows {
+  static float log_sum_exp(const float* logits, int64_t vocabulary) {
+    float largest = logits[0];
+#pragma omp simd reduction(max : largest)
+    for (int64_t v = 0; v < vocabulary; ++v) largest = std::max(largest, logits[v]);
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t v = 0; v < vocabulary; ++v) sum += exp_fast(logits[v] - largest);
+    return largest + std::log(sum);
+  }
+
+  template <typename Out>
+  static void gradient(const float* logits, int64_t vocabulary, float log_sum_exp, int32_t target,
+                       float scale, float z, Out* gradient) {
+    const float factor = scale * (1 + 2 * z * log_sum_exp);
+    const float target_logit = target >= 0 ? logits[target] : 0;
+#pragma omp simd
+    for (int64_t v = 0; v < vocabulary; ++v) {
+      gradient[v] = static_cast<Out>(factor * exp_fast(logits[v] - log_sum_exp));
+    }
+    if (target >= 0) {
+      gradient[target] = static_cast<Out>(factor * exp_fast(target_logit - log_sum_exp) - scale);
+    }
+  }
+};
+
+}  // namespace tessera

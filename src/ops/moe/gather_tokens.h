@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ops/moe/routing.h"
+
+namespace tessera {
+
+/// The experts' input (stage 4 of FastSparseMoE): row r of the result [rows, hidden] is token
+/// input_indices[r] of x [tokens, hidden], zero for unused rows. In the backward pass each token
+/// sums the gradients of its rows in the accumulation type and rounds once, to x's type.
+Value gather_tokens(Builder& builder, Value x, const TokenIndices& indices);
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+#include "ops/elementwise/elementwise.h"
+#include "ops/moe/grouped_linear.h"
+#include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_pieces.h"
+#include "ops/moe/token_rows.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: n gradients [rows, out_i], then n weights [experts, out_i, in], then offsets i32
+/// [experts + 1]; output [rows, in].
+class GroupedLinearInputGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "grouped_linear_input_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() >= 3 && inputs.size() % 2 == 1,
+                   "{} inputs; as many gradients as weights, and offsets, are expected",
+                   inputs.size());
+    const size_t pairs = inputs.size() / 2;
+    for (size_t i = 0; i < pairs; ++i) {
+      const Spec& gradient = inputs[i];
+      const Spec& weight = inputs[pairs + i];
+      TESSERA_EXPECT(*this,
+                     gradient.shape[1] == weight.shape[1] && gradient.dtype == weight.dtype &&
+                         gradient.shape[0] == inputs[0].shape[0] &&
+                         weight.shape[0] + 1 == inputs.back().shape[0] &&
+                         weight.shape[2] == inputs[pairs].shape[2],
+                     "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
+                     gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+    }
+    return {
+        {{inputs[0].shape[0], inputs[pairs].shape[2]}, inputs[0].dtype, inputs[0].distribution}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs)};
+    for (size_t i = 0; i < inputs.size() / 2; ++i) {
+      cost.flops += 2.0 * static_cast<double>(inputs[i].shape.elements() * outputs[0].shape[1]);
+    }
+    return cost;
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+    const size_t pairs = inputs.size() / 2;
+    int64_t product_bytes = 0;
+    for (size_t i = 0; i < pairs; ++i) {
+      product_bytes = std::max(
+          product_bytes,
+          products(context, inputs[i].shape, inputs[pairs + i].shape, inputs[i].dtype, i > 0)
+              .workspace_bytes());
+    }
+    return workspace(inputs[0].shape[0], inputs[pairs].shape, product_bytes)
+        .bytes(context.threads());
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& dx = execution.outputs[0];
+    if (use_plain(execution.context, dx.dtype())) {
+      const size_t pairs = execution.inputs.size() / 2;
+      dispatch_floating(dx.dtype(), [&](auto type) {
+        grouped_linear_input_gradient_plain<decltype(type)>(
+            execution.context, execution.inputs.first(pairs),
+            execution.inputs.subspan(pairs, pairs), execution.inputs.back(), dx);
+      });
+    } else if (dx.dtype() == DType::bf16) {
+      run_fast<BFloat16>(execution);
+    } else {
+      run_fast<float>(execution);
+    }
+  }
+
+ private:
+  static PieceProducts products(Context& context, const Shape& gradient, const Shape& weight,
+                                DType dtype, bool accumulate) {
+    const GemmShape shape{.n = weight[2],
+                          .k = gradient[1],
+                          .input = dtype,
+                          .output = DType::f32,
+                          .accumulate = accumulate};
+    return {context, shape, &GemmShape::m, gradient[0]};
+  }
+
+  static PieceWorkspace workspace(int64_t rows, const Shape& weight, int64_t product_bytes) {
+    return {piece_bound(rows, weight[0]), kPieceRows * weight[2] * dtype_size(DType::f32),
+            product_bytes};
+  }
+
+  /// Each piece sums its products in f32 rows of its thread, which stay in the cache, and then
+  /// rounds them. A product may take in rows of neighbours (see GroupedLinear).
+  template <typename T>
+  static void run_fast(const Execution& execution) {
+    const Tensor& dx = execution.outputs[0];
+    if (dx.shape()[0] == 0) return;
+    const size_t pairs = execution.inputs.size() / 2;
+    const int64_t width = dx.shape()[1];
+    std::vector<PieceProducts> sized;
+    int64_t product_bytes = 0;
+    for (size_t i = 0; i < pairs; ++i) {
+      sized.push_back(products(execution.context, execution.inputs[i].shape(),
+                               execution.inputs[pairs + i].shape(), dx.dtype(), i > 0));
+      product_bytes = std::max(product_bytes, sized.back().workspace_bytes());
+    }
+    const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
+    const PieceWorkspace areas =
+        workspace(dx.shape()[0], execution.inputs[pairs].shape(), product_bytes);
+    const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
+    parallel_items(execution.context.threads(), static_cast<int64_t>(pieces.size()),
+                   [&](int64_t item, int thread) {
+                     const RowPiece& piece = pieces[static_cast<size_t>(item)];
+                     const int64_t size = sized[0].size(piece.rows);
+                     const int64_t start = std::min<int64_t>(piece.row, dx.shape()[0] - size);
+                     auto* sum =
+                         reinterpret_cast<float*>(areas.staged(execution.workspace, thread));
+                     for (size_t i = 0; i < pairs; ++i) {
+                       sized[i][piece.rows].run(
+                           execution.inputs[i].slice(start, start + size).raw(),
+                           execution.inputs[pairs + i].slice(piece.expert, piece.expert + 1).raw(),
+                           sum, areas.product(execution.workspace, thread));
+                     }
+                     const float* own = sum + (piece.row - start) * width;
+                     T* result = dx.data<T>() + piece.row * width;
+                     for (int64_t i = 0; i < piece.rows * width; ++i)
+                       result[i] = static_cast<T>(own[i]);
+                   });
+    clear_rows_from(execution.context, dx, offsets.back());
+  }
+};
+
+}  // namespace
+
+Value grouped_linear_input_gradient(Builder& builder, std::span<const Value> gradients,
+                                    std::span<const Value> weights, Value offsets, Value x) {
+  std::vector<Value> inputs;
+  for (const Value gradient : gradients) {
+    inputs.push_back(cast(builder, gradient, builder.spec(x).dtype));
+  }
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  inputs.push_back(offsets);
+  return builder.apply_single(std::make_shared<GroupedLinearInputGradient>(), std::move(inputs));
+}
+
+}  // namespace tessera

@@ -1,0 +1,172 @@
+#include "ops/moe/grouped_linear.h"
+
+#include <cstring>
+
+#include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_pieces.h"
+#include "ops/moe/token_rows.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: x [rows, in], weights [experts, out_i, in], offsets i32 [experts + 1]; outputs
+/// [rows, out_i].
+class GroupedLinear final : public Operation {
+ public:
+  std::string_view name() const override { return "grouped_linear"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() >= 3, "an input, weights and offsets are expected");
+    const Spec& x = inputs.front();
+    const Spec& offsets = inputs.back();
+    TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype),
+                   "the input is {} {}; a floating matrix is expected", dtype_name(x.dtype),
+                   x.shape.text());
+    std::vector<Spec> outputs;
+    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
+      TESSERA_EXPECT(
+          *this,
+          weight.shape.rank() == 3 && weight.shape[2] == x.shape[1] && weight.dtype == x.dtype,
+          "a weight {} {} on an input {} {}", dtype_name(weight.dtype), weight.shape.text(),
+          dtype_name(x.dtype), x.shape.text());
+      TESSERA_EXPECT(*this,
+                     offsets.dtype == DType::i32 && offsets.shape == Shape({weight.shape[0] + 1}),
+                     "offsets {} {} for {} experts", dtype_name(offsets.dtype),
+                     offsets.shape.text(), weight.shape[0]);
+      outputs.push_back({{x.shape[0], weight.shape[1]}, x.dtype, x.distribution});
+    }
+    return outputs;
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    const Value x = self.inputs.front();
+    const Value offsets = self.inputs.back();
+    std::vector<Value> result(self.inputs.size());
+    std::vector<Value> gradients;
+    std::vector<Value> weights;
+    for (size_t i = 0; i < of_outputs.size(); ++i) {
+      if (!of_outputs[i]) continue;
+      const Value weight = self.inputs[i + 1];
+      result[i + 1] = grouped_linear_weight_gradient(builder, x, of_outputs[i], offsets, weight);
+      gradients.push_back(of_outputs[i]);
+      weights.push_back(weight);
+    }
+    if (!gradients.empty()) {
+      result[0] = grouped_linear_input_gradient(builder, gradients, weights, offsets, x);
+    }
+    return result;
+  }
+
+  /// Counts every routed row: fewer are used only where choices are dropped or remote.
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs)};
+    for (const Spec& output : outputs) {
+      cost.flops += 2.0 * static_cast<double>(output.shape.elements() * inputs[0].shape[1]);
+    }
+    return cost;
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+    int64_t out = 0;
+    int64_t product_bytes = 0;
+    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
+      out = std::max(out, weight.shape[1]);
+      product_bytes = std::max(
+          product_bytes,
+          products(context, inputs[0].shape, weight.shape, weight.dtype).workspace_bytes());
+    }
+    return workspace(inputs[0].shape, inputs[1].shape[0], out, inputs[0].dtype, product_bytes)
+        .bytes(context.threads());
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& x = execution.inputs.front();
+    if (use_plain(execution.context, x.dtype())) {
+      for (size_t i = 0; i < execution.outputs.size(); ++i) {
+        dispatch_floating(x.dtype(), [&](auto type) {
+          grouped_linear_plain<decltype(type)>(execution.context, x, execution.inputs[i + 1],
+                                               execution.inputs.back(), execution.outputs[i]);
+        });
+      }
+    } else if (x.shape()[0] > 0) {
+      run_fast(execution);
+    }
+  }
+
+ private:
+  static PieceProducts products(Context& context, const Shape& x, const Shape& weight,
+                                DType dtype) {
+    const GemmShape shape{
+        .n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
+    return {context, shape, &GemmShape::m, x[0]};
+  }
+
+  static PieceWorkspace workspace(const Shape& x, int64_t experts, int64_t out, DType dtype,
+                                  int64_t product_bytes) {
+    return {piece_bound(x[0], experts), kPieceRows * out * dtype_size(dtype), product_bytes};
+  }
+
+  static void run_fast(const Execution& execution) {
+    const Tensor& x = execution.inputs.front();
+    const size_t count = execution.outputs.size();
+    std::vector<PieceProducts> sized;
+    int64_t out = 0;
+    int64_t product_bytes = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const Shape& weight = execution.inputs[i + 1].shape();
+      sized.push_back(products(execution.context, x.shape(), weight, x.dtype()));
+      out = std::max(out, weight[1]);
+      product_bytes = std::max(product_bytes, sized.back().workspace_bytes());
+    }
+    const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
+    const PieceWorkspace areas =
+        workspace(x.shape(), execution.inputs[1].shape()[0], out, x.dtype(), product_bytes);
+    const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
+    parallel_items(execution.context.threads(), static_cast<int64_t>(pieces.size()),
+                   [&](int64_t item, int thread) {
+                     const RowPiece& piece = pieces[static_cast<size_t>(item)];
+                     for (size_t i = 0; i < count; ++i) {
+                       multiply(x, execution.inputs[i + 1], execution.outputs[i], piece, sized[i],
+                                areas.staged(execution.workspace, thread),
+                                areas.product(execution.workspace, thread));
+                     }
+                   });
+    for (const Tensor& output : execution.outputs) {
+      clear_rows_from(execution.context, output, offsets.back());
+    }
+  }
+
+  /// A piece that fills its product is written in place. Otherwise the product takes in rows of
+  /// neighbours too, wherever there are enough of them, and the piece's own rows are copied out.
+  static void multiply(const Tensor& x, const Tensor& weight, const Tensor& y,
+                       const RowPiece& piece, const PieceProducts& products, std::byte* staged,
+                       std::byte* scratch) {
+    const int64_t size = products.size(piece.rows);
+    const int64_t start = std::min<int64_t>(piece.row, x.shape()[0] - size);
+    const int64_t row_bytes = y.shape()[1] * dtype_size(y.dtype());
+    std::byte* own = y.raw() + piece.row * row_bytes;
+    const bool in_place = size == piece.rows;
+    products[piece.rows].run(x.slice(start, start + size).raw(),
+                             weight.slice(piece.expert, piece.expert + 1).raw(),
+                             in_place ? own : staged, scratch);
+    if (!in_place) {
+      std::memcpy(own, staged + (piece.row - start) * row_bytes,
+                  static_cast<size_t>(piece.rows * row_bytes));
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<Value> grouped_linear(Builder& builder, Value x, std::span<const Value> weights,
+                                  Value offsets) {
+  std::vector<Value> inputs{x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  inputs.push_back(offsets);
+  return builder.apply(std::make_shared<GroupedLinear>(), std::move(inputs));
+}
+
+}  // namespace tessera

@@ -1,0 +1,181 @@
+#include <cstring>
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/moe/grouped_linear.h"
+#include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_pieces.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, when it accumulates,
+/// the main gradient [experts, out, in] that run() adds into; otherwise one output of that shape.
+class GroupedLinearWeightGradient final : public Operation {
+ public:
+  explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
+  std::string_view name() const override { return "grouped_linear_weight_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 4U : 3U), "{} inputs", inputs.size());
+    const Spec& x = inputs[0];
+    const Spec& gradient = inputs[1];
+    TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
+                   "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
+                   dtype_name(gradient.dtype), gradient.shape.text());
+    const Spec result{{inputs[2].shape[0] - 1, gradient.shape[1], x.shape[1]},
+                      accumulation_dtype(x.dtype),
+                      x.distribution};
+    if (!accumulate_) return {result};
+    TESSERA_EXPECT(*this, inputs[3].shape == result.shape && inputs[3].dtype == result.dtype,
+                   "adds {} {} into {} {}", dtype_name(result.dtype), result.shape.text(),
+                   dtype_name(inputs[3].dtype), inputs[3].shape.text());
+    return {};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.flops = 2.0 * static_cast<double>(inputs[0].shape.elements() * inputs[1].shape[1]),
+            .bytes = operand_bytes(inputs, outputs)};
+  }
+
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+    return Plan(context, inputs[0].shape, inputs[1].shape, inputs[0].dtype)
+        .areas.bytes(context.threads());
+  }
+
+  std::vector<int> updated_inputs() const override {
+    return accumulate_ ? std::vector<int>{3} : std::vector<int>{};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
+    if (!accumulate_) result.fill_zero();
+    if (use_plain(execution.context, x.dtype())) {
+      dispatch_floating(x.dtype(), [&](auto type) {
+        grouped_linear_weight_gradient_plain<decltype(type)>(
+            execution.context, x, execution.inputs[1], execution.inputs[2], result);
+      });
+    } else if (x.shape()[0] > 0) {
+      run_fast(execution, result);
+    }
+  }
+
+ private:
+  /// Rows of one expert's weight that one thread makes: of few experts many threads have work.
+  static constexpr int64_t kTile = 256;
+
+  /// The products of a whole tile and of the last one, and the memory that they need.
+  struct Plan {
+    Plan(Context& context, const Shape& x, const Shape& gradient, DType dtype)
+        : in(x[1]),
+          out(gradient[1]),
+          tiles((out + kTile - 1) / kTile),
+          whole(products(context, x, gradient, dtype, std::min(kTile, out))),
+          last(products(context, x, gradient, dtype, out - (tiles - 1) * kTile)),
+          staged_bytes(MemoryLayout::rounded(kPieceRows * out * dtype_size(dtype))),
+          areas(0, staged_bytes + kPieceRows * in * dtype_size(dtype),
+                std::max(whole.workspace_bytes(), last.workspace_bytes())) {}
+
+    int64_t in;
+    int64_t out;
+    int64_t tiles;
+    PieceProducts whole;
+    PieceProducts last;
+    int64_t staged_bytes;  // of the gradient's rows; those of x follow
+    PieceWorkspace areas;
+  };
+
+  static PieceProducts products(Context& context, const Shape& x, const Shape& gradient,
+                                DType dtype, int64_t tile) {
+    const GemmShape shape{.m = tile,
+                          .n = x[1],
+                          .input = dtype,
+                          .output = DType::f32,
+                          .transpose_a = true,
+                          .accumulate = true,
+                          .lda = gradient[1]};
+    return {context, shape, &GemmShape::k, x[0]};
+  }
+
+  /// Each item is one tile of one expert's weight, to which the expert's pieces add in their order.
+  static void run_fast(const Execution& execution, const Tensor& result) {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& gradient = execution.inputs[1];
+    const int32_t* offsets = execution.inputs[2].data<int32_t>();
+    const Plan plan(execution.context, x.shape(), gradient.shape(), x.dtype());
+    parallel_items(
+        execution.context.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
+          const int64_t expert = item / plan.tiles;
+          const int64_t tile = item % plan.tiles;
+          for (int64_t row = offsets[expert]; row < offsets[expert + 1]; row += kPieceRows) {
+            const int64_t rows = std::min<int64_t>(kPieceRows, offsets[expert + 1] - row);
+            float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
+            add_piece(plan, gradient.slice(row, row + rows), x.slice(row, row + rows), tile, into,
+                      areas_of(execution, plan, thread));
+          }
+        });
+  }
+
+  struct ThreadAreas {
+    std::byte* staged;
+    std::byte* product;
+  };
+  static ThreadAreas areas_of(const Execution& execution, const Plan& plan, int thread) {
+    return {plan.areas.staged(execution.workspace, thread),
+            plan.areas.product(execution.workspace, thread)};
+  }
+
+  /// into [tile, in] += gradient[:, tile]ᵀ · x. Rows that do not fill their product are copied and
+  /// followed by zeros.
+  static void add_piece(const Plan& plan, const Tensor& gradient, const Tensor& x, int64_t tile,
+                        float* into, const ThreadAreas& areas) {
+    const PieceProducts& products = tile + 1 < plan.tiles ? plan.whole : plan.last;
+    const int64_t rows = x.shape()[0];
+    const int64_t size = products.size(rows);
+    const std::byte* a = gradient.raw();
+    const std::byte* b = x.raw();
+    if (size != rows) {
+      stage(gradient, size, tile * kTile, std::min((tile + 1) * kTile, plan.out), areas.staged);
+      stage(x, size, 0, plan.in, areas.staged + plan.staged_bytes);
+      a = areas.staged;
+      b = areas.staged + plan.staged_bytes;
+    }
+    products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, areas.product);
+  }
+
+  /// Copies columns [begin, end) of rows to the same place of `staged`, and zeros after them.
+  static void stage(const Tensor& rows, int64_t size, int64_t begin, int64_t end,
+                    std::byte* staged) {
+    const int64_t element = dtype_size(rows.dtype());
+    const int64_t row_bytes = rows.shape()[1] * element;
+    const auto bytes = static_cast<size_t>((end - begin) * element);
+    for (int64_t r = 0; r < size; ++r) {
+      const int64_t at = r * row_bytes + begin * element;
+      if (r < rows.shape()[0]) {
+        std::memcpy(staged + at, rows.raw() + at, bytes);
+      } else {
+        std::memset(staged + at, 0, bytes);
+      }
+    }
+  }
+
+  bool accumulate_;
+};
+
+}  // namespace
+
+Value grouped_linear_weight_gradient(Builder& builder, Value x, Value gradient, Value offsets,
+                                     Value weight) {
+  gradient = cast(builder, gradient, builder.spec(x).dtype);
+  const Value main = builder.main_gradient(weight);
+  if (!main) {
+    return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false),
+                                {x, gradient, offsets});
+  }
+  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true), {x, gradient, offsets, main});
+  return main;
+}
+
+}  // namespace tessera

@@ -1,0 +1,135 @@
+#include "ops/moe/reduce_experts.h"
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/moe/token_rows.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// One choice of one token: of_row = weight · of_output; returns Σ_h row_h · of_output_h. `row` and
+/// `of_row` may be the same memory.
+template <typename T>
+Compute<T> choice_gradient(const T* row, const T* of_output, Compute<T> weight, int64_t width,
+                           T* of_row) {
+  using Wide = Compute<T>;
+  Wide dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t h = 0; h < width; ++h) {
+    dot += static_cast<Wide>(row[h]) * static_cast<Wide>(of_output[h]);
+  }
+  // On its own and without a simd pragma: only so does the compiler vectorise stores of bf16.
+  for (int64_t h = 0; h < width; ++h) {
+    of_row[h] = static_cast<T>(weight * static_cast<Wide>(of_output[h]));
+  }
+  return dot;
+}
+
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
+/// output_indices i32 [tokens, k], the gradient of the result [tokens, hidden]; outputs: the
+/// gradients of expert_output and of the weights.
+class ReduceExpertsGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "reduce_experts_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 5 && inputs[4].dtype == inputs[0].dtype &&
+                       inputs[4].shape == Shape({inputs[1].shape[0], inputs[0].shape[1]}),
+                   "the operands of reduce_experts and its gradient are expected");
+    return {inputs[0], inputs[1]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 3.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+  /// Each routed row is read before it is written, and belongs to one token.
+  int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
+
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(),
+                      [&](auto type) { propagate<decltype(type)>(execution); });
+    clear_unused_rows(execution.context, execution.inputs[2], execution.outputs[0]);
+  }
+
+ private:
+  template <typename T>
+  static void propagate(const Execution& execution) {
+    using Wide = Compute<T>;
+    const int64_t k = execution.inputs[1].shape()[1];
+    const int64_t width = execution.inputs[0].shape()[1];
+    const T* rows = execution.inputs[0].data<T>();
+    const Wide* weights = execution.inputs[1].data<Wide>();
+    const int32_t* row_of_choice = execution.inputs[3].data<int32_t>();
+    const T* of_result = execution.inputs[4].data<T>();
+    T* of_rows = execution.outputs[0].data<T>();
+    Wide* of_weights = execution.outputs[1].data<Wide>();
+    parallel_ranges(execution.context.threads(), execution.inputs[1].shape()[0],
+                    row_grain(k * width), [=](int64_t begin, int64_t end, int) {
+                      for (int64_t i = begin * k; i < end * k; ++i) {
+                        of_weights[i] = 0;
+                        if (row_of_choice[i] < 0) continue;
+                        const int64_t at = row_of_choice[i] * width;
+                        of_weights[i] = choice_gradient(rows + at, of_result + i / k * width,
+                                                        weights[i], width, of_rows + at);
+                      }
+                    });
+  }
+};
+
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
+/// output_indices i32 [tokens, k]; output [tokens, hidden].
+class ReduceExperts final : public Operation {
+ public:
+  std::string_view name() const override { return "reduce_experts"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 4 && is_floating(inputs[0].dtype) &&
+                       inputs[0].shape.rank() == 2 &&
+                       inputs[1].dtype == accumulation_dtype(inputs[0].dtype),
+                   "routed rows, weights in their accumulation type and indices are expected");
+    TESSERA_EXPECT(*this,
+                   inputs[2].dtype == DType::i32 && inputs[3].dtype == DType::i32 &&
+                       inputs[3].shape == inputs[1].shape &&
+                       inputs[2].shape == Shape({inputs[0].shape[0]}) &&
+                       inputs[1].shape.elements() == inputs[0].shape[0],
+                   "weights {} and indices {} and {} for routed rows {}", inputs[1].shape.text(),
+                   inputs[2].shape.text(), inputs[3].shape.text(), inputs[0].shape.text());
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype, inputs[0].distribution}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> result(self.inputs.size());
+    if (!of_outputs[0]) return result;
+    std::vector<Value> inputs = self.inputs;
+    inputs.push_back(cast(builder, of_outputs[0], builder.spec(self.inputs[0]).dtype));
+    const std::vector<Value> gradients =
+        builder.apply(std::make_shared<ReduceExpertsGradient>(), std::move(inputs));
+    result[0] = gradients[0];
+    result[1] = gradients[1];
+    return result;
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 2.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  void run(const Execution& execution) const override {
+    sum_rows(execution.context, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
+             execution.outputs[0]);
+  }
+};
+
+}  // namespace
+
+Value reduce_experts(Builder& builder, Value expert_output, Value weights,
+                     const TokenIndices& indices) {
+  return builder.apply_single(
+      std::make_shared<ReduceExperts>(),
+      {expert_output, weights, indices.input_indices, indices.output_indices});
+}
+
+}  // namespace tessera

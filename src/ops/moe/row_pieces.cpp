@@ -1,0 +1,66 @@
+#include "ops/moe/row_pieces.h"
+
+#include <algorithm>
+
+#include "tensor/memory_layout.h"
+
+namespace tessera {
+
+std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<RowPiece> storage) {
+  size_t count = 0;
+  for (size_t expert = 0; expert + 1 < offsets.size(); ++expert) {
+    for (int64_t row = offsets[expert]; row < offsets[expert + 1]; row += kPieceRows) {
+      const int64_t rows = std::min<int64_t>(kPieceRows, offsets[expert + 1] - row);
+      storage[count++] = {static_cast<int32_t>(expert), static_cast<int32_t>(row),
+                          static_cast<int32_t>(rows)};
+    }
+  }
+  return storage.first(count);
+}
+
+PieceProducts::PieceProducts(Context& context, GemmShape shape, int64_t GemmShape::*varies,
+                             int64_t limit)
+    : limit_(limit) {
+  for (size_t i = 0; i < kSizes; ++i) {
+    shape.*varies = size(static_cast<int64_t>(i + 1) * kPieceStep);
+    products_[i] = &prepare_gemm(context, shape);
+  }
+}
+
+int64_t PieceProducts::size(int64_t rows) const {
+  return std::min((rows + kPieceStep - 1) / kPieceStep * kPieceStep, limit_);
+}
+
+const Gemm& PieceProducts::operator[](int64_t rows) const {
+  return *products_[static_cast<size_t>((rows - 1) / kPieceStep)];
+}
+
+int64_t PieceProducts::workspace_bytes() const {
+  int64_t bytes = 0;
+  for (const Gemm* product : products_) bytes = std::max(bytes, product->workspace_bytes());
+  return bytes;
+}
+
+PieceWorkspace::PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes)
+    : pieces_(pieces),
+      pieces_bytes_(MemoryLayout::rounded(pieces * static_cast<int64_t>(sizeof(RowPiece)))),
+      staged_bytes_(MemoryLayout::rounded(staged_bytes)),
+      product_bytes_(MemoryLayout::rounded(product_bytes)) {}
+
+int64_t PieceWorkspace::bytes(int threads) const {
+  return pieces_bytes_ + threads * (staged_bytes_ + product_bytes_);
+}
+
+std::span<RowPiece> PieceWorkspace::pieces(std::span<std::byte> workspace) const {
+  return {reinterpret_cast<RowPiece*>(workspace.data()), static_cast<size_t>(pieces_)};
+}
+
+std::byte* PieceWorkspace::staged(std::span<std::byte> workspace, int thread) const {
+  return workspace.data() + pieces_bytes_ + thread * (staged_bytes_ + product_bytes_);
+}
+
+std::byte* PieceWorkspace::product(std::span<std::byte> workspace, int thread) const {
+  return staged(workspace, thread) + staged_bytes_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "ops/gemm/gemm.h"
+#include "tensor/shape.h"
+
+namespace tessera {
+
+// How the experts' rows, whose numbers are known only at run time, become matrix products of few
+// fixed shapes: each expert's rows are cut into pieces of kPieceRows and a rest, and a product of
+// the next multiple of kPieceStep rows serves each. Products run on one thread each, several pieces
+// at a time, which on small matrices beats all threads on one product by far.
+
+inline constexpr int64_t kPieceRows = 256;
+inline constexpr int64_t kPieceStep = 16;
+
+/// Rows [row, row + rows) of the routed rows, all of one local expert.
+struct RowPiece {
+  int32_t expert = 0;
+  int32_t row = 0;
+  int32_t rows = 0;
+};
+
+/// The most pieces that `rows` routed rows of `experts` experts can make.
+inline int64_t piece_bound(int64_t rows, int64_t experts) { return rows / kPieceRows + experts; }
+
+/// Cuts the rows between the offsets [experts + 1] into pieces, written to `storage`, which holds
+/// piece_bound() of them; gives the part that was written.
+std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<RowPiece> storage);
+
+/// The matrix products for every size of piece, by the dim that varies with it.
+class PieceProducts {
+ public:
+  /// Prepares `shape` with m (or k) replaced by each size; no size exceeds `limit`, the number of
+  /// all routed rows.
+  PieceProducts(Context& context, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
+
+  /// Rows of the product that serves a piece: the next multiple of kPieceStep, within the limit.
+  int64_t size(int64_t rows) const;
+  const Gemm& operator[](int64_t rows) const;
+  /// Scratch bytes that the greediest of them needs.
+  int64_t workspace_bytes() const;
+
+ private:
+  static constexpr size_t kSizes = kPieceRows / kPieceStep;
+  int64_t limit_;
+  std::array<const Gemm*, kSizes> products_;
+};
+
+/// Divides an operation's workspace: the list of pieces (or none), then for each thread an area for
+/// staged rows and one for the matrix product.
+class PieceWorkspace {
+ public:
+  PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes);
+
+  int64_t bytes(int threads) const;
+  std::span<RowPiece> pieces(std::span<std::byte> workspace) const;
+  std::byte* staged(std::span<std::byte> workspace, int thread) const;
+  std::byte* product(std::span<std::byte> workspace, int thread) const;
+
+ private:
+  int64_t pieces_;
+  int64_t pieces_bytes_;
+  int64_t staged_bytes_;
+  int64_t product_bytes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+#include <cmath>
+#include <limits>
+
+#include "ops/moe/routing.h"
+#include "ops/moe/token_blocks.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// input: indices i32 [tokens, k]; outputs: those of TokenCounts, in order. The kernel is integer
+/// arithmetic in a fixed order, plain and fast in one.
+class CountTokens final : public Operation {
+ public:
+  explicit CountTokens(const RoutingOptions& options) : options_(options) {}
+  std::string_view name() const override { return "token_counts"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(
+        *this, inputs.size() == 1 && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 2,
+        "one i32 matrix [tokens, k] is expected");
+    TESSERA_EXPECT(*this, inputs[0].shape.elements() <= std::numeric_limits<int32_t>::max(),
+                   "the {} choices do not fit 32-bit indices", inputs[0].shape.elements());
+    TESSERA_EXPECT(*this,
+                   options_.local_experts >= 1 && options_.first_expert >= 0 &&
+                       options_.first_expert + options_.local_experts <= options_.experts,
+                   "{} experts from {} on, of {}", options_.local_experts, options_.first_expert,
+                   options_.experts);
+    TESSERA_EXPECT(*this, options_.capacity_factor.value_or(1) > 0,
+                   "a capacity factor of {}; it must be positive", *options_.capacity_factor);
+    const Distribution& distribution = inputs[0].distribution;
+    const int64_t blocks = token_blocks(inputs[0].shape[0]);
+    return {{{options_.experts}, DType::i32, distribution},
+            {{options_.local_experts + 1}, DType::i32, distribution},
+            {{blocks, options_.local_experts}, DType::i32, distribution}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+    return token_blocks(inputs[0].shape[0]) * options_.experts * dtype_size(DType::i32);
+  }
+
+  void run(const Execution& execution) const override {
+    const Shape& shape = execution.inputs[0].shape();
+    const int64_t blocks = token_blocks(shape[0]);
+    const int32_t* indices = execution.inputs[0].data<int32_t>();
+    auto* block_counts = reinterpret_cast<int32_t*>(execution.workspace.data());
+    parallel_ranges(execution.context.threads(), blocks, row_grain(kTokenBlock * shape[1]),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t block = begin; block < end; ++block) {
+                        count_block(indices, BlockChoices(block, shape[0], shape[1]),
+                                    block_counts + block * options_.experts);
+                      }
+                    });
+    const std::span<int32_t> counts = execution.outputs[0].values<int32_t>();
+    add_blocks(block_counts, blocks, counts, execution.outputs[2].data<int32_t>());
+    write_offsets(counts, shape, execution.outputs[1].values<int32_t>());
+  }
+
+ private:
+  /// counts [experts]: the choices of each expert within a block.
+  void count_block(const int32_t* indices, const BlockChoices& choices, int32_t* counts) const {
+    std::fill_n(counts, options_.experts, 0);
+    for (int64_t i = choices.begin; i < choices.end; ++i) {
+      if (indices[i] >= 0 && indices[i] < options_.experts) ++counts[indices[i]];
+    }
+  }
+
+  /// Adds up the blocks [blocks, experts], noting before each what the local experts have so far.
+  void add_blocks(const int32_t* block_counts, int64_t blocks, std::span<int32_t> counts,
+                  int32_t* places) const {
+    std::fill(counts.begin(), counts.end(), 0);
+    for (int64_t block = 0; block < blocks; ++block) {
+      std::copy_n(counts.data() + options_.first_expert, options_.local_experts,
+                  places + block * options_.local_experts);
+      for (int64_t e = 0; e < options_.experts; ++e) {
+        counts[static_cast<size_t>(e)] += block_counts[block * options_.experts + e];
+      }
+    }
+  }
+
+  /// The running sum of the local experts' tokens, each limited to the capacity.
+  void write_offsets(std::span<const int32_t> counts, const Shape& shape,
+                     std::span<int32_t> offsets) const {
+    int64_t capacity = shape.elements();
+    if (options_.capacity_factor) {
+      capacity = expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
+    }
+    int64_t row = 0;
+    offsets[0] = 0;
+    for (int64_t e = 0; e < options_.local_experts; ++e) {
+      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], capacity);
+      offsets[static_cast<size_t>(e + 1)] = static_cast<int32_t>(row);
+    }
+  }
+
+  RoutingOptions options_;
+};
+
+}  // namespace
+
+int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts) {
+  const double balanced = static_cast<double>(tokens * k) / static_cast<double>(experts);
+  // A product that only rounding lifted above a whole number is that number.
+  return static_cast<int64_t>(std::ceil(factor * balanced * (1 - 1e-12)));
+}
+
+TokenCounts token_counts(Builder& builder, Value indices, const RoutingOptions& options) {
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<CountTokens>(options), {indices});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#include "ops/moe/routing.h"
+#include "ops/moe/token_blocks.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: indices i32 [tokens, k], offsets i32 [local_experts + 1], block_places i32
+/// [token blocks, local_experts]; outputs: those of TokenIndices, in order. The kernel is integer
+/// arithmetic in a fixed order, plain and fast in one.
+class IndexTokens final : public Operation {
+ public:
+  explicit IndexTokens(int64_t first_expert) : first_expert_(first_expert) {}
+  std::string_view name() const override { return "token_indices"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 3, "indices, offsets and places are expected");
+    for (const Spec& input : inputs) {
+      TESSERA_EXPECT(*this, input.dtype == DType::i32, "an input is {}", dtype_name(input.dtype));
+    }
+    const Shape& indices = inputs[0].shape;
+    const Shape places{token_blocks(indices[0]), inputs[1].shape[0] - 1};
+    TESSERA_EXPECT(*this, inputs[2].shape == places, "places {} where {} is expected",
+                   inputs[2].shape.text(), places.text());
+    const Distribution& distribution = inputs[0].distribution;
+    return {{{indices.elements()}, DType::i32, distribution}, {indices, DType::i32, distribution}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+    return inputs[2].bytes();
+  }
+
+  void run(const Execution& execution) const override {
+    const Shape& shape = execution.inputs[0].shape();
+    const Tensor& places = execution.inputs[2];
+    const int64_t local_experts = places.shape()[1];
+    // How many of each expert's tokens have a row, block by block: starts as a copy of the places.
+    auto* taken = reinterpret_cast<int32_t*>(execution.workspace.data());
+    parallel_ranges(execution.context.threads(), places.shape()[0],
+                    row_grain(kTokenBlock * shape[1]), [&](int64_t begin, int64_t end, int) {
+                      std::copy(places.data<int32_t>() + begin * local_experts,
+                                places.data<int32_t>() + end * local_experts,
+                                taken + begin * local_experts);
+                      for (int64_t block = begin; block < end; ++block) {
+                        number_block(execution, BlockChoices(block, shape[0], shape[1]),
+                                     taken + block * local_experts);
+                      }
+                    });
+    const std::span<int32_t> input_indices = execution.outputs[0].values<int32_t>();
+    const int32_t end = execution.inputs[1].data<int32_t>()[local_experts];
+    std::fill(input_indices.begin() + end, input_indices.end(), -1);
+  }
+
+ private:
+  /// Gives each choice of a block its row, unless its expert is elsewhere or has all it may take.
+  void number_block(const Execution& execution, const BlockChoices& choices, int32_t* taken) const {
+    const int32_t* indices = execution.inputs[0].data<int32_t>();
+    const int32_t* offsets = execution.inputs[1].data<int32_t>();
+    const int64_t local_experts = execution.inputs[2].shape()[1];
+    const int64_t k = execution.inputs[0].shape()[1];
+    int32_t* input_indices = execution.outputs[0].data<int32_t>();
+    int32_t* output_indices = execution.outputs[1].data<int32_t>();
+    for (int64_t i = choices.begin; i < choices.end; ++i) {
+      const int64_t expert = indices[i] - first_expert_;
+      output_indices[i] = -1;
+      if (expert < 0 || expert >= local_experts) continue;
+      const int32_t row = offsets[expert] + taken[expert]++;
+      if (row >= offsets[expert + 1]) continue;
+      output_indices[i] = row;
+      input_indices[row] = static_cast<int32_t>(i / k);
+    }
+  }
+
+  int64_t first_expert_;
+};
+
+}  // namespace
+
+TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& counts,
+                           const RoutingOptions& options) {
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<IndexTokens>(options.first_expert),
+                    {indices, counts.offsets, counts.block_places});
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace tessera

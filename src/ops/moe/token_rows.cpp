@@ -1,0 +1,77 @@
+#include "ops/moe/token_rows.h"
+
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+/// One token's sum, in pieces of a row that stay in the first-level cache.
+template <typename In, typename Out>
+void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* weights, int64_t k,
+               int64_t width, Out* result) {
+  using Wide = Compute<In>;
+  constexpr int64_t kPiece = 1024;
+  Wide sum[kPiece];
+  for (int64_t at = 0; at < width; at += kPiece) {
+    const int64_t count = std::min(kPiece, width - at);
+    std::fill_n(sum, count, Wide{0});
+    for (int64_t j = 0; j < k; ++j) {
+      if (row_of_choice[j] < 0) continue;
+      const In* row = rows + row_of_choice[j] * width + at;
+      const Wide weight = weights == nullptr ? Wide{1} : weights[j];
+#pragma omp simd
+      for (int64_t h = 0; h < count; ++h) sum[h] += weight * static_cast<Wide>(row[h]);
+    }
+    // Without a simd pragma, which keeps the compiler from vectorising stores of bf16.
+    for (int64_t h = 0; h < count; ++h) {
+      result[at + h] = static_cast<Out>(static_cast<Compute<Out>>(sum[h]));
+    }
+  }
+}
+
+}  // namespace
+
+void sum_rows(const Context& context, const Tensor& rows, const Tensor& output_indices,
+              const Tensor* weights, const Tensor& result) {
+  const int64_t k = output_indices.shape()[1];
+  const int64_t width = result.shape()[1];
+  dispatch_floating(rows.dtype(), [&](auto in) {
+    dispatch_floating(result.dtype(), [&](auto out) {
+      using In = decltype(in);
+      using Out = decltype(out);
+      using Wide = Compute<In>;
+      const Wide* factors = weights == nullptr ? nullptr : weights->data<Wide>();
+      parallel_ranges(context.threads(), result.shape()[0], row_grain(k * width),
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,
+                                    factors == nullptr ? nullptr : factors + t * k, k, width,
+                                    result.data<Out>() + t * width);
+                        }
+                      });
+    });
+  });
+}
+
+void clear_unused_rows(const Context& context, const Tensor& input_indices, const Tensor& rows) {
+  const int32_t* token_of_row = input_indices.data<int32_t>();
+  const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
+  parallel_ranges(context.threads(), rows.shape()[0], row_grain(rows.shape()[1]),
+                  [&](int64_t begin, int64_t end, int) {
+                    for (int64_t r = begin; r < end; ++r) {
+                      if (token_of_row[r] >= 0) continue;
+                      std::memset(rows.raw() + r * bytes, 0, static_cast<size_t>(bytes));
+                    }
+                  });
+}
+
+void clear_rows_from(const Context& context, const Tensor& rows, int64_t first) {
+  const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
+  parallel_ranges(context.threads(), rows.shape()[0] - first, row_grain(rows.shape()[1]),
+                  [&](int64_t begin, int64_t end, int) {
+                    std::memset(rows.raw() + (first + begin) * bytes, 0,
+                                static_cast<size_t>((end - begin) * bytes));
+                  });
+}
+
+}  // namespace tessera

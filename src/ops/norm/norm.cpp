@@ -1,0 +1,167 @@
+#include "ops/norm/norm.h"
+
+#include "ops/norm/norm_gradient.h"
+#include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_plain.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one.
+/// outputs: output [..., row], inverse deviation [rows, groups], mean [rows, groups] of a layer
+/// norm, sum [..., row] with a residual.
+class Norm final : public Operation {
+ public:
+  Norm(const NormOptions& options, bool weighted, bool residual)
+      : options_(options), weighted_(weighted), residual_(residual) {}
+  std::string_view name() const override {
+    return options_.kind == NormKind::rms ? "rms_norm" : "layer_norm";
+  }
+
+  /// Positions in the node's inputs and outputs; only where the variant has them.
+  size_t residual_input() const { return weighted_ ? 2 : 1; }
+  size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const size_t expected = 1 + size_t{weighted_} + size_t{residual_};
+    TESSERA_EXPECT(*this, inputs.size() == expected && is_floating(inputs[0].dtype),
+                   "{} floating inputs are needed", expected);
+    const Spec& x = inputs[0];
+    TESSERA_EXPECT(*this, options_.epsilon > 0, "an epsilon of {}; it must be positive",
+                   options_.epsilon);
+    const int64_t row = x.shape[-1];
+    TESSERA_EXPECT(*this, options_.group >= 0 && row % width(x.shape) == 0,
+                   "rows of {} do not divide into groups of {}", row, options_.group);
+    const DType wide = accumulation_dtype(x.dtype);
+    if (weighted_) {
+      TESSERA_EXPECT(*this, inputs[1].shape == Shape({width(x.shape)}) && inputs[1].dtype == wide,
+                     "a weight of {} {}; it must be {} [{}]", dtype_name(inputs[1].dtype),
+                     inputs[1].shape.text(), dtype_name(wide), width(x.shape));
+    }
+    if (residual_) {
+      const Spec& residual = inputs[residual_input()];
+      TESSERA_EXPECT(*this, residual.shape == x.shape && residual.dtype == x.dtype,
+                     "a residual of {} {} for x of {} {}", dtype_name(residual.dtype),
+                     residual.shape.text(), dtype_name(x.dtype), x.shape.text());
+    }
+    const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide, x.distribution};
+    std::vector<Spec> outputs{x, statistic};
+    if (options_.kind == NormKind::layer) outputs.push_back(statistic);
+    if (residual_) outputs.push_back(x);
+    return outputs;
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    const Value of_sum = residual_ ? of_outputs[sum_output()] : Value{};
+    NormGradients gradients{of_sum, {}};
+    if (of_outputs[0]) {
+      NormSaved saved{
+          residual_ ? self.outputs[sum_output()] : self.inputs[0], {}, self.outputs[1], {}};
+      if (weighted_) saved.weight = self.inputs[1];
+      if (options_.kind == NormKind::layer) saved.mean = self.outputs[2];
+      gradients = norm_gradient(builder, saved, of_outputs[0], of_sum);
+    }
+    std::vector<Value> of_inputs{gradients.x};
+    if (weighted_) of_inputs.push_back(gradients.weight);
+    if (residual_) of_inputs.push_back(gradients.x);
+    return of_inputs;
+  }
+
+  /// When the sum was kept, neither x nor the residual is needed: the kept sum is normalised.
+  std::vector<Value> recompute_inputs(const Node& self,
+                                      std::span<const Value> kept) const override {
+    std::vector<Value> needed = self.inputs;
+    if (residual_ && kept[sum_output()]) {
+      needed[0] = {};
+      needed[residual_input()] = {};
+    }
+    return needed;
+  }
+
+  std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
+                               std::span<const Value> kept) const override {
+    if (!residual_ || !kept[sum_output()]) {
+      return builder.apply(self.operation, {inputs.begin(), inputs.end()});
+    }
+    const Value sum = kept[sum_output()];
+    std::vector<Value> norm_inputs{sum};
+    if (weighted_) norm_inputs.push_back(inputs[1]);
+    std::vector<Value> outputs =
+        builder.apply(std::make_shared<Norm>(options_, weighted_, false), std::move(norm_inputs));
+    outputs.push_back(sum);
+    return outputs;
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    const double operations = options_.kind == NormKind::rms ? 4 : 6;
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = operations * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  /// The output may take x's memory, and the sum the residual's: a row of both is read before the
+  /// output's is written.
+  int in_place_input(int output) const override {
+    if (output == 0) return 0;
+    const bool is_sum = residual_ && static_cast<size_t>(output) == sum_output();
+    return is_sum ? static_cast<int>(residual_input()) : -1;
+  }
+
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const NormForward<T> norm = arguments<T>(execution);
+      const int threads = execution.context.threads();
+      if constexpr (std::is_same_v<T, double>) {
+        norm_plain(norm, threads);
+      } else {
+        use_plain(execution.context, dtype_of<T>) ? norm_plain(norm, threads)
+                                                  : norm_fast(norm, threads);
+      }
+    });
+  }
+
+ private:
+  /// The number of elements that are normalised together.
+  int64_t width(const Shape& x) const { return options_.group > 0 ? options_.group : x[-1]; }
+
+  template <typename T>
+  NormForward<T> arguments(const Execution& execution) const {
+    using Wide = Compute<T>;
+    const Tensor& x = execution.inputs[0];
+    const Tensor& inverse = execution.outputs[1];
+    NormForward<T> norm{};
+    norm.rows = inverse.elements();
+    norm.width = width(x.shape());
+    norm.epsilon = options_.epsilon;
+    norm.x = x.data<T>();
+    norm.output = execution.outputs[0].data<T>();
+    norm.inverse = inverse.data<Wide>();
+    if (weighted_) norm.weight = execution.inputs[1].data<Wide>();
+    if (options_.kind == NormKind::layer) norm.mean = execution.outputs[2].data<Wide>();
+    if (residual_) {
+      norm.residual = execution.inputs[residual_input()].data<T>();
+      norm.sum = execution.outputs[sum_output()].data<T>();
+    }
+    return norm;
+  }
+
+  NormOptions options_;
+  bool weighted_;
+  bool residual_;
+};
+
+}  // namespace
+
+NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
+                std::optional<Value> residual) {
+  std::vector<Value> inputs{x};
+  if (weight) inputs.push_back(*weight);
+  if (residual) inputs.push_back(*residual);
+  const auto operation = std::make_shared<Norm>(options, weight.has_value(), residual.has_value());
+  const std::vector<Value> outputs = builder.apply(operation, std::move(inputs));
+  return {outputs[0], residual ? outputs[operation->sum_output()] : Value{}};
+}
+
+}  // namespace tessera

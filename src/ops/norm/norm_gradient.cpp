@@ -1,0 +1,108 @@
+#include "ops/norm/norm_gradient.h"
+
+#include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_plain.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: what was normalised [..., row], inverse deviation [rows, groups], the output's gradient
+/// [..., row], then those that there are of: weight [group], mean [rows, groups], the sum's
+/// gradient
+/// [..., row]. outputs: x's gradient, and the weight's if weighted.
+class NormGradient final : public Operation {
+ public:
+  NormGradient(bool weighted, bool centred, bool of_sum)
+      : weighted_(weighted), centred_(centred), of_sum_(of_sum) {}
+  std::string_view name() const override {
+    return centred_ ? "layer_norm_gradient" : "rms_norm_gradient";
+  }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == sum_input() + size_t{of_sum_}, "{} inputs are needed",
+                   sum_input() + size_t{of_sum_});
+    const Spec& x = inputs[0];
+    const auto fits = [&](const Spec& gradient) {
+      return gradient.shape == x.shape && gradient.dtype == x.dtype;
+    };
+    TESSERA_EXPECT(*this, fits(inputs[2]) && (!of_sum_ || fits(inputs[sum_input()])),
+                   "gradients must be {} {}", dtype_name(x.dtype), x.shape.text());
+    if (!weighted_) return {x};
+    const Spec& weight = inputs[3];
+    return {x, {weight.shape, weight.dtype, weight.distribution.dual()}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 12.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  /// The fast kernels' partial sums of the weight's gradient.
+  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+    if (!weighted_ || use_plain(context, inputs[0].dtype)) return 0;
+    return norm_blocks(inputs[1].shape.elements()) * inputs[3].bytes();
+  }
+
+  int in_place_input(int output) const override { return output == 0 ? 2 : -1; }
+
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const NormBackward<T> norm = arguments<T>(execution);
+      const int threads = execution.context.threads();
+      if constexpr (std::is_same_v<T, double>) {
+        norm_gradient_plain(norm, threads);
+      } else {
+        use_plain(execution.context, dtype_of<T>) ? norm_gradient_plain(norm, threads)
+                                                  : norm_gradient_fast(norm, threads);
+      }
+    });
+  }
+
+ private:
+  size_t mean_input() const { return weighted_ ? 4 : 3; }
+  size_t sum_input() const { return mean_input() + size_t{centred_}; }
+
+  template <typename T>
+  NormBackward<T> arguments(const Execution& execution) const {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs;
+    NormBackward<T> norm{};
+    norm.rows = inputs[1].elements();
+    norm.width = inputs[0].shape()[-1] / inputs[1].shape()[-1];
+    norm.x = inputs[0].data<T>();
+    norm.inverse = inputs[1].data<Wide>();
+    norm.output_gradient = inputs[2].data<T>();
+    norm.x_gradient = execution.outputs[0].data<T>();
+    if (centred_) norm.mean = inputs[mean_input()].data<Wide>();
+    if (of_sum_) norm.sum_gradient = inputs[sum_input()].data<T>();
+    if (weighted_) {
+      norm.weight = inputs[3].data<Wide>();
+      norm.weight_gradient = execution.outputs[1].data<Wide>();
+      norm.partial = reinterpret_cast<Wide*>(execution.workspace.data());
+    }
+    return norm;
+  }
+
+  bool weighted_;
+  bool centred_;
+  bool of_sum_;
+};
+
+}  // namespace
+
+NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value of_output,
+                            Value of_sum) {
+  std::vector<Value> inputs{saved.normalised, saved.inverse_deviation, of_output};
+  if (saved.weight) inputs.push_back(*saved.weight);
+  if (saved.mean) inputs.push_back(*saved.mean);
+  if (of_sum) inputs.push_back(of_sum);
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<NormGradient>(saved.weight.has_value(), saved.mean.has_value(),
+                                                   bool(of_sum)),
+                    std::move(inputs));
+  return {outputs[0], saved.weight ? outputs[1] : Value{}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// One forward norm: `rows` rows of `width` elements, each normalised on its own (the groups of a
+/// row are rows here). Pointers marked "or null" select the variant.
+template <typename T>
+struct NormForward {
+  using Wide = Compute<T>;
+  int64_t rows;
+  int64_t width;
+  double epsilon;
+  const T* x;          // [rows, width]
+  const T* residual;   // [rows, width] or null
+  const Wide* weight;  // [width] or null
+  T* sum;              // [rows, width], null without residual; may be x's or residual's memory
+  T* output;           // [rows, width]; may be x's memory
+  Wide* inverse;       // [rows]: 1 / sqrt(mean square or variance + epsilon)
+  Wide* mean;          // [rows]: of a layer norm; null selects the rms norm
+};
+
+/// Its gradient, with x̂ = (x - mean) · inverse and g = output_gradient · weight:
+/// x_gradient = inverse (g - [mean(g)] - x̂ mean(g x̂)) + sum_gradient,
+/// weight_gradient = sum over the rows of output_gradient · x̂.
+template <typename T>
+struct NormBackward {
+  using Wide = Compute<T>;
+  int64_t rows;
+  int64_t width;
+  const T* x;                // [rows, width]: what was normalised
+  const Wide* weight;        // [width] or null
+  const Wide* inverse;       // [rows]
+  const Wide* mean;          // [rows], null for the rms norm
+  const T* output_gradient;  // [rows, width]
+  const T* sum_gradient;     // [rows, width] or null
+  T* x_gradient;             // [rows, width]; may be output_gradient's memory
+  Wide* weight_gradient;     // [width], null without weight
+  Wide* partial;             // [norm_blocks(rows), width], null without weight
+};
+
+/// Rows are summed into the weight's gradient in blocks of this many, and the blocks in order, so
+/// that the result does not depend on the threads.
+inline int64_t norm_block_rows(int64_t rows) {
+  constexpr int64_t kLeastRows = 64;
+  constexpr int64_t kMostBlocks = 256;
+  return std::max(kLeastRows, (rows + kMostBlocks - 1) / kMostBlocks);
+}
+
+/// The number of blocks, or more: it grows with `rows`.
+inline int64_t norm_blocks(int64_t rows) { return std::min<int64_t>(256, (rows + 63) / 64); }
+
+/// The fast kernels, for T = float and BFloat16.
+template <typename T>
+void norm_fast(const NormForward<T>& norm, int threads);
+template <typename T>
+void norm_gradient_fast(const NormBackward<T>& norm, int threads);
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "ops/rotary/rotary.h"
+
+#include "ops/rotary/rotary_kernels.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: x [tokens, heads * head_dim], table [tokens, channels]. output: as x.
+class Rotary final : public Operation {
+ public:
+  Rotary(int64_t head_dim, bool inverse) : head_dim_(head_dim), inverse_(inverse) {}
+  std::string_view name() const override { return inverse_ ? "rotary_gradient" : "rotary"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 2 && is_floating(inputs[0].dtype) &&
+                       inputs[0].shape.rank() == 2 && inputs[1].shape.rank() == 2,
+                   "x [tokens, heads * head_dim] and a table [tokens, channels] are needed");
+    const Spec& x = inputs[0];
+    const Spec& table = inputs[1];
+    TESSERA_EXPECT(*this, head_dim_ > 0 && x.shape[1] % head_dim_ == 0,
+                   "rows of {} do not divide into heads of {}", x.shape[1], head_dim_);
+    TESSERA_EXPECT(
+        *this,
+        table.shape[0] == x.shape[0] && table.shape[1] % 2 == 0 && table.shape[1] <= head_dim_,
+        "a table of {} for x of {} with heads of {}", table.shape.text(), x.shape.text(),
+        head_dim_);
+    TESSERA_EXPECT(*this, table.dtype == accumulation_dtype(x.dtype), "a table of {} for x of {}",
+                   dtype_name(table.dtype), dtype_name(x.dtype));
+    return {x};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    return {builder.apply_single(std::make_shared<Rotary>(head_dim_, !inverse_),
+                                 {of_outputs[0], self.inputs[1]}),
+            {}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 3.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  int in_place_input(int) const override { return 0; }
+
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const Tensor& x = execution.inputs[0];
+      const Tensor& table = execution.inputs[1];
+      const RotaryArguments<T> rotary{.tokens = x.shape()[0],
+                                      .heads = x.shape()[1] / head_dim_,
+                                      .head_dim = head_dim_,
+                                      .channels = table.shape()[1],
+                                      .inverse = inverse_,
+                                      .x = x.data<T>(),
+                                      .table = table.data<Compute<T>>(),
+                                      .output = execution.outputs[0].data<T>()};
+      const int threads = execution.context.threads();
+      if constexpr (std::is_same_v<T, double>) {
+        rotary_plain(rotary, threads);
+      } else {
+        use_plain(execution.context, dtype_of<T>) ? rotary_plain(rotary, threads)
+                                                  : rotary_fast(rotary, threads);
+      }
+    });
+  }
+
+ private:
+  int64_t head_dim_;
+  bool inverse_;
+};
+
+}  // namespace
+
+Value rotary(Builder& builder, Value x, Value table, int64_t head_dim) {
+  return builder.apply_single(std::make_shared<Rotary>(head_dim, false), {x, table});
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "program/builder.h"
+
+namespace tessera {
+
+/// Llama 3.1's stretching of low frequencies to longer contexts. A frequency whose wavelength is
+/// below original_context / high_frequency_factor stays, one above original_context /
+/// low_frequency_factor is divided by `factor`, and between them the two are interpolated linearly
+/// in original_context / wavelength.
+struct RotaryScaling {
+  double factor = 8;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  double original_context = 8192;  ///< in tokens
+};
+
+struct RotaryOptions {
+  int64_t channels = 0;  ///< rotated channels of each head: even, at most the head's size
+  double theta = 1e4;    ///< frequency i is theta^(-2i / channels) radians a position
+  std::optional<RotaryScaling> scaling = {};
+};
+
+/// The frequencies, in radians a position, of the channels/2 rotated pairs.
+std::vector<double> rotary_frequencies(const RotaryOptions& options);
+
+/// The cosines (channels/2) and then the sines (channels/2) of each token's angles, computed in f64
+/// and rounded to `dtype` (f32 or f64): [tokens, channels] from positions, i32 [tokens]. Made once
+/// a program for all layers. Throws InternalError when the options are out of range.
+Value rotary_table(Builder& builder, Value positions, const RotaryOptions& options, DType dtype);
+
+/// Rotary position embedding of queries or keys, x: [tokens, heads * head_dim], with a table
+/// [tokens, channels] of x's accumulation type. Within the first `channels` channels of each head,
+/// channel i and channel i + channels/2 are rotated together (Hugging Face's "rotate half" order);
+/// the others pass. The gradient is the inverse rotation. Throws InternalError when the shapes do
+/// not fit.
+Value rotary(Builder& builder, Value x, Value table, int64_t head_dim);
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include <cmath>
+#include <numbers>
+
+#include "ops/rotary/rotary.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+double scaled_frequency(double frequency, const RotaryScaling& scaling) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  const double stretched = frequency / scaling.factor;
+  if (wavelength < scaling.original_context / scaling.high_frequency_factor) return frequency;
+  if (wavelength > scaling.original_context / scaling.low_frequency_factor) return stretched;
+  const double share = (scaling.original_context / wavelength - scaling.low_frequency_factor) /
+                       (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - share) * stretched + share * frequency;
+}
+
+/// input: positions i32 [tokens]. output: [tokens, channels].
+class RotaryTable final : public Operation {
+ public:
+  RotaryTable(const RotaryOptions& options, DType dtype)
+      : options_(options), frequencies_(rotary_frequencies(options)), dtype_(dtype) {}
+  std::string_view name() const override { return "rotary_table"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(
+        *this, inputs.size() == 1 && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 1,
+        "positions must be i32 [tokens]");
+    TESSERA_EXPECT(*this, options_.channels > 0 && options_.channels % 2 == 0,
+                   "{} rotated channels; it must be a positive even number", options_.channels);
+    TESSERA_EXPECT(*this, options_.theta > 0, "a theta of {}; it must be positive", options_.theta);
+    TESSERA_EXPECT(*this, dtype_ == DType::f32 || dtype_ == DType::f64, "a table of {}",
+                   dtype_name(dtype_));
+    if (const auto& scaling = options_.scaling) {
+      TESSERA_EXPECT(*this,
+                     scaling->factor > 0 && scaling->low_frequency_factor > 0 &&
+                         scaling->high_frequency_factor > scaling->low_frequency_factor &&
+                         scaling->original_context > 0,
+                     "scaling by {} with frequency factors {} and {} of a context of {}",
+                     scaling->factor, scaling->low_frequency_factor, scaling->high_frequency_factor,
+                     scaling->original_context);
+    }
+    return {{{inputs[0].shape[0], options_.channels}, dtype_, inputs[0].distribution}};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    constexpr double kOperationsOfOneFunction = 40;
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops =
+                kOperationsOfOneFunction * static_cast<double>(outputs[0].shape.elements())};
+  }
+
+  void run(const Execution& execution) const override {
+    const int32_t* positions = execution.inputs[0].data<int32_t>();
+    const int64_t half = options_.channels / 2;
+    dispatch_wide(dtype_, [&](auto type) {
+      using Wide = decltype(type);
+      Wide* table = execution.outputs[0].data<Wide>();
+      parallel_ranges(execution.context.threads(), execution.inputs[0].elements(),
+                      row_grain(32 * half), [&](int64_t begin, int64_t end, int) {
+                        for (int64_t token = begin; token < end; ++token) {
+                          Wide* row = table + token * options_.channels;
+                          for (int64_t i = 0; i < half; ++i) {
+                            const double angle =
+                                positions[token] * frequencies_[static_cast<size_t>(i)];
+                            row[i] = static_cast<Wide>(std::cos(angle));
+                            row[half + i] = static_cast<Wide>(std::sin(angle));
+                          }
+                        }
+                      });
+    });
+  }
+
+ private:
+  RotaryOptions options_;
+  std::vector<double> frequencies_;
+  DType dtype_;
+};
+
+}  // namespace
+
+std::vector<double> rotary_frequencies(const RotaryOptions& options) {
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < options.channels / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(options.channels);
+    const double frequency = std::pow(options.theta, exponent);
+    frequencies.push_back(options.scaling ? scaled_frequency(frequency, *options.scaling)
+                                          : frequency);
+  }
+  return frequencies;
+}
+
+Value rotary_table(Builder& builder, Value positions, const RotaryOptions& options, DType dtype) {
+  return builder.apply_single(std::make_shared<RotaryTable>(options, dtype), {positions});
+}
+
+}  // namespace tessera

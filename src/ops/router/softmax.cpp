@@ -1,0 +1,93 @@
+#include "ops/router/kernels.h"
+#include "ops/router/router.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: probabilities and their gradient, both [tokens, experts].
+class RouterSoftmaxGradient final : public Operation {
+ public:
+  std::string_view name() const override { return "router_softmax_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 2 && is_router_matrix(inputs[0]) &&
+                       inputs[1].shape == inputs[0].shape && inputs[1].dtype == inputs[0].dtype,
+                   "two f32 or f64 matrices of one shape are expected");
+    return {inputs[0]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 4.0 * static_cast<double>(outputs[0].shape.elements())};
+  }
+  int in_place_input(int) const override { return 1; }
+
+  void run(const Execution& execution) const override {
+    const Tensor& result = execution.outputs[0];
+    const int64_t experts = result.shape()[1];
+    dispatch_wide(result.dtype(), [&](auto type) {
+      using T = decltype(type);
+      const T* probabilities = execution.inputs[0].data<T>();
+      const T* of_probabilities = execution.inputs[1].data<T>();
+      T* of_logits = result.data<T>();
+      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(experts),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          softmax_row_gradient(probabilities + t * experts,
+                                               of_probabilities + t * experts, experts,
+                                               of_logits + t * experts);
+                        }
+                      });
+    });
+  }
+};
+
+/// input: logits [tokens, experts].
+class RouterSoftmax final : public Operation {
+ public:
+  std::string_view name() const override { return "router_softmax"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
+                   "one f32 or f64 matrix [tokens, experts] is expected");
+    return {inputs[0]};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    if (!of_outputs[0]) return {Value{}};
+    return {builder.apply_single(std::make_shared<RouterSoftmaxGradient>(),
+                                 {self.outputs[0], of_outputs[0]})};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 20.0 * static_cast<double>(outputs[0].shape.elements())};
+  }
+  int in_place_input(int) const override { return 0; }
+
+  void run(const Execution& execution) const override {
+    const Tensor& result = execution.outputs[0];
+    const int64_t experts = result.shape()[1];
+    dispatch_exponential(execution.context, result.dtype(), [&](auto type, auto exponential) {
+      using T = decltype(type);
+      const T* logits = execution.inputs[0].data<T>();
+      T* probabilities = result.data<T>();
+      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(4 * experts),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          softmax_row(logits + t * experts, experts, probabilities + t * experts,
+                                      exponential);
+                        }
+                      });
+    });
+  }
+};
+
+}  // namespace
+
+Value router_softmax(Builder& builder, Value logits) {
+  return builder.apply_single(std::make_shared<RouterSoftmax>(), {logits});
+}
+
+}  // namespace tessera

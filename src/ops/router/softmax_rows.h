@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "ops/math/vector_math.h"
+
+namespace tessera {
+
+// Row kernels of the router: one token's experts. They are templates of the exponential function,
+// which is all that tells the plain kernel from the fast one.
+
+/// The standard library's exponential: the plain kernels.
+struct ExactExponential {
+  template <typename T>
+  T operator()(T x) const {
+    return std::exp(x);
+  }
+};
+
+/// The exponential that vectorises: the fast kernels.
+struct FastExponential {
+  float operator()(float x) const { return exp_fast(x); }
+};
+
+/// The largest number of a row; -inf where there is none, NaNs being passed over.
+template <typename T>
+T row_maximum(const T* row, int64_t count) {
+  T maximum = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : maximum)
+  for (int64_t i = 0; i < count; ++i) maximum = row[i] > maximum ? row[i] : maximum;
+  return maximum;
+}
+
+/// probabilities = softmax(logits); both may be the same memory. A NaN makes the whole row NaN.
+template <typename T, typename Exponential>
+void softmax_row(const T* logits, int64_t experts, T* probabilities, Exponential exponential) {
+  const T maximum = row_maximum(logits, experts);
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t e = 0; e < experts; ++e) {
+    probabilities[e] = exponential(logits[e] - maximum);
+    sum += probabilities[e];
+  }
+  for (int64_t e = 0; e < experts; ++e) probabilities[e] /= sum;
+}
+
+/// of_logits = p ⊙ (of_probabilities − Σ_e p_e of_probabilities_e); both gradients may be the same
+/// memory.
+template <typename T>
+void softmax_row_gradient(const T* probabilities, const T* of_probabilities, int64_t experts,
+                          T* of_logits) {
+  T dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (int64_t e = 0; e < experts; ++e) dot += probabilities[e] * of_probabilities[e];
+#pragma omp simd
+  for (int64_t e = 0; e < experts; ++e) {
+    of_logits[e] = probabilities[e] * (of_probabilities[e] - dot);
+  }
+}
+
+/// log Σ_e exp(logits_e).
+template <typename T, typename Exponential>
+T log_sum_exp(const T* logits, int64_t experts, Exponential exponential) {
+  const T maximum = row_maximum(logits, experts);
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t e = 0; e < experts; ++e) sum += exponential(logits[e] - maximum);
+  return maximum + std::log(sum);
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+#include "ops/router/kernels.h"
+#include "ops/router/router.h"
+#include "ops/router/top_k_rows.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: probabilities [tokens, experts], indices i32 [tokens, k], the gradient of the weights
+/// [tokens, k]; output: the gradient of the probabilities.
+class RouterTopKGradient final : public Operation {
+ public:
+  explicit RouterTopKGradient(bool renormalise) : renormalise_(renormalise) {}
+  std::string_view name() const override { return "router_top_k_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 3 && is_router_matrix(inputs[0]),
+                   "probabilities, indices and a gradient are expected");
+    TESSERA_EXPECT(*this,
+                   inputs[1].dtype == DType::i32 && inputs[1].shape == inputs[2].shape &&
+                       inputs[2].dtype == inputs[0].dtype &&
+                       inputs[1].shape[0] == inputs[0].shape[0],
+                   "indices {} and a gradient {} {} for probabilities {} {}",
+                   inputs[1].shape.text(), dtype_name(inputs[2].dtype), inputs[2].shape.text(),
+                   dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    return {inputs[0]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 5.0 * static_cast<double>(inputs[1].shape.elements())};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& result = execution.outputs[0];
+    const int64_t experts = result.shape()[1];
+    const int64_t k = execution.inputs[1].shape()[1];
+    const int32_t* chosen = execution.inputs[1].data<int32_t>();
+    dispatch_wide(result.dtype(), [&](auto type) {
+      using T = decltype(type);
+      const T* probabilities = execution.inputs[0].data<T>();
+      const T* of_weights = execution.inputs[2].data<T>();
+      T* of_probabilities = result.data<T>();
+      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(experts + 8 * k),
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
+                                                  of_weights + t * k, experts, k, renormalise_,
+                                                  of_probabilities + t * experts);
+                        }
+                      });
+    });
+  }
+
+ private:
+  bool renormalise_;
+};
+
+/// input: probabilities [tokens, experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
+class RouterTopK final : public Operation {
+ public:
+  explicit RouterTopK(const TopKOptions& options) : options_(options) {}
+  std::string_view name() const override { return "router_top_k"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
+                   "one f32 or f64 matrix [tokens, experts] is expected");
+    const Spec& probabilities = inputs[0];
+    TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
+                   "{} of {} experts a token", options_.k, probabilities.shape[1]);
+    const Shape chosen = probabilities.shape.with_dim(1, options_.k);
+    return {{chosen, probabilities.dtype, probabilities.distribution},
+            {chosen, DType::i32, probabilities.distribution}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    if (!of_outputs[0]) return {Value{}};
+    return {builder.apply_single(std::make_shared<RouterTopKGradient>(options_.renormalise),
+                                 {self.inputs[0], self.outputs[1], of_outputs[0]})};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 2.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  void run(const Execution& execution) const override {
+    const Shape& shape = execution.inputs[0].shape();
+    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const T* probabilities = execution.inputs[0].data<T>();
+      T* weights = execution.outputs[0].data<T>();
+      int32_t* indices = execution.outputs[1].data<int32_t>();
+      parallel_ranges(execution.context.threads(), shape[0], row_grain(16 * shape[1]),
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          choose(probabilities + t * shape[1], t, shape[1],
+                                 weights + t * options_.k, indices + t * options_.k);
+                        }
+                      });
+    });
+  }
+
+ private:
+  template <typename T>
+  void choose(const T* probabilities, int64_t token, int64_t experts, T* weights,
+              int32_t* chosen) const {
+    const int64_t k = options_.k;
+    if (options_.forced_uniform) {
+      for (int64_t j = 0; j < k; ++j) {
+        chosen[j] = static_cast<int32_t>((token * k + j) % experts);
+      }
+    } else {
+      choose_experts(probabilities, experts, k, chosen);
+    }
+    chosen_weights(probabilities, chosen, k, options_.renormalise, weights);
+  }
+
+  TopKOptions options_;
+};
+
+}  // namespace
+
+RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options) {
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<RouterTopK>(options), {probabilities});
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace tessera

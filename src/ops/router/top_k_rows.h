@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace tessera {
+
+// Row kernels of the router's choice, one token each. The choice is exact, so that one kernel is
+// both the plain and the fast one.
+
+/// Writes the indices of the k largest probabilities to `chosen`, largest first, the lower index
+/// first among equals; a NaN ranks below every number. An insertion into k sorted places.
+template <typename T>
+void choose_experts(const T* probabilities, int64_t experts, int64_t k, int32_t* chosen) {
+  const auto rank = [=](int64_t expert) {
+    const T probability = probabilities[expert];
+    return probability == probability ? probability : -std::numeric_limits<T>::infinity();
+  };
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const T candidate = rank(expert);
+    int64_t place = std::min(expert, k);
+    while (place > 0 && candidate > rank(chosen[place - 1])) {
+      if (place < k) chosen[place] = chosen[place - 1];
+      --place;
+    }
+    if (place < k) chosen[place] = static_cast<int32_t>(expert);
+  }
+}
+
+/// The sum of the chosen probabilities.
+template <typename T>
+T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
+  T sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += probabilities[chosen[j]];
+  return sum;
+}
+
+/// weights_j = p_j, or p_j / Σ_i p_i over the chosen.
+template <typename T>
+void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bool renormalise,
+                    T* weights) {
+  const T divisor = renormalise ? chosen_sum(probabilities, chosen, k) : T{1};
+  for (int64_t j = 0; j < k; ++j) weights[j] = probabilities[chosen[j]] / divisor;
+}
+
+/// The gradient of chosen_weights: zero for the experts not chosen; for weights w = p / s it is
+/// (of_w_j − Σ_i of_w_i w_i) / s.
+template <typename T>
+void chosen_weights_gradient(const T* probabilities, const int32_t* chosen, const T* of_weights,
+                             int64_t experts, int64_t k, bool renormalise, T* of_probabilities) {
+  std::fill_n(of_probabilities, experts, T{0});
+  T divisor = 1;
+  T shared = 0;
+  if (renormalise) {
+    divisor = chosen_sum(probabilities, chosen, k);
+    for (int64_t j = 0; j < k; ++j) shared += of_weights[j] * probabilities[chosen[j]] / divisor;
+  }
+  for (int64_t j = 0; j < k; ++j) of_probabilities[chosen[j]] = (of_weights[j] - shared) / divisor;
+}
+
+}  // namespace tessera

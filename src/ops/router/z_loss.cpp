@@ -1,0 +1,113 @@
+#include "ops/router/kernels.h"
+#include "ops/router/losses.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: logits [tokens, experts], the gradient of the loss [1]; output: that of the logits.
+class RouterZLossGradient final : public Operation {
+ public:
+  explicit RouterZLossGradient(double coefficient) : coefficient_(coefficient) {}
+  std::string_view name() const override { return "router_z_loss_gradient"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 2 && is_router_matrix(inputs[0]) &&
+                       inputs[1].shape == Shape({1}) && inputs[1].dtype == inputs[0].dtype,
+                   "logits and the gradient of a scalar are expected");
+    return {inputs[0]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 20.0 * static_cast<double>(outputs[0].shape.elements())};
+  }
+
+  /// 2 · coefficient · z_t · softmax(logits_t) with z_t = log Σ_e exp logits_te.
+  void run(const Execution& execution) const override {
+    const Tensor& result = execution.outputs[0];
+    const int64_t experts = result.shape()[1];
+    dispatch_exponential(execution.context, result.dtype(), [&](auto type, auto exponential) {
+      using T = decltype(type);
+      const T* logits = execution.inputs[0].data<T>();
+      const T factor = static_cast<T>(2 * coefficient_) * execution.inputs[1].data<T>()[0];
+      T* gradient = result.data<T>();
+      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(4 * experts),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          const T* row = logits + t * experts;
+                          const T z = log_sum_exp(row, experts, exponential);
+                          T* of_row = gradient + t * experts;
+#pragma omp simd
+                          for (int64_t e = 0; e < experts; ++e) {
+                            of_row[e] = factor * z * exponential(row[e] - z);
+                          }
+                        }
+                      });
+    });
+  }
+
+ private:
+  double coefficient_;
+};
+
+/// input: logits [tokens, experts]; output [1].
+class RouterZLoss final : public Operation {
+ public:
+  explicit RouterZLoss(double coefficient) : coefficient_(coefficient) {}
+  std::string_view name() const override { return "router_z_loss"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
+                   "one f32 or f64 matrix [tokens, experts] is expected");
+    return {{{1}, inputs[0].dtype, inputs[0].distribution}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    if (!of_outputs[0]) return {Value{}};
+    return {builder.apply_single(std::make_shared<RouterZLossGradient>(coefficient_),
+                                 {self.inputs[0], of_outputs[0]})};
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs),
+            .vector_flops = 20.0 * static_cast<double>(inputs[0].shape.elements())};
+  }
+
+  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+    return inputs[0].shape[0] * dtype_size(inputs[0].dtype);
+  }
+
+  /// Each token's square goes to the workspace; they are summed in order, in f64.
+  void run(const Execution& execution) const override {
+    const int64_t tokens = execution.inputs[0].shape()[0];
+    const int64_t experts = execution.inputs[0].shape()[1];
+    dispatch_exponential(
+        execution.context, execution.inputs[0].dtype(), [&](auto type, auto exponential) {
+          using T = decltype(type);
+          const T* logits = execution.inputs[0].data<T>();
+          T* squares = reinterpret_cast<T*>(execution.workspace.data());  // [tokens]
+          parallel_ranges(execution.context.threads(), tokens, row_grain(4 * experts),
+                          [=](int64_t begin, int64_t end, int) {
+                            for (int64_t t = begin; t < end; ++t) {
+                              const T z = log_sum_exp(logits + t * experts, experts, exponential);
+                              squares[t] = z * z;
+                            }
+                          });
+          double sum = 0;
+          for (int64_t t = 0; t < tokens; ++t) sum += static_cast<double>(squares[t]);
+          execution.outputs[0].data<T>()[0] = static_cast<T>(coefficient_ * sum);
+        });
+  }
+
+ private:
+  double coefficient_;
+};
+
+}  // namespace
+
+Value router_z_loss(Builder& builder, Value logits, double coefficient) {
+  return builder.apply_single(std::make_shared<RouterZLoss>(coefficient), {logits});
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "program/builder.h"
+#include "tensor/dispatch.h"
+
+/// States what an operation accepts; the message names the operation.
+#define TESSERA_EXPECT(operation, condition, ...) \
+  TESSERA_CHECK(condition, "{}: {}", (operation).name(), ::fmt::format(__VA_ARGS__))
+
+namespace tessera {
+
+/// Rows of vectorised work that make a thread worth its start: about 16 Ki elements.
+inline int64_t row_grain(int64_t columns) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
+}
+
+/// The bytes of all the operands, each once.
+inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs) {
+  double bytes = 0;
+  for (const Spec& spec : inputs) bytes += static_cast<double>(spec.bytes());
+  for (const Spec& spec : outputs) bytes += static_cast<double>(spec.bytes());
+  return bytes;
+}
+
+/// Whether the plain kernel runs: on request, and always in f64.
+inline bool use_plain(const Context& context, DType dtype) {
+  return context.kernels() == Kernels::plain || dtype == DType::f64;
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#include "plan/step_plan.h"
+
+#include <algorithm>
+
+#include "state/parameter_store.h"
+
+namespace tessera {
+namespace {
+
+/// Allocates the program's inputs, in the order of their declaration.
+int64_t allocate_inputs(const Program& program, MemoryLayout& layout) {
+  const int64_t before = layout.in_use();
+  for (const ValueInfo& value : program.values()) {
+    if (value.kind == ValueKind::input) layout.allocate(value.spec.bytes());
+  }
+  return layout.in_use() - before;
+}
+
+void add_flops(StepPlan& plan) {
+  const Program& program = plan.training.program;
+  for (const Node& node : program.nodes()) {
+    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    plan.repeated_flops += cost.repeated_flops;
+    switch (node.phase) {
+      case Phase::forward: plan.forward_flops += cost.flops; break;
+      case Phase::backward: plan.backward_flops += cost.flops; break;
+      case Phase::recompute: plan.repeated_flops += cost.flops; break;
+    }
+  }
+}
+
+}  // namespace
+
+StepPlan plan_step(const RunConfig& config) {
+  const DType compute = compute_dtype(config.train.precision);
+  const auto forward = [&] {
+    return write_forward(config.model, compute, config.train.micro_batch, config.data.context,
+                         config.data.document_mask);
+  };
+  StepPlan plan{.training = forward(), .memory = {}};
+  write_backward(plan.training, recompute_from_names(config.train.recompute));
+  const auto& specs = plan.training.parameters.specs();
+  plan.parameters = plan.training.parameters.elements();
+  plan.active_parameters = active_parameters(config.model, specs);
+  plan.tokens = config.train.micro_batch * config.data.context;
+  add_flops(plan);
+
+  MemoryLayout layout;
+  for (const int64_t bytes : ParameterStore::allocation_sizes(specs)) layout.allocate(bytes);
+  plan.state_bytes = layout.in_use();
+  plan.input_bytes = allocate_inputs(plan.training.program, layout);
+  Context context(static_cast<int>(config.run.threads));
+  if (config.train.evaluate_every > 0) {
+    const TrainingProgram evaluation = forward();
+    plan.input_bytes += allocate_inputs(evaluation.program, layout);
+    plan.peak_bytes = plan_memory(evaluation.program, context, layout).peak_bytes;
+  }
+  plan.memory = plan_memory(plan.training.program, context, layout);
+  plan.peak_bytes = std::max(plan.peak_bytes, plan.memory.peak_bytes);
+  return plan;
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tessera {
+
+/// Writes a Program. Operations have free functions of their own (`linear(builder, x, w)`) that end
+/// in apply().
+class Builder {
+ public:
+  explicit Builder(Program& program) : program_(program) {}
+
+  const Program& program() const { return program_; }
+  const Spec& spec(Value value) const { return program_.spec(value); }
+
+  Value input(std::string name, Spec spec);
+  Value parameter(std::string name, Spec spec);
+  Value state(std::string name, Spec spec);
+
+  /// Appends a node and gives its outputs; their specs come from the operation's infer().
+  std::vector<Value> apply(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
+  /// The same for an operation with one output.
+  Value apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
+
+  /// The value into which gradients of `value` are added: made at the first call for a parameter, in
+  /// f32 (f64 for f64); null for any other value.
+  Value main_gradient(Value value);
+
+  /// Marks a value as read by the caller after the run.
+  void output(Value value);
+  /// Marks how far a value stays in memory for the backward pass (see Keep).
+  void keep(Value value, Keep keep);
+  /// Gives a computed value a name of its own in tables and errors, below the current scope.
+  void name(Value value, std::string_view name);
+
+  /// Appends a node whose outputs exist already: for passes that rewrite a list.
+  void append(Node node);
+  /// Takes the backward pass out of the program, for passes that rewrite it.
+  std::vector<Node> take_backward();
+
+  /// While it lives, nodes belong to this block and layer, and names of values start with `path`.
+  class Scope {
+   public:
+    Scope(Builder& builder, std::string_view path, Block block, int layer);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Builder& builder_;
+    std::string path_;
+    Block block_;
+    int layer_;
+  };
+  /// Opens a scope within the current one; `layer` is inherited when it is not given.
+  [[nodiscard]] Scope scope(std::string_view path, Block block);
+  [[nodiscard]] Scope layer_scope(std::string_view path, int layer);
+  /// Puts the following nodes where `node` stands: its block and layer, in this phase.
+  void follow(const Node& node, Phase phase);
+
+  /// The path of the current scope joined with a name: "layers.3.attention.q".
+  std::string qualified(std::string_view name) const;
+
+ private:
+  Value add_value(std::string name, Spec spec, ValueKind kind);
+
+  Program& program_;
+  std::string path_;
+  Block block_ = Block::other;
+  int layer_ = -1;
+  Phase phase_ = Phase::forward;
+};
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/context.h"
+#include "program/value.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+
+class Builder;
+struct Node;
+
+/// What an operation costs, without running it.
+struct Cost {
+  /// Floating-point operations of its matrix products (2 a multiply-add) that the model demands:
+  /// what a model's FLOPs a token and MFU count.
+  double flops = 0;
+  /// Those that the operation does again instead of keeping results: beyond `flops`.
+  double repeated_flops = 0;
+  double bytes = 0;         ///< bytes read and written, each operand once
+  double vector_flops = 0;  ///< floating-point operations outside matrix products, roughly
+};
+
+/// One run of an operation. Tensors are contiguous and of the inferred specs; `workspace` has the
+/// size that workspace_bytes() gave and is aligned to 64 bytes.
+struct Execution {
+  Context& context;
+  std::span<const Tensor> inputs;
+  std::span<const Tensor> outputs;
+  std::span<std::byte> workspace;
+};
+
+/// Everything known about one kind of operation. Its attributes are constant members; a node of a
+/// program refers to it. Operations with integer results (indices, counts) give them no gradient.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+
+  /// "linear", "attention_gradient": what tables, traces and errors call it.
+  virtual std::string_view name() const = 0;
+
+  /// The specs of the outputs. Throws InternalError naming the operation and the shapes when the
+  /// inputs do not fit.
+  virtual std::vector<Spec> infer(std::span<const Spec> inputs) const = 0;
+
+  /// Builds the gradients of the inputs from those of the outputs (null where nothing depends on
+  /// that output), as operations; never calls kernels. Gives one value an input: null where there
+  /// is no gradient; builder.main_gradient(input) itself where the built operation has already
+  /// added into it. A gradient may be of a wider type than its input. The default gives none.
+  virtual std::vector<Value> gradient(Builder& builder, const Node& self,
+                                      std::span<const Value> of_outputs) const;
+
+  /// The inputs that recompute() needs when the outputs in `kept` stayed in memory (null where one
+  /// did not); null where one is not needed, so that it need not be kept either. The default needs
+  /// all of them.
+  virtual std::vector<Value> recompute_inputs(const Node& self, std::span<const Value> kept) const;
+
+  /// Builds the outputs again from `inputs`, what recompute_inputs() asked for as it is available in
+  /// the backward pass. The default applies the operation once more.
+  virtual std::vector<Value> recompute(Builder& builder, const Node& self,
+                                       std::span<const Value> inputs,
+                                       std::span<const Value> kept) const;
+
+  virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const = 0;
+
+  /// Whether repeating it in the backward pass always beats keeping its results (a cast).
+  virtual bool cheap_to_repeat() const { return false; }
+
+  /// Bytes of scratch memory that one run needs.
+  virtual int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const;
+
+  /// The inputs that run() adds into (main gradients, caches), by position.
+  virtual std::vector<int> updated_inputs() const { return {}; }
+
+  /// The input whose memory output `output` may take over when the input is not needed again: run()
+  /// must be right when both are the same memory. -1: none.
+  virtual int in_place_input(int output) const;
+
+  virtual void run(const Execution& execution) const = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "program/program.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tessera {
+
+std::string_view block_name(Block block) {
+  switch (block) {
+    case Block::other: return "other";
+    case Block::embedding: return "embedding";
+    case Block::norm: return "norm";
+    case Block::attention: return "attention";
+    case Block::feed_forward: return "feed_forward";
+    case Block::router: return "router";
+    case Block::experts: return "experts";
+    case Block::head: return "head";
+    case Block::loss: return "loss";
+  }
+  return "?";
+}
+
+std::string_view phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::recompute: return "recompute";
+    case Phase::backward: return "backward";
+  }
+  return "?";
+}
+
+const ValueInfo& Program::info(Value value) const {
+  TESSERA_CHECK(value.id >= 0 && value.id < static_cast<int>(values_.size()),
+                "value {} of a program of {}", value.id, values_.size());
+  return values_[static_cast<size_t>(value.id)];
+}
+
+int Program::forward_size() const {
+  const auto first_backward = std::ranges::find_if(
+      nodes_, [](const Node& node) { return node.phase != Phase::forward; });
+  return static_cast<int>(first_backward - nodes_.begin());
+}
+
+bool Program::is_output(Value value) const {
+  return std::ranges::find(outputs_, value) != outputs_.end();
+}
+
+Value Program::main_gradient(Value parameter) const {
+  const auto found = main_gradients_.find(parameter.id);
+  return found == main_gradients_.end() ? Value{} : found->second;
+}
+
+Value Program::find(std::string_view name) const {
+  const auto found = std::ranges::find(values_, name, &ValueInfo::name);
+  TESSERA_CHECK(found != values_.end(), "no value is named {}", name);
+  return Value{static_cast<int>(found - values_.begin())};
+}
+
+std::vector<Spec> Program::specs(std::span<const Value> values) const {
+  std::vector<Spec> result;
+  result.reserve(values.size());
+  for (const Value value : values) result.push_back(spec(value));
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "comm/distribution.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace tessera {
+
+/// A value before it exists: what a program knows of it.
+struct Spec {
+  Shape shape;
+  DType dtype = DType::f32;
+  Distribution distribution;
+
+  int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
+  bool operator==(const Spec&) const = default;
+};
+
+/// A name for one value of a Program; null when default-constructed (an absent gradient).
+struct Value {
+  int id = -1;
+  explicit operator bool() const { return id >= 0; }
+  bool operator==(const Value&) const = default;
+};
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+#include "state/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/parallel.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+template <typename Wide>
+struct Coefficients {
+  Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
+};
+
+template <typename Wide, typename Weight>
+void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
+            Wide* first, Wide* second, Wide* master,
+            Weight* weight) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    const Wide g = c.scale * gradient[i];
+    const Wide m = c.beta1 * first[i] + (1 - c.beta1) * g;
+    const Wide v = c.beta2 * second[i] + (1 - c.beta2) * g * g;
+    first[i] = m;
+    second[i] = v;
+    const Wide w =
+        c.keep * master[i] - c.step_size * m / (std::sqrt(v * c.inverse_correction2) + c.epsilon);
+    master[i] = w;
+    weight[i] = static_cast<Weight>(w);
+  }
+}
+
+template <typename Wide, typename Weight>
+void update_parameter(const ParameterState& state, const Coefficients<Wide>& coefficients,
+                      int threads) {
+  const Wide* gradient = state.gradient.data<Wide>();
+  Wide* first = state.first_moment.data<Wide>();
+  Wide* second = state.second_moment.data<Wide>();
+  Wide* master = state.master.data<Wide>();
+  Weight* weight = state.weight.data<Weight>();
+  parallel_ranges(threads, state.master.elements(), 16384, [&](int64_t begin, int64_t end, int) {
+    update(coefficients, begin, end, gradient, first, second, master, weight);
+  });
+}
+
+template <typename Wide>
+Coefficients<Wide> coefficients(const OptimizerConfig& config, const AdamWStep& step, bool decay) {
+  const auto t = static_cast<double>(step.step);
+  const double decayed = decay ? step.learning_rate * config.weight_decay : 0.0;
+  return {.beta1 = static_cast<Wide>(config.beta1),
+          .beta2 = static_cast<Wide>(config.beta2),
+          .epsilon = static_cast<Wide>(config.epsilon),
+          .keep = static_cast<Wide>(1.0 - decayed),
+          .step_size = static_cast<Wide>(step.learning_rate / (1.0 - std::pow(config.beta1, t))),
+          .inverse_correction2 = static_cast<Wide>(1.0 / (1.0 - std::pow(config.beta2, t))),
+          .scale = static_cast<Wide>(step.gradient_scale)};
+}
+
+}  // namespace
+
+bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {
+  if (config.decay_rule == "all") return true;
+  if (spec.role == ParameterRole::norm) return false;
+  return config.decay_rule != "no_embedding" || spec.role != ParameterRole::embedding;
+}
+
+void adamw_step(const ParameterStore& store, const OptimizerConfig& config, const AdamWStep& step,
+                int threads) {
+  for (const ParameterState& state : store.parameters()) {
+    const bool decay = decays(config, state.spec);
+    switch (state.spec.dtype) {
+      case DType::f64:
+        update_parameter<double, double>(state, coefficients<double>(config, step, decay), threads);
+        break;
+      case DType::f32:
+        update_parameter<float, float>(state, coefficients<float>(config, step, decay), threads);
+        break;
+      default:
+        update_parameter<float, BFloat16>(state, coefficients<float>(config, step, decay),
+                                          threads);
+    }
+  }
+}
+
+double gradient_norm(const ParameterStore& store, int threads) {
+  constexpr int64_t kBlock = 65536;
+  double total = 0;
+  for (const ParameterState& state : store.parameters()) {
+    const int64_t count = state.gradient.elements();
+    const int64_t blocks = (count + kBlock - 1) / kBlock;
+    std::vector<double> sums(static_cast<size_t>(blocks));
+    dispatch_wide(state.gradient.dtype(), [&](auto type) {
+      const auto* gradient = state.gradient.data<decltype(type)>();
+      parallel_ranges(threads, blocks, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t block = begin; block < end; ++block) {
+          double sum = 0;
+#pragma omp simd reduction(+ : sum)
+          for (int64_t i = block * kBlock; i < std::min(count, (block + 1) * kBlock); ++i) {
+            sum += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+          }
+          sums[static_cast<size_t>(block)] = sum;
+        }
+      });
+    });
+    for (const double sum : sums) total += sum;
+  }
+  return std::sqrt(total);
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+/// Element types. The numbers are not stored anywhere; files use dtype_name().
+enum class DType : uint8_t { f64, f32, bf16, i32, u16, u8 };
+
+/// Bytes of one element.
+int64_t dtype_size(DType dtype);
+/// "f32", "bf16", ...
+std::string_view dtype_name(DType dtype);
+/// The inverse of dtype_name; throws Error naming the known ones.
+DType dtype_from_name(std::string_view name);
+bool is_floating(DType dtype);
+/// The type in which values of `dtype` are summed: f64 for f64, otherwise f32.
+DType accumulation_dtype(DType dtype);
+
+/// A 16-bit brain float: the upper half of an f32. Arithmetic is done in f32.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  /// Rounds to nearest, ties to even; NaN stays NaN. Branch-free, so that loops vectorise.
+  explicit BFloat16(float value) {
+    const uint32_t word = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    const uint32_t quiet_nan = (word >> 16) | 0x40u;
+    bits = static_cast<uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+};
+
+/// The DType of a C++ element type: dtype_of<float> == DType::f32.
+template <typename T>
+inline constexpr DType dtype_of = [] {
+  static_assert(sizeof(T) == 0, "no DType stands for this type");
+  return DType::u8;
+}();
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<uint16_t> = DType::u16;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::u8;
+
+/// The C++ type in which elements of T are computed: double for double, float for float and bf16.
+template <typename T>
+struct ComputeType {
+  using type = float;
+};
+template <>
+struct ComputeType<double> {
+  using type = double;
+};
+template <typename T>
+using Compute = typename ComputeType<T>::type;
+
+}  // namespace tessera

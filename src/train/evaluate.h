@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "data/loader.h"
+#include "engine/executor.h"
+#include "model/model.h"
+#include "train/training_step.h"
+
+namespace tessera {
+
+/// What a model makes of text it was not trained on.
+struct Evaluation {
+  double loss = 0;        ///< cross-entropy, nats a target token
+  double perplexity = 0;  ///< e to the loss
+  int64_t targets = 0;    ///< target tokens
+  int64_t instances = 0;
+};
+
+/// A forward program with memory for its inputs, run over batches of one size.
+class Evaluator {
+ public:
+  /// `weights` are those of the model's parameters in order; they are shared, not copied.
+  Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights, int64_t rows,
+            int64_t context, bool document_mask, Context& execution);
+
+  /// The mean loss over the first `instances` instances that the loader hands out, each once; 0
+  /// means a whole epoch.
+  Evaluation run(Loader& loader, int64_t instances = 0);
+
+ private:
+  TrainingProgram training_;
+  Executor executor_;
+  Frame frame_;
+  ProgramInputs inputs_;
+  int64_t rows_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,130 @@
+#include "train/loss_plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kWidth = 860, kHeight = 420;
+constexpr double kLeft = 64, kRight = 24, kTop = 48, kBottom = 52;
+
+/// A linear map from data to picture coordinates.
+struct Scale {
+  double low, high, from, to;
+  double operator()(double value) const {
+    return from + (value - low) / std::max(high - low, 1e-12) * (to - from);
+  }
+};
+
+/// Round numbers (1, 2 or 5 times a power of ten) that cut [low, high] into about `count` parts.
+std::vector<double> ticks(double low, double high, int count) {
+  const double raw = std::max(high - low, 1e-12) / count;
+  const double power = std::pow(10.0, std::floor(std::log10(raw)));
+  const double lead = raw / power;
+  const double step = power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
+  std::vector<double> result;
+  for (double tick = std::ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) {
+    result.push_back(std::abs(tick) < step * 1e-9 ? 0 : tick);
+  }
+  return result;
+}
+
+std::string path(std::span<const std::pair<double, double>> points, const char* style) {
+  std::string data;
+  for (const auto& [x, y] : points) {
+    data += fmt::format("{}{:.1f} {:.1f}", data.empty() ? "M" : "L", x, y);
+  }
+  return fmt::format("<path d=\"{}\" fill=\"none\" {}/>\n", data, style);
+}
+
+std::string text_at(double x, double y, const char* anchor, std::string_view text, int size = 12) {
+  return fmt::format(
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y,
+      anchor, size, text);
+}
+
+std::string escape(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&') {
+      result += "&amp;";
+    } else if (c == '<') {
+      result += "&lt;";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string axes(const Scale& x, const Scale& y) {
+  std::string svg;
+  for (const double tick : ticks(y.low, y.high, 6)) {
+    svg += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" "
+                       "stroke=\"#ddd\"/>\n", x.from, x.to, y(tick));
+    svg += text_at(x.from - 8, y(tick) + 4, "end", fmt::format("{:g}", tick));
+  }
+  for (const double tick : ticks(x.low, x.high, 8)) {
+    svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
+                       "stroke=\"#999\"/>\n", x(tick), y.from, y.from + 5);
+    svg += text_at(x(tick), y.from + 20, "middle", fmt::format("{:g}", tick));
+  }
+  svg += fmt::format("<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"#333\"/>\n", x.from, y.to,
+                     y.from, x.to);
+  svg += text_at((x.from + x.to) / 2, kHeight - 12, "middle", "step");
+  svg += fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
+                     "font-size=\"12\">loss (nats a token)</text>\n", (y.from + y.to) / 2);
+  return svg;
+}
+
+}  // namespace
+
+std::string loss_plot(std::span<const StepMetrics> metrics, const std::string& title) {
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+      "height=\"{1}\" font-family=\"sans-serif\" fill=\"#222\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", kWidth, kHeight);
+  svg += text_at(kWidth / 2, 26, "middle", escape(title), 15);
+  if (metrics.empty()) return svg + text_at(kWidth / 2, kHeight / 2, "middle", "no steps") + "</svg>\n";
+
+  double low = metrics[0].loss, high = metrics[0].loss;
+  for (const StepMetrics& step : metrics) {
+    for (const double loss : {step.loss, step.held_out_loss.value_or(step.loss)}) {
+      low = std::min(low, loss);
+      high = std::max(high, loss);
+    }
+  }
+  const double margin = std::max((high - low) * 0.05, 1e-3);
+  const Scale x{0, static_cast<double>(std::max<int64_t>(metrics.back().step, 1)), kLeft,
+                kWidth - kRight};
+  const Scale y{low - margin, high + margin, kHeight - kBottom, kTop};
+  svg += axes(x, y);
+
+  std::vector<std::pair<double, double>> each, mean, held_out;
+  double running = metrics[0].loss;
+  const double keep = std::clamp(1.0 - 20.0 / static_cast<double>(metrics.size()), 0.0, 0.98);
+  for (const StepMetrics& step : metrics) {
+    const double at = x(static_cast<double>(step.step));
+    running = keep * running + (1 - keep) * step.loss;
+    each.emplace_back(at, y(step.loss));
+    mean.emplace_back(at, y(running));
+    if (step.held_out_loss) held_out.emplace_back(at, y(*step.held_out_loss));
+  }
+  svg += path(each, "stroke=\"#9ecae1\" stroke-width=\"1\"");
+  svg += path(mean, "stroke=\"#08519c\" stroke-width=\"2\"");
+  for (const auto& [at, loss] : held_out) {
+    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d94801\"/>\n", at, loss);
+  }
+  svg += text_at(kWidth - kRight, kTop + 14, "end",
+                 fmt::format("light: each step; dark: running mean{}",
+                             held_out.empty() ? "" : "; dots: held-out"));
+  return svg + "</svg>\n";
+}
+
+}  // namespace tessera

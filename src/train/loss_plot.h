@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "train/metrics.h"
+
+namespace tessera {
+
+/// The loss curve of a run as an SVG picture: every step's loss, its running mean, the held-out
+/// losses, axes with ticks and a caption.
+std::string loss_plot(std::span<const StepMetrics> metrics, const std::string& title);
+
+}  // namespace tessera

@@ -1,0 +1,278 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "config/load_config.h"
+#include "config/resolve.h"
+#include "data/loader.h"
+#include "state/adamw.h"
+#include "state/schedule.h"
+#include "train/evaluate.h"
+#include "train/gemm_peak.h"
+#include "train/loss_plot.h"
+#include "train/metrics.h"
+#include "train/training_state.h"
+#include "train/training_step.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Tensor> weights_of(const ParameterStore& store) {
+  std::vector<Tensor> weights;
+  for (const ParameterState& state : store.parameters()) weights.push_back(state.weight);
+  return weights;
+}
+
+/// The useful floating-point operations of one micro-batch: recomputation does not count.
+double model_flops(const Program& program) {
+  double flops = 0;
+  for (const Node& node : program.nodes()) {
+    if (node.phase == Phase::recompute) continue;
+    flops += node.operation->cost(program.specs(node.inputs), program.specs(node.outputs)).flops;
+  }
+  return flops;
+}
+
+TrainingProgram training_program(const RunConfig& config) {
+  TrainingProgram training =
+      write_forward(config.model, compute_dtype(config.train.precision), config.train.micro_batch,
+                    config.data.context, config.data.document_mask);
+  write_backward(training, recompute_from_names(config.train.recompute));
+  return training;
+}
+
+class Trainer {
+ public:
+  Trainer(const RunConfig& config, const TrainOptions& options, const Logger& logger)
+      : config_(config),
+        options_(options),
+        logger_(logger),
+        context_(static_cast<int>(config.run.threads), Kernels::fast, &pool_),
+        training_(training_program(config)),
+        store_(pool_, training_.parameters.specs()),
+        step_(training_, store_, context_),
+        loader_({.folder = config.data.directory,
+                 .rows = config.train.micro_batch,
+                 .context = config.data.context}) {}
+
+  TrainReport run() {
+    const int64_t steps = config_.train.steps;
+    const int64_t last = config_.train.stop_after > 0 ? config_.train.stop_after : steps;
+    start();
+    Trace trace;
+    TrainReport report{.step = position_.step};
+    while (position_.step < last && !report.interrupted) {
+      const bool traced = position_.step + 1 == config_.run.trace_step;
+      const StepMetrics metrics = one_step(traced ? &trace : nullptr);
+      if (traced) write_trace(trace);
+      report.loss = metrics.loss;
+      report.interrupted = InterruptGuard::requested();
+      const bool end = position_.step == last || report.interrupted;
+      const int64_t every = config_.checkpoint.every;
+      if (end || (every > 0 && position_.step % every == 0)) save();
+    }
+    report.step = position_.step;
+    finish(report);
+    return report;
+  }
+
+ private:
+  void start() {
+    const fs::path directory = config_.run.directory;
+    tessera::create_directories(directory);
+    if (options_.resume) {
+      position_ = load_training(config_, store_, loader_.manifest(), logger_);
+      loader_.seek(position_.data);
+    } else {
+      store_.initialize(config_.train.seed, context_.threads());
+      position_.data = loader_.state();
+    }
+    write_file(directory / "config.toml", to_toml(config_));
+    metrics_file_ = std::make_unique<MetricsFile>(directory / "metrics.jsonl", position_.step);
+    if (config_.train.evaluate_every > 0) {
+      evaluator_ = std::make_unique<Evaluator>(
+          config_.model, compute_dtype(config_.train.precision), weights_of(store_),
+          config_.train.micro_batch, config_.data.context, config_.data.document_mask, context_);
+    }
+    peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
+    flops_ = model_flops(training_.program) *
+             static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
+    announce();
+  }
+
+  void announce() const {
+    const auto& specs = training_.parameters.specs();
+    logger_.info("{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
+                 "measured peak {}FLOP/s ({}, {} threads)",
+                 format_count(static_cast<double>(training_.parameters.elements())),
+                 format_count(static_cast<double>(active_parameters(config_.model, specs))),
+                 format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
+                 format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
+                 context_.threads());
+    if (position_.step > 0) {
+      logger_.info("going on after step {} ({} tokens)", position_.step,
+                   format_count(static_cast<double>(position_.tokens)));
+    }
+  }
+
+  StepMetrics one_step(Trace* trace) {
+    const Stopwatch watch;
+    const int64_t step = position_.step + 1;
+    std::vector<Batch> batches;
+    {
+      const Trace::Span span(trace, "next_batches", "data");
+      for (int64_t i = 0; i < config_.train.global_batch / config_.train.micro_batch; ++i) {
+        batches.push_back(loader_.next());
+      }
+      store_.zero_gradients(context_.threads());
+    }
+    step_.set_trace(trace);
+    const StepLosses losses = step_.run(batches);
+    StepMetrics metrics{.step = step, .loss = losses.cross_entropy};
+    {
+      const Trace::Span span(trace, "gradient_norm", "optimizer");
+      metrics.grad_norm = gradient_norm(store_, context_.threads());
+    }
+    require_finite(metrics, batches);
+    {
+      const Trace::Span span(trace, "adamw", "optimizer");
+      metrics.lr = learning_rate(config_.optimizer, step, config_.train.steps);
+      adamw_step(store_, config_.optimizer,
+                 {.step = step,
+                  .learning_rate = metrics.lr,
+                  .gradient_scale = clip_factor(config_.optimizer, metrics.grad_norm, step)},
+                 context_.threads());
+    }
+    position_.step = step;
+    position_.tokens += losses.tokens;
+    position_.data = loader_.state();
+    metrics.tokens = position_.tokens;
+    metrics.balance_loss = losses.balance;
+    metrics.router_z_loss = losses.router_z;
+    metrics.expert_load = losses.expert_load;
+    metrics.memory_bytes = pool_.peak_in_use();
+    metrics.seconds = watch.seconds();
+    metrics.tokens_per_second = static_cast<double>(losses.tokens) / metrics.seconds;
+    metrics.mfu = flops_ / metrics.seconds / peak_flops_;
+    evaluate(metrics);
+    metrics_file_->append(metrics);
+    show(metrics);
+    return metrics;
+  }
+
+  void require_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
+    if (std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm)) return;
+    progress_.clear();
+    try {
+      step_.report_non_finite(batches);
+    } catch (const Error& error) {
+      throw Error("step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
+                  "optimizer.learning_rate, or look at the data, and go on with --resume",
+                  metrics.step, metrics.loss, metrics.grad_norm, error.what());
+    }
+  }
+
+  void evaluate(StepMetrics& metrics) {
+    const int64_t every = config_.train.evaluate_every;
+    const bool due = every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
+    if (!due) return;
+    Loader held_out({.folder = config_.data.directory,
+                     .split = Split::held_out,
+                     .rows = config_.train.micro_batch,
+                     .context = config_.data.context});
+    metrics.held_out_loss =
+        evaluator_->run(held_out, config_.train.evaluate_batches * config_.train.micro_batch).loss;
+  }
+
+  void show(const StepMetrics& metrics) {
+    if (!options_.progress) return;
+    const int64_t last =
+        config_.train.stop_after > 0 ? config_.train.stop_after : config_.train.steps;
+    seconds_each_ = seconds_each_ == 0 ? metrics.seconds : 0.9 * seconds_each_ + 0.1 * metrics.seconds;
+    const double left = seconds_each_ * static_cast<double>(last - metrics.step);
+    std::string line = fmt::format(
+        "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}",
+        metrics.step, last, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
+        100 * metrics.mfu, format_bytes(metrics.memory_bytes));
+    if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
+    progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last);
+  }
+
+  void save() {
+    progress_.clear();
+    save_training(config_, store_, position_, loader_.manifest());
+    plot();
+  }
+
+  void plot() const {
+    const fs::path directory = config_.run.directory;
+    const auto metrics = read_metrics(directory / "metrics.jsonl");
+    write_file(directory / "loss.svg",
+               loss_plot(metrics, fmt::format("{}: {} parameters, {} tokens", directory.string(),
+                                              format_count(static_cast<double>(
+                                                  training_.parameters.elements())),
+                                              format_count(static_cast<double>(position_.tokens)))));
+  }
+
+  void write_trace(const Trace& trace) {
+    const fs::path path = fs::path(config_.run.directory) / "trace.json";
+    trace.write(path);
+    progress_.clear();
+    logger_.info("wrote the trace of step {} to {}", position_.step, path.string());
+  }
+
+  void finish(const TrainReport& report) {
+    progress_.clear();
+    const fs::path directory = config_.run.directory;
+    if (report.interrupted) {
+      logger_.info("interrupted: saved step {}; the same command with --resume goes on", report.step);
+    } else {
+      logger_.info("done: step {}, loss {:.4f}; {} holds metrics.jsonl, loss.svg and checkpoints",
+                   report.step, report.loss, directory.string());
+    }
+  }
+
+  const RunConfig& config_;
+  const TrainOptions& options_;
+  const Logger& logger_;
+  MemoryPool pool_;
+  Context context_;
+  TrainingProgram training_;
+  ParameterStore store_;
+  TrainingStep step_;
+  Loader loader_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<MetricsFile> metrics_file_;
+  Progress progress_;
+  TrainingPosition position_;
+  double flops_ = 0;       // useful ones of a step
+  double peak_flops_ = 0;  // measured, a second
+  double seconds_each_ = 0;
+};
+
+/// A run's folder is not written over by mistake.
+void require_fresh(const RunConfig& config) {
+  const fs::path checkpoints = checkpoints_directory(config);
+  if (fs::exists(checkpoints) && !fs::is_empty(checkpoints)) {
+    throw Error("{} already holds a run; go on with it by --resume, remove it, or choose another "
+                "run.directory",
+                config.run.directory);
+  }
+}
+
+}  // namespace
+
+TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
+  const RunConfig resolved = resolve(config);
+  if (!options.resume) require_fresh(resolved);
+  return Trainer(resolved, options, logger).run();
+}
+
+}  // namespace tessera

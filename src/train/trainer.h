@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/log.h"
+#include "config/run_config.h"
+
+namespace tessera {
+
+struct TrainOptions {
+  bool resume = false;   ///< go on from the run's newest complete checkpoint
+  bool progress = true;  ///< a progress line on standard error
+};
+
+struct TrainReport {
+  int64_t step = 0;          ///< steps done since the start of the run
+  double loss = 0;           ///< of the last step
+  bool interrupted = false;  ///< ended by a signal, after saving
+};
+
+/// Trains as the configuration says and writes run.directory: config.toml, metrics.jsonl, loss.svg,
+/// checkpoints/. While an InterruptGuard lives, a signal ends the run after the current step with a
+/// checkpoint saved. Throws Error on what a user can mend, and on the first loss or gradient norm
+/// that is not finite, naming the step and the value.
+TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+#include "train/training_step.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+void set_scalar(const Tensor& tensor, double value) {
+  dispatch_wide(tensor.dtype(), [&](auto type) {
+    using Wide = decltype(type);
+    *tensor.data<Wide>() = static_cast<Wide>(value);
+  });
+}
+
+double sum(const Tensor& tensor) {
+  return dispatch_wide(tensor.dtype(), [&](auto type) {
+    double total = 0;
+    for (const auto value : tensor.values<decltype(type)>()) total += static_cast<double>(value);
+    return total;
+  });
+}
+
+}  // namespace
+
+ProgramInputs::ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame) {
+  const auto make = [&](Value value) {
+    const Spec& spec = training.program.spec(value);
+    Tensor tensor(pool, spec.shape, spec.dtype);
+    frame.bind(value, tensor);
+    return tensor;
+  };
+  tokens_ = make(training.tokens);
+  targets_ = make(training.targets);
+  positions_ = make(training.positions);
+  if (training.document_starts) document_starts_ = make(*training.document_starts);
+  if (training.target_seed) {
+    target_seed_ = make(training.target_seed);
+    token_seed_ = make(training.token_seed);
+  }
+}
+
+void ProgramInputs::fill(const Batch& batch) const {
+  const auto copy = [](const std::vector<int32_t>& from, const Tensor& to) {
+    if (!to.defined()) return;
+    TESSERA_CHECK(static_cast<int64_t>(from.size()) == to.elements(),
+                  "a batch of {} tokens for a program of {}", from.size(), to.elements());
+    std::ranges::copy(from, to.data<int32_t>());
+  };
+  copy(batch.tokens, tokens_);
+  copy(batch.targets, targets_);
+  copy(batch.positions, positions_);
+  copy(batch.document_starts, document_starts_);
+}
+
+void ProgramInputs::set_seeds(int64_t global_targets, int64_t global_tokens) const {
+  set_scalar(target_seed_, 1.0 / static_cast<double>(std::max<int64_t>(global_targets, 1)));
+  set_scalar(token_seed_, 1.0 / static_cast<double>(global_tokens));
+}
+
+TrainingStep::TrainingStep(const TrainingProgram& training, const ParameterStore& store,
+                           Context& context)
+    : training_(training),
+      store_(store),
+      executor_(training.program, context),
+      frame_(training.program),
+      inputs_(training, context.pool(), frame_),
+      expert_counts_(training.expert_counts.size()) {
+  for (size_t i = 0; i < training.parameters.values().size(); ++i) {
+    const Value value = training.parameters.values()[i];
+    const ParameterState& state = store.parameters()[i];
+    frame_.bind(value, state.weight);
+    if (const Value gradient = training.program.main_gradient(value)) {
+      frame_.bind(gradient, state.gradient);
+    }
+  }
+}
+
+StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
+  StepLosses losses;
+  for (const Batch& batch : micro_batches) {
+    losses.targets += batch.target_count;
+    losses.tokens += batch.rows * batch.context;
+  }
+  for (auto& counts : expert_counts_) counts.clear();
+  inputs_.set_seeds(losses.targets, losses.tokens);
+  for (const Batch& batch : micro_batches) {
+    inputs_.fill(batch);
+    executor_.run(frame_);
+    add_losses(losses);
+  }
+  losses.cross_entropy /= static_cast<double>(std::max<int64_t>(losses.targets, 1));
+  losses.balance /= static_cast<double>(losses.tokens);
+  losses.router_z /= static_cast<double>(losses.tokens);
+  for (const auto& counts : expert_counts_) {
+    int64_t total = 0;
+    for (const int64_t count : counts) total += count;
+    const double balanced = static_cast<double>(total) / static_cast<double>(counts.size());
+    losses.expert_load = std::max(
+        losses.expert_load, static_cast<double>(*std::ranges::max_element(counts)) / balanced);
+  }
+  return losses;
+}
+
+void TrainingStep::add_losses(StepLosses& losses) {
+  losses.cross_entropy += sum(frame_[training_.token_loss]);
+  if (training_.balance_loss) losses.balance += sum(frame_[training_.balance_loss]);
+  if (training_.router_z_loss) losses.router_z += sum(frame_[training_.router_z_loss]);
+  for (size_t layer = 0; layer < expert_counts_.size(); ++layer) {
+    const auto counts = frame_[training_.expert_counts[layer]].values<int32_t>();
+    expert_counts_[layer].resize(counts.size());
+    for (size_t expert = 0; expert < counts.size(); ++expert) {
+      expert_counts_[layer][expert] += counts[expert];
+    }
+  }
+}
+
+void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
+  executor_.set_check_finite(true);
+  for (const Batch& batch : micro_batches) {
+    inputs_.fill(batch);
+    executor_.run(frame_);
+  }
+  executor_.set_check_finite(false);
+  for (const ParameterState& state : store_.parameters()) {
+    for (const auto& [what, tensor] :
+         {std::pair("weight", &state.weight), std::pair("gradient", &state.gradient)}) {
+      const int64_t at = first_non_finite(*tensor);
+      if (at >= 0) {
+        throw Error("the {} of {} is not finite at element {}", what, state.spec.name, at);
+      }
+    }
+  }
+  throw Error("the loss or the gradient's norm overflowed although every value is finite");
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/loader.h"
+#include "engine/executor.h"
+#include "model/model.h"
+#include "state/parameter_store.h"
+
+namespace tessera {
+
+/// The inputs of a training program, in memory from the pool.
+class ProgramInputs {
+ public:
+  /// Takes the memory and binds it in `frame`.
+  ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame);
+  /// Copies a batch of the program's size in.
+  void fill(const Batch& batch) const;
+  /// Sets the gradients of the losses: one over each count (see TrainingProgram).
+  void set_seeds(int64_t global_targets, int64_t global_tokens) const;
+
+ private:
+  Tensor tokens_, targets_, positions_, document_starts_, target_seed_, token_seed_;
+};
+
+/// Losses summed over the micro-batches of a step; the means are over the whole global batch.
+struct StepLosses {
+  double cross_entropy = 0;  ///< mean over target tokens
+  double balance = 0;        ///< mean over tokens
+  double router_z = 0;       ///< mean over tokens
+  int64_t targets = 0;
+  int64_t tokens = 0;
+  /// The fullest expert's tokens over the balanced number, the largest of any layer; 0 without
+  /// experts.
+  double expert_load = 0;
+};
+
+/// Forward and backward passes of one optimizer step.
+class TrainingStep {
+ public:
+  TrainingStep(const TrainingProgram& training, const ParameterStore& store, Context& context);
+
+  /// Adds the gradients of the loss over all of `micro_batches` into the store's main gradients,
+  /// which the caller has set to zero.
+  StepLosses run(std::span<const Batch> micro_batches);
+
+  /// Runs the micro-batches once more with every result checked: throws Error naming the first
+  /// value that is NaN or infinite, or the parameter whose gradient is. Call it when a loss or a
+  /// gradient norm is not finite.
+  void report_non_finite(std::span<const Batch> micro_batches);
+
+  void set_trace(Trace* trace) { executor_.set_trace(trace); }
+
+ private:
+  void add_losses(StepLosses& losses);
+
+  const TrainingProgram& training_;
+  const ParameterStore& store_;
+  Executor executor_;
+  Frame frame_;
+  ProgramInputs inputs_;
+  std::vector<std::vector<int64_t>> expert_counts_;  // by layer
+};
+
+}  // namespace tessera

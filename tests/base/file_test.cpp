@@ -1,0 +1,188 @@
+#include "base/file.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "support/error_of.h"
+#include "support/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(ReadFile, GivesEveryByte) {
+  const TemporaryFolder folder;
+  const std::string text("a\0b\nc", 5);
+  write_file(folder / "file", text);
+  EXPECT_EQ(read_file(folder / "file"), text);
+}
+
+TEST(ReadFile, NamesThePathAndTheReason) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { read_file(folder / "none"); }),
+              HasSubstr((folder / "none").string() + ": No such file"));
+  EXPECT_THAT(error_of([&] { read_file(folder.path()); }), HasSubstr("it is a folder"));
+}
+
+TEST(AtomicFile, IsInvisibleUntilItIsCommitted) {
+  const TemporaryFolder folder;
+  AtomicFile file(folder / "model");
+  file.write("first ");
+  EXPECT_FALSE(fs::exists(folder / "model"));
+  file.write("second");
+  EXPECT_EQ(file.size(), 12);
+  file.commit();
+  EXPECT_EQ(read_file(folder / "model"), "first second");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("model"));
+}
+
+TEST(AtomicFile, LeavesNothingBehindWithoutCommit) {
+  const TemporaryFolder folder;
+  { AtomicFile(folder / "model").write("half"); }
+  EXPECT_THAT(names_in(folder.path()), IsEmpty());
+}
+
+TEST(AtomicFile, KeepsTheOldFileWithoutCommit) {
+  const TemporaryFolder folder;
+  write_file(folder / "model", "old");
+  { AtomicFile(folder / "model").write("new"); }
+  EXPECT_EQ(read_file(folder / "model"), "old");
+  write_file(folder / "model", "new");
+  EXPECT_EQ(read_file(folder / "model"), "new");
+}
+
+TEST(AtomicFile, OverwritesWhatIsWritten) {
+  const TemporaryFolder folder;
+  AtomicFile file(folder / "array");
+  file.write("0000 body");
+  file.overwrite(1, std::as_bytes(std::span("23", 2)));
+  file.write(".");
+  EXPECT_THROW(file.overwrite(9, std::as_bytes(std::span("23", 2))), InternalError);
+  file.commit();
+  EXPECT_EQ(read_file(folder / "array"), "0230 body.");
+}
+
+TEST(AtomicFile, WritesMoreThanItsBufferHolds) {
+  const TemporaryFolder folder;
+  std::vector<int32_t> values(1'000'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761u);
+  AtomicFile file(folder / "values");
+  file.write("head");
+  file.write_values<int32_t>(values);
+  file.write("tail");
+  file.commit();
+  const MappedFile mapped(folder / "values");
+  ASSERT_EQ(mapped.bytes().size(), 8 + values.size() * 4);
+  const auto body = mapped.bytes().subspan(4, values.size() * 4);
+  EXPECT_TRUE(std::ranges::equal(body, std::as_bytes(std::span(values))));
+  EXPECT_EQ(mapped.text().substr(mapped.text().size() - 4), "tail");
+}
+
+TEST(AtomicFile, AFolderThatIsMissingIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { write_file(folder / "none/file", "text"); }),
+              HasSubstr("cannot create"));
+}
+
+/// While it lives, this process may write no file larger than `bytes`, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+TEST(AtomicFile, AFailedWriteLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  write_file(folder / "model", "old");
+  {
+    const FileSizeLimit limit(4096);
+    EXPECT_THAT(error_of([&] { write_file(folder / "model", std::string(10'000, 'x')); }),
+                HasSubstr("cannot write " + (folder / "model").string()));
+  }
+  EXPECT_EQ(read_file(folder / "model"), "old");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("model"));
+}
+
+TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
+  const TemporaryFolder folder;
+  write_file(folder / "empty", "");
+  const MappedFile mapped(folder / "empty");
+  EXPECT_TRUE(mapped.bytes().empty());
+  EXPECT_EQ(mapped.text(), "");
+}
+
+TEST(MappedFile, MovesWithItsMemory) {
+  const TemporaryFolder folder;
+  write_file(folder / "a", "alpha");
+  MappedFile first(folder / "a");
+  const char* address = first.text().data();
+  MappedFile second = std::move(first);
+  EXPECT_EQ(second.text().data(), address);
+  EXPECT_EQ(second.text(), "alpha");
+  MappedFile third;
+  third = std::move(second);
+  EXPECT_EQ(third.text(), "alpha");
+  third.will_need(0, 5);
+  third.will_need(99, 5);
+}
+
+TEST(FindInputs, TakesAFileAFolderOrAGlob) {
+  const TemporaryFolder folder;
+  tessera::create_directories(folder / "corpus/deep");
+  for (const char* name : {"corpus/b.txt", "corpus/a.jsonl", "corpus/deep/c.txt", "other.txt"}) {
+    write_file(folder / name, "text");
+  }
+  EXPECT_THAT(find_inputs((folder / "other.txt").string()), ElementsAre(folder / "other.txt"));
+  EXPECT_THAT(find_inputs((folder / "corpus").string()),
+              ElementsAre(folder / "corpus/a.jsonl", folder / "corpus/b.txt",
+                          folder / "corpus/deep/c.txt"));
+  EXPECT_THAT(find_inputs((folder / "*/*.txt").string()), ElementsAre(folder / "corpus/b.txt"));
+  EXPECT_THAT(find_inputs((folder / "corp*").string()).size(), 3u);
+}
+
+TEST(FindInputs, FindingNothingIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { find_inputs((folder / "*.txt").string()); }),
+              HasSubstr("*.txt'; give a file, a folder or a glob"));
+}
+
+TEST(CreateDirectories, NamesThePathThatStandsInTheWay) {
+  const TemporaryFolder folder;
+  write_file(folder / "file", "text");
+  EXPECT_THAT(error_of([&] { tessera::create_directories(folder / "file/below"); }),
+              HasSubstr("cannot create the folder " + (folder / "file/below").string()));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include "config/load_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "config/config_test_support.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(LoadConfig, LeavesOutMeanDefaults) {
+  const RunConfig config = parse("");
+  EXPECT_EQ(config.train.steps, TrainSection{}.steps);
+  EXPECT_EQ(config.optimizer.schedule, "cosine");
+  EXPECT_EQ(config.run.device, "cpu");
+  EXPECT_TRUE(config.train.recompute.empty());
+}
+
+TEST(LoadConfig, TheModelStartsFromItsFamily) {
+  const RunConfig olmoe = parse("[model]\nfamily = 'olmoe'\n");
+  EXPECT_EQ(olmoe.model.layers, 16);
+  EXPECT_EQ(olmoe.model.experts, 64);
+  EXPECT_EQ(olmoe.model.experts_per_token, 8);
+  EXPECT_EQ(olmoe.model.query_key_norm, "projection");
+  EXPECT_EQ(olmoe.model.initialization_cutoff, 3);
+  EXPECT_EQ(olmoe.model.vocabulary_size, 0);
+
+  const RunConfig llama = parse("[model]\nfamily = 'llama'\n");
+  EXPECT_EQ(llama.model.layers, 32);
+  EXPECT_EQ(llama.model.kv_heads, 8);
+  EXPECT_EQ(llama.model.feed_forward_size, 14336);
+  EXPECT_EQ(llama.model.rope_theta, 5e5);
+  EXPECT_FALSE(llama.model.mixture());
+  EXPECT_EQ(llama.model.vocabulary_size, 0);
+}
+
+TEST(LoadConfig, KeysOverwriteTheFamilyWhereverItStands) {
+  const RunConfig config = parse("[model]\nlayers = 3\nrope_theta = 20000\nfamily = 'llama'\n");
+  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_EQ(config.model.rope_theta, 20000);
+  EXPECT_EQ(config.model.hidden_size, 4096);
+}
+
+TEST(LoadConfig, ReadsEveryTypeOfKey) {
+  const RunConfig config = parse(R"(
+model.layers = 2
+[train]
+recompute = ["norm", "layer"]
+seed = 7
+[optimizer]
+learning_rate = 1
+clip_after_warmup = true
+[data]
+directory = "some/where"
+document_mask = false
+)");
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.train.recompute, (std::vector<std::string>{"norm", "layer"}));
+  EXPECT_EQ(config.train.seed, 7u);
+  EXPECT_EQ(config.optimizer.learning_rate, 1.0);
+  EXPECT_TRUE(config.optimizer.clip_after_warmup);
+  EXPECT_EQ(config.data.directory, "some/where");
+  EXPECT_FALSE(config.data.document_mask);
+}
+
+TEST(LoadConfig, NamesTheNearestKey) {
+  EXPECT_EQ(message_of("[model]\n\nhiden_size = 3\n"),
+            "test.toml:3: unknown key 'hiden_size' in [model]; did you mean 'hidden_size'?");
+}
+
+TEST(LoadConfig, NamesTheSectionOfAMisplacedKey) {
+  EXPECT_EQ(message_of("[train]\nlearning_rate = 1e-3\n"),
+            "test.toml:2: unknown key 'learning_rate' in [train]; it is a key of [optimizer]");
+}
+
+TEST(LoadConfig, ListsTheKeysWhereNoneIsNear) {
+  EXPECT_THAT(message_of("[data]\ncolour = 1\n"),
+              AllOf(HasSubstr("unknown key 'colour' in [data]"),
+                    HasSubstr("known are directory, context, document_mask")));
+}
+
+TEST(LoadConfig, NamesTheNearestSection) {
+  EXPECT_EQ(message_of("[modle]\n"), "test.toml:1: unknown section [modle]; did you mean [model]?");
+  EXPECT_EQ(message_of("[modle]\nlayers = 3\n"),
+            "test.toml:2: unknown section [modle]; did you mean [model]?");
+  EXPECT_THAT(message_of("[weather]\n"),
+              HasSubstr("unknown section [weather]; known are [run], [model], [data]"));
+}
+
+TEST(LoadConfig, RefusesKeysOutsideSections) {
+  EXPECT_EQ(message_of("steps = 3\n"),
+            "test.toml:1: the key 'steps' stands in no section; write it below [train]");
+  EXPECT_THAT(message_of("colour = 3\n"), HasSubstr("stands in no section; sections are [run]"));
+  EXPECT_THAT(message_of("model = 3\n"), HasSubstr("'model' is a section, not a key"));
+  EXPECT_THAT(message_of("[[model]]\nlayers = 1\n"),
+              HasSubstr("[[model]] begins a list of tables; write [model] once"));
+}
+
+TEST(LoadConfig, SaysWhichTypeWasFoundAndExpected) {
+  EXPECT_EQ(message_of("[train]\nsteps = 'many'\n"),
+            "test.toml:2: train.steps: found \"many\"; expected a whole number of at least 1");
+  EXPECT_THAT(message_of("[train]\nsteps = 3.5\n"), HasSubstr("found 3.5; expected a whole"));
+  EXPECT_THAT(message_of("[train]\nsteps = 3.0\n"), HasSubstr("found 3.0; expected a whole"));
+  EXPECT_THAT(message_of("[train]\nprecision = 16\n"), HasSubstr("found 16; expected one of"));
+  EXPECT_THAT(message_of("[run]\ndirectory = 16\n"), HasSubstr("found 16; expected a text"));
+  EXPECT_THAT(message_of("[run]\ndirectory = ''\n"), HasSubstr("not an empty one"));
+  EXPECT_THAT(message_of("[model]\ntied_head = 1\n"), HasSubstr("found 1; expected true or false"));
+  EXPECT_THAT(message_of("[model]\nrope_theta = true\n"),
+              HasSubstr("found true; expected a number above 0"));
+  EXPECT_THAT(message_of("[train]\nrecompute = 'norm'\n"),
+              HasSubstr("found \"norm\"; expected a list of \"norm\", \"attention\""));
+  EXPECT_THAT(message_of("[train]\nrecompute = [1]\n"),
+              HasSubstr("found an array that does not hold texts only"));
+  EXPECT_THAT(message_of("[train.steps]\nx = 1\n"), HasSubstr("found a table; expected a whole"));
+  EXPECT_THAT(message_of("[train]\nsteps = 2024-01-31\n"), HasSubstr("found a date"));
+}
+
+TEST(LoadConfig, SaysTheRange) {
+  EXPECT_EQ(message_of("[model]\nlayers = 0\n"),
+            "test.toml:2: model.layers: found 0; expected a whole number from 1 to 65536");
+  EXPECT_THAT(message_of("[optimizer]\nbeta1 = 1.0\n"),
+              HasSubstr("found 1.0; expected a number of at least 0 and below 1"));
+  EXPECT_THAT(message_of("[model]\nrotary_fraction = 0\n"),
+              HasSubstr("found 0; expected a number above 0 and at most 1"));
+  EXPECT_THAT(message_of("[optimizer]\nweight_decay = -0.5\n"),
+              HasSubstr("found -0.5; expected a number of at least 0"));
+  EXPECT_THAT(message_of("[optimizer]\nweight_decay = nan\n"), HasSubstr("found nan; expected"));
+  EXPECT_THAT(message_of("[optimizer]\nweight_decay = inf\n"), HasSubstr("found inf; expected"));
+}
+
+TEST(LoadConfig, SaysTheChoices) {
+  EXPECT_EQ(message_of("[optimizer]\nschedule = 'cosin'\n"),
+            "test.toml:2: optimizer.schedule: found \"cosin\"; expected one of \"cosine\", "
+            "\"linear\", \"constant\"; did you mean \"cosine\"?");
+  EXPECT_THAT(message_of("[train]\nprecision = 'fp8'\n"),
+              HasSubstr("expected one of \"bf16\", \"fp32\", \"fp64\""));
+  EXPECT_THAT(message_of("[train]\nrecompute = ['norm', 'atention']\n"),
+              HasSubstr("did you mean \"attention\"?"));
+  EXPECT_THAT(message_of("[train]\nrecompute = ['norm', 'norm']\n"),
+              HasSubstr("each at most once"));
+  EXPECT_THAT(message_of("[model]\nfamily = 'lama'\n"), HasSubstr("did you mean \"llama\"?"));
+}
+
+TEST(LoadConfig, SaysWhatThisBuildHasNot) {
+  EXPECT_EQ(message_of("[run]\ndevice = 'cuda'\n"),
+            "test.toml:2: run.device: \"cuda\" is not in this build; it has \"cpu\"");
+  EXPECT_THAT(message_of("[optimizer]\nname = 'muon'\n"),
+              HasSubstr("\"muon\" is not in this build; it has \"adamw\""));
+  EXPECT_THAT(message_of("[model]\nfamily = 'zaya'\n"),
+              HasSubstr("\"zaya\" is not in this build; it has \"llama\", \"olmoe\""));
+}
+
+TEST(LoadConfig, RefusesLayoutsOfSeveralRanks) {
+  EXPECT_NO_THROW(parse("[parallel]\ntensor = 1\nexpert = 1\n[shard]\n"));
+  EXPECT_THAT(message_of("[parallel]\ntensor = 2\n"),
+              AllOf(HasSubstr("test.toml:2: parallel.tensor = 2"), HasSubstr("runs one rank")));
+  EXPECT_THAT(message_of("[parallel]\nschedule = '1f1b'\n"), HasSubstr("runs one rank"));
+  EXPECT_THAT(message_of("[shard]\nweights = 'all'\n"), HasSubstr("runs one rank"));
+  EXPECT_THAT(
+      message_of("", {"parallel.pipeline=4"}),
+      HasSubstr("override parallel.pipeline=4: parallel.pipeline = 4: this build runs one"));
+}
+
+TEST(LoadConfig, SaysWhereATextIsNotToml) {
+  EXPECT_THAT(message_of("[train]\nsteps = = 3\n"), HasSubstr("test.toml:2:9: this is not TOML: "));
+  EXPECT_THAT(message_of("[train]\nsteps = 3\nsteps = 4\n"),
+              AllOf(HasSubstr("test.toml:3:"), HasSubstr("this is not TOML")));
+}
+
+TEST(LoadConfig, ReadsAFileAndNamesOneThatIsMissing) {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "a.toml";
+  write_file(file, "[train]\nsteps = 12\n");
+  const std::vector<std::string> overrides{"optimizer.warmup_steps=0"};
+  EXPECT_EQ(load_config(file, overrides).train.steps, 12);
+  EXPECT_THAT(error_of([&] { load_config(folder / "missing.toml"); }), HasSubstr("missing.toml"));
+  write_file(file, "[train]\nstep = 12\n");
+  EXPECT_THAT(error_of([&] { load_config(file); }),
+              AllOf(HasSubstr(file.string() + ":2: "), HasSubstr("'steps'")));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,255 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include "data/shards/split_reader.h"
+#include "data/support.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest() {
+    std::string lines;
+    for (uint64_t i = 0; i < 150; ++i) {
+      lines += fmt::format("{{\"text\": \"{}\"}}\n",
+                           std::string(1 + i % 40, static_cast<char>('a' + i % 26)));
+    }
+    folder_.write("in/a.jsonl", lines);
+    prepared_ = prepare(byte_options(folder_ / "in", data()), Logger()).manifest;
+  }
+
+  fs::path data() const { return folder_ / "out"; }
+  LoaderOptions options(int64_t rows) const {
+    LoaderOptions options;
+    options.folder = data();
+    options.rows = rows;
+    return options;
+  }
+
+  TemporaryFolder folder_;
+  Manifest prepared_;
+};
+
+TEST_F(LoaderTest, BatchesAreTheInstancesInOrderEpochAfterEpoch) {
+  const SplitReader reader(data(), Split::train);
+  ASSERT_EQ(reader.instances(), prepared_.train.instances);
+  ASSERT_GT(prepared_.train.shards.size(), 2U);
+  const int64_t rows = 7;
+  ASSERT_NE(reader.instances() % rows, 0) << "the epoch's end shall fall inside a batch";
+  Loader loader(options(rows));
+  std::vector<int32_t> expected(16);
+  for (int64_t batch_index = 0; batch_index * rows < 3 * reader.instances(); ++batch_index) {
+    const int64_t first = batch_index * rows;
+    EXPECT_EQ(loader.state(),
+              (LoaderState{first / reader.instances(), first % reader.instances()}));
+    const Batch batch = loader.next();
+    EXPECT_EQ(batch.rows, rows);
+    ASSERT_EQ(batch.tokens.size(), static_cast<size_t>(rows * 16));
+    for (int64_t row = 0; row < rows; ++row) {
+      reader.read((first + row) % reader.instances(), expected);
+      const auto begin = batch.tokens.begin() + row * 16;
+      ASSERT_EQ(std::vector<int32_t>(begin, begin + 16), expected) << first + row;
+    }
+  }
+}
+
+TEST(Batch, TargetsPositionsAndDocumentStarts) {
+  Batch batch;
+  batch.rows = 2;
+  batch.context = 6;
+  batch.tokens = {5, 256, 6, 7, 256, 8, 256, 256, 1, 2, 3, 256};
+  complete_batch(batch, 256);
+  EXPECT_THAT(batch.targets, ElementsAre(256, 6, 7, 256, 8, -1, 256, 1, 2, 3, 256, -1));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(batch.document_starts, ElementsAre(0, 0, 2, 2, 2, 5, 0, 1, 2, 2, 2, 2));
+  EXPECT_EQ(batch.target_count, 10);
+}
+
+TEST_F(LoaderTest, StateResumesExactly) {
+  Loader loader(options(5));
+  for (int i = 0; i < 9; ++i) loader.next();
+  const LoaderState state = loader.state();  // while the thread has read further
+  std::vector<Batch> expected;
+  for (int i = 0; i < 30; ++i) expected.push_back(loader.next());
+
+  LoaderOptions resumed = options(5);
+  resumed.start = state;
+  Loader fresh(resumed);
+  EXPECT_EQ(fresh.state(), state);
+  for (const Batch& batch : expected) ASSERT_EQ(fresh.next(), batch);
+
+  loader.seek(state);
+  for (const Batch& batch : expected) ASSERT_EQ(loader.next(), batch);
+  EXPECT_EQ(loader.state(), fresh.state());
+}
+
+TEST_F(LoaderTest, PartsShareTheDataWithoutOverlap) {
+  Loader whole(options(6));
+  std::vector<std::unique_ptr<Loader>> parts;
+  for (int64_t part = 0; part < 3; ++part) {
+    LoaderOptions shared = options(2);
+    shared.part = part;
+    shared.parts = 3;
+    parts.push_back(std::make_unique<Loader>(shared));
+  }
+  for (int step = 0; step < 40; ++step) {
+    const Batch batch = whole.next();
+    std::vector<int32_t> joined;
+    for (const auto& part : parts) {
+      const Batch piece = part->next();
+      joined.insert(joined.end(), piece.tokens.begin(), piece.tokens.end());
+      EXPECT_EQ(part->state(), whole.state());
+    }
+    ASSERT_EQ(joined, batch.tokens);
+  }
+}
+
+TEST_F(LoaderTest, BatchLargerThanTheDataWrapsMoreThanOnce) {
+  LoaderOptions held_out = options(0);
+  held_out.split = Split::held_out;
+  held_out.rows = prepared_.held_out.instances * 2 + 1;
+  Loader loader(held_out);
+  const Batch batch = loader.next();
+  const auto row = [&](int64_t i) {
+    return std::vector<int32_t>(batch.tokens.begin() + i * 16, batch.tokens.begin() + (i + 1) * 16);
+  };
+  EXPECT_EQ(row(0), row(prepared_.held_out.instances));
+  EXPECT_EQ(row(0), row(2 * prepared_.held_out.instances));
+  EXPECT_EQ(loader.state(), (LoaderState{2, 1}));
+}
+
+TEST_F(LoaderTest, ShorterContextCutsInstances) {
+  LoaderOptions half = options(4);
+  half.context = 8;
+  Loader short_loader(half);
+  Loader long_loader(options(2));
+  EXPECT_EQ(short_loader.instances(), 2 * long_loader.instances());
+  EXPECT_EQ(short_loader.context(), 8);
+  for (int i = 0; i < 60; ++i) {
+    const Batch batch = short_loader.next();
+    ASSERT_EQ(batch.tokens, long_loader.next().tokens);
+    EXPECT_EQ(batch.targets[7], -1);
+    EXPECT_EQ(batch.positions[8], 0);
+    EXPECT_EQ(batch.target_count, 4 * 7);
+  }
+}
+
+TEST_F(LoaderTest, ContextsThatDoNotFitAreRefused) {
+  for (const int64_t context : {32, 5, 1, -4}) {
+    LoaderOptions wrong = options(1);
+    wrong.context = context;
+    const std::string message = error_of([&] { Loader{wrong}; });
+    EXPECT_THAT(message, HasSubstr(fmt::format("the context of {}", context)));
+    EXPECT_THAT(message, HasSubstr("prepared with 16"));
+  }
+}
+
+TEST_F(LoaderTest, OptionsAndPositionsOutOfRangeAreRefused) {
+  EXPECT_THAT(error_of([&] { Loader{options(0)}; }), HasSubstr("rows is 0"));
+  LoaderOptions part = options(1);
+  part.part = 2;
+  part.parts = 2;
+  EXPECT_THAT(error_of([&] { Loader{part}; }), HasSubstr("expected 0 to 1"));
+  Loader loader(options(1));
+  for (const LoaderState state : {LoaderState{0, loader.instances()}, LoaderState{-1, 0},
+                                  LoaderState{0, -1}, LoaderState{int64_t{1} << 62, 0}}) {
+    EXPECT_THAT(error_of([&] { loader.seek(state); }), HasSubstr("there is no instance"));
+  }
+  EXPECT_EQ(loader.state(), LoaderState{});
+}
+
+TEST_F(LoaderTest, IncompleteFolderSaysToPrepareAgain) {
+  fs::remove(data() / "manifest.json");
+  const std::string message = error_of([&] { Loader{options(1)}; });
+  EXPECT_THAT(message, HasSubstr("is not a complete folder of prepared data"));
+  EXPECT_THAT(message, HasSubstr("tessera prepare"));
+}
+
+TEST_F(LoaderTest, MissingSplitIsNamed) {
+  PrepareOptions all = byte_options(folder_ / "in", folder_ / "all");
+  all.held_out = 0;
+  prepare(all, Logger());
+  LoaderOptions held_out = options(1);
+  held_out.folder = all.output;
+  held_out.split = Split::held_out;
+  EXPECT_THAT(error_of([&] { Loader{held_out}; }), HasSubstr("has no held_out data"));
+}
+
+TEST_F(LoaderTest, TamperedShardsAreNamed) {
+  const fs::path shard = data() / "train-00001.npy";
+  const std::string good = read_file(shard);
+  const auto message_with = [&](const std::string& bytes) {
+    write_file(shard, bytes);
+    return error_of([&] { Loader{options(1)}; });
+  };
+  EXPECT_THAT(message_with(good.substr(0, good.size() - 2)), HasSubstr("size in bytes"));
+  std::string wrong_type = good;
+  wrong_type.replace(wrong_type.find("<u2"), 3, "<i4");
+  EXPECT_THAT(message_with(wrong_type), HasSubstr("train-00001.npy"));
+  std::string wrong_shape = good;
+  wrong_shape.replace(wrong_shape.find("(40, 16)"), 8, "(16, 40)");
+  EXPECT_THAT(message_with(wrong_shape), HasSubstr("shape is [16, 40], but the manifest says [40"));
+  EXPECT_THAT(message_with(std::string(good.size(), 'x')), HasSubstr("not a .npy file"));
+  fs::remove(shard);
+  EXPECT_THAT(error_of([&] { Loader{options(1)}; }), HasSubstr("train-00001.npy"));
+}
+
+TEST_F(LoaderTest, TokensOutsideTheVocabularyAreNamedWithFileAndRow) {
+  const fs::path shard = data() / "train-00001.npy";
+  std::string bytes = read_file(shard);
+  bytes.replace(128 + (3 * 16 + 5) * 2, 2, "\x01\x01");  // token 257 in row 3
+  write_file(shard, bytes);
+  Loader loader(options(10));
+  for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(loader.next());  // the first shard, of 40 rows
+  const LoaderState before = loader.state();
+  for (int i = 0; i < 2; ++i) {
+    const std::string message = error_of([&] { loader.next(); });
+    EXPECT_THAT(message, HasSubstr("train-00001.npy: row 3 holds token 257"));
+    EXPECT_THAT(message, HasSubstr("vocabulary of 257"));
+    EXPECT_EQ(loader.state(), before);
+  }
+  loader.seek({0, 0});
+  EXPECT_NO_THROW(loader.next());
+  EXPECT_THAT(error_of([&] { verify_shards(data()); }), HasSubstr("train-00001.npy is damaged"));
+}
+
+TEST_F(LoaderTest, TamperedManifestsAreRefused) {
+  const std::string good = read_file(data() / "manifest.json");
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"\"version\": 1", "\"version\": 2", "format version 2"},
+      {"\"tessera-data\"", "\"other\"", "not a manifest of ours"},
+      {"\"train-00000.npy\"", "\"../train-00000.npy\"", "not a plain name"},
+      {"\"train-00000.npy\"", "5", "is damaged"},
+      {"\"end_of_document\": 256", "\"end_of_document\": 257", "end-of-document"},
+      {"\"instances\": 40", "\"instances\": 41", "do not add up"},
+      {"\"train\"", "\"training\"", "is damaged"},
+      {"{", "", "is damaged"},
+  };
+  for (const auto& [what, by, message] : cases) {
+    std::string text = good;
+    ASSERT_NE(text.find(what), std::string::npos) << what;
+    text.replace(text.find(what), what.size(), by);
+    write_file(data() / "manifest.json", text);
+    EXPECT_THAT(error_of([&] { Loader{options(1)}; }), HasSubstr(message));
+  }
+}
+
+TEST_F(LoaderTest, EndsWhileReadingAhead) {
+  for (int i = 0; i < 50; ++i) {
+    LoaderOptions many = options(3);
+    many.read_ahead = 1 + i % 5;
+    Loader loader(many);
+    if (i % 2 == 0) loader.next();
+    if (i % 3 != 0) continue;
+    loader.seek({1, 2});
+    EXPECT_EQ(loader.state(), (LoaderState{1, 2}));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "data/prepare.h"
+
+namespace tessera {
+
+/// A folder of the test's own, gone at its end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "tessera-data-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw Error("no temporary folder");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  fs::path operator/(std::string_view name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+
+  fs::path write(std::string_view name, std::string_view text) const {
+    const fs::path path = path_ / name;
+    fs::create_directories(path.parent_path());
+    write_file(path, text);
+    return path;
+  }
+
+ private:
+  fs::path path_;
+};
+
+/// Lines of words, every text of its own by `seed`.
+inline std::string random_text(uint64_t seed, int64_t words) {
+  const CounterRandom random(seed, "text");
+  std::string text;
+  for (int64_t i = 0; i < words; ++i) {
+    const uint64_t bits = random.bits(static_cast<uint64_t>(i));
+    for (uint64_t letter = 0; letter < 1 + bits % 7; ++letter) {
+      text.push_back(static_cast<char>('a' + (bits >> (8 + 4 * letter)) % 16));
+    }
+    text.push_back(bits % 11 == 0 ? '\n' : ' ');
+  }
+  return text;
+}
+
+/// The files below a folder by name, with their bytes.
+inline std::map<std::string, std::string> folder_contents(const fs::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) {
+      contents[entry.path().lexically_relative(folder).string()] = read_file(entry.path());
+    }
+  }
+  return contents;
+}
+
+/// The message of the Error that `body` throws; fails the test when it throws none.
+template <typename Body>
+std::string error_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "expected an Error";
+  return "";
+}
+
+/// Options for raw bytes, quiet, with small work items and shards so that there are many.
+inline PrepareOptions byte_options(const fs::path& input, const fs::path& output,
+                                   int64_t context = 16) {
+  PrepareOptions options;
+  options.inputs = {input.string()};
+  options.output = output;
+  options.tokenizer = "bytes";
+  options.context = context;
+  options.seed = 7;
+  options.held_out = 0.1;
+  options.shard_tokens = 40 * context;
+  options.item_bytes = 1000;
+  options.threads = 2;
+  options.progress = false;
+  return options;
+}
+
+}  // namespace tessera

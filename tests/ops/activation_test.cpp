@@ -1,0 +1,138 @@
+#include "ops/activation/activation.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "ops/elementwise/elementwise.h"
+#include "support/run_program.h"
+
+namespace tessera {
+namespace {
+
+using testing::kBFloat16Rounding;
+using testing::RunOptions;
+
+constexpr Activation kBoth[] = {Activation::silu, Activation::gelu};
+
+testing::ProgramFunction gated(Activation kind) {
+  return [kind](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+    return {gated_activation(builder, in[0], in[1], kind)};
+  };
+}
+
+testing::RunResult run(Activation kind, const Shape& shape, const RunOptions& options) {
+  return testing::run_program(gated(kind), {{shape}, {shape}}, options);
+}
+
+Shape random_shape() {
+  return {*rc::gen::inRange<int64_t>(1, 100), *rc::gen::inRange<int64_t>(1, 100)};
+}
+
+TEST(GatedActivation, GradientsAgreeWithFiniteDifferences) {
+  for (const Activation kind : kBoth) {
+    testing::check_gradients(gated(kind), {{3, 7}, {3, 7}}, nullptr, {.deviation = 2});
+  }
+}
+
+TEST(GatedActivation, MatchesTheFormula) {
+  const auto inputs = [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+    return {scale(builder, in[0], 1.0), scale(builder, in[1], 1.0)};
+  };
+  const RunOptions forward{.dtype = DType::f64, .backward = false};
+  const auto x = testing::run_program(inputs, {{{9}}, {{9}}}, forward).outputs;
+  const auto silu = run(Activation::silu, {9}, forward).outputs[0];
+  const auto gelu = run(Activation::gelu, {9}, forward).outputs[0];
+  for (size_t i = 0; i < 9; ++i) {
+    const double gate = x[0][i];
+    EXPECT_NEAR(silu[i], gate / (1 + std::exp(-gate)) * x[1][i], 1e-14);
+    EXPECT_NEAR(gelu[i], gate * 0.5 * std::erfc(-gate / std::sqrt(2.0)) * x[1][i], 1e-14);
+  }
+}
+
+RC_GTEST_PROP(GatedActivation, FastAgreesWithPlain, ()) {
+  const Shape shape = random_shape();
+  for (const Activation kind : kBoth) {
+    testing::expect_close(run(kind, shape, {.kernels = Kernels::fast}),
+                          run(kind, shape, {.kernels = Kernels::plain}), {1e-5, 1e-6});
+  }
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+RC_GTEST_PROP(GatedActivation, BFloat16RoundsOnce, ()) {
+  const Shape shape = random_shape();
+  for (const Activation kind : kBoth) {
+    testing::expect_close(
+        run(kind, shape, {.dtype = DType::bf16, .inputs_fit_bf16 = true}),
+        run(kind, shape, {.dtype = DType::f32, .kernels = Kernels::plain, .inputs_fit_bf16 = true}),
+        {kBFloat16Rounding, 1e-6});
+  }
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+TEST(GatedActivation, BitsDoNotDependOnTheThreads) {
+  for (const Activation kind : kBoth) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Shape shape{77, 1001};
+      const testing::RunResult one = run(kind, shape, {.dtype = dtype, .threads = 1});
+      EXPECT_TRUE(one == run(kind, shape, {.dtype = dtype, .threads = 2}));
+      EXPECT_TRUE(one == run(kind, shape, {.dtype = dtype, .threads = 3}));
+    }
+  }
+}
+
+TEST(GatedActivation, WorksInTheMemoryOfItsInputs) {
+  for (const Activation kind : kBoth) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      // The scaled inputs end at the activation or at its gradient, which take their memory.
+      const auto in_place = [&](Builder& builder, std::span<const Value> in) {
+        return gated(kind)(
+            builder, std::vector<Value>{scale(builder, in[0], 1.0), scale(builder, in[1], 1.0)});
+      };
+      const Shape shape{3, 101};
+      for (const bool backward : {false, true}) {
+        const RunOptions options{.dtype = dtype, .backward = backward};
+        EXPECT_TRUE(testing::run_program(in_place, {{shape}, {shape}}, options) ==
+                    run(kind, shape, options));
+      }
+    }
+  }
+}
+
+TEST(GatedActivation, StaysFiniteAtLargeInputs) {
+  MemoryPool pool;
+  Context context(1, Kernels::fast, &pool);
+  for (const Activation kind : kBoth) {
+    Program program;
+    Builder builder(program);
+    const Spec spec{{4}, DType::f32, {}};
+    const Value gate = builder.input("gate", spec);
+    const Value up = builder.input("up", spec);
+    const Value output = gated_activation(builder, gate, up, kind);
+    builder.output(output);
+    Frame frame(program);
+    float gates[] = {-1e30f, -200.0f, 200.0f, 1e30f};
+    float ups[] = {1.0f, 1.0f, 1.0f, 1.0f};
+    frame.bind(gate, Tensor::wrap(gates, {4}, DType::f32));
+    frame.bind(up, Tensor::wrap(ups, {4}, DType::f32));
+    Executor(program, context).run(frame);
+    EXPECT_THAT(frame[output].values<float>(), ::testing::ElementsAre(0.0f, 0.0f, 200.0f, 1e30f));
+  }
+}
+
+TEST(GatedActivation, RefusesOperandsThatDiffer) {
+  Program program;
+  Builder builder(program);
+  const Value gate = builder.input("gate", {{4, 6}, DType::bf16, {}});
+  const Value narrow = builder.input("narrow", {{4, 5}, DType::bf16, {}});
+  const Value wide = builder.input("wide", {{4, 6}, DType::f32, {}});
+  const Value ids = builder.input("ids", {{4, 6}, DType::i32, {}});
+  EXPECT_THROW(gated_activation(builder, gate, narrow, Activation::silu), InternalError);
+  EXPECT_THROW(gated_activation(builder, gate, wide, Activation::silu), InternalError);
+  EXPECT_THROW(gated_activation(builder, ids, ids, Activation::silu), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera

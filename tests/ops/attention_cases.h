@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "support/gradient_check.h"
+
+namespace tessera::testing {
+
+/// One attention to be tested, with inputs that follow from it.
+struct AttentionCase {
+  int64_t sequences = 1;
+  int64_t sequence = 1;
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t head_dim = 16;
+  bool documents = false;
+  double deviation = 1.0;  ///< of the inputs
+
+  AttentionOptions options() const {
+    return {.sequence = sequence,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim,
+            .document_mask = documents};
+  }
+  int64_t tokens() const { return sequences * sequence; }
+  Shape query_shape() const { return {tokens(), heads * head_dim}; }
+  Shape key_shape() const { return {tokens(), kv_heads * head_dim}; }
+  std::string text() const {
+    return fmt::format("{} x {} tokens, {} heads on {} of {}{}", sequences, sequence, heads,
+                       kv_heads, head_dim, documents ? ", documents" : "");
+  }
+
+  /// Documents of random lengths, the first one of each sequence starting at 0.
+  std::vector<int32_t> document_starts() const {
+    std::mt19937 random(static_cast<uint32_t>(tokens() * 31 + heads));
+    std::vector<int32_t> starts;
+    for (int64_t token = 0; token < tokens(); ++token) {
+      const auto index = static_cast<int32_t>(token % sequence);
+      const bool begins = index == 0 || random() % static_cast<uint32_t>(sequence / 4 + 1) == 0;
+      starts.push_back(begins ? index : starts.back());
+    }
+    return starts;
+  }
+};
+
+/// The inputs, rounded to `dtype`: q, k, v and the gradient of the output.
+inline std::vector<Tensor> attention_inputs(MemoryPool& pool, const AttentionCase& test,
+                                            DType dtype) {
+  return {random_tensor(pool, test.query_shape(), dtype, "q", test.deviation),
+          random_tensor(pool, test.key_shape(), dtype, "k", test.deviation),
+          random_tensor(pool, test.key_shape(), dtype, "v", test.deviation),
+          random_tensor(pool, test.query_shape(), dtype, "gradient", test.deviation)};
+}
+
+inline std::vector<double> widened(MemoryPool& pool, const Tensor& tensor) {
+  Tensor wide(pool, tensor.shape(), DType::f64);
+  convert(tensor, wide);
+  const auto values = wide.values<double>();
+  return {values.begin(), values.end()};
+}
+
+/// What an attention gives: each row-major in f64.
+struct AttentionResults {
+  std::vector<double> output, log_sum_exp, of_q, of_k, of_v;
+  bool operator==(const AttentionResults&) const = default;
+};
+
+/// Runs the program of one attention forward and backward on inputs of type `dtype`.
+inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Kernels kernels,
+                                      int threads, std::span<const Tensor> inputs) {
+  MemoryPool pool;
+  Context context(threads, kernels, &pool);
+  Program program;
+  Builder builder(program);
+  const Value q = builder.parameter("q", {test.query_shape(), dtype, {}});
+  const Value k = builder.parameter("k", {test.key_shape(), dtype, {}});
+  const Value v = builder.parameter("v", {test.key_shape(), dtype, {}});
+  std::optional<Value> starts;
+  if (test.documents) starts = builder.input("starts", {{test.tokens()}, DType::i32, {}});
+  const Value output = attention(builder, q, k, v, test.options(), starts);
+  const Value log_sum_exp = program.nodes()[0].outputs[1];
+  builder.output(output);
+  builder.output(log_sum_exp);
+  const Value of_output = builder.input("of_output", builder.spec(output));
+  const Seed seed{output, of_output};
+  differentiate(builder, std::span(&seed, 1));
+
+  Frame frame(program);
+  const Value parameters[] = {q, k, v};
+  for (size_t i = 0; i < 3; ++i) {
+    frame.bind(parameters[i], inputs[i]);
+    const Value gradient = program.main_gradient(parameters[i]);
+    Tensor memory(pool, inputs[i].shape(), accumulation_dtype(dtype));
+    memory.fill_zero();
+    frame.bind(gradient, memory);
+  }
+  frame.bind(of_output, inputs[3]);
+  std::vector<int32_t> start_values = test.document_starts();
+  if (starts) {
+    frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
+  }
+  Executor(program, context).run(frame);
+  return {widened(pool, frame[output]), widened(pool, frame[log_sum_exp]),
+          widened(pool, frame[program.main_gradient(q)]),
+          widened(pool, frame[program.main_gradient(k)]),
+          widened(pool, frame[program.main_gradient(v)])};
+}
+
+inline double largest_entry(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+inline void expect_within(const std::vector<double>& found, const std::vector<double>& expected,
+                          double difference, const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_NEAR(found[i], expected[i], difference) << what << ", element " << i;
+  }
+}
+
+/// Every entry within tolerance times the largest one; 1 where all are smaller, for a gradient may
+/// be the difference of equal terms.
+inline void expect_close(const std::vector<double>& found, const std::vector<double>& expected,
+                         double tolerance, const std::string& what) {
+  expect_within(found, expected, tolerance * std::max(largest_entry(expected), 1.0), what);
+}
+
+inline void expect_close(const AttentionResults& found, const AttentionResults& expected,
+                         double tolerance, const std::string& what) {
+  expect_close(found.output, expected.output, tolerance, what + ": output");
+  expect_close(found.log_sum_exp, expected.log_sum_exp, tolerance, what + ": log-sum-exp");
+  expect_close(found.of_q, expected.of_q, tolerance, what + ": gradient of q");
+  expect_close(found.of_k, expected.of_k, tolerance, what + ": gradient of k");
+  expect_close(found.of_v, expected.of_v, tolerance, what + ": gradient of v");
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,194 @@
+#include <rapidcheck.h>
+
+#include "ops/attention_cases.h"
+
+namespace tessera::testing {
+namespace {
+
+/// Shapes around the tiles' edges: 128 queries (256 forward, from 2048 tokens on), 512 keys.
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> result;
+  for (const int64_t sequence : {1, 2, 17, 64, 128, 130, 300}) {
+    result.push_back({.sequences = 2, .sequence = sequence, .heads = 4, .kv_heads = 2});
+    result.push_back({.sequences = 1,
+                      .sequence = sequence,
+                      .heads = 2,
+                      .kv_heads = 2,
+                      .head_dim = 24,
+                      .documents = true});
+  }
+  for (const int64_t head_dim : {32, 64, 128}) {
+    result.push_back({.sequence = 150, .heads = 4, .kv_heads = 1, .head_dim = head_dim});
+  }
+  result.push_back({.sequence = 1100, .heads = 2, .kv_heads = 1});
+  result.push_back({.sequence = 1024, .documents = true});
+  result.push_back({.sequences = 2, .sequence = 900, .documents = true});
+  result.push_back({.sequence = 2178});
+  result.push_back({.sequence = 2300, .documents = true});
+  return result;
+}
+
+TEST(AttentionFast, FloatMatchesPlain) {
+  for (const AttentionCase& test : cases()) {
+    MemoryPool pool;
+    const auto inputs = attention_inputs(pool, test, DType::f32);
+    expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
+                 run_attention(test, DType::f32, Kernels::plain, 2, inputs), 1e-5, test.text());
+  }
+}
+
+/// Scores of several hundred: the running maximum must keep every exponential in range.
+TEST(AttentionFast, LargeScoresMatchPlain) {
+  const AttentionCase test{.sequence = 700, .heads = 1, .kv_heads = 1, .deviation = 12};
+  MemoryPool pool;
+  const auto inputs = attention_inputs(pool, test, DType::f32);
+  // A score of 600 is known to 600 · 2^-24 · sqrt(16) or so, and its exponential to as much.
+  expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
+               run_attention(test, DType::f32, Kernels::plain, 2, inputs), 3e-4, test.text());
+}
+
+TEST(AttentionFast, ThreadsDoNotChangeTheBits) {
+  for (const AttentionCase& test :
+       {AttentionCase{.sequence = 1100, .heads = 2, .kv_heads = 1},
+        AttentionCase{.sequences = 3, .sequence = 300, .heads = 4, .kv_heads = 2},
+        AttentionCase{.sequence = 900, .heads = 2, .kv_heads = 2, .documents = true}}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
+        MemoryPool pool;
+        const auto inputs = attention_inputs(pool, test, dtype);
+        const auto one = run_attention(test, dtype, kernels, 1, inputs);
+        EXPECT_EQ(one, run_attention(test, dtype, kernels, 2, inputs)) << test.text();
+        EXPECT_EQ(one, run_attention(test, dtype, kernels, 3, inputs)) << test.text();
+      }
+    }
+  }
+}
+
+/// Attention in f64, with a bound on the error of each result that bf16 may make: probabilities,
+/// the gradients of the scores, the output and the results are each rounded once, by at most
+/// u = 2^-8 of their size.
+struct Bounded {
+  AttentionResults value;
+  AttentionResults bound;
+};
+
+Bounded bounded_reference(const AttentionCase& test, std::span<const Tensor> inputs) {
+  constexpr double u = 0x1p-8;
+  MemoryPool pool;
+  const auto q = widened(pool, inputs[0]), k = widened(pool, inputs[1]);
+  const auto v = widened(pool, inputs[2]), of_output = widened(pool, inputs[3]);
+  const auto starts = test.document_starts();
+  const int64_t d = test.head_dim;
+  const double scale = 1 / std::sqrt(static_cast<double>(d));
+  Bounded result;
+  for (AttentionResults* part : {&result.value, &result.bound}) {
+    part->output.assign(q.size(), 0);
+    part->of_q.assign(q.size(), 0);
+    part->of_k.assign(k.size(), 0);
+    part->of_v.assign(k.size(), 0);
+  }
+  auto& [value, bound] = result;
+  for (int64_t row = 0; row < test.tokens() * test.heads; ++row) {
+    const int64_t token = row / test.heads, head = row % test.heads;
+    const int64_t i = token % test.sequence, first_token = token - i;
+    const int64_t first = test.documents ? starts[static_cast<size_t>(token)] : 0;
+    const auto query = static_cast<size_t>(row * d);
+    const auto key = [&](int64_t j) {
+      return static_cast<size_t>(
+          ((first_token + j) * test.kv_heads + head / (test.heads / test.kv_heads)) * d);
+    };
+    const auto dot = [&](const std::vector<double>& a, size_t at, const std::vector<double>& b,
+                         size_t bt) {
+      double sum = 0;
+      for (size_t e = 0; e < static_cast<size_t>(d); ++e) sum += a[at + e] * b[bt + e];
+      return sum;
+    };
+    std::vector<double> p;
+    double total = 0;
+    for (int64_t j = first; j <= i; ++j) {
+      p.push_back(std::exp(scale * dot(q, query, k, key(j))));
+      total += p.back();
+    }
+    double delta_bound = 0;
+    for (size_t e = 0; e < static_cast<size_t>(d); ++e) {
+      double& sum = value.output[query + e];
+      double sizes = 0;
+      for (int64_t j = first; j <= i; ++j) {
+        const double term = p[static_cast<size_t>(j - first)] / total * v[key(j) + e];
+        sum += term;
+        sizes += std::abs(term);
+      }
+      bound.output[query + e] = u * (sizes + std::abs(sum));
+      delta_bound += std::abs(of_output[query + e]) * bound.output[query + e];
+    }
+    const double delta = dot(of_output, query, value.output, query);
+    for (int64_t j = first; j <= i; ++j) {
+      const double probability = p[static_cast<size_t>(j - first)] / total;
+      const double of_score = probability * (dot(of_output, query, v, key(j)) - delta);
+      const double score_bound = u * std::abs(of_score) + probability * delta_bound;
+      for (size_t e = 0; e < static_cast<size_t>(d); ++e) {
+        value.of_q[query + e] += scale * of_score * k[key(j) + e];
+        bound.of_q[query + e] += scale * score_bound * std::abs(k[key(j) + e]);
+        value.of_k[key(j) + e] += scale * of_score * q[query + e];
+        bound.of_k[key(j) + e] += scale * score_bound * std::abs(q[query + e]);
+        value.of_v[key(j) + e] += probability * of_output[query + e];
+        bound.of_v[key(j) + e] += u * probability * std::abs(of_output[query + e]);
+      }
+    }
+  }
+  const auto round = [](const std::vector<double>& values, std::vector<double>& bounds) {
+    for (size_t at = 0; at < values.size(); ++at) bounds[at] += u * std::abs(values[at]);
+  };
+  round(value.of_q, bound.of_q);
+  round(value.of_k, bound.of_k);
+  round(value.of_v, bound.of_v);
+  return result;
+}
+
+/// 5 % of slack for products of roundings, 1e-5 for the sums in f32.
+void expect_bounded(const std::vector<double>& found, const std::vector<double>& expected,
+                    const std::vector<double>& bound, const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  for (size_t at = 0; at < found.size(); ++at) {
+    ASSERT_NEAR(found[at], expected[at], 1.05 * bound[at] + 1e-5) << what << ", element " << at;
+  }
+}
+
+void expect_bfloat16_within_rounding(const AttentionCase& test) {
+  MemoryPool pool;
+  const auto inputs = attention_inputs(pool, test, DType::bf16);
+  const auto found = run_attention(test, DType::bf16, Kernels::fast, 2, inputs);
+  const Bounded reference = bounded_reference(test, inputs);
+  const auto& [value, bound] = reference;
+  expect_bounded(found.output, value.output, bound.output, test.text() + ": output");
+  expect_bounded(found.of_q, value.of_q, bound.of_q, test.text() + ": gradient of q");
+  expect_bounded(found.of_k, value.of_k, bound.of_k, test.text() + ": gradient of k");
+  expect_bounded(found.of_v, value.of_v, bound.of_v, test.text() + ": gradient of v");
+}
+
+TEST(AttentionFast, BFloat16IsWithinItsRounding) {
+  for (const AttentionCase& test : cases()) expect_bfloat16_within_rounding(test);
+}
+
+TEST(AttentionFast, RandomShapes) {
+  const bool passed = rc::check("fast attention of random shapes and documents", [] {
+    AttentionCase test;
+    test.kv_heads = *rc::gen::inRange(1, 3);
+    test.heads = test.kv_heads * *rc::gen::element(1, 2, 4);
+    test.head_dim = *rc::gen::element(8, 16, 24, 40);
+    test.sequences = *rc::gen::inRange(1, 3);
+    test.sequence = *rc::gen::inRange(1, 200);
+    test.documents = *rc::gen::arbitrary<bool>();
+    RC_LOG() << test.text();
+    MemoryPool pool;
+    const auto inputs = attention_inputs(pool, test, DType::f32);
+    expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
+                 run_attention(test, DType::f32, Kernels::plain, 2, inputs), 1e-5, test.text());
+    expect_bfloat16_within_rounding(test);
+    RC_ASSERT(!::testing::Test::HasFailure());
+  });
+  EXPECT_TRUE(passed);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,164 @@
+#include "ops/loss/cross_entropy.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "support/gradient_check.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+using testing::check_gradients;
+using testing::random_tensor;
+
+Tensor targets_tensor(MemoryPool& pool, int64_t tokens, int64_t vocabulary, int64_t without = 3) {
+  Tensor tensor(pool, {tokens}, DType::i32);
+  for (int64_t t = 0; t < tokens; ++t) {
+    tensor.data<int32_t>()[t] =
+        t % without == without - 1 ? -1 : static_cast<int32_t>((t * 7 + 3) % vocabulary);
+  }
+  return tensor;
+}
+
+TEST(CrossEntropy, GradientsAgreeWithFiniteDifferences) {
+  for (const double z : {0.0, 1e-2}) {
+    check_gradients(
+        [z](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+          const Value targets = builder.input("targets", {{7}, DType::i32, {}});
+          return {linear_cross_entropy(builder, in[0], in[1], targets, z).loss};
+        },
+        {{7, 4}, {9, 4}},
+        [](MemoryPool& pool) -> testing::FixedInputs {
+          return {{"targets", targets_tensor(pool, 7, 9)}};
+        });
+  }
+}
+
+struct Result {
+  double loss;
+  std::vector<float> token_loss;
+  std::vector<float> of_x;
+  std::vector<float> of_weight;
+};
+
+template <typename T>
+std::vector<float> as_floats(const Tensor& tensor) {
+  std::vector<float> result;
+  for (const T& value : tensor.values<T>()) {
+    result.push_back(static_cast<float>(static_cast<Compute<T>>(value)));
+  }
+  return result;
+}
+
+/// Inputs are rounded to bf16 in every case, so that all types start from the same numbers.
+Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int64_t hidden,
+           int threads = 2) {
+  MemoryPool pool;
+  Context context(threads, kernels, &pool);
+  Program program;
+  Builder builder(program);
+  const Value x = builder.parameter("x", {{tokens, hidden}, dtype, {}});
+  const Value weight = builder.parameter("weight", {{vocabulary, hidden}, dtype, {}});
+  const Value targets = builder.input("targets", {{tokens}, DType::i32, {}});
+  const CrossEntropy result = linear_cross_entropy(builder, x, weight, targets, 1e-3);
+  builder.output(result.loss);
+  builder.output(result.token_loss);
+  const Value seed = builder.input("seed", builder.spec(result.loss));
+  const Seed seeds[] = {{result.loss, seed}};
+  differentiate(builder, seeds);
+  Frame frame(program);
+  std::vector<Tensor> gradients;
+  for (const Value input : {x, weight}) {
+    const Shape& shape = program.spec(input).shape;
+    Tensor narrow = random_tensor(pool, shape, DType::bf16, program.info(input).name, 0.5);
+    Tensor value(pool, shape, dtype);
+    convert(narrow, value);
+    frame.bind(input, value);
+    Tensor gradient(pool, shape, accumulation_dtype(dtype));
+    gradient.fill_zero();
+    frame.bind(program.main_gradient(input), gradient);
+    gradients.push_back(gradient);
+  }
+  frame.bind(targets, targets_tensor(pool, tokens, vocabulary));
+  Tensor one(pool, {1}, accumulation_dtype(dtype));
+  dispatch_wide(one.dtype(), [&](auto type) { *one.data<decltype(type)>() = 1; });
+  frame.bind(seed, one);
+  Executor(program, context).run(frame);
+  return dispatch_wide(one.dtype(), [&](auto type) {
+    using Wide = decltype(type);
+    return Result{static_cast<double>(*frame[result.loss].data<Wide>()),
+                  as_floats<Wide>(frame[result.token_loss]), as_floats<Wide>(gradients[0]),
+                  as_floats<Wide>(gradients[1])};
+  });
+}
+
+void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
+                 double relative) {
+  double largest = 1e-6;
+  for (const float value : expected) largest = std::max(largest, std::abs(double{value}));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], relative * largest) << "element " << i;
+  }
+}
+
+TEST(CrossEntropy, FastAgreesWithPlain) {
+  // 80 tokens of a vocabulary that forces several chunks and a rest. The plain kernel runs in f64,
+  // because its simple sums over so many classes are less exact in f32 than the fast kernel's.
+  for (const auto& [tokens, vocabulary] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 5}, {37, 33}, {80, 150000}}) {
+    const Result plain = run(DType::f64, Kernels::plain, tokens, vocabulary, 8);
+    const Result fast = run(DType::f32, Kernels::fast, tokens, vocabulary, 8);
+    EXPECT_NEAR(fast.loss, plain.loss, 1e-5 * plain.loss);
+    expect_near(fast.token_loss, plain.token_loss, 1e-5);
+    expect_near(fast.of_x, plain.of_x, 1e-5);
+    expect_near(fast.of_weight, plain.of_weight, 1e-5);
+  }
+}
+
+TEST(CrossEntropy, BrainFloatStaysWithinItsRounding) {
+  const Result plain = run(DType::f32, Kernels::plain, 37, 33, 8);
+  const Result fast = run(DType::bf16, Kernels::fast, 37, 33, 8);
+  // The logits are f32 sums of exact products of bf16 numbers: the loss keeps f32's accuracy.
+  EXPECT_NEAR(fast.loss, plain.loss, 1e-5 * plain.loss);
+  // The logits' gradient is rounded to bf16 (half an ulp is 2^-9 of the entry), the gradient of x
+  // once more; a sum of n such entries errs by at most their sum of errors, and the sum of absolute
+  // addends is below 2 here where the largest entry of the result is above 1/4: 8 half-ulps each.
+  expect_near(fast.of_weight, plain.of_weight, 16.0 / 512);
+  expect_near(fast.of_x, plain.of_x, 16.0 / 512);
+}
+
+TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {
+  MemoryPool pool;
+  Context context(1, Kernels::fast, &pool);
+  Program program;
+  Builder builder(program);
+  const Value x = builder.input("x", {{2, 4}, DType::f32, {}});
+  const Value weight = builder.parameter("weight", {{64, 4}, DType::f32, {}});
+  const Value targets = builder.input("targets", {{2}, DType::i32, {}});
+  const CrossEntropy result = linear_cross_entropy(builder, x, weight, targets);
+  builder.output(result.loss);
+  Frame frame(program);
+  frame.bind(x, random_tensor(pool, {2, 4}, DType::f32, "x"));
+  Tensor zero(pool, {64, 4}, DType::f32);
+  zero.fill_zero();
+  frame.bind(weight, zero);
+  frame.bind(targets, targets_tensor(pool, 2, 64));
+  Executor(program, context).run(frame);
+  EXPECT_NEAR(*frame[result.loss].data<float>(), 2 * std::log(64.0), 1e-5);
+}
+
+TEST(CrossEntropy, SameBitsWithAnyNumberOfThreads) {
+  const Result one = run(DType::f32, Kernels::plain, 37, 33, 8, 1);
+  for (const int threads : {2, 3}) {
+    const Result other = run(DType::f32, Kernels::plain, 37, 33, 8, threads);
+    EXPECT_EQ(other.loss, one.loss);
+    EXPECT_EQ(other.of_x, one.of_x);
+    EXPECT_EQ(other.of_weight, one.of_weight);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "ops/activation/activation.h"
+#include "ops/moe/gather_tokens.h"
+#include "ops/moe/grouped_linear.h"
+#include "ops/moe/reduce_experts.h"
+#include "ops/router/router.h"
+#include "support/run_program.h"
+
+namespace tessera {
+namespace {
+
+/// A whole block of experts: softmax, choice, five stages.
+struct BlockCase {
+  int64_t tokens = 7;
+  int64_t hidden = 3;
+  int64_t expert_size = 2;
+  int64_t experts = 4;
+  TopKOptions choice = {.k = 2};
+  std::optional<double> capacity_factor = {};
+
+  /// x, logits, gate, up, down.
+  std::vector<Shape> shapes() const {
+    return {{tokens, hidden},
+            {tokens, experts},
+            {experts, expert_size, hidden},
+            {experts, expert_size, hidden},
+            {experts, hidden, expert_size}};
+  }
+
+  Value build(Builder& builder, std::span<const Value> in) const {
+    const Value probabilities = router_softmax(builder, in[1]);
+    const RouterSelection chosen = router_top_k(builder, probabilities, choice);
+    const RoutingOptions options{
+        .experts = experts, .local_experts = experts, .capacity_factor = capacity_factor};
+    return stages(builder, in[0], chosen, in.subspan(2), options);
+  }
+
+  static Value stages(Builder& builder, Value x, const RouterSelection& chosen,
+                      std::span<const Value> weights, const RoutingOptions& options) {
+    const TokenCounts counts = token_counts(builder, chosen.indices, options);
+    const TokenIndices indices = token_indices(builder, chosen.indices, counts, options);
+    const Value rows = gather_tokens(builder, x, indices);
+    const auto hidden = grouped_linear(builder, rows, weights.first(2), counts.offsets);
+    const Value product = gated_activation(builder, hidden[0], hidden[1], Activation::silu);
+    const Value output = grouped_linear(builder, product, weights.subspan(2, 1), counts.offsets)[0];
+    return reduce_experts(builder, output, chosen.weights, indices);
+  }
+};
+
+using Numbers = std::vector<double>;
+
+double& at(Numbers& matrix, int64_t row, int64_t columns, int64_t column) {
+  return matrix[static_cast<size_t>(row * columns + column)];
+}
+double at(const Numbers& matrix, int64_t row, int64_t columns, int64_t column) {
+  return matrix[static_cast<size_t>(row * columns + column)];
+}
+
+/// The experts that a token uses with their weights, by the definition.
+std::vector<std::pair<int64_t, double>> naive_choice(const BlockCase& block, const Numbers& logits,
+                                                     int64_t token) {
+  Numbers p;
+  double sum = 0;
+  for (int64_t e = 0; e < block.experts; ++e) {
+    p.push_back(std::exp(at(logits, token, block.experts, e)));
+    sum += p.back();
+  }
+  for (double& probability : p) probability /= sum;
+  std::vector<int64_t> order(static_cast<size_t>(block.experts));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](int64_t e) { return p[static_cast<size_t>(e)]; });
+  std::vector<std::pair<int64_t, double>> chosen;
+  double chosen_sum = 0;
+  for (int64_t j = 0; j < block.choice.k; ++j) {
+    const int64_t expert = block.choice.forced_uniform
+                               ? (token * block.choice.k + j) % block.experts
+                               : order[static_cast<size_t>(j)];
+    chosen.emplace_back(expert, p[static_cast<size_t>(expert)]);
+    chosen_sum += chosen.back().second;
+  }
+  for (auto& [expert, weight] : chosen) weight /= block.choice.renormalise ? chosen_sum : 1;
+  return chosen;
+}
+
+/// down · (silu(gate x) ⊙ (up x)) of one expert for one token.
+Numbers naive_expert(const BlockCase& block, const std::vector<Numbers>& in, int64_t token,
+                     int64_t expert) {
+  Numbers result(static_cast<size_t>(block.hidden), 0.0);
+  for (int64_t i = 0; i < block.expert_size; ++i) {
+    double gate = 0;
+    double up = 0;
+    for (int64_t h = 0; h < block.hidden; ++h) {
+      gate += at(in[2], expert * block.expert_size + i, block.hidden, h) *
+              at(in[0], token, block.hidden, h);
+      up += at(in[3], expert * block.expert_size + i, block.hidden, h) *
+            at(in[0], token, block.hidden, h);
+    }
+    const double product = gate / (1 + std::exp(-gate)) * up;
+    for (int64_t h = 0; h < block.hidden; ++h) {
+      result[static_cast<size_t>(h)] +=
+          at(in[4], expert * block.hidden + h, block.expert_size, i) * product;
+    }
+  }
+  return result;
+}
+
+/// The block by a dense loop over tokens and experts.
+Numbers naive_block(const BlockCase& block, const std::vector<Numbers>& in) {
+  Numbers result(static_cast<size_t>(block.tokens * block.hidden), 0.0);
+  std::vector<int64_t> taken(static_cast<size_t>(block.experts), 0);
+  const int64_t capacity =
+      block.capacity_factor
+          ? expert_capacity(*block.capacity_factor, block.tokens, block.choice.k, block.experts)
+          : block.tokens;
+  for (int64_t t = 0; t < block.tokens; ++t) {
+    for (const auto& [expert, weight] : naive_choice(block, in[1], t)) {
+      if (taken[static_cast<size_t>(expert)]++ >= capacity) continue;
+      const Numbers output = naive_expert(block, in, t, expert);
+      for (int64_t h = 0; h < block.hidden; ++h) {
+        at(result, t, block.hidden, h) += weight * output[static_cast<size_t>(h)];
+      }
+    }
+  }
+  return result;
+}
+
+/// The block's result and gradients, from the program, against the naive loop and its central
+/// differences, on the same random numbers.
+void compare_with_naive(const BlockCase& block) {
+  std::vector<testing::RunInput> inputs;
+  for (const Shape& shape : block.shapes()) inputs.push_back({shape});
+  const testing::RunResult actual = testing::run_program(
+      [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        return {block.build(builder, in)};
+      },
+      inputs, {.dtype = DType::f64});
+
+  MemoryPool pool;
+  std::vector<Numbers> in;
+  for (const Shape& shape : block.shapes()) {
+    const std::string name = "input" + std::to_string(in.size());
+    in.push_back(testing::as_doubles(pool, testing::random_tensor(pool, shape, DType::f64, name)));
+  }
+  const Numbers seed = testing::as_doubles(
+      pool, testing::random_tensor(pool, {block.tokens, block.hidden}, DType::f64, "seed0"));
+  testing::expect_close(actual.outputs[0], naive_block(block, in), {0, 1e-12}, "result");
+  const auto objective = [&] {
+    const Numbers result = naive_block(block, in);
+    return std::inner_product(result.begin(), result.end(), seed.begin(), 0.0);
+  };
+  for (size_t i = 0; i < in.size(); ++i) {
+    Numbers expected;
+    for (double& entry : in[i]) {
+      const double before = entry;
+      entry = before + 1e-5;
+      const double above = objective();
+      entry = before - 1e-5;
+      expected.push_back((above - objective()) / 2e-5);
+      entry = before;
+    }
+    testing::expect_close(actual.gradients[i], expected, {0, 1e-6},
+                          "gradient of input " + std::to_string(i));
+  }
+}
+
+TEST(ExpertBlock, AgreesWithADenseLoopOverExperts) { compare_with_naive({}); }
+
+TEST(ExpertBlock, OneToken) { compare_with_naive({.tokens = 1}); }
+
+TEST(ExpertBlock, OneExpert) { compare_with_naive({.experts = 1, .choice = {.k = 1}}); }
+
+TEST(ExpertBlock, EveryExpertForEveryToken) { compare_with_naive({.choice = {.k = 4}}); }
+
+TEST(ExpertBlock, MostExpertsWithoutTokens) {
+  compare_with_naive({.tokens = 2, .experts = 9, .choice = {.k = 1}});
+}
+
+TEST(ExpertBlock, RenormalisedWeights) {
+  compare_with_naive({.choice = {.k = 2, .renormalise = true}});
+}
+
+TEST(ExpertBlock, ForcedUniformRouting) {
+  compare_with_naive({.choice = {.k = 3, .renormalise = true, .forced_uniform = true}});
+}
+
+TEST(ExpertBlock, DroppedTokensCountNothingAndGetNoGradient) {
+  compare_with_naive({.tokens = 12, .capacity_factor = 0.5});
+}
+
+TEST(ExpertBlock, TheRanksPartsAddUpToTheWhole) {
+  const BlockCase block{.tokens = 9, .experts = 6, .choice = {.k = 3}};
+  std::vector<testing::RunInput> inputs;
+  for (const Shape& shape : block.shapes()) inputs.push_back({shape});
+  // Two ranks' experts, each with weights of its own, in one program.
+  for (const size_t weight : {2, 3, 4}) {
+    inputs[weight].shape = inputs[weight].shape.with_dim(0, 2);
+    inputs.push_back({inputs[weight].shape.with_dim(0, 4)});
+  }
+  const auto parts = [&](Builder& builder, std::span<const Value> in) {
+    const RouterSelection chosen =
+        router_top_k(builder, router_softmax(builder, in[1]), block.choice);
+    return std::vector<Value>{
+        BlockCase::stages(builder, in[0], chosen, in.subspan(2, 3),
+                          {.experts = 6, .first_expert = 0, .local_experts = 2}),
+        BlockCase::stages(builder, in[0], chosen, in.subspan(5, 3),
+                          {.experts = 6, .first_expert = 2, .local_experts = 4})};
+  };
+  // The whole takes the same weights, joined by the dense loop below.
+  const testing::RunResult actual =
+      testing::run_program(parts, inputs, {.dtype = DType::f64, .backward = false});
+  MemoryPool pool;
+  std::vector<Numbers> in;
+  for (const testing::RunInput& input : inputs) {
+    const std::string name = "input" + std::to_string(in.size());
+    in.push_back(
+        testing::as_doubles(pool, testing::random_tensor(pool, input.shape, DType::f64, name)));
+  }
+  for (const size_t weight : {2, 3, 4}) {
+    in[weight].insert(in[weight].end(), in[weight + 3].begin(), in[weight + 3].end());
+  }
+  Numbers sum = actual.outputs[0];
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += actual.outputs[1][i];
+  testing::expect_close(sum, naive_block(block, in), {0, 1e-12}, "sum of the parts");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/executor.h"
+#include "program/builder.h"
+#include "tensor/tensor.h"
+
+namespace tessera::testing {
+
+/// A program on given numbers, run forward once: for results that are compared exactly.
+class SmallProgram {
+ public:
+  explicit SmallProgram(int threads = 2, Kernels kernels = Kernels::fast)
+      : context_(threads, kernels, &pool_) {}
+
+  Builder& builder() { return builder_; }
+  MemoryPool& pool() { return pool_; }
+
+  template <typename T>
+  Value input(const Shape& shape, const std::vector<T>& values) {
+    const Tensor tensor(pool_, shape, dtype_of<T>);
+    TESSERA_CHECK(tensor.elements() == static_cast<int64_t>(values.size()), "{} values for {}",
+                  values.size(), shape.text());
+    std::copy(values.begin(), values.end(), tensor.data<T>());
+    return input(tensor);
+  }
+  Value input(const Tensor& tensor) {
+    const Value value = builder_.input("given" + std::to_string(bound_.size()),
+                                       {tensor.shape(), tensor.dtype(), {}});
+    bound_.emplace_back(value, tensor);
+    return value;
+  }
+
+  void run(const std::vector<Value>& outputs) {
+    for (const Value output : outputs) builder_.output(output);
+    frame_.emplace(program_);
+    for (const auto& [value, tensor] : bound_) frame_->bind(value, tensor);
+    Executor(program_, context_).run(*frame_);
+  }
+
+  template <typename T>
+  std::vector<T> read(Value value) const {
+    const auto values = (*frame_)[value].values<T>();
+    return {values.begin(), values.end()};
+  }
+
+ private:
+  MemoryPool pool_;
+  Context context_;
+  Program program_;
+  Builder builder_{program_};
+  std::vector<std::pair<Value, Tensor>> bound_;
+  std::optional<Frame> frame_;
+};
+
+}  // namespace tessera::testing

@@ -1,0 +1,181 @@
+#include "ops/router/router.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "ops/moe_program.h"
+#include "support/run_program.h"
+
+namespace tessera {
+namespace {
+
+using testing::check_gradients;
+using testing::SmallProgram;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+void make_positive(std::vector<Tensor>& inputs) {
+  for (double& entry : inputs[0].values<double>()) entry = std::abs(entry) + 0.1;
+}
+
+testing::RunResult run_softmax(const Shape& shape, const testing::RunOptions& options) {
+  return testing::run_program(
+      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        return {router_softmax(builder, in[0])};
+      },
+      {{shape}}, options);
+}
+
+TEST(RouterSoftmax, GradientAgreesWithFiniteDifferences) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{2, 17}}) {
+    check_gradients(
+        [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+          return {router_softmax(builder, in[0])};
+        },
+        {shape});
+  }
+}
+
+RC_GTEST_PROP(RouterSoftmax, FastAgreesWithPlain, ()) {
+  const Shape shape{*rc::gen::inRange<int64_t>(1, 40), *rc::gen::inRange<int64_t>(1, 70)};
+  testing::expect_close(run_softmax(shape, {.kernels = Kernels::fast}),
+                        run_softmax(shape, {.kernels = Kernels::plain}), {0, 1e-5});
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+TEST(RouterSoftmax, RowsAddUpToOneHoweverLargeTheLogits) {
+  SmallProgram small;
+  const Value logits = small.input<float>({2, 3}, {1e4F, -1e4F, 1e4F, -300, -301, -1e30F});
+  const Value probabilities = router_softmax(small.builder(), logits);
+  small.run({probabilities});
+  const auto p = small.read<float>(probabilities);
+  EXPECT_FLOAT_EQ(p[0], 0.5F);
+  EXPECT_FLOAT_EQ(p[1], 0.0F);
+  EXPECT_NEAR(p[3], 1 / (1 + std::exp(-1.0)), 1e-6);
+  EXPECT_NEAR(p[3] + p[4] + p[5], 1, 1e-6);
+}
+
+TEST(RouterSoftmax, BitsDoNotDependOnTheThreads) {
+  const Shape shape{3001, 23};
+  const auto one = run_softmax(shape, {.threads = 1});
+  EXPECT_TRUE(one == run_softmax(shape, {.threads = 2}));
+  EXPECT_TRUE(one == run_softmax(shape, {.threads = 3}));
+}
+
+TEST(RouterSoftmax, RefusesOtherThanWideMatrices) {
+  Program program;
+  Builder builder(program);
+  EXPECT_THROW(router_softmax(builder, builder.input("narrow", {{4, 3}, DType::bf16, {}})),
+               InternalError);
+  EXPECT_THROW(router_softmax(builder, builder.input("flat", {{4}, DType::f32, {}})),
+               InternalError);
+}
+
+struct Choice {
+  std::vector<float> weights;
+  std::vector<int32_t> indices;
+  bool operator==(const Choice&) const = default;
+};
+
+Choice choose(const Shape& shape, const std::vector<float>& probabilities,
+              const TopKOptions& options, int threads = 2) {
+  SmallProgram small(threads);
+  const RouterSelection selection =
+      router_top_k(small.builder(), small.input<float>(shape, probabilities), options);
+  small.run({selection.weights, selection.indices});
+  return {small.read<float>(selection.weights), small.read<int32_t>(selection.indices)};
+}
+
+TEST(RouterTopK, GradientAgreesWithFiniteDifferences) {
+  for (const bool renormalise : {false, true}) {
+    for (const bool forced : {false, true}) {
+      for (const int64_t k : {1, 2, 5}) {
+        check_gradients(
+            [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+              return {router_top_k(builder, in[0],
+                                   {.k = k, .renormalise = renormalise, .forced_uniform = forced})
+                          .weights};
+            },
+            {{4, 5}}, nullptr, {}, make_positive);
+      }
+    }
+  }
+}
+
+TEST(RouterTopK, EqualsGoToTheLowerIndex) {
+  const Choice choice =
+      choose({2, 5}, {0.2F, 0.2F, 0.2F, 0.2F, 0.2F, 0.1F, 0.3F, 0.1F, 0.3F, 0.2F}, {.k = 3});
+  EXPECT_EQ(choice.indices, (std::vector<int32_t>{0, 1, 2, 1, 3, 4}));
+  EXPECT_EQ(choice.weights, (std::vector<float>{0.2F, 0.2F, 0.2F, 0.3F, 0.3F, 0.2F}));
+}
+
+TEST(RouterTopK, NansRankLast) {
+  EXPECT_EQ(choose({1, 4}, {kNan, 0.1F, kNan, 0.3F}, {.k = 3}).indices,
+            (std::vector<int32_t>{3, 1, 0}));
+  EXPECT_EQ(choose({1, 3}, {kNan, kNan, kNan}, {.k = 2}).indices, (std::vector<int32_t>{0, 1}));
+}
+
+TEST(RouterTopK, RenormalisedWeightsAddUpToOne) {
+  const Choice choice = choose({1, 4}, {0.1F, 0.5F, 0.1F, 0.3F}, {.k = 2, .renormalise = true});
+  EXPECT_FLOAT_EQ(choice.weights[0], 0.625F);
+  EXPECT_FLOAT_EQ(choice.weights[1], 0.375F);
+}
+
+TEST(RouterTopK, ForcedUniformRoutingTakesTheExpertsInTurn) {
+  const Choice choice =
+      choose({3, 4}, {0.1F, 0.5F, 0.1F, 0.3F, 0.1F, 0.5F, 0.1F, 0.3F, 0.1F, 0.5F, 0.1F, 0.3F},
+             {.k = 3, .forced_uniform = true});
+  EXPECT_EQ(choice.indices, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
+  EXPECT_EQ(choice.weights,
+            (std::vector<float>{0.1F, 0.5F, 0.1F, 0.3F, 0.1F, 0.5F, 0.1F, 0.3F, 0.1F}));
+}
+
+RC_GTEST_PROP(RouterTopK, ChoosesLikeAStableSort, ()) {
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 30);
+  const auto experts = *rc::gen::inRange<int64_t>(1, 40);
+  const auto k = *rc::gen::inRange<int64_t>(1, experts + 1);
+  // Few different values, so that there are ties.
+  const auto levels = *rc::gen::container<std::vector<int>>(static_cast<size_t>(tokens * experts),
+                                                            rc::gen::inRange(0, 6));
+  const std::vector<float> probabilities(levels.begin(), levels.end());
+  const Choice choice = choose({tokens, experts}, probabilities, {.k = k});
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::vector<int32_t> order(static_cast<size_t>(experts));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](int32_t e) {
+      return probabilities[static_cast<size_t>(t * experts + e)];
+    });
+    for (int64_t j = 0; j < k; ++j) {
+      RC_ASSERT(choice.indices[static_cast<size_t>(t * k + j)] == order[static_cast<size_t>(j)]);
+    }
+  }
+}
+
+TEST(RouterTopK, BitsDoNotDependOnTheThreads) {
+  const int64_t tokens = 3001;
+  const int64_t experts = 23;
+  std::vector<float> probabilities;
+  const CounterRandom random(3, "probabilities");
+  for (int64_t i = 0; i < tokens * experts; ++i) {
+    probabilities.push_back(static_cast<float>(random.uniform(static_cast<uint64_t>(i))));
+  }
+  const TopKOptions options{.k = 4, .renormalise = true};
+  const Choice one = choose({tokens, experts}, probabilities, options, 1);
+  EXPECT_TRUE(one == choose({tokens, experts}, probabilities, options, 2));
+  EXPECT_TRUE(one == choose({tokens, experts}, probabilities, options, 3));
+}
+
+TEST(RouterTopK, RefusesMoreExpertsThanThereAre) {
+  Program program;
+  Builder builder(program);
+  const Value probabilities = builder.input("probabilities", {{4, 3}, DType::f32, {}});
+  EXPECT_THROW(router_top_k(builder, probabilities, {.k = 4}), InternalError);
+  EXPECT_THROW(router_top_k(builder, probabilities, {.k = 0}), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "engine/differentiate.h"
+#include "engine/executor.h"
+#include "program/builder.h"
+#include "tensor/tensor.h"
+
+namespace tessera::testing {
+
+/// Random normal values, the same at every call with the same name.
+inline Tensor random_tensor(MemoryPool& pool, const Shape& shape, DType dtype,
+                            const std::string& name, double deviation = 1.0) {
+  Tensor wide(pool, shape, DType::f64);
+  const CounterRandom random(17, name);
+  for (int64_t i = 0; i < wide.elements(); ++i) {
+    wide.data<double>()[i] = deviation * random.normal(static_cast<uint64_t>(i));
+  }
+  Tensor result(pool, shape, dtype);
+  convert(wide, result);
+  return result;
+}
+
+/// A function of floating inputs, built as a program. `outputs` are those whose gradients are
+/// checked.
+using ProgramFunction =
+    std::function<std::vector<Value>(Builder&, std::span<const Value> floating)>;
+
+struct GradientCheck {
+  double step = 1e-5;        ///< of the central difference
+  double tolerance = 1e-6;   ///< relative to the largest gradient entry of that input
+  double deviation = 1.0;    ///< of the random inputs
+  int threads = 2;
+};
+
+/// Integer or other fixed inputs that the function makes with builder.input(): by name.
+using FixedInputs = std::map<std::string, Tensor>;
+
+/// Compares every entry of every floating input's gradient, as the program's own backward pass gives
+/// it, with central finite differences in f64. `prepare` may overwrite the random inputs.
+inline void check_gradients(const ProgramFunction& function, const std::vector<Shape>& shapes,
+                            const std::function<FixedInputs(MemoryPool&)>& fixed = nullptr,
+                            const GradientCheck& options = {},
+                            const std::function<void(std::vector<Tensor>&)>& prepare = nullptr) {
+  MemoryPool pool;
+  Context context(options.threads, Kernels::fast, &pool);
+  Program program;
+  Builder builder(program);
+  std::vector<Value> inputs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    inputs.push_back(builder.parameter("input" + std::to_string(i), {shapes[i], DType::f64, {}}));
+  }
+  const std::vector<Value> outputs = function(builder, inputs);
+  std::vector<Seed> seeds;
+  for (const Value output : outputs) {
+    builder.output(output);
+    seeds.push_back({output, builder.input("seed" + std::to_string(output.id), builder.spec(output))});
+  }
+  differentiate(builder, seeds);
+
+  std::vector<Tensor> values;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    values.push_back(random_tensor(pool, shapes[i], DType::f64, "input" + std::to_string(i),
+                                   options.deviation));
+  }
+  if (prepare) prepare(values);
+  Frame frame(program);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    frame.bind(inputs[i], values[i]);
+    if (const Value gradient = program.main_gradient(inputs[i])) {
+      Tensor memory(pool, shapes[i], DType::f64);
+      memory.fill_zero();
+      frame.bind(gradient, memory);
+    }
+  }
+  if (fixed) {
+    for (const auto& [name, tensor] : fixed(pool)) frame.bind(program.find(name), tensor);
+  }
+  for (const Seed& seed : seeds) {
+    frame.bind(seed.gradient, random_tensor(pool, program.spec(seed.gradient).shape,
+                                            program.spec(seed.gradient).dtype,
+                                            program.info(seed.gradient).name));
+  }
+  const Executor executor(program, context);
+  executor.run(frame);
+
+  // The scalar whose gradient the seeds ask for.
+  const auto objective = [&] {
+    executor.forward(frame);
+    double total = 0;
+    for (const Seed& seed : seeds) {
+      const auto output = frame[seed.value].values<double>();
+      const auto weight = frame[seed.gradient].values<double>();
+      for (size_t i = 0; i < output.size(); ++i) total += output[i] * weight[i];
+    }
+    return total;
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value gradient_value = program.main_gradient(inputs[i]);
+    ASSERT_TRUE(bool(gradient_value)) << "input " << i << " has no gradient";
+    const std::vector<double> gradient(frame[gradient_value].values<double>().begin(),
+                                       frame[gradient_value].values<double>().end());
+    double largest = 1e-3;
+    for (const double entry : gradient) largest = std::max(largest, std::abs(entry));
+    for (int64_t at = 0; at < values[i].elements(); ++at) {
+      double& entry = values[i].data<double>()[at];
+      const double before = entry;
+      entry = before + options.step;
+      const double above = objective();
+      entry = before - options.step;
+      const double below = objective();
+      entry = before;
+      const double expected = (above - below) / (2 * options.step);
+      ASSERT_NEAR(gradient[static_cast<size_t>(at)], expected, options.tolerance * largest)
+          << "input " << i << ", element " << at << " of " << shapes[i].text();
+    }
+  }
+}
+
+}  // namespace tessera::testing
