@@ -1,6 +1,8 @@
 #include "checkpoint/inspect.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -49,25 +51,32 @@ Json value_json(const StateValue& value) {
   return real != nullptr ? fmt::format("{}", *real) : std::get<std::string>(value);
 }
 
+/// "name   value" lines; not a Table, which would set the numbers among the values to the right.
 std::string summary_text(const fs::path& checkpoint, const CheckpointManifest& manifest) {
-  Table summary({"checkpoint", checkpoint.string()});
-  summary.add({"step", fmt::format("{}", manifest.state.step)});
-  summary.add({"created by", printable(manifest.state.created_by)});
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"checkpoint", checkpoint.string()},
+      {"step", fmt::format("{}", manifest.state.step)},
+      {"created by", printable(manifest.state.created_by)}};
   for (const auto& [name, value] : manifest.state.values) {
-    summary.add({printable(name), value_text(value)});
+    lines.emplace_back(printable(name), value_text(value));
   }
-  return summary.text();
+  size_t width = 0;
+  for (const auto& [name, value] : lines) width = std::max(width, name.size());
+  std::string result;
+  for (const auto& [name, value] : lines) result += fmt::format("{:<{}}  {}\n", name, width, value);
+  return result;
 }
 
 }  // namespace
 
 std::string inspect_checkpoint(const fs::path& checkpoint) {
   const CheckpointManifest manifest = read_checkpoint_manifest(checkpoint);
-  Table files({"file", "bytes", "xxh3"});
-  for (const auto* list : {&manifest.tensor_files, &manifest.extra_files}) {
-    for (const CheckpointFile& file : *list) {
-      files.add({printable(file.name), fmt::format("{}", file.bytes), file.hash});
-    }
+  Table files({"file", "bytes", "xxh3", "of"});
+  for (const CheckpointFile& file : manifest.tensor_files) {
+    files.add({printable(file.name), fmt::format("{}", file.bytes), file.hash, "header"});
+  }
+  for (const CheckpointFile& file : manifest.extra_files) {
+    files.add({printable(file.name), fmt::format("{}", file.bytes), file.hash, "file"});
   }
   Table tensors({"group", "tensor", "type", "shape", "elements", "bytes", "xxh3"});
   for (const CheckpointTensor& tensor : manifest.tensors) {
@@ -77,12 +86,20 @@ std::string inspect_checkpoint(const fs::path& checkpoint) {
                  tensor.hash});
   }
   Table groups({"group", "tensors", "elements", "bytes", ""});
-  for (const GroupTotal& total : group_totals(manifest)) {
+  GroupTotal all{"total"};
+  const auto add_group = [&](const GroupTotal& total) {
     groups.add({printable(total.name), fmt::format("{}", total.tensors),
                 fmt::format("{}", total.elements), fmt::format("{}", total.bytes),
                 fmt::format("({} elements, {})", format_count(static_cast<double>(total.elements)),
                             format_bytes(total.bytes))});
+  };
+  for (const GroupTotal& total : group_totals(manifest)) {
+    add_group(total);
+    all.tensors += total.tensors;
+    all.elements += total.elements;
+    all.bytes += total.bytes;
   }
+  add_group(all);
   return fmt::format("{}\n{}\n{}\n{}", summary_text(checkpoint, manifest), files.text(),
                      tensors.text(), groups.text());
 }
@@ -92,10 +109,11 @@ std::string inspect_checkpoint_json(const fs::path& checkpoint) {
   Json state = Json::object();
   for (const auto& [name, value] : manifest.state.values) state[name] = value_json(value);
   Json files = Json::array();
-  for (const auto* list : {&manifest.tensor_files, &manifest.extra_files}) {
-    for (const CheckpointFile& file : *list) {
-      files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.hash}});
-    }
+  for (const CheckpointFile& file : manifest.tensor_files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"header_xxh3", file.hash}});
+  }
+  for (const CheckpointFile& file : manifest.extra_files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.hash}});
   }
   Json groups = Json::array();
   for (const GroupTotal& total : group_totals(manifest)) {

@@ -12,8 +12,9 @@ namespace tessera {
 std::string inspect_checkpoint(const fs::path& checkpoint);
 
 /// The same as one JSON object: {"path", "step", "created_by", "state", "files": [{"name", "bytes",
-/// "xxh3"}], "groups": [{"name", "tensors", "elements", "bytes"}], "tensors": [{"group", "name",
-/// "file", "dtype", "shape", "elements", "bytes", "xxh3"}]}.
+/// "xxh3" or, of a .safetensors file, "header_xxh3"}], "groups": [{"name", "tensors", "elements",
+/// "bytes"}], "tensors": [{"group", "name", "file", "dtype", "shape", "elements", "bytes",
+/// "xxh3"}]}.
 std::string inspect_checkpoint_json(const fs::path& checkpoint);
 
 }  // namespace tessera

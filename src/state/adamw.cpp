@@ -19,7 +19,7 @@ template <typename Wide, typename Weight>
 void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
             Wide* first, Wide* second, Wide* master,
             Weight* weight) {
-#pragma omp simd
+#pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
     const Wide g = c.scale * gradient[i];
     const Wide m = c.beta1 * first[i] + (1 - c.beta1) * g;

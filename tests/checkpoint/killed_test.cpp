@@ -1,11 +1,12 @@
-#include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/prune.h"
@@ -56,75 +57,100 @@ struct Done {
   }
 }
 
-TEST(KilledSave, TheNextRunFindsACompleteCheckpointEveryTime) {
-  const TemporaryFolder folder;
-  const fs::path directory = folder / "checkpoints";
-  const CounterRandom random(::getpid(), "moments");
-  constexpr int kKills = 100;
-  Done last{0, 0};
-  int interrupted = 0;
-  int64_t saves = 0;
-  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+/// A child process that saves, and what it reported.
+class Saver {
+ public:
+  Saver(const fs::path& directory, int64_t seed) {
     std::array<int, 2> ends{};
-    ASSERT_EQ(::pipe(ends.data()), 0);
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
+    if (::pipe(ends.data()) != 0) throw std::runtime_error("cannot make a pipe");
+    child_ = ::fork();
+    if (child_ < 0) throw std::runtime_error("cannot fork");
+    if (child_ == 0) {
       ::close(ends[0]);
       try {
-        save_until_killed(directory, ends[1], 1'000'000 * (kill_number + 1));
+        save_until_killed(directory, ends[1], seed);
       } catch (...) {
         ::_exit(1);
       }
     }
     ::close(ends[1]);
-    ::usleep(static_cast<useconds_t>(40'000 * random.uniform(static_cast<uint64_t>(kill_number))));
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << status;
-    Done done{};
-    while (::read(ends[0], &done, sizeof(done)) == sizeof(done)) {
-      last = done;
-      ++saves;
-    }
-    ::close(ends[0]);
-
-    for (const auto& entry : fs::directory_iterator(folder.path())) {
-      if (!entry.is_directory()) continue;
-      for (const auto& checkpoint : fs::directory_iterator(entry.path())) {
-        if (checkpoint.path().has_extension()) {
-          ++interrupted;
-          break;
-        }
-      }
-    }
-    EXPECT_TRUE(list_checkpoints(directory).broken.empty());
-    const auto latest = latest_checkpoint(directory).path;
-    if (last.step == 0 && !latest) continue;
-    ASSERT_TRUE(latest.has_value());
-    const VerifyReport report = verify_checkpoint(*latest);
-    EXPECT_TRUE(report.ok()) << report.text();
-    EXPECT_TRUE(report.warnings.empty()) << report.text();
-    const CheckpointReader reader(*latest);
-    const int64_t seed = reader.state().integer("seed");
-    // Seeds rise from save to save: at least as new as what was reported done.
-    EXPECT_GE(reader.state().step, last.step);
-    EXPECT_GE(seed, last.seed);
-    const SampleTensors expected = tensors_of(static_cast<uint64_t>(seed));
-    SampleTensors loaded = expected.empty_copy();
-    reader.load_all(loaded.items());
-    EXPECT_TRUE(loaded.same_bytes(expected));
+    pipe_ = ends[0];
   }
-  RecordProperty("saves", std::to_string(saves));
+  ~Saver() { ::close(pipe_); }
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Waits for a report; false when the child is dead and all its reports are read.
+  bool read(Done& done) { return ::read(pipe_, &done, sizeof(done)) == sizeof(done); }
+
+  /// False when the child had ended by itself.
+  bool kill() {
+    int status = 0;
+    return ::kill(child_, SIGKILL) == 0 && ::waitpid(child_, &status, 0) == child_ &&
+           WIFSIGNALED(status);
+  }
+
+ private:
+  pid_t child_ = -1;
+  int pipe_ = -1;
+};
+
+bool something_was_interrupted(const fs::path& directory) {
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(directory, code)) {
+    if (entry.path().has_extension()) return true;
+  }
+  return false;
+}
+
+/// Checks the newest checkpoint against the last save that was reported done.
+void check_newest(const fs::path& directory, const Done& last) {
+  EXPECT_TRUE(list_checkpoints(directory).broken.empty());
+  const auto latest = latest_checkpoint(directory).path;
+  if (last.step == 0 && !latest) return;  // killed within the very first save
+  ASSERT_TRUE(latest.has_value());
+  const VerifyReport report = verify_checkpoint(*latest);
+  EXPECT_TRUE(report.ok()) << report.text();
+  EXPECT_TRUE(report.warnings.empty()) << report.text();
+  const CheckpointReader reader(*latest);
+  const int64_t seed = reader.state().integer("seed");
+  // Seeds rise from save to save: at least as new as what was reported done.
+  EXPECT_GE(reader.state().step, last.step);
+  EXPECT_GE(seed, last.seed);
+  const SampleTensors expected = tensors_of(static_cast<uint64_t>(seed));
+  SampleTensors loaded = expected.empty_copy();
+  reader.load_all(loaded.items());
+  EXPECT_TRUE(loaded.same_bytes(expected));
+}
+
+TEST(KilledSave, TheNextRunFindsACompleteCheckpointEveryTime) {
+  const TemporaryFolder folder;
+  const fs::path directory = folder / "checkpoints";
+  const CounterRandom random(static_cast<uint64_t>(::getpid()), "moments");
+  constexpr int kKills = 100;
+  const Stopwatch watch;
+  save_checkpoint(folder / "timed", state_of(0, 0), tensors_of(0).items());
+  const double save_seconds = watch.seconds();
+  Done last{0, 0};
+  int interrupted = 0;
+  for (int kill = 0; kill < kKills; ++kill) {
+    Saver saver(directory, 1'000'000 * (kill + 1));
+    // A random moment of its first, second or third save, or of pruning.
+    const auto draw = static_cast<uint64_t>(2 * kill);
+    for (uint64_t saves = random.bits(draw) % 3; saves > 0; --saves) {
+      ASSERT_TRUE(saver.read(last)) << "the child ended by itself";
+    }
+    ::usleep(static_cast<useconds_t>(1.5e6 * save_seconds * random.uniform(draw + 1)));
+    ASSERT_TRUE(saver.kill()) << "the child ended by itself";
+    while (saver.read(last)) continue;
+    if (something_was_interrupted(directory)) ++interrupted;
+    check_newest(directory, last);
+  }
   RecordProperty("interrupted", interrupted);
-  EXPECT_GT(saves, 0);
   EXPECT_GT(interrupted, kKills / 10) << "too few kills fell into a save to show anything";
 
   save_checkpoint(directory, state_of(1'000'000, 0), tensors_of(0).items());
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    EXPECT_FALSE(entry.path().has_extension()) << entry.path() << " was left behind";
-  }
+  EXPECT_FALSE(something_was_interrupted(directory)) << "left behind by the next save";
 }
 
 }  // namespace

@@ -91,8 +91,10 @@ inline CheckpointState sample_state(int64_t step) {
   return state;
 }
 
-/// Writes a file without flushing it to the disk, which would make thousands of rounds slow.
+/// Writes a file without flushing it to the disk, which would make thousands of rounds slow. The
+/// old file is removed because file systems flush one that is truncated and written again.
 inline void put(const fs::path& path, std::string_view content) {
+  fs::remove(path);
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 

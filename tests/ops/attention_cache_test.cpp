@@ -18,10 +18,10 @@ class CachedRun {
         keys_(pool_, {capacity, test.kv_heads * test.head_dim}, dtype),
         values_(pool_, keys_.shape(), dtype) {
     // What was never written must not be read.
-    Tensor poison(pool_, keys_.shape(), DType::f64);
-    std::ranges::fill(poison.values<double>(), std::numeric_limits<double>::quiet_NaN());
-    convert(poison, keys_);
-    convert(poison, values_);
+    Tensor garbage(pool_, keys_.shape(), DType::f64);
+    std::ranges::fill(garbage.values<double>(), std::numeric_limits<double>::quiet_NaN());
+    convert(garbage, keys_);
+    convert(garbage, values_);
   }
 
   /// The output for rows [position, position + tokens) of the inputs, in f64.
@@ -46,6 +46,7 @@ class CachedRun {
     frame.bind(value_cache, values_);
     auto index = static_cast<int32_t>(position);
     frame.bind(position_value, Tensor::wrap(&index, {1}, DType::i32));
+    poison(pool_);
     Executor(program, context_).forward(frame);
     return widened(pool_, frame[output]);
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <span>
 #include <vector>
@@ -35,13 +37,14 @@ struct AttentionCase {
                        kv_heads, head_dim, documents ? ", documents" : "");
   }
 
-  /// Documents of random lengths, the first one of each sequence starting at 0.
+  /// Documents of random lengths, long in every other sequence and short in those between.
   std::vector<int32_t> document_starts() const {
     std::mt19937 random(static_cast<uint32_t>(tokens() * 31 + heads));
     std::vector<int32_t> starts;
     for (int64_t token = 0; token < tokens(); ++token) {
+      const int64_t length = token / sequence % 2 == 0 ? sequence / 4 + 1 : 8;
       const auto index = static_cast<int32_t>(token % sequence);
-      const bool begins = index == 0 || random() % static_cast<uint32_t>(sequence / 4 + 1) == 0;
+      const bool begins = index == 0 || random() % static_cast<uint32_t>(length) == 0;
       starts.push_back(begins ? index : starts.back());
     }
     return starts;
@@ -62,6 +65,13 @@ inline std::vector<double> widened(MemoryPool& pool, const Tensor& tensor) {
   convert(tensor, wide);
   const auto values = wide.values<double>();
   return {values.begin(), values.end()};
+}
+
+/// Leaves NaN in the memory that the pool will give out next: a kernel that reads what it has not
+/// written shows it.
+inline void poison(MemoryPool& pool) {
+  Tensor garbage(pool, {int64_t{1} << 20}, DType::f32);
+  std::ranges::fill(garbage.values<float>(), std::numeric_limits<float>::quiet_NaN());
 }
 
 /// What an attention gives: each row-major in f64.
@@ -104,6 +114,7 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   if (starts) {
     frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
   }
+  poison(pool);
   Executor(program, context).run(frame);
   return {widened(pool, frame[output]), widened(pool, frame[log_sum_exp]),
           widened(pool, frame[program.main_gradient(q)]),

@@ -51,7 +51,9 @@ TEST(AttentionFast, ThreadsDoNotChangeTheBits) {
   for (const AttentionCase& test :
        {AttentionCase{.sequence = 1100, .heads = 2, .kv_heads = 1},
         AttentionCase{.sequences = 3, .sequence = 300, .heads = 4, .kv_heads = 2},
-        AttentionCase{.sequence = 900, .heads = 2, .kv_heads = 2, .documents = true}}) {
+        AttentionCase{.sequence = 900, .heads = 2, .kv_heads = 2, .documents = true},
+        // Heavy and light sequences by turns: threads overtake one another.
+        AttentionCase{.sequences = 8, .sequence = 600, .documents = true}}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
         MemoryPool pool;

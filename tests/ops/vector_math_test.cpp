@@ -53,6 +53,15 @@ TEST(VectorMath, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(exp_fast(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorMath, ExpSoftmaxEqualsExpAboveItsLimit) {
+  for (float x = -87.0f; x < 87.9f; x += 0.0137f) EXPECT_EQ(exp_softmax(x), exp_fast(x)) << x;
+  EXPECT_EQ(exp_softmax(0.0f), 1.0f);
+  for (const float x : {-87.5f, -1e30f, -std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(exp_softmax(x), exp_softmax(-87.0f));
+  }
+  EXPECT_TRUE(std::isnan(exp_softmax(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(VectorMath, ErfIsAccurateOverItsWholeRange) {
   const auto fast = [](float x) { return erf_fast(x); };
   const auto exact = [](double x) { return std::erf(x); };

@@ -50,7 +50,7 @@ struct FastRows {
                        float scale, float z, Out* gradient) {
     const float factor = scale * (1 + 2 * z * log_sum_exp);
     const float target_logit = target >= 0 ? logits[target] : 0;
-#pragma omp simd
+#pragma GCC ivdep
     for (int64_t v = 0; v < vocabulary; ++v) {
       gradient[v] = static_cast<Out>(factor * exp_fast(logits[v] - log_sum_exp));
     }

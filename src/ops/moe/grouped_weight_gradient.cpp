@@ -109,9 +109,10 @@ class GroupedLinearWeightGradient final : public Operation {
         execution.context.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
           const int64_t expert = item / plan.tiles;
           const int64_t tile = item % plan.tiles;
-          for (int64_t row = offsets[expert]; row < offsets[expert + 1]; row += kPieceRows) {
-            const int64_t rows = std::min<int64_t>(kPieceRows, offsets[expert + 1] - row);
-            float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
+          const int64_t end = offsets[expert + 1];
+          float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
+          for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
+            const int64_t rows = std::min(kPieceRows, end - row);
             add_piece(plan, gradient.slice(row, row + rows), x.slice(row, row + rows), tile, into,
                       areas_of(execution, plan, thread));
           }

@@ -9,10 +9,10 @@ namespace tessera {
 std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<RowPiece> storage) {
   size_t count = 0;
   for (size_t expert = 0; expert + 1 < offsets.size(); ++expert) {
-    for (int64_t row = offsets[expert]; row < offsets[expert + 1]; row += kPieceRows) {
-      const int64_t rows = std::min<int64_t>(kPieceRows, offsets[expert + 1] - row);
+    const int64_t end = offsets[expert + 1];
+    for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
       storage[count++] = {static_cast<int32_t>(expert), static_cast<int32_t>(row),
-                          static_cast<int32_t>(rows)};
+                          static_cast<int32_t>(std::min(kPieceRows, end - row))};
     }
   }
   return storage.first(count);

@@ -10,7 +10,7 @@
 namespace tessera {
 
 // How the experts' rows, whose numbers are known only at run time, become matrix products of few
-// fixed shapes: each expert's rows are cut into pieces of kPieceRows and a rest, and a product of
+// fixed shapes: each expert's rows are cut into pieces of kPieceRows and a rest, and the product of
 // the next multiple of kPieceStep rows serves each. Products run on one thread each, several pieces
 // at a time, which on small matrices beats all threads on one product by far.
 

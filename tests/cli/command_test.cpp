@@ -1,0 +1,223 @@
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/random.h"
+#include "support/prepared_data.h"
+#include "support/subprocess.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Subprocess;
+using testing::TemporaryFolder;
+
+struct Result {
+  int status;
+  std::string output;
+};
+
+/// The program itself, end to end, in a folder of its own.
+class CommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_file(folder_.path() / "text.txt", testing::small_text(600));
+    write_file(config_path(), testing::small_config(folder_.path()));
+  }
+
+  fs::path config_path() const { return folder_.path() / "config.toml"; }
+  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+
+  std::unique_ptr<Subprocess> start(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), TESSERA_PROGRAM);
+    return std::make_unique<Subprocess>(std::move(arguments), folder_.path() / "output.txt");
+  }
+  Result run(std::vector<std::string> arguments) {
+    auto process = start(std::move(arguments));
+    const int status = process->wait();
+    return {status, process->output()};
+  }
+  void prepare() {
+    const Result result = run({"prepare", "--input", path("text.txt"), "--output", path("data"),
+                               "--tokenizer", "bytes", "--context", "32", "--held-out", "0.05"});
+    ASSERT_EQ(result.status, 0) << result.output;
+  }
+  std::vector<std::string> train(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"train", config_path().string(), "--quiet"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  /// The hashes of all tensors of a run's newest checkpoint.
+  std::vector<std::string> hashes(const char* run_name) {
+    const Result result = run({"checkpoint", "inspect", path(run_name), "--json"});
+    EXPECT_EQ(result.status, 0) << result.output;
+    std::vector<std::string> hashes;
+    for (const auto& tensor : nlohmann::json::parse(result.output)["tensors"]) {
+      hashes.push_back(tensor["name"].get<std::string>() + tensor["xxh3"].get<std::string>());
+    }
+    return hashes;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(CommandTest, EveryCommandHasHelp) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"--help"}, {"prepare", "--help"}, {"train", "--help"}, {"eval", "--help"},
+           {"generate", "--help"}, {"explain", "--help"}, {"checkpoint", "--help"},
+           {"checkpoint", "inspect", "--help"}, {"checkpoint", "verify", "--help"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.output, HasSubstr("Usage:"));
+  }
+  EXPECT_THAT(run({"train", "--help"}).output, HasSubstr("experts_per_token"));
+}
+
+TEST_F(CommandTest, TheWholeWayFromTextToText) {
+  prepare();
+  EXPECT_EQ(run(train()).status, 0);
+  for (const char* file : {"run/config.toml", "run/metrics.jsonl", "run/loss.svg"}) {
+    EXPECT_TRUE(fs::exists(path(file))) << file;
+  }
+  const Result evaluated =
+      run({"eval", "--checkpoint", path("run"), "--data", path("data"), "--baselines", "--json"});
+  ASSERT_EQ(evaluated.status, 0) << evaluated.output;
+  const auto json = nlohmann::json::parse(evaluated.output);
+  EXPECT_LT(json["loss"], json["unigram_loss"]);
+  EXPECT_LT(json["loss"], json["bigram_loss"]);
+  EXPECT_EQ(json["tokens"], json["baseline_tokens"]);
+  EXPECT_EQ(json["step"], 200);
+
+  const Result generated = run({"generate", "--checkpoint", path("run"), "--prompt", "the old ",
+                                "--tokens", "8", "--temperature", "0", "--json"});
+  ASSERT_EQ(generated.status, 0) << generated.output;
+  EXPECT_THAT(nlohmann::json::parse(generated.output)["text"].get<std::string>(),
+              HasSubstr("king"));
+
+  const Result verified = run({"checkpoint", "verify", path("run")});
+  EXPECT_EQ(verified.status, 0) << verified.output;
+}
+
+TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
+  const Result result = run({"explain", config_path().string(), "--set",
+                             "model.vocabulary_size=257", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const auto totals = nlohmann::json::parse(result.output)["totals"];
+  // Embedding and head, then for each of two layers: attention and its norms, router, experts, two
+  // norms; and the last norm.
+  const int64_t attention = 4 * 32 * 32 + 2 * 32;
+  const int64_t experts = 3 * 32 * 16;
+  const int64_t shared = 2 * 257 * 32 + 2 * (attention + 4 * 32 + 2 * 32) + 32;
+  EXPECT_EQ(totals["parameters"], shared + 2 * 4 * experts);
+  EXPECT_EQ(totals["active_parameters"], shared + 2 * 2 * experts);
+  // Matrix products forward: 2 FLOPs a weight that a token meets (not the embedding's), and
+  // attention's scores and values over half of the sequence.
+  const double weights = 257 * 32 + 2 * (4 * 32 * 32 + 4 * 32 + 2 * experts);
+  const double attended = 2 * 2.0 * 2 * 32 * (32 + 1) / 2;
+  EXPECT_DOUBLE_EQ(totals["forward_flops_per_token"], 2 * weights + attended);
+  EXPECT_DOUBLE_EQ(totals["backward_flops_per_token"], 2 * (2 * weights + attended));
+
+  const Result table =
+      run({"explain", config_path().string(), "--set", "model.vocabulary_size=257", "--set",
+           "train.recompute=[\"experts\"]"});
+  EXPECT_EQ(table.status, 0);
+  for (const char* word : {"linear_cross_entropy", "recomputed", "saved", "peak memory", "parameters"}) {
+    EXPECT_THAT(table.output, HasSubstr(word));
+  }
+}
+
+TEST_F(CommandTest, InterruptedRunSavesAndResumesToTheSameBits) {
+  prepare();
+  ASSERT_EQ(run(train({"--set", "run.directory=" + path("whole")})).status, 0);
+  auto process = start(train());
+  while (process->running() && !fs::exists(path("run/metrics.jsonl"))) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process->signal(SIGINT);
+  EXPECT_EQ(process->wait(), 0) << process->output();
+  const bool early = process->output().find("--resume") != std::string::npos;
+  EXPECT_TRUE(early || process->output().find("done: step 200") != std::string::npos);
+  ASSERT_EQ(run(train({"--resume"})).status, 0);
+  EXPECT_EQ(hashes("run"), hashes("whole"));
+}
+
+TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
+  prepare();
+  const std::vector<std::string> often{"--set", "checkpoint.every=1", "--set", "train.steps=60"};
+  auto whole = train(often);
+  whole.insert(whole.end(), {"--set", "run.directory=" + path("whole")});
+  ASSERT_EQ(run(whole).status, 0);
+  const CounterRandom random(11, "kill");
+  bool finished = false;
+  for (uint64_t round = 0; round < 12 && !finished; ++round) {
+    auto arguments = train(often);
+    const bool started = fs::exists(path("run/checkpoints")) &&
+                         !fs::is_empty(path("run/checkpoints"));
+    const Result listed = run({"checkpoint", "inspect", path("run")});
+    if (listed.status == 0) {
+      arguments.emplace_back("--resume");
+    } else if (started) {
+      fs::remove_all(path("run"));  // killed before its first checkpoint was complete
+    }
+    auto process = start(arguments);
+    std::this_thread::sleep_for(std::chrono::milliseconds(400 + random.bits(round) % 700));
+    finished = !process->running();
+    process->signal(SIGKILL);
+    process->wait();
+    const Result verified = run({"checkpoint", "verify", path("run")});
+    if (run({"checkpoint", "inspect", path("run")}).status == 0) {
+      EXPECT_EQ(verified.status, 0) << verified.output;
+    }
+  }
+  auto last = train(often);
+  if (run({"checkpoint", "inspect", path("run")}).status == 0) last.emplace_back("--resume");
+  const Result ended = run(last);
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_EQ(hashes("run"), hashes("whole"));
+}
+
+TEST_F(CommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
+  const auto expect_error = [&](std::vector<std::string> arguments, const char* message) {
+    const Result result = run(std::move(arguments));
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(message));
+  };
+  expect_error({"train", path("absent.toml")}, "absent.toml");
+  expect_error(train({"--set", "model.laiers=3"}), "layers");
+  expect_error(train({"--set", "train.micro_batch=3"}), "does not divide");
+  expect_error(train(), "tessera prepare");
+  expect_error({"eval", "--checkpoint", path("nothing")}, "nothing");
+  expect_error({"prepare", "--input", path("nothing"), "--output", path("data"), "--tokenizer",
+                "bytes"},
+               "no input file matches");
+  expect_error({"prepare", "--input", path("text.txt"), "--output", path("data"), "--tokenizer",
+                "bytes", "--context", "100000000"},
+               "100000000");
+  EXPECT_NE(run({"unknown"}).status, 0);
+}
+
+TEST_F(CommandTest, AFlippedBitIsNamedByItsTensor) {
+  prepare();
+  ASSERT_EQ(run(train({"--set", "train.steps=2", "--set", "optimizer.warmup_steps=1"})).status, 0);
+  const fs::path checkpoint = folder_.path() / "run/checkpoints/step-00000002";
+  const Result before = run({"checkpoint", "inspect", checkpoint.string(), "--json"});
+  const auto first = nlohmann::json::parse(before.output)["tensors"][0];
+  const fs::path file = checkpoint / first["file"].get<std::string>();
+  std::string bytes = read_file(file);
+  const uint64_t header = *reinterpret_cast<const uint64_t*>(bytes.data());
+  bytes[8 + header + 5] ^= 0x10;
+  write_file(file, bytes);
+  const Result damaged = run({"checkpoint", "verify", checkpoint.string()});
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_THAT(damaged.output, HasSubstr(first["name"].get<std::string>()));
+  const Result resumed = run(train({"--resume"}));
+  EXPECT_EQ(resumed.status, 1);
+  EXPECT_THAT(resumed.output, HasSubstr(first["name"].get<std::string>()));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "state/adamw.h"
+#include "state/schedule.h"
+#include "base/random.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+std::vector<ParameterSpec> specs(DType matrix) {
+  return {{"embedding", {40, 17}, matrix, ParameterRole::embedding, {.deviation = 0.5}, "a"},
+          {"matrix", {65, 33}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "b"},
+          {"norm", {33}, accumulation_dtype(matrix), ParameterRole::norm, {.constant = 1}, "b"}};
+}
+
+void fill_gradients(const ParameterStore& store, double scale) {
+  for (const ParameterState& state : store.parameters()) {
+    const CounterRandom random(9, state.spec.name);
+    dispatch_wide(state.gradient.dtype(), [&](auto type) {
+      using Wide = decltype(type);
+      for (int64_t i = 0; i < state.gradient.elements(); ++i) {
+        state.gradient.data<Wide>()[i] = static_cast<Wide>(scale * random.normal(i));
+      }
+    });
+  }
+}
+
+/// AdamW as its paper writes it (algorithm 2 with PyTorch's order of operations), one number.
+struct Reference {
+  double weight, m = 0, v = 0;
+  void step(const OptimizerConfig& c, int64_t t, double lr, double gradient, bool decay) {
+    weight *= 1 - lr * (decay ? c.weight_decay : 0);
+    m = c.beta1 * m + (1 - c.beta1) * gradient;
+    v = c.beta2 * v + (1 - c.beta2) * gradient * gradient;
+    const double m_hat = m / (1 - std::pow(c.beta1, t));
+    const double v_hat = v / (1 - std::pow(c.beta2, t));
+    weight -= lr * m_hat / (std::sqrt(v_hat) + c.epsilon);
+  }
+};
+
+TEST(AdamW, FollowsItsDefinitionInEveryType) {
+  const OptimizerConfig config;
+  for (const auto& [dtype, tolerance] :
+       std::vector<std::pair<DType, double>>{{DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
+    MemoryPool pool;
+    const ParameterStore store(pool, specs(dtype));
+    store.initialize(4, 2);
+    std::vector<Reference> references;
+    for (const ParameterState& state : store.parameters()) {
+      dispatch_wide(state.master.dtype(), [&](auto type) {
+        references.push_back({static_cast<double>(state.master.data<decltype(type)>()[7])});
+      });
+    }
+    for (int64_t t = 1; t <= 10; ++t) {
+      fill_gradients(store, 0.1 * static_cast<double>(t));
+      adamw_step(store, config, {.step = t, .learning_rate = 1e-2, .gradient_scale = 0.5}, 2);
+      for (size_t i = 0; i < references.size(); ++i) {
+        const ParameterState& state = store.parameters()[i];
+        dispatch_wide(state.gradient.dtype(), [&](auto type) {
+          references[i].step(config, t, 1e-2, 0.5 * state.gradient.data<decltype(type)>()[7],
+                             decays(config, state.spec));
+        });
+      }
+    }
+    for (size_t i = 0; i < references.size(); ++i) {
+      const ParameterState& state = store.parameters()[i];
+      dispatch_wide(state.master.dtype(), [&](auto type) {
+        EXPECT_NEAR(state.master.data<decltype(type)>()[7], references[i].weight,
+                    tolerance * std::abs(references[i].weight))
+            << state.spec.name << " in " << dtype_name(dtype);
+      });
+      if (state.spec.dtype == DType::bf16) {
+        for (int64_t k = 0; k < state.master.elements(); ++k) {
+          ASSERT_EQ(state.weight.data<BFloat16>()[k].bits,
+                    BFloat16(state.master.data<float>()[k]).bits);
+        }
+      }
+    }
+  }
+}
+
+TEST(AdamW, SameBitsWithAnyNumberOfThreads) {
+  const auto masters_after = [](int threads) {
+    MemoryPool pool;
+    const ParameterStore store(pool, specs(DType::bf16));
+    store.initialize(4, threads);
+    fill_gradients(store, 1);
+    adamw_step(store, {}, {.step = 1, .learning_rate = 1e-2}, threads);
+    std::vector<float> values{static_cast<float>(gradient_norm(store, threads))};
+    for (const ParameterState& state : store.parameters()) {
+      const auto master = state.master.values<float>();
+      values.insert(values.end(), master.begin(), master.end());
+    }
+    return values;
+  };
+  const auto one = masters_after(1);
+  EXPECT_EQ(masters_after(2), one);
+  EXPECT_EQ(masters_after(3), one);
+}
+
+TEST(AdamW, DecayRules) {
+  const auto parameters = specs(DType::f32);
+  const auto decayed = [&](const char* rule) {
+    OptimizerConfig config;
+    config.decay_rule = rule;
+    std::vector<bool> result;
+    for (const ParameterSpec& spec : parameters) result.push_back(decays(config, spec));
+    return result;
+  };
+  EXPECT_EQ(decayed("all"), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(decayed("matrices"), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(decayed("no_embedding"), (std::vector<bool>{false, true, false}));
+}
+
+TEST(GradientNorm, IsTheEuclideanNormOfAllGradients) {
+  MemoryPool pool;
+  const ParameterStore store(pool, specs(DType::f32));
+  fill_gradients(store, 2);
+  double squares = 0;
+  for (const ParameterState& state : store.parameters()) {
+    for (const float g : state.gradient.values<float>()) squares += double{g} * g;
+  }
+  EXPECT_NEAR(gradient_norm(store, 2), std::sqrt(squares), 1e-12 * std::sqrt(squares));
+  store.zero_gradients(2);
+  EXPECT_EQ(gradient_norm(store, 2), 0);
+}
+
+TEST(Schedule, WarmsUpAndDecays) {
+  OptimizerConfig config;
+  config.learning_rate = 1;
+  config.minimum_learning_rate = 0.1;
+  config.warmup_steps = 10;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 1, 110), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 5, 110), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 10, 110), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 60, 110), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 110, 110), 0.1);
+  config.schedule = "linear";
+  EXPECT_DOUBLE_EQ(learning_rate(config, 35, 110), 1 - 0.9 * 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 110, 110), 0.1);
+  config.schedule = "constant";
+  EXPECT_DOUBLE_EQ(learning_rate(config, 100, 110), 1);
+  config.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 1, 110), 1);
+}
+
+TEST(Clipping, BringsLargeNormsDownAndMayWaitForTheWarmup) {
+  OptimizerConfig config;
+  config.clip_norm = 2;
+  config.warmup_steps = 10;
+  EXPECT_EQ(clip_factor(config, 1.5, 1), 1);
+  EXPECT_EQ(clip_factor(config, 8, 1), 0.25);
+  config.clip_after_warmup = true;
+  EXPECT_EQ(clip_factor(config, 8, 10), 1);
+  EXPECT_EQ(clip_factor(config, 8, 11), 0.25);
+  config.clip_norm = 0;
+  EXPECT_EQ(clip_factor(config, 8, 11), 1);
+}
+
+TEST(ParameterStore, TakesWhatItsSizesSay) {
+  MemoryPool pool;
+  MemoryLayout layout;
+  for (const int64_t bytes : ParameterStore::allocation_sizes(specs(DType::bf16))) {
+    layout.allocate(bytes);
+  }
+  const ParameterStore store(pool, specs(DType::bf16));
+  EXPECT_EQ(pool.in_use(), layout.in_use());
+  EXPECT_EQ(pool.extent(), layout.extent());
+}
+
+TEST(ParameterStore, ParametersDoNotShareMemory) {
+  MemoryPool pool;
+  const ParameterStore store(pool, specs(DType::bf16));
+  store.initialize(1, 1);
+  const auto& [embedding, matrix, norm] =
+      std::tie(store.parameters()[0], store.parameters()[1], store.parameters()[2]);
+  norm.master.fill_zero();
+  std::memset(embedding.master.raw(), 0xff, static_cast<size_t>(embedding.master.bytes()));
+  const Tensor again(pool, matrix.spec.shape, DType::f32);
+  initialize(matrix.spec, 1, again, 1);
+  EXPECT_TRUE(std::ranges::equal(matrix.master.values<float>(), again.values<float>()));
+  EXPECT_THROW(store.find("nothing"), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "config/load_config.h"
+#include "config/resolve.h"
+#include "data/prepare.h"
+
+namespace tessera::testing {
+
+/// A folder of its own below the system's temporary one, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "tessera-test-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Sentences of a small grammar: text that a small model learns something of in a few steps.
+inline std::string small_text(int sentences) {
+  const std::vector<std::string> subjects{"the cat", "a dog", "my friend", "the old king"};
+  const std::vector<std::string> verbs{"sees", "likes", "follows", "draws"};
+  const CounterRandom random(1, "text");
+  std::string text;
+  for (int i = 0; i < sentences; ++i) {
+    const uint64_t bits = random.bits(static_cast<uint64_t>(i));
+    text += subjects[bits % 4] + " " + verbs[(bits >> 8) % 4] + " " + subjects[(bits >> 16) % 4] + ".\n";
+  }
+  return text;
+}
+
+/// Prepares that text as bytes below `folder`/data.
+inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int sentences = 600) {
+  write_file(folder / "text.txt", small_text(sentences));
+  PrepareOptions options;
+  options.inputs = {(folder / "text.txt").string()};
+  options.output = folder / "data";
+  options.tokenizer = "bytes";
+  options.context = context;
+  options.held_out = 0.05;
+  options.progress = false;
+  options.threads = 2;
+  prepare(options, Logger());
+}
+
+/// A small mixture of experts on that data, as the text of a configuration file.
+inline std::string small_config(const fs::path& folder, const std::string& run = "run") {
+  return "[run]\ndirectory = \"" + (folder / run).string() +
+         "\"\nthreads = 2\n"
+         "[model]\nfamily = \"olmoe\"\nlayers = 2\nhidden_size = 32\nheads = 2\nkv_heads = 2\n"
+         "experts = 4\nexperts_per_token = 2\nexpert_size = 16\n"
+         "[data]\ndirectory = \"" +
+         (folder / "data").string() +
+         "\"\ncontext = 32\n"
+         "[train]\nsteps = 200\nmicro_batch = 2\nglobal_batch = 4\n"
+         "[optimizer]\nlearning_rate = 1e-2\nminimum_learning_rate = 1e-3\nwarmup_steps = 10\n"
+         "[checkpoint]\nevery = 50\n";
+}
+
+}  // namespace tessera::testing

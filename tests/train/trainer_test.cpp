@@ -1,0 +1,281 @@
+#include "train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/hash.h"
+#include "base/interrupt.h"
+#include "plan/step_plan.h"
+#include "support/prepared_data.h"
+#include "train/evaluate.h"
+#include "train/generate.h"
+#include "train/loaded_model.h"
+#include "train/loss_plot.h"
+#include "train/metrics.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+const TrainOptions kQuiet{.progress = false};
+const TrainOptions kResume{.resume = true, .progress = false};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder();
+    testing::prepare_small_data(folder_->path());
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  /// The small configuration of a run of its own, with overrides.
+  static RunConfig config(const std::string& run, std::vector<std::string> overrides = {}) {
+    return parse_config(testing::small_config(folder_->path(), run), "test", overrides);
+  }
+  static fs::path run_folder(const std::string& run) { return folder_->path() / run; }
+
+  /// All tensors of a run's checkpoint after `step`.
+  static std::string tensors(const std::string& run, int64_t step) {
+    const fs::path folder = run_folder(run) / "checkpoints" / fmt::format("step-{:08}", step);
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    EXPECT_EQ(files.size(), 2U);
+    std::string all;
+    for (const fs::path& file : files) all += read_file(file);
+    return all;
+  }
+
+  static TemporaryFolder* folder_;
+};
+
+TemporaryFolder* TrainerTest::folder_ = nullptr;
+
+TEST_F(TrainerTest, TwoRunsAndAResumedOneGiveTheSameBits) {
+  train(config("first"), kQuiet, Logger());
+  train(config("second"), kQuiet, Logger());
+  train(config("third", {"train.stop_after=100"}), kQuiet, Logger());
+  train(config("third"), kResume, Logger());
+  const std::string first = tensors("first", 200);
+  EXPECT_TRUE(first == tensors("second", 200));
+  EXPECT_TRUE(first == tensors("third", 200));
+  EXPECT_FALSE(first == tensors("first", 150));
+
+  // Losses too, and the model learnt something: from the logarithm of the vocabulary downwards.
+  const auto whole = read_metrics(run_folder("first") / "metrics.jsonl");
+  const auto resumed = read_metrics(run_folder("third") / "metrics.jsonl");
+  ASSERT_EQ(whole.size(), 200U);
+  ASSERT_EQ(resumed.size(), 200U);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(whole[i].loss, resumed[i].loss);
+    EXPECT_EQ(whole[i].step, static_cast<int64_t>(i) + 1);
+  }
+  EXPECT_NEAR(whole[0].loss, std::log(257.0), 0.1);
+  EXPECT_LT(whole[199].loss, 1.5);
+}
+
+TEST_F(TrainerTest, PlannedPeakIsTheMeasuredOne) {
+  const std::vector<std::string> settings{
+      "[]", "[\"norm\"]", "[\"attention\"]", "[\"experts\"]", "[\"norm\", \"attention\", \"experts\"]",
+      "[\"layer\"]"};
+  for (const std::string& recompute : settings) {
+    for (const std::string evaluate : {"0", "1"}) {
+      const std::string run = "peak-" + hash_text(hash(recompute + evaluate));
+      const RunConfig settings_config =
+          config(run, {"train.steps=2", "optimizer.warmup_steps=1", "train.recompute=" + recompute,
+                       "train.evaluate_every=" + evaluate});
+      train(settings_config, kQuiet, Logger());
+      const auto metrics = read_metrics(run_folder(run) / "metrics.jsonl");
+      EXPECT_EQ(metrics.back().memory_bytes, plan_step(resolve(settings_config)).peak_bytes)
+          << recompute << evaluate;
+    }
+  }
+}
+
+TEST_F(TrainerTest, RecomputationChangesNoBitOfTraining) {
+  train(config("kept", {"train.steps=20"}), kQuiet, Logger());
+  train(config("again", {"train.steps=20", "train.recompute=[\"layer\"]"}), kQuiet, Logger());
+  EXPECT_TRUE(tensors("kept", 20) == tensors("again", 20));
+}
+
+TEST_F(TrainerTest, MicroBatchesOfOneStepAccumulateToTheSameGradient) {
+  // In f64 the split into micro-batches leaves only rounding; the balance loss is defined on a
+  // micro-batch's own tokens, so it is switched off.
+  const std::vector<std::string> common{"train.steps=5", "optimizer.warmup_steps=1",
+                                        "train.precision=\"fp64\"", "model.balance_coefficient=0.0"};
+  auto split = common;
+  split.push_back("train.micro_batch=1");
+  auto whole = common;
+  whole.push_back("train.micro_batch=4");
+  train(config("split", split), kQuiet, Logger());
+  train(config("whole", whole), kQuiet, Logger());
+  const auto a = read_metrics(run_folder("split") / "metrics.jsonl");
+  const auto b = read_metrics(run_folder("whole") / "metrics.jsonl");
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i].loss, b[i].loss, 1e-10);
+    EXPECT_NEAR(a[i].grad_norm, b[i].grad_norm, 1e-10);
+  }
+}
+
+TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunWithItsName) {
+  try {
+    train(config("overflow", {"model.initialization_deviation=1e25", "train.precision=\"fp32\""}),
+          kQuiet, Logger());
+    FAIL() << "the overflow went unnoticed";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("step 1"));
+    EXPECT_THAT(error.what(), HasSubstr("layers.0"));
+    EXPECT_THAT(error.what(), HasSubstr("is not finite"));
+  }
+}
+
+TEST_F(TrainerTest, AnExistingRunIsNotWrittenOver) {
+  const RunConfig once = config("once", {"train.steps=2", "optimizer.warmup_steps=1"});
+  train(once, kQuiet, Logger());
+  EXPECT_THROW(train(once, kQuiet, Logger()), Error);
+}
+
+TEST_F(TrainerTest, ResumeNeedsACheckpointTheSameDataAndTheSameSeed) {
+  EXPECT_THROW(train(config("nothing"), kResume, Logger()), Error);
+  train(config("seeded", {"train.stop_after=2"}), kQuiet, Logger());
+  try {
+    train(config("seeded", {"train.seed=2"}), kResume, Logger());
+    FAIL() << "another seed was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.seed"));
+  }
+  try {
+    train(config("seeded", {"model.hidden_size=64"}), kResume, Logger());
+    FAIL() << "another model was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("embedding.weight"));
+  }
+}
+
+TEST_F(TrainerTest, OldCheckpointsAreRemovedByTheRule) {
+  train(config("pruned", {"train.steps=60", "checkpoint.every=10", "checkpoint.keep=2",
+                          "checkpoint.keep_every=30"}),
+        kQuiet, Logger());
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run_folder("pruned") / "checkpoints")) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-00000030", "step-00000050",
+                                                     "step-00000060"));
+}
+
+TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
+  train(config("evaluated", {"train.steps=10", "train.precision=\"fp32\""}), kQuiet, Logger());
+  MemoryPool pool;
+  Context context(2, Kernels::fast, &pool);
+  const LoadedModel model = load_model(run_folder("evaluated"), pool, 2);
+  std::vector<Evaluation> evaluations;
+  for (const int64_t rows : {1, 3, 8}) {
+    Loader loader({.folder = folder_->path() / "data", .split = Split::held_out, .rows = rows,
+                   .context = 32});
+    evaluations.push_back(Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true,
+                                    context)
+                              .run(loader));
+    EXPECT_EQ(evaluations.back().instances, loader.instances());
+    EXPECT_EQ(evaluations.back().targets, loader.instances() * 31);
+  }
+  EXPECT_NEAR(evaluations[1].loss, evaluations[0].loss, 1e-5);
+  EXPECT_NEAR(evaluations[2].loss, evaluations[0].loss, 1e-5);
+  EXPECT_NEAR(evaluations[0].perplexity, std::exp(evaluations[0].loss), 1e-9);
+}
+
+TEST_F(TrainerTest, ATrainedModelContinuesText) {
+  train(config("writer"), kQuiet, Logger());
+  MemoryPool pool;
+  Context context(2, Kernels::fast, &pool);
+  const LoadedModel model = load_model(run_folder("writer"), pool, 2);
+  const GenerateOptions greedy{.tokens = 12, .sampling = {.temperature = 0}};
+  std::string streamed;
+  const Generation result = generate(model, "the cat s", greedy, context,
+                                     [&](std::string_view piece) { streamed += piece; });
+  EXPECT_EQ(streamed, result.text);
+  EXPECT_EQ(result.tokens.size(), 12U);
+  EXPECT_THAT(result.text, HasSubstr("ees "));
+  EXPECT_EQ(generate(model, "the cat s", greedy, context).text, result.text);
+  EXPECT_THROW(generate(model, "the cat", {.tokens = 1000}, context), Error);
+}
+
+TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
+  train(config("traced", {"train.steps=3", "optimizer.warmup_steps=1", "run.trace_step=2"}), kQuiet,
+        Logger());
+  const std::string trace = read_file(run_folder("traced") / "trace.json");
+  for (const char* name : {"\"linear\"", "\"attention\"", "\"adamw\"", "\"next_batches\"",
+                           "\"linear_cross_entropy_gradient\""}) {
+    EXPECT_THAT(trace, HasSubstr(name));
+  }
+}
+
+TEST(LossPlot, DrawsEveryStep) {
+  std::vector<StepMetrics> metrics;
+  for (int64_t step = 1; step <= 50; ++step) {
+    metrics.push_back({.step = step, .loss = 5.0 / static_cast<double>(step)});
+  }
+  metrics[49].held_out_loss = 0.2;
+  const std::string svg = loss_plot(metrics, "a < b");
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
+  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
+  EXPECT_THAT(svg, HasSubstr("<circle"));
+  const size_t path = svg.find("stroke=\"#9ecae1\"");
+  const size_t begin = svg.rfind("<path", path);
+  const std::string data = svg.substr(begin, path - begin);
+  EXPECT_EQ(std::count(data.begin(), data.end(), 'L'), 49);
+}
+
+TEST(Sampling, FollowsItsOptions) {
+  const std::vector<float> logits{std::log(0.5F), std::log(0.3F), std::log(0.15F), std::log(0.05F)};
+  const auto counts = [&](const SamplingOptions& options) {
+    std::vector<int> result(4);
+    for (uint64_t i = 0; i < 4000; ++i) ++result[static_cast<size_t>(sample(logits, options, i))];
+    return result;
+  };
+  EXPECT_EQ(counts({.temperature = 0}), (std::vector<int>{4000, 0, 0, 0}));
+  const auto plain = counts({.temperature = 1});
+  // Within five standard deviations of a binomial.
+  EXPECT_NEAR(plain[0], 2000, 160);
+  EXPECT_NEAR(plain[3], 200, 70);
+  const auto two = counts({.temperature = 1, .top_k = 2});
+  EXPECT_EQ(two[2] + two[3], 0);
+  EXPECT_NEAR(two[0], 2500, 155);
+  const auto nucleus = counts({.temperature = 1, .top_p = 0.9});
+  EXPECT_EQ(nucleus[3], 0);
+  EXPECT_GT(nucleus[2], 0);
+  EXPECT_THROW(sample(logits, {.temperature = -1}, 0), Error);
+  EXPECT_THROW(sample(logits, {.top_k = -1}, 0), Error);
+  EXPECT_THROW(sample(logits, {.top_p = 0}, 0), Error);
+}
+
+TEST(Metrics, LinesBeyondTheResumedStepAreRemoved) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "metrics.jsonl";
+  {
+    MetricsFile file(path, 0);
+    for (int64_t step = 1; step <= 5; ++step) file.append({.step = step, .loss = 0.1 * step});
+  }
+  {
+    MetricsFile file(path, 3);
+    file.append({.step = 4, .loss = 9});
+  }
+  const auto metrics = read_metrics(path);
+  ASSERT_EQ(metrics.size(), 4U);
+  EXPECT_EQ(metrics[2].loss, 0.1 * 3);
+  EXPECT_EQ(metrics[3].loss, 9);
+  write_file(path, "{\"step\": }\n");
+  try {
+    read_metrics(path);
+    FAIL() << "an invalid line was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("metrics.jsonl:1"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
