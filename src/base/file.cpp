@@ -54,7 +54,7 @@ std::string read_file(const fs::path& path) {
   return std::string(file.text());
 }
 
-void create_directories(const fs::path& path) {
+void ensure_directory(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
   if (code) throw Error("cannot create the folder {}: {}", path.string(), code.message());

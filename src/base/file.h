@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 std::string read_file(const fs::path& path);
 
 /// Creates a folder and its parents. Throws Error with the path and the system's reason.
-void create_directories(const fs::path& path);
+void ensure_directory(const fs::path& path);
 
 /// Makes the entries of a folder durable: what was created or renamed in it survives a power cut.
 void sync_directory(const fs::path& path);

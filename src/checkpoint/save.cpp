@@ -30,7 +30,7 @@ struct PlannedFile {
 class PartialFolder {
  public:
   explicit PartialFolder(fs::path path) : path_(std::move(path)) {
-    tessera::create_directories(path_);
+    ensure_directory(path_);
   }
   ~PartialFolder() {
     std::error_code ignored;  // the save's own error is the one to report
@@ -161,7 +161,7 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
 
 void create_checkpoints_directory(const fs::path& directory) {
   if (is_there(directory)) return;
-  tessera::create_directories(directory);
+  ensure_directory(directory);
   const fs::path parent = fs::absolute(directory / ".").parent_path().parent_path();
   sync_directory(parent);
 }

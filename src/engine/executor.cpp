@@ -25,6 +25,12 @@ const Tensor& Frame::operator[](Value value) const {
   return tensor;
 }
 
+void Frame::release() {
+  for (size_t id = 0; id < tensors_.size(); ++id) {
+    if (program_->values()[id].kind == ValueKind::computed) tensors_[id] = Tensor();
+  }
+}
+
 Executor::Executor(const Program& program, Context& context)
     : program_(program), context_(context), lifetimes_(program) {
   for (const Node& node : program.nodes()) {
@@ -33,7 +39,10 @@ Executor::Executor(const Program& program, Context& context)
   }
 }
 
-void Executor::forward(Frame& frame) const { run_range(frame, 0, program_.forward_size()); }
+void Executor::forward(Frame& frame) const {
+  frame.release();
+  run_range(frame, 0, program_.forward_size());
+}
 
 void Executor::backward(Frame& frame) const {
   run_range(frame, program_.forward_size(), static_cast<int>(program_.nodes().size()));

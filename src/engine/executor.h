@@ -20,6 +20,8 @@ class Frame {
   void bind(Value value, Tensor tensor);
   /// A bound value, or an output after the run.
   const Tensor& operator[](Value value) const;
+  /// Gives back the memory of everything computed: the outputs of the last run.
+  void release();
 
  private:
   friend class Executor;
@@ -34,7 +36,7 @@ class Executor {
   Executor(const Program& program, Context& context);
 
   /// Runs the forward pass, the backward pass, or both. Values bound beforehand and the program's
-  /// outputs stay in the frame; a frame may be run again.
+  /// outputs stay in the frame; a frame may be run again, which first releases those outputs.
   void forward(Frame& frame) const;
   void backward(Frame& frame) const;
   void run(Frame& frame) const;

@@ -27,9 +27,9 @@ struct BFloat16 {
   /// Rounds to nearest, ties to even; NaN stays NaN. Branch-free, so that loops vectorise.
   explicit BFloat16(float value) {
     const uint32_t word = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
-    const uint32_t quiet_nan = (word >> 16) | 0x40u;
-    bits = static_cast<uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
+    const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
+    const uint32_t quiet_nan = word | 0x400000u;
+    bits = static_cast<uint16_t>((value == value ? rounded : quiet_nan) >> 16);
   }
   explicit operator float() const {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

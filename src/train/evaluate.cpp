@@ -37,6 +37,7 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
     });
     result.targets += std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
   }
+  frame_.release();
   result.loss = total / static_cast<double>(std::max<int64_t>(result.targets, 1));
   result.perplexity = std::exp(result.loss);
   return result;

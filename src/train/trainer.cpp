@@ -86,7 +86,7 @@ class Trainer {
  private:
   void start() {
     const fs::path directory = config_.run.directory;
-    tessera::create_directories(directory);
+    ensure_directory(directory);
     if (options_.resume) {
       position_ = load_training(config_, store_, loader_.manifest(), logger_);
       loader_.seek(position_.data);

@@ -49,7 +49,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
                   {"data.fingerprint", data_fingerprint(data)},
                   {"random.seed", static_cast<int64_t>(config.train.seed)}};
   const fs::path directory = checkpoints_directory(config);
-  tessera::create_directories(directory);
+  ensure_directory(directory);
   const fs::path tokenizer = fs::path(config.data.directory) / data.tokenizer_file;
   save_checkpoint(directory, state, named_tensors(store), std::span(&tokenizer, 1),
                   {.threads = static_cast<int>(config.run.threads)});

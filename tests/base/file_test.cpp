@@ -159,7 +159,7 @@ TEST(MappedFile, MovesWithItsMemory) {
 
 TEST(FindInputs, TakesAFileAFolderOrAGlob) {
   const TemporaryFolder folder;
-  tessera::create_directories(folder / "corpus/deep");
+  ensure_directory(folder / "corpus/deep");
   for (const char* name : {"corpus/b.txt", "corpus/a.jsonl", "corpus/deep/c.txt", "other.txt"}) {
     write_file(folder / name, "text");
   }
@@ -180,7 +180,7 @@ TEST(FindInputs, FindingNothingIsAnError) {
 TEST(CreateDirectories, NamesThePathThatStandsInTheWay) {
   const TemporaryFolder folder;
   write_file(folder / "file", "text");
-  EXPECT_THAT(error_of([&] { tessera::create_directories(folder / "file/below"); }),
+  EXPECT_THAT(error_of([&] { ensure_directory(folder / "file/below"); }),
               HasSubstr("cannot create the folder " + (folder / "file/below").string()));
 }
 

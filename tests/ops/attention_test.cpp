@@ -75,16 +75,19 @@ TEST(Attention, CostCountsTheCausalTriangle) {
       attention(builder, q, k, v, {.sequence = 8, .heads = 4, .kv_heads = 2, .head_dim = 16});
   const Seed seed{output, builder.input("gradient", builder.spec(output))};
   differentiate(builder, std::span(&seed, 1));
-  const auto flops = [&](std::string_view name) {
+  const auto cost = [&](std::string_view name) {
     for (const Node& node : program.nodes()) {
       if (node.operation->name() != name) continue;
-      return node.operation->cost(program.specs(node.inputs), program.specs(node.outputs)).flops;
+      return node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
     }
-    return 0.0;
+    return Cost{};
   };
   // 3 sequences of 8 · 9 / 2 pairs in 4 heads of 16, 2 products of 2 operations an element.
-  EXPECT_EQ(flops("attention"), 3 * 36 * 4 * 16 * 4);
-  EXPECT_EQ(flops("attention_gradient"), 2.5 * 3 * 36 * 4 * 16 * 4);
+  const double forward = 3 * 36 * 4 * 16 * 4;
+  EXPECT_EQ(cost("attention").flops, forward);
+  // Four products for three gradients, and the scores once more.
+  EXPECT_EQ(cost("attention_gradient").flops, 2 * forward);
+  EXPECT_EQ(cost("attention_gradient").repeated_flops, forward / 2);
 }
 
 TEST(Attention, WorkspaceGrowsAtMostLinearlyWithTheSequence) {

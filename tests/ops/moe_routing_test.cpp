@@ -97,7 +97,7 @@ TEST(Routing, TokensBeyondTheCapacityAreDroppedInOrder) {
 
 TEST(Routing, CapacityRoundsUpButNotForRoundingErrors) {
   EXPECT_EQ(expert_capacity(1.0, 5, 1, 2), 3);
-  EXPECT_EQ(expert_capacity(1.1, 100, 1, 10), 11);
+  EXPECT_EQ(expert_capacity(1.1, 100, 3, 3), 110);  // 1.1 * 100 is more than 110 in f64
   EXPECT_EQ(expert_capacity(1.25, 4096, 8, 64), 640);
   EXPECT_EQ(expert_capacity(0.001, 10, 1, 10), 1);
 }

@@ -76,7 +76,8 @@ RowsCase random_case() {
 const RowsCase kSmallCases[] = {{},
                                 {.tokens = 5, .k = 3, .width = 4, .drop = 4},
                                 {.tokens = 3, .k = 2, .width = 2, .drop = 1},
-                                {.tokens = 2, .k = 4, .width = 3}};
+                                {.tokens = 2, .k = 4, .width = 3},
+                                {.tokens = 1, .k = 2, .width = 1025}};
 
 TEST(GatherTokens, GradientAgreesWithFiniteDifferences) {
   for (const RowsCase& rows : kSmallCases) {

@@ -54,7 +54,7 @@ std::string list(const std::vector<std::string>& differences) {
 }  // namespace
 
 OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)) {
-  tessera::create_directories(folder_);
+  ensure_directory(folder_);
   // The folder itself carries the lock: nothing is left behind, and the system lifts the lock when
   // the process dies, however it dies. Where the file system knows no locks, there is none.
   lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -113,7 +113,7 @@ void OutputFolder::begin(const Recipe& recipe, const std::string& tokenizer_name
   for (const fs::path& found : entries(work(), is_work)) {
     if (found.extension() != kPartial) refuse(found);
   }
-  tessera::create_directories(work());
+  ensure_directory(work());
   sync_directory(folder_);
   write_file(plan(), recipe_to_text(recipe));
 }

@@ -72,7 +72,8 @@ class AttentionGradient final : public AttentionBase {
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const AttentionShape sizes = shape(inputs);
-    return {.flops = 5 * sizes.product_flops(),
+    return {.flops = 4 * sizes.product_flops(),
+            .repeated_flops = sizes.product_flops(),
             .bytes = operand_bytes(inputs, outputs),
             .vector_flops = 20 * sizes.pairs()};
   }
