@@ -32,10 +32,9 @@ namespace detail {
 }  // namespace tessera
 
 /// States an invariant. The message is a fmt format string with its arguments.
-#define TESSERA_CHECK(condition, ...)                                        \
-  do {                                                                       \
-    if (!(condition)) {                                                      \
-      ::tessera::detail::check_failed(#condition, __FILE__, __LINE__,        \
-                                      ::fmt::format(__VA_ARGS__));           \
-    }                                                                        \
+#define TESSERA_CHECK(condition, ...)                                                              \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      ::tessera::detail::check_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                              \
   } while (false)

@@ -1,15 +1,15 @@
 #include "base/file.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
 #include <fcntl.h>
 #include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <utility>
 
 #include "base/error.h"
 
@@ -67,7 +67,8 @@ void sync_directory(const fs::path& path) {
   }
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), partial_(path_.string() + ".partial") {
+AtomicFile::AtomicFile(fs::path path)
+    : path_(std::move(path)), partial_(path_.string() + ".partial") {
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw Error("cannot create {}: {}", partial_.string(), reason());
   buffer_.reserve(kWriteBuffer);

@@ -9,9 +9,9 @@ struct Logger::Sink {
   spdlog::logger logger;
 };
 
-Logger::Logger(std::string name)
-    : sink_(std::make_shared<Sink>(Sink{
-          spdlog::logger(name, std::make_shared<spdlog::sinks::stderr_color_sink_mt>())})) {
+Logger::Logger(const std::string& name)
+    : sink_(std::make_shared<Sink>(
+          Sink{spdlog::logger(name, std::make_shared<spdlog::sinks::stderr_color_sink_mt>())})) {
   sink_->logger.set_pattern(name.empty() ? "%^%H:%M:%S %v%$" : "%^%H:%M:%S [%n] %v%$");
 }
 

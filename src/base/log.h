@@ -13,7 +13,7 @@ namespace tessera {
 class Logger {
  public:
   /// `name` stands in front of each line when it is not empty (for example "rank 3").
-  explicit Logger(std::string name = "");
+  explicit Logger(const std::string& name = "");
 
   template <typename... Arguments>
   void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {

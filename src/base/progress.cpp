@@ -1,11 +1,10 @@
 #include "base/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/text.h"
 

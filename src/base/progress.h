@@ -18,7 +18,8 @@ class Stopwatch {
 };
 
 /// One line about long work on standard error. On a terminal the line is redrawn in place, at most
-/// ten times a second; elsewhere a line is printed about every ten seconds, so that logs stay short.
+/// ten times a second; elsewhere a line is printed about every ten seconds, so that logs stay
+/// short.
 class Progress {
  public:
   Progress();
@@ -28,7 +29,8 @@ class Progress {
 
   /// Shows `text` now if the line is due; `last` shows it in any case and ends the line.
   void show(std::string_view text, bool last = false);
-  /// "62% [=====>   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction and the seconds spent so far.
+  /// "62% [=====>   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction and the seconds spent so
+  /// far.
   static std::string bar(double fraction, double seconds_spent, std::string_view detail);
   /// Removes a line drawn in place, so that other output can follow.
   void clear();

@@ -15,7 +15,8 @@ namespace {
 using Philox = r123::Philox4x32;
 
 Philox::ctr_type block(uint64_t key, uint64_t index) {
-  const Philox::ctr_type counter{{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0}};
+  const Philox::ctr_type counter{
+      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0}};
   const Philox::key_type philox_key{{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}};
   return Philox()(counter, philox_key);
 }
@@ -45,7 +46,9 @@ double CounterRandom::normal(uint64_t index) const {
 }
 
 Permutation::Permutation(uint64_t size, uint64_t seed)
-    : size_(size), half_bits_((std::bit_width(size > 1 ? size - 1 : 1) + 1) / 2), random_(seed, "permutation") {}
+    : size_(size),
+      half_bits_((std::bit_width(size > 1 ? size - 1 : 1) + 1) / 2),
+      random_(seed, "permutation") {}
 
 uint64_t Permutation::encrypt(uint64_t index) const {
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;

@@ -29,9 +29,7 @@ struct PlannedFile {
 /// space of a save that failed back.
 class PartialFolder {
  public:
-  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
-    ensure_directory(path_);
-  }
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) { ensure_directory(path_); }
   ~PartialFolder() {
     std::error_code ignored;  // the save's own error is the one to report
     if (!kept_) fs::remove_all(path_, ignored);

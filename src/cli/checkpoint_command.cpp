@@ -30,8 +30,8 @@ fs::path checkpoints_of(const fs::path& path) {
 
 /// The checkpoint that a path names. A broken one that is named itself is what verify is for.
 fs::path checkpoint_to_verify(const fs::path& path) {
-  const bool itself = fs::exists(path / kCheckpointManifestName) ||
-                      path.filename().string().starts_with("step-");
+  const bool itself =
+      fs::exists(path / kCheckpointManifestName) || path.filename().string().starts_with("step-");
   return itself ? path : find_checkpoint(checkpoints_of(path));
 }
 

@@ -33,12 +33,14 @@ struct Results {
 };
 
 /// A model and data that were tokenized differently have no loss in common.
-void require_same_tokenizer(const LoadedModel& model, const Manifest& data, const std::string& path) {
+void require_same_tokenizer(const LoadedModel& model, const Manifest& data,
+                            const std::string& path) {
   if (model.tokenizer->fingerprint() != data.tokenizer_fingerprint) {
-    throw Error("{} was prepared with another tokenizer than the model's ({} instead of {}); prepare "
-                "it with --tokenizer {}",
-                path, data.tokenizer_fingerprint, model.tokenizer->fingerprint(),
-                (model.checkpoint / model.tokenizer->file_name()).string());
+    throw Error(
+        "{} was prepared with another tokenizer than the model's ({} instead of {}); prepare "
+        "it with --tokenizer {}",
+        path, data.tokenizer_fingerprint, model.tokenizer->fingerprint(),
+        (model.checkpoint / model.tokenizer->file_name()).string());
   }
 }
 

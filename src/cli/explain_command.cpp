@@ -22,7 +22,8 @@ void add_explain_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   command->add_option("CONFIG", arguments->config, "The configuration, a TOML file")->required();
   command
-      ->add_option("--set", arguments->overrides, "Override one key: section.key=VALUE (repeatable)")
+      ->add_option("--set", arguments->overrides,
+                   "Override one key: section.key=VALUE (repeatable)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--rank", arguments->rank, "Whose program is shown")->capture_default_str();
@@ -34,8 +35,8 @@ void add_explain_command(CLI::App& app) {
     }
     const RunConfig config = resolve(load_config(arguments->config, arguments->overrides));
     const StepPlan plan = plan_step(config);
-    fmt::print("{}", arguments->json ? explain_json(config, plan)
-                                     : explain(config, plan, arguments->all));
+    fmt::print(
+        "{}", arguments->json ? explain_json(config, plan) : explain(config, plan, arguments->all));
   });
 }
 

@@ -34,8 +34,7 @@ void add_generate_command(CLI::App& app) {
                    "Only the most probable tokens that together reach this probability")
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Of the draws")->capture_default_str();
-  command->add_flag("--ignore-end", arguments->ignore_end,
-                    "Go on after an end-of-document token");
+  command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
   command->add_option("--threads", arguments->threads, "0: all cores")->capture_default_str();
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {
@@ -49,8 +48,7 @@ void add_generate_command(CLI::App& app) {
       std::fflush(stdout);
     };
     if (arguments->json) {
-      const Generation result =
-          generate(model, arguments->prompt, arguments->options, context);
+      const Generation result = generate(model, arguments->prompt, arguments->options, context);
       fmt::print("{}\n", nlohmann::ordered_json{{"prompt", arguments->prompt},
                                                 {"text", result.text},
                                                 {"tokens", result.tokens},

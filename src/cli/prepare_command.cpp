@@ -32,8 +32,8 @@ void report(const PrepareReport& report, const fs::path& output) {
 }  // namespace
 
 void add_prepare_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("prepare", "Tokenize, shuffle and shard text (plain or JSONL) for training");
+  CLI::App* command = app.add_subcommand(
+      "prepare", "Tokenize, shuffle and shard text (plain or JSONL) for training");
   auto options = std::make_shared<PrepareOptions>();
   command->add_option("--input", options->inputs, "Files, folders or globs; .jsonl is JSON lines")
       ->required();
@@ -47,9 +47,11 @@ void add_prepare_command(CLI::App& app) {
   command->add_option("--context", options->context, "Tokens an instance")->capture_default_str();
   command->add_option("--seed", options->seed, "Of the permutation of all instances")
       ->capture_default_str();
-  command->add_option("--held-out", options->held_out, "Fraction of the instances kept for evaluation")
+  command
+      ->add_option("--held-out", options->held_out, "Fraction of the instances kept for evaluation")
       ->capture_default_str();
-  command->add_option("--text-field", options->text_field, "Field of a JSON line that holds the text")
+  command
+      ->add_option("--text-field", options->text_field, "Field of a JSON line that holds the text")
       ->capture_default_str();
   command
       ->add_option("--max-bad-lines", options->max_bad_lines,

@@ -21,7 +21,8 @@ void add_train_command(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   command->add_option("CONFIG", arguments->config, "The configuration, a TOML file")->required();
   command
-      ->add_option("--set", arguments->overrides, "Override one key: section.key=VALUE (repeatable)")
+      ->add_option("--set", arguments->overrides,
+                   "Override one key: section.key=VALUE (repeatable)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("--resume", arguments->options.resume,

@@ -6,12 +6,18 @@ namespace tessera {
 
 std::string_view axis_name(Axis axis) {
   switch (axis) {
-    case Axis::tensor: return "tensor";
-    case Axis::context: return "context";
-    case Axis::pipeline: return "pipeline";
-    case Axis::data: return "data";
-    case Axis::expert: return "expert";
-    case Axis::expert_data: return "expert_data";
+    case Axis::tensor:
+      return "tensor";
+    case Axis::context:
+      return "context";
+    case Axis::pipeline:
+      return "pipeline";
+    case Axis::data:
+      return "data";
+    case Axis::expert:
+      return "expert";
+    case Axis::expert_data:
+      return "expert_data";
   }
   return "?";
 }
@@ -43,9 +49,14 @@ std::string Distribution::text() const {
     if (!result.empty()) result += ", ";
     result += fmt::format("{}: ", axis_name(axis));
     switch (placement(axis)) {
-      case Placement::replicated: result += "replicated"; break;
-      case Placement::partial: result += "partial"; break;
-      default: result += fmt::format("sharded({})", dim(axis));
+      case Placement::replicated:
+        result += "replicated";
+        break;
+      case Placement::partial:
+        result += "partial";
+        break;
+      default:
+        result += fmt::format("sharded({})", dim(axis));
     }
   }
   return result.empty() ? "invariant" : result;

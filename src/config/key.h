@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -87,6 +89,7 @@ inline NumberRule number_at_least(double minimum) { return {.minimum = minimum};
 inline NumberRule number_above(double minimum) {
   return {.minimum = minimum, .excludes_minimum = true};
 }
+
 /// Writes a section's keys: each call adds one for a field of the section's struct.
 template <typename Fields>
 class SectionWriter {

@@ -17,16 +17,18 @@ RunConfig resolve(RunConfig config) {
   int64_t& size = config.model.vocabulary_size;
   if (!fs::exists(directory / kManifestName)) {
     if (size > 0) return config;
-    throw Error("model.vocabulary_size is not set and data.directory ({}) holds no prepared data "
-                "to take it from; run `tessera prepare` or set model.vocabulary_size",
-                directory.string());
+    throw Error(
+        "model.vocabulary_size is not set and data.directory ({}) holds no prepared data "
+        "to take it from; run `tessera prepare` or set model.vocabulary_size",
+        directory.string());
   }
   const Manifest manifest = read_manifest(directory);
   if (size == 0) size = manifest.vocabulary_size;
   if (size < manifest.vocabulary_size) {
-    throw Error("model.vocabulary_size is {}, but the tokenizer of {} has {} tokens; leave the key "
-                "out or give at least that",
-                size, directory.string(), manifest.vocabulary_size);
+    throw Error(
+        "model.vocabulary_size is {}, but the tokenizer of {} has {} tokens; leave the key "
+        "out or give at least that",
+        size, directory.string(), manifest.vocabulary_size);
   }
   return config;
 }

@@ -28,7 +28,8 @@ class Differentiation {
       case ValueKind::computed:
         contributions_[static_cast<size_t>(value.id)].push_back(gradient);
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
@@ -63,6 +64,7 @@ void differentiate(Builder& builder, std::span<const Seed> seeds) {
   TESSERA_CHECK(builder.program().forward_size() == static_cast<int>(forward.size()),
                 "the program has a backward pass already");
   Differentiation differentiation(builder);
+  builder.follow(forward.back(), Phase::backward);
   for (const Seed& seed : seeds) differentiation.contribute(seed.value, seed.gradient);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {
     differentiation.through(*node);

@@ -78,7 +78,9 @@ void Executor::run_node(Frame& frame, int index) const {
     const int64_t bytes = workspace_bytes_[static_cast<size_t>(index)];
     const auto workspace = bytes > 0 ? context_.pool().allocate(bytes) : nullptr;
     const Trace::Span span(trace_, program_, node);
-    node.operation->run({context_, inputs, outputs,
+    node.operation->run({context_,
+                         inputs,
+                         outputs,
                          {workspace ? workspace->data() : nullptr, static_cast<size_t>(bytes)}});
   }
   if (check_finite_) {

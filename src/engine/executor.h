@@ -13,8 +13,7 @@ namespace tessera {
 /// The tensors of one execution of a program: one frame for each micro-batch in flight.
 class Frame {
  public:
-  explicit Frame(const Program& program)
-      : program_(&program), tensors_(program.values().size()) {}
+  explicit Frame(const Program& program) : program_(&program), tensors_(program.values().size()) {}
 
   /// Gives the memory of an input, a parameter, a main gradient or a state; its spec must fit.
   void bind(Value value, Tensor tensor);

@@ -18,9 +18,9 @@ MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout st
     if (i == forward_size) plan.saved_bytes = layout.in_use() - before;
     for (const Value output : node.outputs) {
       const Value previous = lifetimes.takes_over(output);
-      offsets[static_cast<size_t>(output.id)] =
-          previous ? offsets[static_cast<size_t>(previous.id)]
-                   : layout.allocate(program.spec(output).bytes());
+      offsets[static_cast<size_t>(output.id)] = previous
+                                                    ? offsets[static_cast<size_t>(previous.id)]
+                                                    : layout.allocate(program.spec(output).bytes());
     }
     const int64_t scratch = node.operation->workspace_bytes(context, program.specs(node.inputs));
     const int64_t workspace = scratch > 0 ? layout.allocate(scratch) : -1;

@@ -15,12 +15,16 @@ Depth depth_of(const Node& node, const Recompute& recompute) {
   if (recompute.layer && node.layer >= 0) return Depth::layer;
   if (node.operation->cheap_to_repeat()) return Depth::block;
   switch (node.block) {
-    case Block::norm: return recompute.norm ? Depth::block : Depth::none;
-    case Block::attention: return recompute.attention ? Depth::block : Depth::none;
+    case Block::norm:
+      return recompute.norm ? Depth::block : Depth::none;
+    case Block::attention:
+      return recompute.attention ? Depth::block : Depth::none;
     case Block::feed_forward:
     case Block::router:
-    case Block::experts: return recompute.experts ? Depth::block : Depth::none;
-    default: return Depth::none;
+    case Block::experts:
+      return recompute.experts ? Depth::block : Depth::none;
+    default:
+      return Depth::none;
   }
 }
 
@@ -60,7 +64,8 @@ class Rematerialization {
   /// The value itself, or its repetition, which is built at its first use.
   Value available(Value value, const Node& consumer) {
     if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
-    if (!again_[index(value)]) repeat(forward_[static_cast<size_t>(producer_[index(value)])], consumer);
+    if (!again_[index(value)])
+      repeat(forward_[static_cast<size_t>(producer_[index(value)])], consumer);
     return again_[index(value)];
   }
 
@@ -83,9 +88,9 @@ class Rematerialization {
   Builder& builder_;
   std::vector<Node> backward_;
   std::vector<Node> forward_;
-  std::vector<int> producer_;   // by value: the forward node that makes it
-  std::vector<Value> again_;    // by value: its repetition
-  std::vector<bool> dropped_;   // by value: not kept for the backward pass
+  std::vector<int> producer_;  // by value: the forward node that makes it
+  std::vector<Value> again_;   // by value: its repetition
+  std::vector<bool> dropped_;  // by value: not kept for the backward pass
 };
 
 }  // namespace

@@ -26,8 +26,8 @@ Value clip(ModelWriter& writer, Value x) {
 }  // namespace
 
 int64_t rotary_channels(const ModelConfig& config) {
-  return static_cast<int64_t>(config.rotary_fraction * static_cast<double>(config.head_size())) / 2 *
-         2;
+  return static_cast<int64_t>(config.rotary_fraction * static_cast<double>(config.head_size())) /
+         2 * 2;
 }
 
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place) {

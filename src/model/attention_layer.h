@@ -8,10 +8,10 @@ namespace tessera {
 
 /// What the attention layers of one program share: where the tokens stand.
 struct AttentionPlace {
-  int64_t sequence = 0;                 ///< tokens of one sequence
-  Value rotary_table;                   ///< [tokens, rotated channels]
-  std::optional<Value> document_starts; ///< i32 [tokens]
-  std::optional<Value> cache_position;  ///< i32 [1]: decoding with caches of `capacity` rows
+  int64_t sequence = 0;                  ///< tokens of one sequence
+  Value rotary_table;                    ///< [tokens, rotated channels]
+  std::optional<Value> document_starts;  ///< i32 [tokens]
+  std::optional<Value> cache_position;   ///< i32 [1]: decoding with caches of `capacity` rows
   int64_t capacity = 0;
 };
 

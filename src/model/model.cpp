@@ -21,10 +21,11 @@ struct Trunk {
 };
 
 Value table_of_angles(ModelWriter& writer, Value positions) {
-  return rotary_table(
-      writer.builder, positions,
-      {.channels = rotary_channels(writer.config), .theta = writer.config.rope_theta, .scaling = {}},
-      writer.wide());
+  return rotary_table(writer.builder, positions,
+                      {.channels = rotary_channels(writer.config),
+                       .theta = writer.config.rope_theta,
+                       .scaling = {}},
+                      writer.wide());
 }
 
 /// Pre-norm decoder: each sublayer reads a norm of the residual stream, and the norm that follows

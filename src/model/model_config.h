@@ -23,22 +23,22 @@ struct ModelConfig {
   int64_t experts_per_token = 0;
   int64_t expert_size = 0;  ///< intermediate size of one expert
 
-  std::string norm = "rms";             ///< "rms", "layer"
-  bool norm_weights = true;             ///< false: OLMo's norm without parameters
+  std::string norm = "rms";  ///< "rms", "layer"
+  bool norm_weights = true;  ///< false: OLMo's norm without parameters
   double norm_epsilon = 1e-5;
   std::string query_key_norm = "none";  ///< "none", "projection" (whole rows), "head"
   double clip_qkv = 0;                  ///< limit on q, k and v entries; 0: none
   double rope_theta = 10000;
-  double rotary_fraction = 1;           ///< of a head's channels that are rotated
-  std::string activation = "swiglu";    ///< "swiglu", "geglu"
+  double rotary_fraction = 1;         ///< of a head's channels that are rotated
+  std::string activation = "swiglu";  ///< "swiglu", "geglu"
   bool tied_head = false;
 
-  bool renormalise_weights = false;      ///< chosen experts' weights sum to one (Mixtral)
-  double balance_coefficient = 0;        ///< load-balance loss
-  std::string balance_form = "layer";    ///< "layer", "pooled" (all layers' tokens together)
+  bool renormalise_weights = false;    ///< chosen experts' weights sum to one (Mixtral)
+  double balance_coefficient = 0;      ///< load-balance loss
+  std::string balance_form = "layer";  ///< "layer", "pooled" (all layers' tokens together)
   double router_z_coefficient = 0;
-  double capacity_factor = 0;            ///< 0: dropless
-  bool forced_uniform_routing = false;   ///< FUR, for measurements (Optimus §2.3)
+  double capacity_factor = 0;           ///< 0: dropless
+  bool forced_uniform_routing = false;  ///< FUR, for measurements (Optimus §2.3)
 
   double z_loss_coefficient = 0;  ///< on the head's log-sum-exp
 

@@ -19,8 +19,8 @@ NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64
                              std::optional<Value> residual) {
   std::optional<Value> weight;
   if (config.norm_weights) {
-    weight = parameters.declare(builder, name, {size}, wide(), ParameterRole::norm,
-                                {.constant = 1}, unit);
+    weight = parameters.declare(builder, name, {size}, wide(), ParameterRole::norm, {.constant = 1},
+                                unit);
   }
   const NormOptions options{.kind = config.norm == "layer" ? NormKind::layer : NormKind::rms,
                             .epsilon = config.norm_epsilon,

@@ -31,8 +31,9 @@ struct ParameterSpec {
   std::string unit;  ///< parameters of one unit are stored and sharded together
 };
 
-/// Fills an f32 or f64 tensor with a parameter's first values. Each element depends on the seed, the
-/// parameter's name and its own position alone, so that every layout starts with the same model.
+/// Fills an f32 or f64 tensor with a parameter's first values. Each element depends on the seed,
+/// the parameter's name and its own position alone, so that every layout starts with the same
+/// model.
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads);
 
 /// Declares parameters while a model is written into a program, and remembers what they are.

@@ -41,8 +41,8 @@ class Rows {
             .layer = node.layer,
             .cost = node.operation->cost(program_.specs(node.inputs), outputs)};
     for (const Spec& spec : outputs) {
-      row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ",
-                                 dtype_name(spec.dtype), spec.shape.text());
+      row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
+                                 spec.shape.text());
     }
     for (const int input : node.operation->updated_inputs()) {
       row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
@@ -51,8 +51,8 @@ class Rows {
     bool result = false;
     for (const Value output : node.outputs) {
       result = result || program_.is_output(output);
-      const bool saved = node.phase == Phase::forward &&
-                         lifetimes_.last_use(output) >= program_.forward_size();
+      const bool saved =
+          node.phase == Phase::forward && lifetimes_.last_use(output) >= program_.forward_size();
       if (saved) row.saved_bytes += program_.spec(output).bytes();
     }
     row.results = node.phase == Phase::recompute ? "recomputed"
@@ -89,8 +89,8 @@ std::string operations_table(const std::vector<Row>& rows, bool all_layers) {
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers) {
   std::string text = operations_table(Rows(plan).rows, all_layers);
   if (!all_layers && config.model.layers > 1) {
-    text += fmt::format("(layers 1 to {} repeat layer 0; --all shows them)\n",
-                        config.model.layers - 1);
+    text +=
+        fmt::format("(layers 1 to {} repeat layer 0; --all shows them)\n", config.model.layers - 1);
   }
   const auto tokens = static_cast<double>(plan.tokens);
   const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
@@ -106,8 +106,8 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   count("FLOPs a token, forward", plan.forward_flops / tokens, "");
   count("FLOPs a token, backward", plan.backward_flops / tokens, "");
   count("FLOPs a token, repeated", plan.repeated_flops / tokens, "");
-  count("FLOPs a step", (plan.forward_flops + plan.backward_flops) *
-                            static_cast<double>(micro_batches), "");
+  count("FLOPs a step",
+        (plan.forward_flops + plan.backward_flops) * static_cast<double>(micro_batches), "");
   count("tokens a step", tokens * static_cast<double>(micro_batches), "");
   bytes("weights, gradients and optimizer", plan.state_bytes);
   bytes("inputs", plan.input_bytes);
@@ -134,18 +134,17 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
   }
   const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
   const auto tokens = static_cast<double>(plan.tokens);
-  const Json totals{
-      {"parameters", plan.parameters},
-      {"active_parameters", plan.active_parameters},
-      {"flops_per_token", (plan.forward_flops + plan.backward_flops) / tokens},
-      {"forward_flops_per_token", plan.forward_flops / tokens},
-      {"backward_flops_per_token", plan.backward_flops / tokens},
-      {"repeated_flops_per_token", plan.repeated_flops / tokens},
-      {"tokens_per_step", plan.tokens * micro_batches},
-      {"state_bytes", plan.state_bytes},
-      {"input_bytes", plan.input_bytes},
-      {"saved_bytes", plan.memory.saved_bytes},
-      {"peak_bytes", plan.peak_bytes}};
+  const Json totals{{"parameters", plan.parameters},
+                    {"active_parameters", plan.active_parameters},
+                    {"flops_per_token", (plan.forward_flops + plan.backward_flops) / tokens},
+                    {"forward_flops_per_token", plan.forward_flops / tokens},
+                    {"backward_flops_per_token", plan.backward_flops / tokens},
+                    {"repeated_flops_per_token", plan.repeated_flops / tokens},
+                    {"tokens_per_step", plan.tokens * micro_batches},
+                    {"state_bytes", plan.state_bytes},
+                    {"input_bytes", plan.input_bytes},
+                    {"saved_bytes", plan.memory.saved_bytes},
+                    {"peak_bytes", plan.peak_bytes}};
   return Json{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
 }
 

@@ -22,9 +22,15 @@ void add_flops(StepPlan& plan) {
     const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
     plan.repeated_flops += cost.repeated_flops;
     switch (node.phase) {
-      case Phase::forward: plan.forward_flops += cost.flops; break;
-      case Phase::backward: plan.backward_flops += cost.flops; break;
-      case Phase::recompute: plan.repeated_flops += cost.flops; break;
+      case Phase::forward:
+        plan.forward_flops += cost.flops;
+        break;
+      case Phase::backward:
+        plan.backward_flops += cost.flops;
+        break;
+      case Phase::recompute:
+        plan.repeated_flops += cost.flops;
+        break;
     }
   }
 }

@@ -27,8 +27,8 @@ class Builder {
   /// The same for an operation with one output.
   Value apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
 
-  /// The value into which gradients of `value` are added: made at the first call for a parameter, in
-  /// f32 (f64 for f64); null for any other value.
+  /// The value into which gradients of `value` are added: made at the first call for a parameter,
+  /// in f32 (f64 for f64); null for any other value.
   Value main_gradient(Value value);
 
   /// Marks a value as read by the caller after the run.

@@ -61,8 +61,8 @@ class Operation {
   /// all of them.
   virtual std::vector<Value> recompute_inputs(const Node& self, std::span<const Value> kept) const;
 
-  /// Builds the outputs again from `inputs`, what recompute_inputs() asked for as it is available in
-  /// the backward pass. The default applies the operation once more.
+  /// Builds the outputs again from `inputs`, what recompute_inputs() asked for as it is available
+  /// in the backward pass. The default applies the operation once more.
   virtual std::vector<Value> recompute(Builder& builder, const Node& self,
                                        std::span<const Value> inputs,
                                        std::span<const Value> kept) const;

@@ -8,24 +8,36 @@ namespace tessera {
 
 std::string_view block_name(Block block) {
   switch (block) {
-    case Block::other: return "other";
-    case Block::embedding: return "embedding";
-    case Block::norm: return "norm";
-    case Block::attention: return "attention";
-    case Block::feed_forward: return "feed_forward";
-    case Block::router: return "router";
-    case Block::experts: return "experts";
-    case Block::head: return "head";
-    case Block::loss: return "loss";
+    case Block::other:
+      return "other";
+    case Block::embedding:
+      return "embedding";
+    case Block::norm:
+      return "norm";
+    case Block::attention:
+      return "attention";
+    case Block::feed_forward:
+      return "feed_forward";
+    case Block::router:
+      return "router";
+    case Block::experts:
+      return "experts";
+    case Block::head:
+      return "head";
+    case Block::loss:
+      return "loss";
   }
   return "?";
 }
 
 std::string_view phase_name(Phase phase) {
   switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::recompute: return "recompute";
-    case Phase::backward: return "backward";
+    case Phase::forward:
+      return "forward";
+    case Phase::recompute:
+      return "recompute";
+    case Phase::backward:
+      return "backward";
   }
   return "?";
 }
@@ -37,8 +49,8 @@ const ValueInfo& Program::info(Value value) const {
 }
 
 int Program::forward_size() const {
-  const auto first_backward = std::ranges::find_if(
-      nodes_, [](const Node& node) { return node.phase != Phase::forward; });
+  const auto first_backward =
+      std::ranges::find_if(nodes_, [](const Node& node) { return node.phase != Phase::forward; });
   return static_cast<int>(first_backward - nodes_.begin());
 }
 

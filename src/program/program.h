@@ -48,7 +48,8 @@ struct Node {
 };
 
 /// A rank's work for one micro-batch: operations over named values, in the order in which they run,
-/// the forward pass first. Everything else (executor, memory plan, explain, tracer) reads this list.
+/// the forward pass first. Everything else (executor, memory plan, explain, tracer) reads this
+/// list.
 class Program {
  public:
   const std::vector<Node>& nodes() const { return nodes_; }

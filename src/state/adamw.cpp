@@ -17,8 +17,7 @@ struct Coefficients {
 
 template <typename Wide, typename Weight>
 void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
-            Wide* first, Wide* second, Wide* master,
-            Weight* weight) {
+            Wide* first, Wide* second, Wide* master, Weight* weight) {
 #pragma GCC ivdep
   for (int64_t i = begin; i < end; ++i) {
     const Wide g = c.scale * gradient[i];
@@ -79,8 +78,7 @@ void adamw_step(const ParameterStore& store, const OptimizerConfig& config, cons
         update_parameter<float, float>(state, coefficients<float>(config, step, decay), threads);
         break;
       default:
-        update_parameter<float, BFloat16>(state, coefficients<float>(config, step, decay),
-                                          threads);
+        update_parameter<float, BFloat16>(state, coefficients<float>(config, step, decay), threads);
     }
   }
 }

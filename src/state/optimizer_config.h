@@ -13,12 +13,13 @@ struct OptimizerConfig {
   std::string schedule = "cosine";  ///< "cosine", "linear", "constant"
   int64_t warmup_steps = 20;
   double weight_decay = 0.1;
-  std::string decay_rule = "matrices";  ///< "matrices" (no norms), "all" (Optimus §2.1), "no_embedding"
+  std::string decay_rule =
+      "matrices";  ///< "matrices" (no norms), "all" (Optimus §2.1), "no_embedding"
   double beta1 = 0.9;
   double beta2 = 0.99;
   double epsilon = 1e-8;
-  double clip_norm = 1.0;             ///< 0: no clipping
-  bool clip_after_warmup = false;     ///< clip only once the warm-up is over (Optimus §2.1)
+  double clip_norm = 1.0;          ///< 0: no clipping
+  bool clip_after_warmup = false;  ///< clip only once the warm-up is over (Optimus §2.1)
 };
 
 }  // namespace tessera

@@ -29,8 +29,8 @@ struct ParameterState {
 /// be reduced, sharded or gathered as one piece.
 class ParameterStore {
  public:
-  /// Takes the memory of every unit from the pool; nothing is initialised but gradients and moments,
-  /// which are zero.
+  /// Takes the memory of every unit from the pool; nothing is initialised but gradients and
+  /// moments, which are zero.
   ParameterStore(MemoryPool& pool, std::span<const ParameterSpec> specs);
 
   std::span<const ParameterState> parameters() const { return parameters_; }

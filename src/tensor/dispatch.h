@@ -9,10 +9,14 @@ namespace tessera {
 template <typename Function>
 decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   switch (dtype) {
-    case DType::f64: return function(double{});
-    case DType::f32: return function(float{});
-    case DType::bf16: return function(BFloat16{});
-    default: break;
+    case DType::f64:
+      return function(double{});
+    case DType::f32:
+      return function(float{});
+    case DType::bf16:
+      return function(BFloat16{});
+    default:
+      break;
   }
   throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
 }

@@ -6,24 +6,36 @@ namespace tessera {
 
 int64_t dtype_size(DType dtype) {
   switch (dtype) {
-    case DType::f64: return 8;
-    case DType::f32: return 4;
-    case DType::i32: return 4;
-    case DType::bf16: return 2;
-    case DType::u16: return 2;
-    case DType::u8: return 1;
+    case DType::f64:
+      return 8;
+    case DType::f32:
+      return 4;
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+      return 2;
+    case DType::u16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   throw InternalError("unknown DType");
 }
 
 std::string_view dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "f64";
-    case DType::f32: return "f32";
-    case DType::i32: return "i32";
-    case DType::bf16: return "bf16";
-    case DType::u16: return "u16";
-    case DType::u8: return "u8";
+    case DType::f64:
+      return "f64";
+    case DType::f32:
+      return "f32";
+    case DType::i32:
+      return "i32";
+    case DType::bf16:
+      return "bf16";
+    case DType::u16:
+      return "u16";
+    case DType::u8:
+      return "u8";
   }
   throw InternalError("unknown DType");
 }

@@ -36,9 +36,9 @@ class MemoryLayout {
   int64_t growth_offset() const;
   void erase_free(std::map<int64_t, int64_t>::iterator block);
 
-  std::map<int64_t, int64_t> used_;                // offset -> size
-  std::map<int64_t, int64_t> free_by_offset_;      // offset -> size
-  std::multimap<int64_t, int64_t> free_by_size_;   // size -> offset, in order of insertion
+  std::map<int64_t, int64_t> used_;               // offset -> size
+  std::map<int64_t, int64_t> free_by_offset_;     // offset -> size
+  std::multimap<int64_t, int64_t> free_by_size_;  // size -> offset, in order of insertion
   int64_t in_use_ = 0;
   int64_t peak_in_use_ = 0;
   int64_t extent_ = 0;

@@ -1,11 +1,11 @@
 #include "tensor/memory_pool.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -27,8 +27,9 @@ class PoolStorage {
     void* address = ::mmap(nullptr, static_cast<size_t>(capacity), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) {
-      throw Error("cannot reserve {} of addresses: {}; raise the limit on virtual memory (ulimit -v)",
-                  format_bytes(capacity), std::strerror(errno));
+      throw Error(
+          "cannot reserve {} of addresses: {}; raise the limit on virtual memory (ulimit -v)",
+          format_bytes(capacity), std::strerror(errno));
     }
     base_ = static_cast<std::byte*>(address);
     ::madvise(base_, static_cast<size_t>(capacity), MADV_HUGEPAGE);
@@ -42,9 +43,10 @@ class PoolStorage {
 
   int64_t allocate(int64_t bytes) {
     if (layout.extent_after(bytes) > capacity_) {
-      throw Error("out of memory: {} were asked for with {} in use of a pool of {}; lower "
-                  "train.micro_batch or set train.recompute",
-                  format_bytes(bytes), format_bytes(layout.in_use()), format_bytes(capacity_));
+      throw Error(
+          "out of memory: {} were asked for with {} in use of a pool of {}; lower "
+          "train.micro_batch or set train.recompute",
+          format_bytes(bytes), format_bytes(layout.in_use()), format_bytes(capacity_));
     }
     const int64_t offset = layout.allocate(bytes);
     ASAN_UNPOISON_MEMORY_REGION(base_ + offset, static_cast<size_t>(bytes));

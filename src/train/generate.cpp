@@ -24,8 +24,8 @@ class Decoder {
   std::vector<float> feed(std::span<const int32_t> tokens) {
     Step& step = prepare(static_cast<int64_t>(tokens.size()));
     std::ranges::copy(tokens, step.tokens.data<int32_t>());
-    std::iota(step.positions.data<int32_t>(),
-              step.positions.data<int32_t>() + tokens.size(), static_cast<int32_t>(done_));
+    std::iota(step.positions.data<int32_t>(), step.positions.data<int32_t>() + tokens.size(),
+              static_cast<int32_t>(done_));
     *step.first.data<int32_t>() = static_cast<int32_t>(done_);
     step.executor.run(step.frame);
     done_ += static_cast<int64_t>(tokens.size());
@@ -77,7 +77,8 @@ class Decoder {
     std::vector<float> row(static_cast<size_t>(vocabulary));
     dispatch_wide(logits.dtype(), [&](auto type) {
       const auto* last = logits.data<decltype(type)>() + (logits.shape()[0] - 1) * vocabulary;
-      for (int64_t v = 0; v < vocabulary; ++v) row[static_cast<size_t>(v)] = static_cast<float>(last[v]);
+      for (int64_t v = 0; v < vocabulary; ++v)
+        row[static_cast<size_t>(v)] = static_cast<float>(last[v]);
     });
     return row;
   }
@@ -109,16 +110,18 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Context& context,
                     const std::function<void(std::string_view)>& on_text) {
   const Tokenizer& tokenizer = *model.tokenizer;
-  std::vector<int32_t> tokens{tokenizer.end_of_document()};  // a document begins after another's end
+  std::vector<int32_t> tokens{
+      tokenizer.end_of_document()};  // a document begins after another's end
   const std::vector<int32_t> encoded = tokenizer.encode(prompt);
   tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   const int64_t total = static_cast<int64_t>(tokens.size()) + options.tokens;
   const int64_t limit = model.config.data.context;
   if (options.tokens < 1) throw Error("{} tokens were asked for; give at least 1", options.tokens);
   if (total > limit) {
-    throw Error("the prompt has {} tokens; with {} new ones that is {}, more than the model's "
-                "context of {}; shorten the prompt or lower --tokens",
-                tokens.size(), options.tokens, total, limit);
+    throw Error(
+        "the prompt has {} tokens; with {} new ones that is {}, more than the model's "
+        "context of {}; shorten the prompt or lower --tokens",
+        tokens.size(), options.tokens, total, limit);
   }
   const Stopwatch watch;
   Decoder decoder(model, total, context);

@@ -25,7 +25,7 @@ struct SamplingOptions {
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
 struct GenerateOptions {
-  int64_t tokens = 128;  ///< at most this many new ones
+  int64_t tokens = 128;     ///< at most this many new ones
   bool stop_at_end = true;  ///< end at the end-of-document token
   SamplingOptions sampling;
 };
@@ -36,9 +36,9 @@ struct Generation {
   double seconds = 0;  ///< spent on the new tokens
 };
 
-/// Continues a prompt, with a key-value cache. An empty prompt starts a new document. `on_text` gets
-/// each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens exceed
-/// the context that the model was trained with.
+/// Continues a prompt, with a key-value cache. An empty prompt starts a new document. `on_text`
+/// gets each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens
+/// exceed the context that the model was trained with.
 Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Context& context,
                     const std::function<void(std::string_view)>& on_text = nullptr);

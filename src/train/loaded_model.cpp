@@ -21,9 +21,9 @@ LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads) {
   for (const ParameterSpec& spec : loaded.specs) {
     loaded.weights.emplace_back(pool, spec.shape, spec.dtype);
     const DType stored = accumulation_dtype(spec.dtype);
-    masters.push_back({"parameters", spec.name,
-                       stored == spec.dtype ? loaded.weights.back()
-                                            : Tensor(pool, spec.shape, stored)});
+    masters.push_back(
+        {"parameters", spec.name,
+         stored == spec.dtype ? loaded.weights.back() : Tensor(pool, spec.shape, stored)});
   }
   reader.load_group("parameters", masters, threads);
   for (size_t i = 0; i < masters.size(); ++i) {

@@ -66,20 +66,26 @@ std::string escape(std::string_view text) {
 std::string axes(const Scale& x, const Scale& y) {
   std::string svg;
   for (const double tick : ticks(y.low, y.high, 6)) {
-    svg += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" "
-                       "stroke=\"#ddd\"/>\n", x.from, x.to, y(tick));
+    svg += fmt::format(
+        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" "
+        "stroke=\"#ddd\"/>\n",
+        x.from, x.to, y(tick));
     svg += text_at(x.from - 8, y(tick) + 4, "end", fmt::format("{:g}", tick));
   }
   for (const double tick : ticks(x.low, x.high, 8)) {
-    svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
-                       "stroke=\"#999\"/>\n", x(tick), y.from, y.from + 5);
+    svg += fmt::format(
+        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
+        "stroke=\"#999\"/>\n",
+        x(tick), y.from, y.from + 5);
     svg += text_at(x(tick), y.from + 20, "middle", fmt::format("{:g}", tick));
   }
   svg += fmt::format("<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"#333\"/>\n", x.from, y.to,
                      y.from, x.to);
   svg += text_at((x.from + x.to) / 2, kHeight - 12, "middle", "step");
-  svg += fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
-                     "font-size=\"12\">loss (nats a token)</text>\n", (y.from + y.to) / 2);
+  svg += fmt::format(
+      "<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
+      "font-size=\"12\">loss (nats a token)</text>\n",
+      (y.from + y.to) / 2);
   return svg;
 }
 
@@ -89,9 +95,11 @@ std::string loss_plot(std::span<const StepMetrics> metrics, const std::string& t
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"sans-serif\" fill=\"#222\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", kWidth, kHeight);
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      kWidth, kHeight);
   svg += text_at(kWidth / 2, 26, "middle", escape(title), 15);
-  if (metrics.empty()) return svg + text_at(kWidth / 2, kHeight / 2, "middle", "no steps") + "</svg>\n";
+  if (metrics.empty())
+    return svg + text_at(kWidth / 2, kHeight / 2, "middle", "no steps") + "</svg>\n";
 
   double low = metrics[0].loss, high = metrics[0].loss;
   for (const StepMetrics& step : metrics) {
@@ -119,7 +127,8 @@ std::string loss_plot(std::span<const StepMetrics> metrics, const std::string& t
   svg += path(each, "stroke=\"#9ecae1\" stroke-width=\"1\"");
   svg += path(mean, "stroke=\"#08519c\" stroke-width=\"2\"");
   for (const auto& [at, loss] : held_out) {
-    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d94801\"/>\n", at, loss);
+    svg +=
+        fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d94801\"/>\n", at, loss);
   }
   svg += text_at(kWidth - kRight, kTop + 14, "end",
                  fmt::format("light: each step; dark: running mean{}",

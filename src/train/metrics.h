@@ -10,26 +10,27 @@ namespace tessera {
 
 /// What one optimizer step reports: one object a line in metrics.jsonl.
 struct StepMetrics {
-  int64_t step = 0;   ///< counted from 1
-  double loss = 0;    ///< cross-entropy, nats a target token
+  int64_t step = 0;  ///< counted from 1
+  double loss = 0;   ///< cross-entropy, nats a target token
   double grad_norm = 0;
   double lr = 0;
-  int64_t tokens = 0;            ///< since the start of the run
+  int64_t tokens = 0;  ///< since the start of the run
   double tokens_per_second = 0;
-  double mfu = 0;                ///< of the measured GEMM peak, 0 to 1
-  double seconds = 0;            ///< that the step took
-  int64_t memory_bytes = 0;      ///< peak of the pool
+  double mfu = 0;            ///< of the measured GEMM peak, 0 to 1
+  double seconds = 0;        ///< that the step took
+  int64_t memory_bytes = 0;  ///< peak of the pool
   double balance_loss = 0;
   double router_z_loss = 0;
-  double expert_load = 0;        ///< the fullest expert's tokens over the balanced number
+  double expert_load = 0;  ///< the fullest expert's tokens over the balanced number
   std::optional<double> held_out_loss;
 };
 
 /// Appends steps to a metrics.jsonl, each line complete or absent.
 class MetricsFile {
  public:
-  /// Opens `path` for the steps after `last_step`: lines of later steps, which a killed run may have
-  /// left beyond the checkpoint that is resumed, are removed. Throws Error when it cannot be written.
+  /// Opens `path` for the steps after `last_step`: lines of later steps, which a killed run may
+  /// have left beyond the checkpoint that is resumed, are removed. Throws Error when it cannot be
+  /// written.
   MetricsFile(fs::path path, int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

@@ -109,13 +109,14 @@ class Trainer {
 
   void announce() const {
     const auto& specs = training_.parameters.specs();
-    logger_.info("{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
-                 "measured peak {}FLOP/s ({}, {} threads)",
-                 format_count(static_cast<double>(training_.parameters.elements())),
-                 format_count(static_cast<double>(active_parameters(config_.model, specs))),
-                 format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
-                 format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
-                 context_.threads());
+    logger_.info(
+        "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
+        "measured peak {}FLOP/s ({}, {} threads)",
+        format_count(static_cast<double>(training_.parameters.elements())),
+        format_count(static_cast<double>(active_parameters(config_.model, specs))),
+        format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
+        format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
+        context_.threads());
     if (position_.step > 0) {
       logger_.info("going on after step {} ({} tokens)", position_.step,
                    format_count(static_cast<double>(position_.tokens)));
@@ -173,15 +174,17 @@ class Trainer {
     try {
       step_.report_non_finite(batches);
     } catch (const Error& error) {
-      throw Error("step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
-                  "optimizer.learning_rate, or look at the data, and go on with --resume",
-                  metrics.step, metrics.loss, metrics.grad_norm, error.what());
+      throw Error(
+          "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
+          "optimizer.learning_rate, or look at the data, and go on with --resume",
+          metrics.step, metrics.loss, metrics.grad_norm, error.what());
     }
   }
 
   void evaluate(StepMetrics& metrics) {
     const int64_t every = config_.train.evaluate_every;
-    const bool due = every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
+    const bool due =
+        every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
     if (!due) return;
     Loader held_out({.folder = config_.data.directory,
                      .split = Split::held_out,
@@ -195,11 +198,12 @@ class Trainer {
     if (!options_.progress) return;
     const int64_t last =
         config_.train.stop_after > 0 ? config_.train.stop_after : config_.train.steps;
-    seconds_each_ = seconds_each_ == 0 ? metrics.seconds : 0.9 * seconds_each_ + 0.1 * metrics.seconds;
+    seconds_each_ =
+        seconds_each_ == 0 ? metrics.seconds : 0.9 * seconds_each_ + 0.1 * metrics.seconds;
     const double left = seconds_each_ * static_cast<double>(last - metrics.step);
     std::string line = fmt::format(
-        "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}",
-        metrics.step, last, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
+        "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
+        last, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
         100 * metrics.mfu, format_bytes(metrics.memory_bytes));
     if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
     progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last);
@@ -214,11 +218,12 @@ class Trainer {
   void plot() const {
     const fs::path directory = config_.run.directory;
     const auto metrics = read_metrics(directory / "metrics.jsonl");
-    write_file(directory / "loss.svg",
-               loss_plot(metrics, fmt::format("{}: {} parameters, {} tokens", directory.string(),
-                                              format_count(static_cast<double>(
-                                                  training_.parameters.elements())),
-                                              format_count(static_cast<double>(position_.tokens)))));
+    write_file(
+        directory / "loss.svg",
+        loss_plot(metrics,
+                  fmt::format("{}: {} parameters, {} tokens", directory.string(),
+                              format_count(static_cast<double>(training_.parameters.elements())),
+                              format_count(static_cast<double>(position_.tokens)))));
   }
 
   void write_trace(const Trace& trace) {
@@ -232,7 +237,8 @@ class Trainer {
     progress_.clear();
     const fs::path directory = config_.run.directory;
     if (report.interrupted) {
-      logger_.info("interrupted: saved step {}; the same command with --resume goes on", report.step);
+      logger_.info("interrupted: saved step {}; the same command with --resume goes on",
+                   report.step);
     } else {
       logger_.info("done: step {}, loss {:.4f}; {} holds metrics.jsonl, loss.svg and checkpoints",
                    report.step, report.loss, directory.string());
@@ -261,9 +267,10 @@ class Trainer {
 void require_fresh(const RunConfig& config) {
   const fs::path checkpoints = checkpoints_directory(config);
   if (fs::exists(checkpoints) && !fs::is_empty(checkpoints)) {
-    throw Error("{} already holds a run; go on with it by --resume, remove it, or choose another "
-                "run.directory",
-                config.run.directory);
+    throw Error(
+        "{} already holds a run; go on with it by --resume, remove it, or choose another "
+        "run.directory",
+        config.run.directory);
   }
 }
 

@@ -53,8 +53,8 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   const fs::path tokenizer = fs::path(config.data.directory) / data.tokenizer_file;
   save_checkpoint(directory, state, named_tensors(store), std::span(&tokenizer, 1),
                   {.threads = static_cast<int>(config.run.threads)});
-  prune_checkpoints(directory, {.newest = config.checkpoint.keep,
-                                .multiples_of = config.checkpoint.keep_every});
+  prune_checkpoints(
+      directory, {.newest = config.checkpoint.keep, .multiples_of = config.checkpoint.keep_every});
 }
 
 TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
@@ -70,14 +70,16 @@ TrainingPosition load_training(const RunConfig& config, const ParameterStore& st
   const CheckpointReader reader(*latest.path);
   const CheckpointState& state = reader.state();
   if (state.text("data.fingerprint") != data_fingerprint(data)) {
-    throw Error("{} was trained on other data than {} holds now; resume with the data it was "
-                "started with",
-                latest.path->string(), config.data.directory);
+    throw Error(
+        "{} was trained on other data than {} holds now; resume with the data it was "
+        "started with",
+        latest.path->string(), config.data.directory);
   }
   if (state.integer("random.seed") != static_cast<int64_t>(config.train.seed)) {
-    throw Error("{} was started with train.seed = {}, the configuration says {}; resume with the "
-                "same seed",
-                latest.path->string(), state.integer("random.seed"), config.train.seed);
+    throw Error(
+        "{} was started with train.seed = {}, the configuration says {}; resume with the "
+        "same seed",
+        latest.path->string(), state.integer("random.seed"), config.train.seed);
   }
   reader.load_all(named_tensors(store), static_cast<int>(config.run.threads));
   store.masters_to_weights();

@@ -17,9 +17,9 @@ struct TrainingPosition {
   LoaderState data;    ///< of the next batch
 };
 
-/// Saves everything that the run needs to go on bit for bit: master weights, moments, data position,
-/// seed (random numbers are by counter, so the seed is all of their state), configuration and
-/// tokenizer. Then removes old checkpoints by the keep rule.
+/// Saves everything that the run needs to go on bit for bit: master weights, moments, data
+/// position, seed (random numbers are by counter, so the seed is all of their state), configuration
+/// and tokenizer. Then removes old checkpoints by the keep rule.
 void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const Manifest& data);
 

@@ -66,10 +66,16 @@ class CommandTest : public ::testing::Test {
 };
 
 TEST_F(CommandTest, EveryCommandHasHelp) {
-  for (const auto& arguments : std::vector<std::vector<std::string>>{
-           {"--help"}, {"prepare", "--help"}, {"train", "--help"}, {"eval", "--help"},
-           {"generate", "--help"}, {"explain", "--help"}, {"checkpoint", "--help"},
-           {"checkpoint", "inspect", "--help"}, {"checkpoint", "verify", "--help"}}) {
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"prepare", "--help"},
+                                             {"train", "--help"},
+                                             {"eval", "--help"},
+                                             {"generate", "--help"},
+                                             {"explain", "--help"},
+                                             {"checkpoint", "--help"},
+                                             {"checkpoint", "inspect", "--help"},
+                                             {"checkpoint", "verify", "--help"}}) {
     const Result result = run(arguments);
     EXPECT_EQ(result.status, 0);
     EXPECT_THAT(result.output, HasSubstr("Usage:"));
@@ -103,8 +109,8 @@ TEST_F(CommandTest, TheWholeWayFromTextToText) {
 }
 
 TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
-  const Result result = run({"explain", config_path().string(), "--set",
-                             "model.vocabulary_size=257", "--json"});
+  const Result result =
+      run({"explain", config_path().string(), "--set", "model.vocabulary_size=257", "--json"});
   ASSERT_EQ(result.status, 0) << result.output;
   const auto totals = nlohmann::json::parse(result.output)["totals"];
   // Embedding and head, then for each of two layers: attention and its norms, router, experts, two
@@ -121,11 +127,11 @@ TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
   EXPECT_DOUBLE_EQ(totals["forward_flops_per_token"], 2 * weights + attended);
   EXPECT_DOUBLE_EQ(totals["backward_flops_per_token"], 2 * (2 * weights + attended));
 
-  const Result table =
-      run({"explain", config_path().string(), "--set", "model.vocabulary_size=257", "--set",
-           "train.recompute=[\"experts\"]"});
+  const Result table = run({"explain", config_path().string(), "--set", "model.vocabulary_size=257",
+                            "--set", "train.recompute=[\"experts\"]"});
   EXPECT_EQ(table.status, 0);
-  for (const char* word : {"linear_cross_entropy", "recomputed", "saved", "peak memory", "parameters"}) {
+  for (const char* word :
+       {"linear_cross_entropy", "recomputed", "saved", "peak memory", "parameters"}) {
     EXPECT_THAT(table.output, HasSubstr(word));
   }
 }
@@ -155,8 +161,8 @@ TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
   bool finished = false;
   for (uint64_t round = 0; round < 12 && !finished; ++round) {
     auto arguments = train(often);
-    const bool started = fs::exists(path("run/checkpoints")) &&
-                         !fs::is_empty(path("run/checkpoints"));
+    const bool started =
+        fs::exists(path("run/checkpoints")) && !fs::is_empty(path("run/checkpoints"));
     const Result listed = run({"checkpoint", "inspect", path("run")});
     if (listed.status == 0) {
       arguments.emplace_back("--resume");
@@ -191,9 +197,9 @@ TEST_F(CommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   expect_error(train({"--set", "train.micro_batch=3"}), "does not divide");
   expect_error(train(), "tessera prepare");
   expect_error({"eval", "--checkpoint", path("nothing")}, "nothing");
-  expect_error({"prepare", "--input", path("nothing"), "--output", path("data"), "--tokenizer",
-                "bytes"},
-               "no input file matches");
+  expect_error(
+      {"prepare", "--input", path("nothing"), "--output", path("data"), "--tokenizer", "bytes"},
+      "no input file matches");
   expect_error({"prepare", "--input", path("text.txt"), "--output", path("data"), "--tokenizer",
                 "bytes", "--context", "100000000"},
                "100000000");

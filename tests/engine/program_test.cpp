@@ -135,7 +135,8 @@ TEST(Trace, WritesEveryNodeAsAnEvent) {
   EXPECT_EQ(trace.events()[0].name, "linear");
   EXPECT_DOUBLE_EQ(trace.events()[0].flops, 2.0 * 48 * 32 * 32);
   for (size_t i = 1; i < trace.events().size(); ++i) {
-    EXPECT_GE(trace.events()[i].start, trace.events()[i - 1].start + trace.events()[i - 1].duration);
+    EXPECT_GE(trace.events()[i].start,
+              trace.events()[i - 1].start + trace.events()[i - 1].duration);
   }
 }
 

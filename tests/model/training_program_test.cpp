@@ -57,8 +57,8 @@ class Machine {
     frame = std::make_unique<Frame>(training.program);
     const int64_t tokens = sequences * context;
     const CounterRandom random(3, "tokens");
-    for (const Value input : {training.tokens, training.targets, training.positions,
-                              *training.document_starts}) {
+    for (const Value input :
+         {training.tokens, training.targets, training.positions, *training.document_starts}) {
       frame->bind(input, Tensor(pool, {tokens}, DType::i32));
     }
     for (int64_t t = 0; t < tokens; ++t) {
@@ -304,8 +304,9 @@ TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
 
 TEST(TrainingProgram, TruncatedInitializationStaysWithinItsCutoff) {
   MemoryPool pool;
-  const ParameterSpec spec{"weights", {200, 100}, DType::f32, ParameterRole::matrix,
-                           {.deviation = 0.02, .cutoff = 3}, "unit"};
+  const ParameterSpec spec{
+      "weights", {200, 100}, DType::f32, ParameterRole::matrix, {.deviation = 0.02, .cutoff = 3},
+      "unit"};
   const Tensor values(pool, spec.shape, DType::f32);
   initialize(spec, 1, values, 2);
   double sum = 0, squares = 0, largest = 0;

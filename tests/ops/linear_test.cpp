@@ -1,8 +1,13 @@
 #include "ops/linear/linear.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "support/gradient_check.h"
+#include "support/run_program.h"
 
 namespace tessera {
 namespace {
@@ -20,11 +25,9 @@ TEST(Linear, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(Linear, SeveralWeightsShareOneInputGradient) {
-  check_gradients(
-      [](Builder& builder, std::span<const Value> in) {
-        return linears(builder, in[0], in.subspan(1));
-      },
-      {{6, 3}, {4, 3}, {2, 3}, {5, 3}});
+  check_gradients([](Builder& builder,
+                     std::span<const Value> in) { return linears(builder, in[0], in.subspan(1)); },
+                  {{6, 3}, {4, 3}, {2, 3}, {5, 3}});
 }
 
 TEST(Linear, AValueUsedTwiceGetsTheSumOfItsGradients) {
@@ -34,6 +37,47 @@ TEST(Linear, AValueUsedTwiceGetsTheSumOfItsGradients) {
         return {linear(builder, first, in[1]), linear(builder, first, in[2])};
       },
       {{3, 4}, {4, 4}, {2, 4}});
+}
+
+std::vector<Value> three_linears(Builder& builder, std::span<const Value> in) {
+  return linears(builder, in[0], in.subspan(1));
+}
+
+/// The largest difference over the largest entry, of any output or gradient.
+double difference(const testing::RunResult& actual, const testing::RunResult& expected) {
+  double worst = 0;
+  const auto compare = [&](const auto& actual_group, const auto& expected_group) {
+    for (size_t i = 0; i < expected_group.size(); ++i) {
+      double largest = 1e-3, error = 0;
+      for (size_t k = 0; k < expected_group[i].size(); ++k) {
+        largest = std::max(largest, std::abs(expected_group[i][k]));
+        error = std::max(error, std::abs(actual_group[i][k] - expected_group[i][k]));
+      }
+      worst = std::max(worst, error / largest);
+    }
+  };
+  compare(actual.outputs, expected.outputs);
+  compare(actual.gradients, expected.gradients);
+  return worst;
+}
+
+RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
+  // Up to two chunks of rows of the summed input gradient and a rest.
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 600);
+  const auto size = [] { return *rc::gen::inRange<int64_t>(1, 40); };
+  const int64_t in = size();
+  const std::vector<testing::RunInput> inputs{
+      {{tokens, in}}, {{size(), in}}, {{size(), in}}, {{size(), in}}};
+  const auto run = [&](DType dtype, Kernels kernels, int threads) {
+    return testing::run_program(
+        three_linears, inputs,
+        {.dtype = dtype, .kernels = kernels, .threads = threads, .inputs_fit_bf16 = true});
+  };
+  const auto exact = run(DType::f64, Kernels::plain, 1);
+  RC_ASSERT(difference(run(DType::f32, Kernels::fast, 2), exact) < 1e-5);
+  // Inputs and seeds are exact in bf16 and sums are f32: each result is rounded once, by half an
+  // ulp of 2^-8 relative at most.
+  RC_ASSERT(difference(run(DType::bf16, Kernels::fast, 2), exact) < 1.0 / 256 + 1e-5);
 }
 
 TEST(Linear, RefusesShapesThatDoNotFit) {

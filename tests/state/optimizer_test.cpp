@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "state/adamw.h"
 #include "state/schedule.h"
-#include "base/random.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -46,8 +46,8 @@ struct Reference {
 
 TEST(AdamW, FollowsItsDefinitionInEveryType) {
   const OptimizerConfig config;
-  for (const auto& [dtype, tolerance] :
-       std::vector<std::pair<DType, double>>{{DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
+  for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
+           {DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
     MemoryPool pool;
     const ParameterStore store(pool, specs(dtype));
     store.initialize(4, 2);

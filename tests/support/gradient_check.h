@@ -35,17 +35,17 @@ using ProgramFunction =
     std::function<std::vector<Value>(Builder&, std::span<const Value> floating)>;
 
 struct GradientCheck {
-  double step = 1e-5;        ///< of the central difference
-  double tolerance = 1e-6;   ///< relative to the largest gradient entry of that input
-  double deviation = 1.0;    ///< of the random inputs
+  double step = 1e-5;       ///< of the central difference
+  double tolerance = 1e-6;  ///< relative to the largest gradient entry of that input
+  double deviation = 1.0;   ///< of the random inputs
   int threads = 2;
 };
 
 /// Integer or other fixed inputs that the function makes with builder.input(): by name.
 using FixedInputs = std::map<std::string, Tensor>;
 
-/// Compares every entry of every floating input's gradient, as the program's own backward pass gives
-/// it, with central finite differences in f64. `prepare` may overwrite the random inputs.
+/// Compares every entry of every floating input's gradient, as the program's own backward pass
+/// gives it, with central finite differences in f64. `prepare` may overwrite the random inputs.
 inline void check_gradients(const ProgramFunction& function, const std::vector<Shape>& shapes,
                             const std::function<FixedInputs(MemoryPool&)>& fixed = nullptr,
                             const GradientCheck& options = {},
@@ -62,14 +62,15 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
   std::vector<Seed> seeds;
   for (const Value output : outputs) {
     builder.output(output);
-    seeds.push_back({output, builder.input("seed" + std::to_string(output.id), builder.spec(output))});
+    seeds.push_back(
+        {output, builder.input("seed" + std::to_string(output.id), builder.spec(output))});
   }
   differentiate(builder, seeds);
 
   std::vector<Tensor> values;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    values.push_back(random_tensor(pool, shapes[i], DType::f64, "input" + std::to_string(i),
-                                   options.deviation));
+    values.push_back(
+        random_tensor(pool, shapes[i], DType::f64, "input" + std::to_string(i), options.deviation));
   }
   if (prepare) prepare(values);
   Frame frame(program);
@@ -85,9 +86,9 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
     for (const auto& [name, tensor] : fixed(pool)) frame.bind(program.find(name), tensor);
   }
   for (const Seed& seed : seeds) {
-    frame.bind(seed.gradient, random_tensor(pool, program.spec(seed.gradient).shape,
-                                            program.spec(seed.gradient).dtype,
-                                            program.info(seed.gradient).name));
+    frame.bind(seed.gradient,
+               random_tensor(pool, program.spec(seed.gradient).shape,
+                             program.spec(seed.gradient).dtype, program.info(seed.gradient).name));
   }
   const Executor executor(program, context);
   executor.run(frame);

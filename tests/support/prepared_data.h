@@ -36,7 +36,8 @@ inline std::string small_text(int sentences) {
   std::string text;
   for (int i = 0; i < sentences; ++i) {
     const uint64_t bits = random.bits(static_cast<uint64_t>(i));
-    text += subjects[bits % 4] + " " + verbs[(bits >> 8) % 4] + " " + subjects[(bits >> 16) % 4] + ".\n";
+    text += subjects[bits % 4] + " " + verbs[(bits >> 8) % 4] + " " + subjects[(bits >> 16) % 4] +
+            ".\n";
   }
   return text;
 }

@@ -79,9 +79,12 @@ TEST_F(TrainerTest, TwoRunsAndAResumedOneGiveTheSameBits) {
 }
 
 TEST_F(TrainerTest, PlannedPeakIsTheMeasuredOne) {
-  const std::vector<std::string> settings{
-      "[]", "[\"norm\"]", "[\"attention\"]", "[\"experts\"]", "[\"norm\", \"attention\", \"experts\"]",
-      "[\"layer\"]"};
+  const std::vector<std::string> settings{"[]",
+                                          "[\"norm\"]",
+                                          "[\"attention\"]",
+                                          "[\"experts\"]",
+                                          "[\"norm\", \"attention\", \"experts\"]",
+                                          "[\"layer\"]"};
   for (const std::string& recompute : settings) {
     for (const std::string evaluate : {"0", "1"}) {
       const std::string run = "peak-" + hash_text(hash(recompute + evaluate));
@@ -106,7 +109,8 @@ TEST_F(TrainerTest, MicroBatchesOfOneStepAccumulateToTheSameGradient) {
   // In f64 the split into micro-batches leaves only rounding; the balance loss is defined on a
   // micro-batch's own tokens, so it is switched off.
   const std::vector<std::string> common{"train.steps=5", "optimizer.warmup_steps=1",
-                                        "train.precision=\"fp64\"", "model.balance_coefficient=0.0"};
+                                        "train.precision=\"fp64\"",
+                                        "model.balance_coefficient=0.0"};
   auto split = common;
   split.push_back("train.micro_batch=1");
   auto whole = common;
@@ -164,8 +168,8 @@ TEST_F(TrainerTest, OldCheckpointsAreRemovedByTheRule) {
   for (const auto& entry : fs::directory_iterator(run_folder("pruned") / "checkpoints")) {
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   }
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-00000030", "step-00000050",
-                                                     "step-00000060"));
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre("step-00000030", "step-00000050", "step-00000060"));
 }
 
 TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
@@ -175,11 +179,13 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
   const LoadedModel model = load_model(run_folder("evaluated"), pool, 2);
   std::vector<Evaluation> evaluations;
   for (const int64_t rows : {1, 3, 8}) {
-    Loader loader({.folder = folder_->path() / "data", .split = Split::held_out, .rows = rows,
+    Loader loader({.folder = folder_->path() / "data",
+                   .split = Split::held_out,
+                   .rows = rows,
                    .context = 32});
-    evaluations.push_back(Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true,
-                                    context)
-                              .run(loader));
+    evaluations.push_back(
+        Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true, context)
+            .run(loader));
     EXPECT_EQ(evaluations.back().instances, loader.instances());
     EXPECT_EQ(evaluations.back().targets, loader.instances() * 31);
   }

@@ -99,7 +99,9 @@ class Scale final : public Operation {
   }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    map_elements(execution, [factor = factor_](auto x) { return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor)); });
+    map_elements(execution, [factor = factor_](auto x) {
+      return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor));
+    });
   }
 
  private:
@@ -172,8 +174,7 @@ class Cast final : public Operation {
   std::string_view name() const override { return "cast"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
+    TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
                    "one floating input");
     return {{inputs[0].shape, dtype_, inputs[0].distribution}};
   }

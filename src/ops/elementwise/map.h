@@ -43,14 +43,14 @@ void map_pairs(const Execution& execution, Function function) {
         const First* x = first.data<First>();
         const Second* y = second.data<Second>();
         Output* z = output.data<Output>();
-        parallel_ranges(execution.context.threads(), output.elements(), 16384,
-                        [=](int64_t begin, int64_t end, int) {
-                          for (int64_t i = begin; i < end; ++i) {
-                            z[i] = static_cast<Output>(static_cast<Compute<Output>>(
-                                function(static_cast<Compute<First>>(x[i]),
-                                         static_cast<Compute<Second>>(y[i]))));
-                          }
-                        });
+        parallel_ranges(
+            execution.context.threads(), output.elements(), 16384,
+            [=](int64_t begin, int64_t end, int) {
+              for (int64_t i = begin; i < end; ++i) {
+                z[i] = static_cast<Output>(static_cast<Compute<Output>>(function(
+                    static_cast<Compute<First>>(x[i]), static_cast<Compute<Second>>(y[i]))));
+              }
+            });
       });
     });
   });

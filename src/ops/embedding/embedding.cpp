@@ -62,8 +62,8 @@ class Embedding final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
     const Spec& table = inputs[0];
     const Spec& ids = inputs[1];
-    TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype),
-                   "the table is {} {}", dtype_name(table.dtype), table.shape.text());
+    TESSERA_EXPECT(*this, table.shape.rank() == 2 && is_floating(table.dtype), "the table is {} {}",
+                   dtype_name(table.dtype), table.shape.text());
     TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {} {}",
                    dtype_name(ids.dtype), ids.shape.text());
     return {{{ids.shape[0], table.shape[1]}, table.dtype, ids.distribution}};

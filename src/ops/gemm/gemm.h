@@ -10,9 +10,9 @@
 namespace tessera {
 
 /// One matrix product C = A B or C += A B over row-major memory. A is [m, k] (stored [k, m] when
-/// transpose_a), B is [k, n] (stored [n, k] when transpose_b), C is [m, n]. Leading dimensions are in
-/// elements; 0 means tightly packed. A and B have one type; C is of that type or of its accumulation
-/// type. Sums are taken in f32 (f64 for f64).
+/// transpose_a), B is [k, n] (stored [n, k] when transpose_b), C is [m, n]. Leading dimensions are
+/// in elements; 0 means tightly packed. A and B have one type; C is of that type or of its
+/// accumulation type. Sums are taken in f32 (f64 for f64).
 struct GemmShape {
   int64_t m = 0;
   int64_t n = 0;

@@ -40,8 +40,10 @@ class PlainGemm final : public Gemm {
         }
         for (int64_t j = 0; j < shape_.n; ++j) {
           Out& result = c[i * ldc + j];
-          const Wide before = shape_.accumulate ? static_cast<Wide>(static_cast<Compute<Out>>(result)) : Wide{0};
-          result = static_cast<Out>(static_cast<Compute<Out>>(before + sums[static_cast<size_t>(j)]));
+          const Wide before =
+              shape_.accumulate ? static_cast<Wide>(static_cast<Compute<Out>>(result)) : Wide{0};
+          result =
+              static_cast<Out>(static_cast<Compute<Out>>(before + sums[static_cast<size_t>(j)]));
         }
       }
     });

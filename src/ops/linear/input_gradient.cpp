@@ -26,9 +26,8 @@ class LinearInputGradient final : public Operation {
                      "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
                      gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
     }
-    return {{{inputs[0].shape[0], inputs[pairs].shape[1]},
-             inputs[0].dtype,
-             inputs[0].distribution}};
+    return {
+        {{inputs[0].shape[0], inputs[pairs].shape[1]}, inputs[0].dtype, inputs[0].distribution}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
@@ -52,7 +51,8 @@ class LinearInputGradient final : public Operation {
 
   void run(const Execution& execution) const override {
     std::vector<Spec> specs;
-    for (const Tensor& tensor : execution.inputs) specs.push_back({tensor.shape(), tensor.dtype(), {}});
+    for (const Tensor& tensor : execution.inputs)
+      specs.push_back({tensor.shape(), tensor.dtype(), {}});
     const Plan plan(specs);
     const Tensor& output = execution.outputs[0];
     for (int64_t row = 0; row < plan.rows; row += plan.chunk) {
@@ -70,8 +70,8 @@ class LinearInputGradient final : public Operation {
   }
 
  private:
-  /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a chunk
-  /// at a time so that they stay in the cache.
+  /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a
+  /// chunk at a time so that they stay in the cache.
   struct Plan {
     explicit Plan(std::span<const Spec> inputs)
         : pairs(inputs.size() / 2),

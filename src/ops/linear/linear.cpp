@@ -20,15 +20,15 @@ class Linear final : public Operation {
     TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype),
                    "the input is {} {}; a floating matrix is expected", dtype_name(x.dtype),
                    x.shape.text());
-    TESSERA_EXPECT(*this, dtype_ == x.dtype || dtype_ == accumulation_dtype(x.dtype),
-                   "{} from {}", dtype_name(dtype_), dtype_name(x.dtype));
+    TESSERA_EXPECT(*this, dtype_ == x.dtype || dtype_ == accumulation_dtype(x.dtype), "{} from {}",
+                   dtype_name(dtype_), dtype_name(x.dtype));
     std::vector<Spec> outputs;
     for (const Spec& weight : inputs.subspan(1)) {
-      TESSERA_EXPECT(*this,
-                     weight.shape.rank() == 2 && weight.shape[1] == x.shape[1] &&
-                         weight.dtype == x.dtype,
-                     "a weight {} {} on an input {} {}", dtype_name(weight.dtype),
-                     weight.shape.text(), dtype_name(x.dtype), x.shape.text());
+      TESSERA_EXPECT(
+          *this,
+          weight.shape.rank() == 2 && weight.shape[1] == x.shape[1] && weight.dtype == x.dtype,
+          "a weight {} {} on an input {} {}", dtype_name(weight.dtype), weight.shape.text(),
+          dtype_name(x.dtype), x.shape.text());
       outputs.push_back({{x.shape[0], weight.shape[0]}, dtype_, x.distribution});
     }
     return outputs;
@@ -70,11 +70,12 @@ class Linear final : public Operation {
 
   void run(const Execution& execution) const override {
     std::vector<Spec> inputs;
-    for (const Tensor& tensor : execution.inputs) inputs.push_back({tensor.shape(), tensor.dtype(), {}});
+    for (const Tensor& tensor : execution.inputs)
+      inputs.push_back({tensor.shape(), tensor.dtype(), {}});
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
       prepare_gemm(execution.context, shape(inputs, i, execution.context.threads()))
-          .run(execution.inputs[0].raw(), execution.inputs[i + 1].raw(),
-               execution.outputs[i].raw(), execution.workspace.data());
+          .run(execution.inputs[0].raw(), execution.inputs[i + 1].raw(), execution.outputs[i].raw(),
+               execution.workspace.data());
     }
   }
 

@@ -34,8 +34,8 @@ class LinearWeightGradient final : public Operation {
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    return prepare_gemm(context, shape(inputs[0].shape, inputs[1].shape, inputs[0].dtype,
-                                       context.threads()))
+    return prepare_gemm(context,
+                        shape(inputs[0].shape, inputs[1].shape, inputs[0].dtype, context.threads()))
         .workspace_bytes();
   }
 

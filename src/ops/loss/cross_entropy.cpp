@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss [1],
-/// token loss [tokens], log-sum-exp [tokens].
+/// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
+/// [1], token loss [tokens], log-sum-exp [tokens].
 class LinearCrossEntropy final : public Operation {
  public:
   explicit LinearCrossEntropy(double z_coefficient) : z_coefficient_(z_coefficient) {}
@@ -38,9 +38,9 @@ class LinearCrossEntropy final : public Operation {
                               std::span<const Value> of_outputs) const override {
     TESSERA_EXPECT(*this, !of_outputs[1] && !of_outputs[2],
                    "only the loss has a gradient, not the loss by token");
-    const auto [of_x, of_weight] = linear_cross_entropy_gradient(
-        builder, self.inputs[0], self.inputs[1], self.inputs[2], self.outputs[2], of_outputs[0],
-        z_coefficient_);
+    const auto [of_x, of_weight] =
+        linear_cross_entropy_gradient(builder, self.inputs[0], self.inputs[1], self.inputs[2],
+                                      self.outputs[2], of_outputs[0], z_coefficient_);
     return {of_x, of_weight, Value{}};
   }
 
@@ -104,8 +104,8 @@ class LinearCrossEntropy final : public Operation {
 
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient) {
-  const std::vector<Value> outputs = builder.apply(
-      std::make_shared<LinearCrossEntropy>(z_coefficient), {x, weight, targets});
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<LinearCrossEntropy>(z_coefficient), {x, weight, targets});
   return {outputs[0], outputs[1]};
 }
 

@@ -11,8 +11,8 @@ namespace tessera {
 /// What one token's logits [vocabulary] give, in the plain and in the fast kernel.
 ///
 /// log_sum_exp: log Σ exp(logit).
-/// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a scale
-/// of 0 give zeros. `gradient` may be the logits' own memory when Out is Wide.
+/// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a
+/// scale of 0 give zeros. `gradient` may be the logits' own memory when Out is Wide.
 template <typename Wide>
 struct PlainRows {
   static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {

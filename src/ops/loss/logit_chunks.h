@@ -37,8 +37,8 @@ class LogitChunks {
     return logit_bytes() + scratch;
   }
 
-  /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the workspace's start,
-  /// the product's scratch behind them.
+  /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the workspace's
+  /// start, the product's scratch behind them.
   template <typename Body>
   void for_each(const Execution& execution, Body&& body) const {
     std::byte* logits = execution.workspace.data();

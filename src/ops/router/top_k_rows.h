@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -15,7 +16,7 @@ template <typename T>
 void choose_experts(const T* probabilities, int64_t experts, int64_t k, int32_t* chosen) {
   const auto rank = [=](int64_t expert) {
     const T probability = probabilities[expert];
-    return probability == probability ? probability : -std::numeric_limits<T>::infinity();
+    return std::isnan(probability) ? -std::numeric_limits<T>::infinity() : probability;
   };
   for (int64_t expert = 0; expert < experts; ++expert) {
     const T candidate = rank(expert);

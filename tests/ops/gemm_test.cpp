@@ -1,0 +1,138 @@
+#include "ops/gemm/gemm.h"
+
+#include <array>
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "support/gradient_check.h"
+
+namespace tessera {
+namespace {
+
+using testing::random_tensor;
+
+/// C of a shape from fixed random operands, in f64.
+std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads) {
+  MemoryPool pool;
+  Context context(threads, kernels, &pool);
+  GemmShape own = shape;
+  own.threads = threads;
+  // Operands are rounded to bf16 in every type, so that all start from the same numbers.
+  const auto operand = [&](const Shape& dims, DType dtype, const char* name) {
+    const Tensor narrow = random_tensor(pool, dims, DType::bf16, name);
+    const Tensor result(pool, dims, dtype);
+    convert(narrow, result);
+    return result;
+  };
+  const Tensor a = operand({shape.m, shape.k}, shape.input, "a");
+  const Tensor b = operand({shape.k, shape.n}, shape.input, "b");
+  const Tensor c = operand({shape.m, shape.n}, shape.output, "c");
+  const Gemm& gemm = prepare_gemm(context, own);
+  const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  gemm.run(a.raw(), b.raw(), c.raw(), workspace.raw());
+  const Tensor wide(pool, c.shape(), DType::f64);
+  convert(c, wide);
+  return {wide.values<double>().begin(), wide.values<double>().end()};
+}
+
+/// The largest difference over the largest entry.
+double difference(const std::vector<double>& actual, const std::vector<double>& expected) {
+  double largest = 1e-3, worst = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  return worst / largest;
+}
+
+GemmShape random_shape() {
+  GemmShape shape;
+  shape.m = *rc::gen::inRange<int64_t>(1, 70);
+  shape.n = *rc::gen::inRange<int64_t>(1, 70);
+  shape.k = *rc::gen::inRange<int64_t>(1, 90);
+  shape.transpose_a = *rc::gen::arbitrary<bool>();
+  shape.transpose_b = *rc::gen::arbitrary<bool>();
+  shape.accumulate = *rc::gen::arbitrary<bool>();
+  return shape;
+}
+
+RC_GTEST_PROP(Gemm, FastAgreesWithPlainInF32, ()) {
+  const GemmShape shape = random_shape();
+  GemmShape exact = shape;
+  exact.input = exact.output = DType::f64;
+  RC_ASSERT(difference(product(shape, Kernels::fast, 2), product(exact, Kernels::plain, 1)) < 1e-5);
+}
+
+RC_GTEST_PROP(Gemm, BrainFloatStaysWithinItsRounding, ()) {
+  GemmShape shape = random_shape();
+  GemmShape exact = shape;
+  exact.input = exact.output = DType::f64;
+  const auto expected = product(exact, Kernels::plain, 1);
+  shape.input = DType::bf16;
+  // Products of bf16 numbers are exact in f32 and summed there: f32's accuracy.
+  shape.output = DType::f32;
+  RC_ASSERT(difference(product(shape, Kernels::fast, 2), expected) < 1e-5);
+  // Rounded once to 8 significant bits: half an ulp is 2^-8 at most relative to the entry (2^-9 of
+  // the binade's top); the sum post-operation adds in f32.
+  shape.output = DType::bf16;
+  RC_ASSERT(difference(product(shape, Kernels::fast, 2), expected) < 1.0 / 256 + 1e-5);
+}
+
+TEST(Gemm, PlainIsTheDefinition) {
+  MemoryPool pool;
+  Context context(1, Kernels::plain, &pool);
+  const double a[] = {1, 2, 3, 4, 5, 6};   // [2, 3], or [3, 2] transposed
+  const double b[] = {1, 0, 2, -1, 1, 1};  // [3, 2], or [2, 3] transposed
+  double c[] = {100, 100, 100, 100};
+  prepare_gemm(context, {.m = 2, .n = 2, .k = 3, .input = DType::f64, .output = DType::f64})
+      .run(a, b, c, nullptr);
+  EXPECT_EQ((std::vector<double>(c, c + 4)), (std::vector<double>{8, 1, 20, 1}));
+  prepare_gemm(context, {.m = 2,
+                         .n = 2,
+                         .k = 3,
+                         .input = DType::f64,
+                         .output = DType::f64,
+                         .transpose_a = true,
+                         .transpose_b = true,
+                         .accumulate = true})
+      .run(a, b, c, nullptr);
+  // Aᵀ has columns (1, 3, 5) and (2, 4, 6); Bᵀ rows (1, 0, 2) and (-1, 1, 1).
+  EXPECT_EQ((std::vector<double>(c, c + 4)), (std::vector<double>{8 + 11, 1 + 7, 20 + 14, 1 + 8}));
+}
+
+TEST(Gemm, StridedViewsAndEmptySizes) {
+  MemoryPool pool;
+  Context context(2, Kernels::fast, &pool);
+  const Tensor a = random_tensor(pool, {5, 20}, DType::f32, "a");
+  const Tensor b = random_tensor(pool, {8, 20}, DType::f32, "b");
+  const Tensor c(pool, {5, 32}, DType::f32);
+  std::fill_n(c.data<float>(), c.elements(), 7.0F);
+  const Gemm& gemm = prepare_gemm(
+      context, {.m = 5, .n = 8, .k = 6, .transpose_b = true, .lda = 20, .ldb = 20, .ldc = 32});
+  const Tensor workspace(pool, {gemm.workspace_bytes() + 1}, DType::u8);
+  gemm.run(a.data<float>() + 3, b.data<float>() + 3, c.data<float>() + 2, workspace.raw());
+  for (int i = 0; i < 5; ++i) {
+    for (int j = 0; j < 32; ++j) {
+      float expected = 7;
+      if (j >= 2 && j < 10) {
+        expected = 0;
+        for (int p = 0; p < 6; ++p) {
+          expected += a.data<float>()[i * 20 + 3 + p] * b.data<float>()[(j - 2) * 20 + 3 + p];
+        }
+      }
+      EXPECT_NEAR(c.data<float>()[i * 32 + j], expected, 1e-5);
+    }
+  }
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{0, 4, 4}, {4, 0, 4}}) {
+    prepare_gemm(context, {.m = m, .n = n, .k = k}).run(a.raw(), b.raw(), c.raw(), nullptr);
+  }
+  // An empty sum is zero.
+  prepare_gemm(context, {.m = 1, .n = 2, .k = 0}).run(a.raw(), b.raw(), c.raw(), nullptr);
+  EXPECT_EQ(c.data<float>()[0], 0);
+  EXPECT_EQ(c.data<float>()[1], 0);
+}
+
+}  // namespace
+}  // namespace tessera
