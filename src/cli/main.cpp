@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -12,10 +15,23 @@ int machine_threads() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+namespace {
+
+/// OpenMP's waiting threads spin, which on a machine shared with others costs far more than waking
+/// them does. OpenMP reads its policy before main() runs, so the program starts itself once more
+/// with the policy set; a policy that the user has set stays.
+void let_waiting_threads_sleep(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::execv("/proc/self/exe", argv);  // where it cannot, this process goes on as it is
+}
+
+}  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
   using namespace tessera;
+  let_waiting_threads_sleep(argv);
   CLI::App app("tessera: pretrain large language models, mixtures of experts first of all");
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);

@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::Subprocess;
-using testing::TemporaryFolder;
 
 struct Result {
   int status;

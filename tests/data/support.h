@@ -14,37 +14,9 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "data/prepare.h"
+#include "support/temporary_folder.h"
 
 namespace tessera {
-
-/// A folder of the test's own, gone at its end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "tessera-data-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error("no temporary folder");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  fs::path operator/(std::string_view name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-
-  fs::path write(std::string_view name, std::string_view text) const {
-    const fs::path path = path_ / name;
-    fs::create_directories(path.parent_path());
-    write_file(path, text);
-    return path;
-  }
-
- private:
-  fs::path path_;
-};
 
 /// Lines of words, every text of its own by `seed`.
 inline std::string random_text(uint64_t seed, int64_t words) {

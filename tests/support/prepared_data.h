@@ -2,31 +2,14 @@
 
 #include <string>
 
-#include <gtest/gtest.h>
-
 #include "base/file.h"
 #include "base/random.h"
 #include "config/load_config.h"
 #include "config/resolve.h"
 #include "data/prepare.h"
+#include "support/temporary_folder.h"
 
 namespace tessera::testing {
-
-/// A folder of its own below the system's temporary one, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "tessera-test-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// Sentences of a small grammar: text that a small model learns something of in a few steps.
 inline std::string small_text(int sentences) {

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "base/file.h"
+
 namespace tessera {
 
 /// A folder for one test, removed at its end.
@@ -29,6 +31,14 @@ class TemporaryFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+
+  /// Writes a file below the folder, making the folders on its way, and gives its path.
+  std::filesystem::path write(std::string_view name, std::string_view text) const {
+    const std::filesystem::path path = path_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    write_file(path, text);
+    return path;
+  }
 
  private:
   std::filesystem::path path_;

@@ -17,7 +17,6 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 const TrainOptions kQuiet{.progress = false};
 const TrainOptions kResume{.resume = true, .progress = false};
