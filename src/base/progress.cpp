@@ -27,8 +27,9 @@ void Progress::show(std::string_view text, bool last) {
     std::fflush(stderr);
     drawn_ = !last;
     next_ = now + std::chrono::milliseconds(100);
-  } else {
+  } else if (!(last && text == printed_)) {
     fmt::print(stderr, "{}\n", text);
+    printed_ = text;
     next_ = now + std::chrono::seconds(10);
   }
 }

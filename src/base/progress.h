@@ -27,7 +27,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows `text` now if the line is due; `last` shows it in any case and ends the line.
+  /// Shows `text` now if the line is due; `last` shows it in any case, once, and ends the
+  /// line.
   void show(std::string_view text, bool last = false);
   /// "62% [=====>   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction and the seconds spent so
   /// far.
@@ -38,6 +39,7 @@ class Progress {
  private:
   bool terminal_;
   bool drawn_ = false;
+  std::string printed_;  ///< the line printed last; not used on a terminal
   std::chrono::steady_clock::time_point next_{};
 };
 

@@ -132,12 +132,14 @@ fs::path find_checkpoint(const fs::path& path) {
         "holds a run's checkpoints",
         path.string());
   }
-  const LatestCheckpoint latest = latest_checkpoint(path);
+  const bool is_run = fs::is_directory(path / kCheckpointsName, code);
+  const fs::path directory = is_run ? path / kCheckpointsName : path;
+  const LatestCheckpoint latest = latest_checkpoint(directory);
   if (latest.path) return *latest.path;
   std::string problems;
   for (const BrokenCheckpoint& broken : latest.newer_broken) problems += "\n  " + broken.problem;
-  throw Error("{} is neither a checkpoint nor a folder that holds a complete one{}", path.string(),
-              problems);
+  throw Error("{} is neither a checkpoint nor a folder that holds a complete one{}",
+              directory.string(), problems);
 }
 
 CheckpointLock::CheckpointLock(const fs::path& directory)

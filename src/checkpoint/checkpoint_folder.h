@@ -56,8 +56,12 @@ struct LatestCheckpoint {
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
+/// The folder of checkpoints in a run's folder.
+inline constexpr std::string_view kCheckpointsName = "checkpoints";
+
 /// `path` itself when it is a checkpoint, the newest complete one in it when it is a folder of
-/// checkpoints. Throws Error when it is neither, naming the broken ones.
+/// checkpoints or a run's folder, which holds such a folder. Throws Error when it is none of these,
+/// naming the broken checkpoints.
 fs::path find_checkpoint(const fs::path& path);
 
 /// Holds a folder of checkpoints for one process that changes it; the system lifts the lock when

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/threads.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/inspect.h"
@@ -23,16 +24,11 @@ std::shared_ptr<Arguments> add_arguments(CLI::App& command) {
   return arguments;
 }
 
-/// A run's folder stands for its folder of checkpoints.
-fs::path checkpoints_of(const fs::path& path) {
-  return fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-}
-
 /// The checkpoint that a path names. A broken one that is named itself is what verify is for.
 fs::path checkpoint_to_verify(const fs::path& path) {
   const bool itself =
       fs::exists(path / kCheckpointManifestName) || path.filename().string().starts_with("step-");
-  return itself ? path : find_checkpoint(checkpoints_of(path));
+  return itself ? path : find_checkpoint(path);
 }
 
 }  // namespace
@@ -44,7 +40,7 @@ void add_checkpoint_command(CLI::App& app) {
   CLI::App* inspect = command->add_subcommand("inspect", "What a checkpoint holds, as a table");
   auto inspected = add_arguments(*inspect);
   inspect->callback([inspected] {
-    const fs::path path = find_checkpoint(checkpoints_of(inspected->path));
+    const fs::path path = find_checkpoint(inspected->path);
     fmt::print("{}", inspected->json ? inspect_checkpoint_json(path) : inspect_checkpoint(path));
   });
 
@@ -53,7 +49,7 @@ void add_checkpoint_command(CLI::App& app) {
   auto verified = add_arguments(*verify);
   verify->callback([verified] {
     const VerifyReport report =
-        verify_checkpoint(checkpoint_to_verify(verified->path), machine_threads());
+        verify_checkpoint(checkpoint_to_verify(verified->path), threads_or_all(0));
     fmt::print("{}", verified->json ? report.json() : report.text());
     if (!report.ok()) throw CommandStatus{1};
   });

@@ -21,7 +21,4 @@ struct CommandStatus {
   int value = 0;
 };
 
-/// All cores of the machine.
-int machine_threads();
-
 }  // namespace tessera

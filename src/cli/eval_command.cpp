@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/commands.h"
 #include "data/ngram.h"
 #include "train/evaluate.h"
@@ -46,7 +47,7 @@ void require_same_tokenizer(const LoadedModel& model, const Manifest& data,
 
 Results evaluate(const Arguments& arguments) {
   MemoryPool pool;
-  const int threads = arguments.threads > 0 ? arguments.threads : machine_threads();
+  const int threads = threads_or_all(arguments.threads);
   Context context(threads, Kernels::fast, &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   const RunConfig& config = model.config;
@@ -109,7 +110,9 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--instances", arguments->instances, "At most this many sequences; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "0: all cores")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--baselines", arguments->baselines,
                     "Also count a unigram and a bigram model on the training split");
   command->add_flag("--json", arguments->json, "One JSON object");

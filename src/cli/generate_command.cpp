@@ -2,21 +2,62 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/threads.h"
 #include "cli/commands.h"
 #include "train/generate.h"
 
 namespace tessera {
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  std::string prompt;
+  GenerateOptions options;
+  bool ignore_end = false;
+  bool json = false;
+  int threads = 0;
+};
+
+void write_json(const LoadedModel& model, const Arguments& arguments, Context& context) {
+  const Generation result = generate(model, arguments.prompt, arguments.options, context);
+  fmt::print("{}\n", nlohmann::ordered_json{{"prompt", arguments.prompt},
+                                            {"text", result.text},
+                                            {"tokens", result.tokens},
+                                            {"seconds", result.seconds}}
+                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Writes the text while it comes. The prompt waits for the first piece, because what is wrong with
+/// the options is found before that.
+void write_text(const LoadedModel& model, const Arguments& arguments, Context& context) {
+  bool begun = false;
+  const auto stream = [&](std::string_view text) {
+    fmt::print("{}{}", begun ? "" : arguments.prompt, text);
+    std::fflush(stdout);
+    begun = true;
+  };
+  const Generation result = generate(model, arguments.prompt, arguments.options, context, stream);
+  stream("\n");
+  fmt::print(stderr, "[{} tokens, {:.1f} a second]\n", result.tokens.size(),
+             static_cast<double>(result.tokens.size()) / result.seconds);
+}
+
+void run(const Arguments& arguments) {
+  MemoryPool pool;
+  const int threads = threads_or_all(arguments.threads);
+  Context context(threads, Kernels::fast, &pool);
+  const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
+  if (arguments.json) {
+    write_json(model, arguments, context);
+  } else {
+    write_text(model, arguments, context);
+  }
+}
+
+}  // namespace
 
 void add_generate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Let a trained model continue a text");
-  struct Arguments {
-    std::string checkpoint;
-    std::string prompt;
-    GenerateOptions options;
-    bool ignore_end = false;
-    bool json = false;
-    int threads = 0;
-  };
   auto arguments = std::make_shared<Arguments>();
   GenerateOptions& options = arguments->options;
   SamplingOptions& sampling = options.sampling;
@@ -24,44 +65,30 @@ void add_generate_command(CLI::App& app) {
       ->required();
   command->add_option("--prompt", arguments->prompt, "The text to continue; may be empty")
       ->required();
-  command->add_option("--tokens", options.tokens, "New tokens at most")->capture_default_str();
+  command->add_option("--tokens", options.tokens, "New tokens at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0 takes the most probable token")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Only the k most probable tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       ->add_option("--top-p", sampling.top_p,
                    "Only the most probable tokens that together reach this probability")
+      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Of the draws")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
-  command->add_option("--threads", arguments->threads, "0: all cores")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {
-    MemoryPool pool;
-    const int threads = arguments->threads > 0 ? arguments->threads : machine_threads();
-    Context context(threads, Kernels::fast, &pool);
-    const LoadedModel model = load_model(arguments->checkpoint, pool, threads);
     arguments->options.stop_at_end = !arguments->ignore_end;
-    const auto stream = [](std::string_view text) {
-      fmt::print("{}", text);
-      std::fflush(stdout);
-    };
-    if (arguments->json) {
-      const Generation result = generate(model, arguments->prompt, arguments->options, context);
-      fmt::print("{}\n", nlohmann::ordered_json{{"prompt", arguments->prompt},
-                                                {"text", result.text},
-                                                {"tokens", result.tokens},
-                                                {"seconds", result.seconds}}
-                             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-      return;
-    }
-    stream(arguments->prompt);
-    const Generation result =
-        generate(model, arguments->prompt, arguments->options, context, stream);
-    fmt::print("\n");
-    fmt::print(stderr, "[{} tokens, {:.1f} a second]\n", result.tokens.size(),
-               static_cast<double>(result.tokens.size()) / result.seconds);
+    run(*arguments);
   });
 }
 

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -10,11 +8,6 @@
 #include "cli/commands.h"
 
 namespace tessera {
-
-int machine_threads() {
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
-
 namespace {
 
 /// OpenMP's waiting threads spin, which on a machine shared with others costs far more than waking

@@ -20,13 +20,6 @@ void report(const PrepareReport& report, const fs::path& output) {
       format_count(static_cast<double>(manifest.tokens)), manifest.tokenizer_kind,
       manifest.vocabulary_size, manifest.train.instances, manifest.recipe.context,
       manifest.train.shards.size(), manifest.held_out.instances);
-  if (manifest.bad_lines > 0) {
-    fmt::print("  {} invalid JSON lines were left out; the first: {}\n", manifest.bad_lines,
-               manifest.first_bad_lines.empty() ? "" : manifest.first_bad_lines[0]);
-  }
-  if (manifest.invalid_utf8 > 0) {
-    fmt::print("  {} broken UTF-8 sequences were replaced by U+FFFD\n", manifest.invalid_utf8);
-  }
 }
 
 }  // namespace

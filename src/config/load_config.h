@@ -29,7 +29,8 @@ std::string to_toml(const RunConfig& config);
 std::string describe_keys();
 
 /// Throws Error, naming keys and values, when keys contradict each other: the model's sizes, batch
-/// sizes of which one does not divide the other, steps beyond the schedule's end.
+/// sizes of which one does not divide the other or which are too large, steps beyond the schedule's
+/// end.
 void validate(const RunConfig& config);
 
 }  // namespace tessera

@@ -11,8 +11,8 @@ namespace tessera {
 inline constexpr std::array<std::string_view, 2> kOneRankSections{"parallel", "shard"};
 
 /// This build runs one rank. True when the setting is of those sections and says no more than that:
-/// a size of [parallel] that is 1. Throws Error when it asks for another layout; false for settings
-/// of other sections.
+/// a size of 1, a placement "none" or "all". Throws Error when it asks for another layout or its
+/// key is unknown; false for settings of other sections.
 bool accepted_on_one_rank(const Setting& setting);
 
 }  // namespace tessera

@@ -1,18 +1,14 @@
 #include "config/resolve.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "data/shards/manifest.h"
 
 namespace tessera {
 
 RunConfig resolve(RunConfig config) {
-  if (config.run.threads == 0) {
-    config.run.threads = std::max(1U, std::thread::hardware_concurrency());
-  }
+  config.run.threads = threads_or_all(static_cast<int>(config.run.threads));
   const fs::path directory = config.data.directory;
   int64_t& size = config.model.vocabulary_size;
   if (!fs::exists(directory / kManifestName)) {

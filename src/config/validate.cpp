@@ -1,10 +1,13 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/load_config.h"
 
 namespace tessera {
 namespace {
 
-void require_at_most(const char* key, int64_t value, const char* limit_key, int64_t limit) {
+template <typename Number>
+void require_at_most(const char* key, Number value, const char* limit_key, Number limit) {
   if (value > limit) {
     throw Error("{} ({}) is larger than {} ({}); lower the one or raise the other", key, value,
                 limit_key, limit);
@@ -21,6 +24,19 @@ void validate_batches(const TrainSection& train) {
   }
 }
 
+/// Rows of tokens, and of tokens times their experts, are numbered by 32-bit integers.
+void validate_rows(const RunConfig& config) {
+  const int64_t experts = std::max<int64_t>(1, config.model.experts_per_token);
+  const double rows = static_cast<double>(config.train.micro_batch) *
+                      static_cast<double>(config.data.context) * static_cast<double>(experts);
+  if (rows < 0x1p31) return;
+  throw Error(
+      "train.micro_batch ({}) * data.context ({}) * model.experts_per_token ({}, at least 1) is "
+      "{:.0f}; it must be less than {}: choose a smaller micro-batch or a shorter context",
+      config.train.micro_batch, config.data.context, config.model.experts_per_token, rows,
+      int64_t{1} << 31);
+}
+
 void validate_steps(const RunConfig& config) {
   const int64_t steps = config.train.steps;
   require_at_most("train.stop_after", config.train.stop_after, "train.steps", steps);
@@ -29,12 +45,8 @@ void validate_steps(const RunConfig& config) {
 }
 
 void validate_rates(const OptimizerConfig& optimizer) {
-  if (optimizer.minimum_learning_rate > optimizer.learning_rate) {
-    throw Error(
-        "optimizer.minimum_learning_rate ({}) is larger than optimizer.learning_rate ({}); lower "
-        "the one or raise the other",
-        optimizer.minimum_learning_rate, optimizer.learning_rate);
-  }
+  require_at_most("optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
+                  "optimizer.learning_rate", optimizer.learning_rate);
 }
 
 void validate_checkpoints(const CheckpointSection& checkpoint) {
@@ -42,15 +54,13 @@ void validate_checkpoints(const CheckpointSection& checkpoint) {
   if (checkpoint.every == 0) {
     throw Error(
         "checkpoint.keep_every is {}, but checkpoint.every is 0: checkpoints are written at the "
-        "end "
-        "only; set checkpoint.every, or keep_every to 0",
+        "end only; set checkpoint.every, or keep_every to 0",
         checkpoint.keep_every);
   }
   if (checkpoint.keep_every % checkpoint.every != 0) {
     throw Error(
         "checkpoint.every ({}) does not divide checkpoint.keep_every ({}): no checkpoint is "
-        "written "
-        "at step {}; choose a multiple",
+        "written at step {}; choose a multiple",
         checkpoint.every, checkpoint.keep_every, checkpoint.keep_every);
   }
 }
@@ -60,6 +70,7 @@ void validate_checkpoints(const CheckpointSection& checkpoint) {
 void validate(const RunConfig& config) {
   validate(config.model);
   validate_batches(config.train);
+  validate_rows(config);
   validate_steps(config);
   validate_rates(config.optimizer);
   validate_checkpoints(config.checkpoint);

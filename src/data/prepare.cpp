@@ -4,12 +4,13 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/documents.h"
 #include "data/shards/gather.h"
@@ -61,9 +62,7 @@ class Preparation {
   Preparation(const PrepareOptions& options, const Logger& logger)
       : options_(options),
         logger_(logger),
-        threads_(options.threads > 0
-                     ? options.threads
-                     : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
+        threads_(threads_or_all(options.threads)),
         read_options_{options.text_field, options.fail_on_invalid_utf8} {
     check_options(options);
     if (!options.tokenizer.empty()) tokenizer_ = load_tokenizer(options.tokenizer);
@@ -80,8 +79,12 @@ class Preparation {
       report_.was_complete = true;
       check_limits(report_.manifest.bad_lines, report_.manifest.first_bad_lines,
                    report_.manifest.invalid_utf8);
-      logger_.info("{} is complete already: {} training instances of {} tokens; nothing to do",
-                   folder_->path().string(), report_.manifest.train.instances, recipe_.context);
+      verify_shards(folder_->path());
+      warn(report_.manifest);
+      logger_.info(
+          "{} is complete already: {} training instances of {} tokens; all shards have the hashes "
+          "that the manifest says, nothing to do",
+          folder_->path().string(), report_.manifest.train.instances, recipe_.context);
       return report_;
     }
     folder_->begin(recipe_, tokenizer_ ? tokenizer_->file_name() : "",
@@ -134,6 +137,11 @@ class Preparation {
       }
     }
     if (!fs::exists(folder / tokenizer_->file_name())) tokenizer_->save(folder);
+    // Training takes long and cannot be stopped midway.
+    if (InterruptGuard::requested()) {
+      throw Error(
+          "interrupted before tokenizing; run prepare again, without overwriting, to continue");
+    }
     stream_.dtype = tokenizer_->vocabulary_size() <= 65536 ? DType::u16 : DType::i32;
   }
 
@@ -244,8 +252,7 @@ class Preparation {
     if (bad_lines > options_.max_bad_lines) {
       throw Error(
           "the JSONL input holds {} or more invalid lines; at most {} are allowed:\n  {}\nmend "
-          "them, "
-          "or allow more (max_bad_lines)",
+          "them, or allow more (max_bad_lines)",
           bad_lines, options_.max_bad_lines, join(first, "\n  "));
     }
     if (options_.fail_on_invalid_utf8 && invalid_utf8 > 0) {

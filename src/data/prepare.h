@@ -52,8 +52,9 @@ struct PrepareReport {
 /// give equal bytes, whatever the number of threads. Memory does not grow with the corpus but for a
 /// few words per file and work item.
 ///
-/// A run that was killed is continued by the same call; a call on a complete folder does nothing.
-/// While an InterruptGuard lives, Ctrl-C ends the run within moments with an Error that says so.
+/// A run that was killed is continued by the same call; a call on a complete folder verifies its
+/// shards and changes nothing. While an InterruptGuard lives, Ctrl-C ends the run within moments,
+/// the training of a tokenizer only at its end, with an Error that says so.
 /// Throws Error on everything that a user can mend: options, inputs, folders, a full disk.
 PrepareReport prepare(const PrepareOptions& options, const Logger& logger);
 

@@ -13,6 +13,7 @@ namespace tessera {
 /// The tensors of one execution of a program: one frame for each micro-batch in flight.
 class Frame {
  public:
+  /// Without memory yet; refers to the program, which must outlive it.
   explicit Frame(const Program& program) : program_(&program), tensors_(program.values().size()) {}
 
   /// Gives the memory of an input, a parameter, a main gradient or a state; its spec must fit.
@@ -32,12 +33,15 @@ class Frame {
 /// each value's last use.
 class Executor {
  public:
+  /// Prepares every operation's kernels; refers to both, which must outlive it.
   Executor(const Program& program, Context& context);
 
-  /// Runs the forward pass, the backward pass, or both. Values bound beforehand and the program's
-  /// outputs stay in the frame; a frame may be run again, which first releases those outputs.
+  /// Runs the forward pass. Values bound beforehand and the program's outputs stay in the frame; a
+  /// frame may be run again, which first releases those outputs.
   void forward(Frame& frame) const;
+  /// Runs the backward pass on a frame whose forward pass has run.
   void backward(Frame& frame) const;
+  /// Runs both.
   void run(Frame& frame) const;
 
   /// Records each node's time there while it is set.

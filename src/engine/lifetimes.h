@@ -10,6 +10,7 @@ namespace tessera {
 /// The executor and the memory plan both follow this one account.
 class Lifetimes {
  public:
+  /// Follows every value through the program's nodes, once.
   explicit Lifetimes(const Program& program);
 
   /// The values released after node `node` has run.

@@ -2,7 +2,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "program/builder.h"
 
@@ -25,8 +24,8 @@ Recompute recompute_from_names(std::span<const std::string> names);
 
 /// Rewrites the backward pass so that it does not use values of the recomputed blocks, nor of
 /// operations that are always cheap to repeat: right before the first use of such a value, the
-/// operations that make it are repeated. Values marked by
-/// Builder::keep stay. The results keep their bits, because every kernel is deterministic.
+/// operations that make it are repeated. Values marked by Builder::keep stay. The results keep
+/// their bits, because every kernel is deterministic.
 void rematerialize(Builder& builder, const Recompute& recompute);
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "model/attention_layer.h"
 
+#include <cmath>
+
 #include "ops/attention/attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -26,8 +28,7 @@ Value clip(ModelWriter& writer, Value x) {
 }  // namespace
 
 int64_t rotary_channels(const ModelConfig& config) {
-  return static_cast<int64_t>(config.rotary_fraction * static_cast<double>(config.head_size())) /
-         2 * 2;
+  return 2 * std::llround(config.rotary_fraction * static_cast<double>(config.head_size()) / 2);
 }
 
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place) {
@@ -63,8 +64,7 @@ Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place)
   } else {
     mixed = attention(builder, query, key, value, options, place.document_starts);
   }
-  return linear(builder, mixed,
-                writer.matrix("output", {hidden, query_size}, ParameterRole::matrix, true));
+  return linear(builder, mixed, writer.output_matrix("output", {hidden, query_size}));
 }
 
 }  // namespace tessera

@@ -19,8 +19,7 @@ Value feed_forward(ModelWriter& writer, Value x) {
   const std::vector<Value> projections = linears(builder, x, weights);
   const Value activated = gated_activation(builder, projections[0], projections[1],
                                            gate_activation(config));  // [tokens, inner]
-  return linear(builder, activated,
-                writer.matrix("down", {hidden, inner}, ParameterRole::matrix, true));
+  return linear(builder, activated, writer.output_matrix("down", {hidden, inner}));
 }
 
 }  // namespace tessera

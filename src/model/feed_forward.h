@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "model/model_writer.h"
 #include "ops/activation/activation.h"
 
@@ -13,17 +11,5 @@ Activation gate_activation(const ModelConfig& config);
 /// The gated feed-forward layer of a dense model: down(activation(gate(x)) · up(x)); x and the
 /// result are [tokens, hidden].
 Value feed_forward(ModelWriter& writer, Value x);
-
-/// What a mixture-of-experts layer gives beside its output.
-struct RoutedLayer {
-  Value output;         ///< [tokens, hidden]
-  Value logits;         ///< [tokens, experts], of the router
-  Value probabilities;  ///< [tokens, experts]
-  Value counts;         ///< i32 [experts]: how many tokens chose each expert, before dropping
-};
-
-/// A mixture-of-experts layer: a linear router in f32, and FastSparseMoE (Optimus §3.1) over merged
-/// expert weights [experts, out, in].
-RoutedLayer mixture_of_experts(ModelWriter& writer, Value x);
 
 }  // namespace tessera

@@ -1,3 +1,5 @@
+#include "model/mixture.h"
+
 #include "model/feed_forward.h"
 #include "ops/activation/activation.h"
 #include "ops/elementwise/elementwise.h"
@@ -25,6 +27,10 @@ Routing route(ModelWriter& writer, Value x) {
       writer.matrix("weight", {config.experts, config.hidden_size}, ParameterRole::router);
   const Value logits = linear(builder, cast(builder, x, writer.wide()), weight);
   const Value probabilities = router_softmax(builder, logits);
+  // The routers' losses stand behind all layers, so that their gradients come first: without these
+  // small values they would have every recomputed layer made again at once.
+  builder.keep(logits, Keep::layer);
+  builder.keep(probabilities, Keep::layer);
   const TopKOptions options{.k = config.experts_per_token,
                             .renormalise = config.renormalise_weights,
                             .forced_uniform = config.forced_uniform_routing};
@@ -52,7 +58,7 @@ RoutedLayer mixture_of_experts(ModelWriter& writer, Value x) {
   const Shape outward{config.experts, config.hidden_size, config.expert_size};
   const std::vector<Value> weights{writer.matrix("gate", inward, ParameterRole::expert),
                                    writer.matrix("up", inward, ParameterRole::expert)};
-  const Value down[] = {writer.matrix("down", outward, ParameterRole::expert, true)};
+  const Value down[] = {writer.output_matrix("down", outward, ParameterRole::expert)};
   writer.unit = dense_unit;
 
   const Value rows = gather_tokens(builder, x, indices);  // [tokens · k, hidden]

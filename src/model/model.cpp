@@ -3,6 +3,7 @@
 #include "engine/differentiate.h"
 #include "model/attention_layer.h"
 #include "model/feed_forward.h"
+#include "model/mixture.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"

@@ -4,13 +4,21 @@
 
 namespace tessera {
 
-Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRole role,
-                          bool output) {
-  Initialization how{.deviation = config.initialization_deviation,
-                     .cutoff = config.initialization_cutoff};
-  if (output && config.initialization == "scaled") {
-    how.deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
+Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRole role) {
+  return declare_matrix(name, shape, role, config.initialization_deviation);
+}
+
+Value ModelWriter::output_matrix(std::string_view name, const Shape& shape, ParameterRole role) {
+  double deviation = config.initialization_deviation;
+  if (config.initialization == "scaled") {
+    deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
   }
+  return declare_matrix(name, shape, role, deviation);
+}
+
+Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
+                                  double deviation) {
+  const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
   const DType dtype = role == ParameterRole::router ? wide() : compute;
   return parameters.declare(builder, name, shape, dtype, role, how, unit);
 }

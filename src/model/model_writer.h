@@ -1,8 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "model/model_config.h"
 #include "model/parameter.h"
@@ -22,13 +22,20 @@ struct ModelWriter {
   /// Norms, the router and statistics are in this type.
   DType wide() const { return accumulation_dtype(compute); }
 
-  /// A matrix [out, in] as the configuration initialises it; `output` marks the projections that
-  /// write to the residual stream.
+  /// A matrix [out, in] as the configuration initialises it.
   Value matrix(std::string_view name, const Shape& shape,
-               ParameterRole role = ParameterRole::matrix, bool output = false);
+               ParameterRole role = ParameterRole::matrix);
+  /// The same for a projection that writes to the residual stream, which "scaled" initialisation
+  /// treats differently.
+  Value output_matrix(std::string_view name, const Shape& shape,
+                      ParameterRole role = ParameterRole::matrix);
   /// A norm over rows of `size` entries, with its weight where the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
+
+ private:
+  Value declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
+                       double deviation);
 };
 
 }  // namespace tessera

@@ -43,8 +43,11 @@ class ParameterList {
   Value declare(Builder& builder, std::string_view name, const Shape& shape, DType dtype,
                 ParameterRole role, const Initialization& initialization, std::string unit);
 
+  /// In the order of their declaration.
   const std::vector<ParameterSpec>& specs() const { return specs_; }
+  /// Their values in the program, in the same order.
   const std::vector<Value>& values() const { return values_; }
+  /// Entries of all parameters together.
   int64_t elements() const;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -26,6 +27,17 @@ inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> 
   for (const Spec& spec : inputs) bytes += static_cast<double>(spec.bytes());
   for (const Spec& spec : outputs) bytes += static_cast<double>(spec.bytes());
   return bytes;
+}
+
+/// What a tensor at hand is, as a spec. Kernels ask for shapes and types only: the distribution,
+/// which memory does not know, is left out.
+inline Spec spec_of(const Tensor& tensor) { return {tensor.shape(), tensor.dtype(), {}}; }
+
+inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
+  std::vector<Spec> specs;
+  specs.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) specs.push_back(spec_of(tensor));
+  return specs;
 }
 
 /// Whether the plain kernel runs: on request, and always in f64.

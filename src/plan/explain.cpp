@@ -95,25 +95,35 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   const auto tokens = static_cast<double>(plan.tokens);
   const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
   Table totals({"total", "value", "exactly"});
-  const auto count = [&](const char* name, double value, const char* unit) {
-    totals.add({name, format_count(value) + unit, fmt::format("{:.0f}", value)});
+  const auto count = [&](const char* name, double value) {
+    totals.add({name, format_count(value), fmt::format("{:.0f}", value)});
   };
   const auto bytes = [&](const char* name, int64_t value) {
     totals.add({name, format_bytes(value), fmt::format("{}", value)});
   };
-  count("parameters", static_cast<double>(plan.parameters), "");
-  count("active parameters a token", static_cast<double>(plan.active_parameters), "");
-  count("FLOPs a token, forward", plan.forward_flops / tokens, "");
-  count("FLOPs a token, backward", plan.backward_flops / tokens, "");
-  count("FLOPs a token, repeated", plan.repeated_flops / tokens, "");
-  count("FLOPs a step",
-        (plan.forward_flops + plan.backward_flops) * static_cast<double>(micro_batches), "");
-  count("tokens a step", tokens * static_cast<double>(micro_batches), "");
+  count("parameters", static_cast<double>(plan.parameters));
+  count("active parameters a token", static_cast<double>(plan.active_parameters));
+  count("FLOPs a token, forward", plan.flops.forward / tokens);
+  count("FLOPs a token, backward", plan.flops.backward / tokens);
+  count("FLOPs a token, repeated", plan.flops.repeated / tokens);
+  count("FLOPs a step", plan.flops.useful() * static_cast<double>(micro_batches));
+  count("tokens a step", tokens * static_cast<double>(micro_batches));
   bytes("weights, gradients and optimizer", plan.state_bytes);
   bytes("inputs", plan.input_bytes);
   bytes("saved for the backward pass", plan.memory.saved_bytes);
   bytes("peak memory", plan.peak_bytes);
-  return text + "\n" + totals.text();
+  text += "\n" + totals.text();
+  if (plan.memory.peak_node >= 0) {
+    const Node& node = plan.training.program.nodes()[static_cast<size_t>(plan.memory.peak_node)];
+    text += fmt::format("the peak falls in {} of the {} pass{}\n", node.operation->name(),
+                        phase_name(node.phase),
+                        node.layer < 0 ? "" : fmt::format(", layer {}", node.layer));
+  }
+  if (plan.peak_bytes > physical_memory()) {
+    text +=
+        fmt::format("this machine has {}: the run does not fit\n", format_bytes(physical_memory()));
+  }
+  return text;
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan) {
@@ -136,15 +146,16 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
   const auto tokens = static_cast<double>(plan.tokens);
   const Json totals{{"parameters", plan.parameters},
                     {"active_parameters", plan.active_parameters},
-                    {"flops_per_token", (plan.forward_flops + plan.backward_flops) / tokens},
-                    {"forward_flops_per_token", plan.forward_flops / tokens},
-                    {"backward_flops_per_token", plan.backward_flops / tokens},
-                    {"repeated_flops_per_token", plan.repeated_flops / tokens},
+                    {"flops_per_token", plan.flops.useful() / tokens},
+                    {"forward_flops_per_token", plan.flops.forward / tokens},
+                    {"backward_flops_per_token", plan.flops.backward / tokens},
+                    {"repeated_flops_per_token", plan.flops.repeated / tokens},
                     {"tokens_per_step", plan.tokens * micro_batches},
                     {"state_bytes", plan.state_bytes},
                     {"input_bytes", plan.input_bytes},
                     {"saved_bytes", plan.memory.saved_bytes},
-                    {"peak_bytes", plan.peak_bytes}};
+                    {"peak_bytes", plan.peak_bytes},
+                    {"peak_operation", plan.memory.peak_node}};
   return Json{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
 }
 

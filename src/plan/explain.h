@@ -8,9 +8,9 @@
 namespace tessera {
 
 /// The step program of a resolved configuration as a table for a terminal: every operation with its
-/// block, shape, FLOPs, bytes and what becomes of its results (saved for the backward pass, taken
-/// again, released), then totals: parameters, active parameters, FLOPs a token, memory. Layers that
-/// repeat an earlier one are left out unless `all_layers`.
+/// block, shape, FLOPs, bytes and what becomes of its results (saved for the backward pass,
+/// recomputed there, or a result of the run), then totals: parameters, active parameters, FLOPs a
+/// token, memory. Layers that repeat an earlier one are left out unless `all_layers`.
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers);
 
 /// The same as JSON, with every layer: {"operations": [...], "totals": {...}}.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/programs.h"
 #include "state/parameter_store.h"
 
 namespace tessera {
@@ -16,40 +17,15 @@ int64_t allocate_inputs(const Program& program, MemoryLayout& layout) {
   return layout.in_use() - before;
 }
 
-void add_flops(StepPlan& plan) {
-  const Program& program = plan.training.program;
-  for (const Node& node : program.nodes()) {
-    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
-    plan.repeated_flops += cost.repeated_flops;
-    switch (node.phase) {
-      case Phase::forward:
-        plan.forward_flops += cost.flops;
-        break;
-      case Phase::backward:
-        plan.backward_flops += cost.flops;
-        break;
-      case Phase::recompute:
-        plan.repeated_flops += cost.flops;
-        break;
-    }
-  }
-}
-
 }  // namespace
 
 StepPlan plan_step(const RunConfig& config) {
-  const DType compute = compute_dtype(config.train.precision);
-  const auto forward = [&] {
-    return write_forward(config.model, compute, config.train.micro_batch, config.data.context,
-                         config.data.document_mask);
-  };
-  StepPlan plan{.training = forward(), .memory = {}};
-  write_backward(plan.training, recompute_from_names(config.train.recompute));
+  StepPlan plan{.training = training_program(config), .memory = {}};
   const auto& specs = plan.training.parameters.specs();
   plan.parameters = plan.training.parameters.elements();
   plan.active_parameters = active_parameters(config.model, specs);
   plan.tokens = config.train.micro_batch * config.data.context;
-  add_flops(plan);
+  plan.flops = count_flops(plan.training.program);
 
   MemoryLayout layout;
   for (const int64_t bytes : ParameterStore::allocation_sizes(specs)) layout.allocate(bytes);
@@ -57,7 +33,7 @@ StepPlan plan_step(const RunConfig& config) {
   plan.input_bytes = allocate_inputs(plan.training.program, layout);
   Context context(static_cast<int>(config.run.threads));
   if (config.train.evaluate_every > 0) {
-    const TrainingProgram evaluation = forward();
+    const TrainingProgram evaluation = forward_program(config);
     plan.input_bytes += allocate_inputs(evaluation.program, layout);
     plan.peak_bytes = plan_memory(evaluation.program, context, layout).peak_bytes;
   }

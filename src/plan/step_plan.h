@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "config/run_config.h"
+#include "engine/count_flops.h"
 #include "engine/memory_plan.h"
 #include "model/model.h"
 
@@ -14,13 +15,11 @@ struct StepPlan {
   MemoryPlan memory;  ///< of one micro-batch, on top of what is held throughout
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t state_bytes = 0;   ///< weights, masters, gradients, moments
-  int64_t input_bytes = 0;   ///< tokens and the like
-  int64_t peak_bytes = 0;    ///< of the pool: states, inputs and the program's values
-  double forward_flops = 0;  ///< useful ones of one micro-batch
-  double backward_flops = 0;
-  double repeated_flops = 0;  ///< done again to save memory
-  int64_t tokens = 0;         ///< of one micro-batch
+  int64_t state_bytes = 0;  ///< weights, masters, gradients, moments
+  int64_t input_bytes = 0;  ///< tokens and the like
+  int64_t peak_bytes = 0;   ///< of the pool: states, inputs and the program's values
+  FlopCount flops;          ///< of one micro-batch
+  int64_t tokens = 0;       ///< of one micro-batch
 };
 
 /// Plans a resolved configuration (see resolve()). The peak equals the pool's measured peak.

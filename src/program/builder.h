@@ -2,7 +2,7 @@
 
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "program/program.h"
@@ -15,11 +15,16 @@ class Builder {
  public:
   explicit Builder(Program& program) : program_(program) {}
 
+  /// The program as written so far.
   const Program& program() const { return program_; }
   const Spec& spec(Value value) const { return program_.spec(value); }
 
+  /// Declares a value that is given anew for each run. Its name is taken as it is: unlike name(),
+  /// these three do not put the current scope before it.
   Value input(std::string name, Spec spec);
+  /// Declares a weight; its name is taken as it is.
   Value parameter(std::string name, Spec spec);
+  /// Declares a value that runs keep and change; its name is taken as it is.
   Value state(std::string name, Spec spec);
 
   /// Appends a node and gives its outputs; their specs come from the operation's infer().
@@ -59,6 +64,7 @@ class Builder {
   };
   /// Opens a scope within the current one; `layer` is inherited when it is not given.
   [[nodiscard]] Scope scope(std::string_view path, Block block);
+  /// Opens a scope of this layer within the current one; the block is inherited.
   [[nodiscard]] Scope layer_scope(std::string_view path, int layer);
   /// Puts the following nodes where `node` stands: its block and layer, in this phase.
   void follow(const Node& node, Phase phase);

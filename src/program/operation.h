@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +21,7 @@ struct Cost {
   double flops = 0;
   /// Those that the operation does again instead of keeping results: beyond `flops`.
   double repeated_flops = 0;
-  double bytes = 0;         ///< bytes read and written, each operand once
-  double vector_flops = 0;  ///< floating-point operations outside matrix products, roughly
+  double bytes = 0;  ///< bytes read and written, each operand once
 };
 
 /// One run of an operation. Tensors are contiguous and of the inferred specs; `workspace` has the
@@ -67,6 +64,7 @@ class Operation {
                                        std::span<const Value> inputs,
                                        std::span<const Value> kept) const;
 
+  /// What one run costs on these inputs.
   virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const = 0;
 
   /// Whether repeating it in the backward pass always beats keeping its results (a cast).
@@ -82,6 +80,7 @@ class Operation {
   /// must be right when both are the same memory. -1: none.
   virtual int in_place_input(int output) const;
 
+  /// Computes the outputs, and adds into updated_inputs(). Equal inputs give equal bits.
   virtual void run(const Execution& execution) const = 0;
 };
 

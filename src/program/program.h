@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "program/operation.h"
@@ -11,6 +12,7 @@
 
 namespace tessera {
 
+/// Where a value's memory comes from.
 enum class ValueKind {
   input,          ///< given anew for each micro-batch
   parameter,      ///< a weight
@@ -21,15 +23,19 @@ enum class ValueKind {
 
 /// The part of a model that a node belongs to: what is recomputed together and accounted together.
 enum class Block { other, embedding, norm, attention, feed_forward, router, experts, head, loss };
+/// "attention", "feed_forward": the name in tables and traces.
 std::string_view block_name(Block block);
 
+/// The pass that a node runs in; `recompute` nodes stand among the backward ones.
 enum class Phase { forward, recompute, backward };
+/// "forward", "recompute", "backward".
 std::string_view phase_name(Phase phase);
 
 /// How far rematerialization may go: a value marked `block` stays when norms, attention or experts
 /// are recomputed but goes when the whole layer is; one marked `layer` always stays.
 enum class Keep { no, block, layer };
 
+/// What a program knows of one value.
 struct ValueInfo {
   std::string name;
   Spec spec;
@@ -52,8 +58,11 @@ struct Node {
 /// list.
 class Program {
  public:
+  /// In the order in which they run.
   const std::vector<Node>& nodes() const { return nodes_; }
+  /// By the value's id.
   const std::vector<ValueInfo>& values() const { return values_; }
+  /// Throws InternalError for a value of no or another, larger program.
   const ValueInfo& info(Value value) const;
   const Spec& spec(Value value) const { return info(value).spec; }
 
@@ -62,6 +71,7 @@ class Program {
 
   /// Values that outlive the run: the caller reads them.
   const std::vector<Value>& outputs() const { return outputs_; }
+  /// Whether it is one of outputs().
   bool is_output(Value value) const;
 
   /// The main gradient of a parameter; null where nothing adds into one.
@@ -69,6 +79,7 @@ class Program {
   /// The value of that name; throws InternalError when there is none.
   Value find(std::string_view name) const;
 
+  /// Their specs, in the same order.
   std::vector<Spec> specs(std::span<const Value> values) const;
 
  private:

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/parameter.h"
@@ -33,13 +32,16 @@ class ParameterStore {
   /// moments, which are zero.
   ParameterStore(MemoryPool& pool, std::span<const ParameterSpec> specs);
 
+  /// In the order of the specs.
   std::span<const ParameterState> parameters() const { return parameters_; }
+  /// The parameter of that name; throws InternalError when there is none.
   const ParameterState& find(std::string_view name) const;
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;
   /// Rounds the masters to the weights that the program computes with: after a load.
   void masters_to_weights() const;
+  /// Sets all main gradients to zero: before a step's first micro-batch.
   void zero_gradients(int threads) const;
 
   /// The sizes of the allocations that the constructor makes, in order: what a memory plan replays.

@@ -72,8 +72,10 @@ Buffer::~Buffer() { pool_->release(offset_, bytes_); }
 
 std::byte* Buffer::data() const { return pool_->at(offset_); }
 
+int64_t physical_memory() { return ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE); }
+
 MemoryPool::MemoryPool(int64_t capacity) {
-  if (capacity == 0) capacity = 2 * ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
+  if (capacity == 0) capacity = 2 * physical_memory();
   storage_ = std::make_shared<PoolStorage>(capacity);
 }
 

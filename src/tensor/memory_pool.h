@@ -24,6 +24,9 @@ class Buffer {
   int64_t bytes_;
 };
 
+/// Bytes of memory that the machine has.
+int64_t physical_memory();
+
 /// Memory of one rank on one device: a reserved range of addresses, of which only what is touched
 /// costs anything, divided by a MemoryLayout. Steady-state steps reuse the same pages. Blocks are
 /// aligned to 64 bytes and their contents are undefined. Not for use from several threads at once.

@@ -69,4 +69,12 @@ void convert(const Tensor& from, const Tensor& to) {
   });
 }
 
+double sum(const Tensor& tensor) {
+  return dispatch_wide(tensor.dtype(), [&](auto type) {
+    double total = 0;
+    for (const auto value : tensor.values<decltype(type)>()) total += static_cast<double>(value);
+    return total;
+  });
+}
+
 }  // namespace tessera

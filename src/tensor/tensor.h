@@ -63,4 +63,7 @@ class Tensor {
 /// Converts between floating types element by element, rounding to nearest even; shapes are equal.
 void convert(const Tensor& from, const Tensor& to);
 
+/// The sum of an f32 or f64 tensor, taken in f64 in order.
+double sum(const Tensor& tensor);
+
 }  // namespace tessera

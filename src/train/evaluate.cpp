@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/dispatch.h"
-
 namespace tessera {
+
+ModelConfig inference_config(ModelConfig config) {
+  config.capacity_factor = 0;
+  config.forced_uniform_routing = false;
+  return config;
+}
 
 Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
                      int64_t rows, int64_t context, bool document_mask, Context& execution)
-    : training_(write_forward(config, compute, rows, context, document_mask)),
+    : training_(write_forward(inference_config(config), compute, rows, context, document_mask)),
       executor_(training_.program, execution),
       frame_(training_.program),
       inputs_(training_, execution.pool(), frame_),
@@ -30,11 +34,7 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
     inputs_.fill(batch);
     executor_.forward(frame_);
-    dispatch_wide(frame_[training_.token_loss].dtype(), [&](auto type) {
-      for (const auto loss : frame_[training_.token_loss].values<decltype(type)>()) {
-        total += static_cast<double>(loss);
-      }
-    });
+    total += sum(frame_[training_.token_loss]);
     result.targets += std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
   }
   frame_.release();

@@ -18,6 +18,11 @@ struct Evaluation {
   int64_t instances = 0;
 };
 
+/// The model as it is used without training: no token is dropped and routing is the model's own,
+/// whatever capacity or forced routing it was trained with, so that a result does not depend on
+/// what else is in the batch.
+ModelConfig inference_config(ModelConfig config);
+
 /// A forward program with memory for its inputs, run over batches of one size.
 class Evaluator {
  public:
@@ -25,8 +30,8 @@ class Evaluator {
   Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights, int64_t rows,
             int64_t context, bool document_mask, Context& execution);
 
-  /// The mean loss over the first `instances` instances that the loader hands out, each once; 0
-  /// means a whole epoch.
+  /// The mean loss over the first `instances` instances that the loader hands out, each counted
+  /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch.
   Evaluation run(Loader& loader, int64_t instances = 0);
 
  private:

@@ -4,16 +4,17 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "config/load_config.h"
 #include "model/model.h"
+#include "train/evaluate.h"
 
 namespace tessera {
 
 LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads) {
-  const fs::path folder = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-  const CheckpointReader reader(find_checkpoint(folder));
+  const CheckpointReader reader(find_checkpoint(path));
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
   loaded.step = reader.state().step;
   loaded.config = parse_config(reader.state().config, (reader.path() / "config.toml").string());
+  loaded.config.model = inference_config(loaded.config.model);
   loaded.tokenizer = load_tokenizer(reader.path());
   loaded.specs =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));

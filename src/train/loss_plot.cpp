@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "base/text.h"
-
 namespace tessera {
 namespace {
 
@@ -91,7 +89,14 @@ std::string axes(const Scale& x, const Scale& y) {
 
 }  // namespace
 
-std::string loss_plot(std::span<const StepMetrics> metrics, const std::string& title) {
+std::string loss_plot(std::span<const StepMetrics> all, const std::string& title) {
+  // What is not a number has no place in the picture, and would take the axes and the mean with it.
+  std::vector<StepMetrics> metrics;
+  for (const StepMetrics& step : all) {
+    if (!std::isfinite(step.loss)) continue;
+    metrics.push_back(step);
+    if (!std::isfinite(step.held_out_loss.value_or(0))) metrics.back().held_out_loss.reset();
+  }
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"sans-serif\" fill=\"#222\">\n"

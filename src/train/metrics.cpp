@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -34,21 +35,31 @@ Json to_json(const StepMetrics& metrics) {
   return json;
 }
 
+/// A number; JSON has no NaN, and what is written for one is null.
+double number(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+/// The number of that key, 0 where there is none.
+double number_or_zero(const Json& json, const char* key) {
+  return json.contains(key) ? number(json[key]) : 0;
+}
+
 StepMetrics from_json(const Json& json) {
   StepMetrics metrics;
   metrics.step = json.at("step");
-  metrics.loss = json.at("loss");
-  metrics.grad_norm = json.at("grad_norm");
-  metrics.lr = json.at("lr");
+  metrics.loss = number(json.at("loss"));
+  metrics.grad_norm = number(json.at("grad_norm"));
+  metrics.lr = number(json.at("lr"));
   metrics.tokens = json.at("tokens");
-  metrics.tokens_per_second = json.at("tokens_per_second");
-  metrics.mfu = json.at("mfu");
-  metrics.seconds = json.at("seconds");
+  metrics.tokens_per_second = number(json.at("tokens_per_second"));
+  metrics.mfu = number(json.at("mfu"));
+  metrics.seconds = number(json.at("seconds"));
   metrics.memory_bytes = json.at("memory_bytes");
-  metrics.balance_loss = json.value("balance_loss", 0.0);
-  metrics.router_z_loss = json.value("router_z_loss", 0.0);
-  metrics.expert_load = json.value("expert_load", 0.0);
-  if (json.contains("held_out_loss")) metrics.held_out_loss = json["held_out_loss"].get<double>();
+  metrics.balance_loss = number_or_zero(json, "balance_loss");
+  metrics.router_z_loss = number_or_zero(json, "router_z_loss");
+  metrics.expert_load = number_or_zero(json, "expert_load");
+  if (json.contains("held_out_loss")) metrics.held_out_loss = number(json["held_out_loss"]);
   return metrics;
 }
 

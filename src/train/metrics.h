@@ -36,6 +36,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
+  /// Writes one line; throws Error when the file system refuses it.
   void append(const StepMetrics& metrics);
 
  private:
@@ -44,7 +45,7 @@ class MetricsFile {
 };
 
 /// Reads a metrics.jsonl; throws Error naming the line that is not valid. A last line without its
-/// end, as a kill may leave it, is passed over.
+/// end, as a kill may leave it, is passed over; a number that was not finite reads as NaN.
 std::vector<StepMetrics> read_metrics(const fs::path& path);
 
 }  // namespace tessera

@@ -1,10 +1,12 @@
+#include "train/sampling.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
-#include "train/generate.h"
 
 namespace tessera {
 namespace {
@@ -17,6 +19,17 @@ void require_valid(const SamplingOptions& options) {
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     throw Error("top-p is {}; give more than 0 and at most 1", options.top_p);
   }
+}
+
+/// An order that compares NaN is none, and an infinite logit has no probability.
+void require_finite(std::span<const float> logits) {
+  const auto found =
+      std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
+  if (found == logits.end()) return;
+  throw Error(
+      "the model gives token {} the logit {} where a finite number is expected: its weights are "
+      "damaged or its training diverged; take an earlier checkpoint",
+      found - logits.begin(), *found);
 }
 
 /// How many of the sorted probabilities are candidates: enough to reach top_p.
@@ -33,6 +46,7 @@ size_t nucleus(std::span<const double> sorted, double top_p) {
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index) {
   require_valid(options);
+  require_finite(logits);
   if (options.temperature == 0) {
     return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
   }

@@ -10,8 +10,11 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "config/load_config.h"
+#include "config/programs.h"
 #include "config/resolve.h"
 #include "data/loader.h"
+#include "engine/count_flops.h"
+#include "engine/memory_plan.h"
 #include "state/adamw.h"
 #include "state/schedule.h"
 #include "train/evaluate.h"
@@ -30,24 +33,6 @@ std::vector<Tensor> weights_of(const ParameterStore& store) {
   return weights;
 }
 
-/// The useful floating-point operations of one micro-batch: recomputation does not count.
-double model_flops(const Program& program) {
-  double flops = 0;
-  for (const Node& node : program.nodes()) {
-    if (node.phase == Phase::recompute) continue;
-    flops += node.operation->cost(program.specs(node.inputs), program.specs(node.outputs)).flops;
-  }
-  return flops;
-}
-
-TrainingProgram training_program(const RunConfig& config) {
-  TrainingProgram training =
-      write_forward(config.model, compute_dtype(config.train.precision), config.train.micro_batch,
-                    config.data.context, config.data.document_mask);
-  write_backward(training, recompute_from_names(config.train.recompute));
-  return training;
-}
-
 class Trainer {
  public:
   Trainer(const RunConfig& config, const TrainOptions& options, const Logger& logger)
@@ -63,18 +48,18 @@ class Trainer {
                  .context = config.data.context}) {}
 
   TrainReport run() {
-    const int64_t steps = config_.train.steps;
-    const int64_t last = config_.train.stop_after > 0 ? config_.train.stop_after : steps;
     start();
+    if (position_.step >= last_step()) return nothing_to_do();
+    announce();
     Trace trace;
     TrainReport report{.step = position_.step};
-    while (position_.step < last && !report.interrupted) {
+    while (position_.step < last_step() && !report.interrupted) {
       const bool traced = position_.step + 1 == config_.run.trace_step;
       const StepMetrics metrics = one_step(traced ? &trace : nullptr);
       if (traced) write_trace(trace);
       report.loss = metrics.loss;
       report.interrupted = InterruptGuard::requested();
-      const bool end = position_.step == last || report.interrupted;
+      const bool end = position_.step == last_step() || report.interrupted;
       const int64_t every = config_.checkpoint.every;
       if (end || (every > 0 && position_.step % every == 0)) save();
     }
@@ -84,6 +69,11 @@ class Trainer {
   }
 
  private:
+  /// The step after which this call of train() ends.
+  int64_t last_step() const {
+    return config_.train.stop_after > 0 ? config_.train.stop_after : config_.train.steps;
+  }
+
   void start() {
     const fs::path directory = config_.run.directory;
     ensure_directory(directory);
@@ -101,13 +91,18 @@ class Trainer {
           config_.model, compute_dtype(config_.train.precision), weights_of(store_),
           config_.train.micro_batch, config_.data.context, config_.data.document_mask, context_);
     }
-    peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
-    flops_ = model_flops(training_.program) *
-             static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
-    announce();
   }
 
-  void announce() const {
+  TrainReport nothing_to_do() const {
+    const auto metrics = read_metrics(fs::path(config_.run.directory) / "metrics.jsonl");
+    logger_.info("nothing to do: step {} of {} is done", position_.step, last_step());
+    return {.step = position_.step, .loss = metrics.empty() ? 0 : metrics.back().loss};
+  }
+
+  void announce() {
+    peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
+    flops_ = count_flops(training_.program).useful() *
+             static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
     const auto& specs = training_.parameters.specs();
     logger_.info(
         "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
@@ -154,18 +149,23 @@ class Trainer {
     position_.step = step;
     position_.tokens += losses.tokens;
     position_.data = loader_.state();
+    metrics.seconds = watch.seconds();
+    report(metrics, losses);
+    return metrics;
+  }
+
+  /// Completes the step's metrics, writes them and shows them.
+  void report(StepMetrics& metrics, const StepLosses& losses) {
     metrics.tokens = position_.tokens;
     metrics.balance_loss = losses.balance;
     metrics.router_z_loss = losses.router_z;
     metrics.expert_load = losses.expert_load;
     metrics.memory_bytes = pool_.peak_in_use();
-    metrics.seconds = watch.seconds();
     metrics.tokens_per_second = static_cast<double>(losses.tokens) / metrics.seconds;
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     evaluate(metrics);
     metrics_file_->append(metrics);
     show(metrics);
-    return metrics;
   }
 
   void require_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
@@ -192,14 +192,21 @@ class Trainer {
                      .context = config_.data.context});
     metrics.held_out_loss =
         evaluator_->run(held_out, config_.train.evaluate_batches * config_.train.micro_batch).loss;
+    if (!std::isfinite(*metrics.held_out_loss)) {
+      throw Error(
+          "step {}: the held-out loss is {}: the update of this step went out of range; "
+          "lower optimizer.learning_rate and go on with --resume",
+          metrics.step, *metrics.held_out_loss);
+    }
   }
 
   void show(const StepMetrics& metrics) {
     if (!options_.progress) return;
-    const int64_t last =
-        config_.train.stop_after > 0 ? config_.train.stop_after : config_.train.steps;
-    seconds_each_ =
-        seconds_each_ == 0 ? metrics.seconds : 0.9 * seconds_each_ + 0.1 * metrics.seconds;
+    // The time between steps, evaluations and checkpoints included.
+    const double seconds = since_last_.seconds();
+    since_last_ = Stopwatch();
+    seconds_each_ = seconds_each_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
+    const int64_t last = last_step();
     const double left = seconds_each_ * static_cast<double>(last - metrics.step);
     std::string line = fmt::format(
         "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
@@ -211,6 +218,14 @@ class Trainer {
 
   void save() {
     progress_.clear();
+    for (const ParameterState& state : store_.parameters()) {
+      if (first_non_finite(state.master) >= 0) {
+        throw Error(
+            "after step {} the weight {} is not finite: the update went out of range; it "
+            "was not saved; lower optimizer.learning_rate and go on with --resume",
+            position_.step, state.spec.name);
+      }
+    }
     save_training(config_, store_, position_, loader_.manifest());
     plot();
   }
@@ -258,19 +273,37 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_file_;
   Progress progress_;
   TrainingPosition position_;
-  double flops_ = 0;       // useful ones of a step
-  double peak_flops_ = 0;  // measured, a second
-  double seconds_each_ = 0;
+  double flops_ = 0;         // useful ones of a step
+  double peak_flops_ = 0;    // measured, a second
+  double seconds_each_ = 0;  // running mean of the time between steps
+  Stopwatch since_last_;
 };
 
 /// A run's folder is not written over by mistake.
 void require_fresh(const RunConfig& config) {
-  const fs::path checkpoints = checkpoints_directory(config);
-  if (fs::exists(checkpoints) && !fs::is_empty(checkpoints)) {
+  if (holds_checkpoints(config)) {
     throw Error(
         "{} already holds a run; go on with it by --resume, remove it, or choose another "
         "run.directory",
         config.run.directory);
+  }
+}
+
+/// The plan is exact, so that a run that cannot fit is refused before it takes any memory.
+void require_memory(const RunConfig& config) {
+  const TrainingProgram training = training_program(config);
+  Context context(static_cast<int>(config.run.threads));
+  MemoryLayout layout;
+  for (const int64_t bytes : ParameterStore::allocation_sizes(training.parameters.specs())) {
+    layout.allocate(bytes);
+  }
+  const int64_t needed = plan_memory(training.program, context, layout).peak_bytes;
+  const int64_t physical = physical_memory();
+  if (needed > physical) {
+    throw Error(
+        "the run needs {} of memory, this machine has {}; lower train.micro_batch or the "
+        "model's sizes, or set train.recompute (`tessera explain` shows what takes it)",
+        format_bytes(needed), format_bytes(physical));
   }
 }
 
@@ -279,6 +312,7 @@ void require_fresh(const RunConfig& config) {
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
   if (!options.resume) require_fresh(resolved);
+  require_memory(resolved);
   return Trainer(resolved, options, logger).run();
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/save.h"
+#include "config/differences.h"
 #include "config/load_config.h"
 
 namespace tessera {
@@ -30,6 +31,69 @@ std::string data_fingerprint(const Manifest& data) {
   std::string text = data.tokenizer_fingerprint;
   for (const Shard& shard : data.train.shards) text += shard.hash;
   return hash_text(hash(text));
+}
+
+/// A checkpoint whose bytes are not those that were saved: an older one may do.
+class DamagedCheckpoint : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Whether a key may change between a run's parts. The model, the data's order and the batches may
+/// not: their change would go on as another run, unnoticed.
+bool may_change(std::string_view key) {
+  for (const std::string_view fixed :
+       {"model.", "data.context", "data.document_mask", "train.precision", "train.micro_batch",
+        "train.global_batch", "train.seed"}) {
+    if (key.starts_with(fixed)) return false;
+  }
+  return true;
+}
+
+/// What a changed key changes in the rest of the run, worth a line in the log.
+bool changes_training(std::string_view key) {
+  return key.starts_with("optimizer.") || key == "train.steps";
+}
+
+void require_same_run(const CheckpointReader& reader, const RunConfig& config, const Manifest& data,
+                      const Logger& logger) {
+  const CheckpointState& state = reader.state();
+  const std::string path = reader.path().string();
+  for (const auto& [key, saved, given] : differences(parse_config(state.config, path), config)) {
+    if (!may_change(key)) {
+      throw Error(
+          "{} was saved with {} = {}, the configuration says {}; resume with the same, or "
+          "start another run",
+          path, key, saved, given);
+    }
+    if (changes_training(key)) logger.warn("{} changes from {} to {}", key, saved, given);
+  }
+  if (state.text("data.fingerprint") != data_fingerprint(data)) {
+    throw Error(
+        "{} was trained on other data than {} holds now; resume with the data it was "
+        "started with",
+        path, config.data.directory);
+  }
+}
+
+TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
+                                 const ParameterStore& store, const Manifest& data,
+                                 const Logger& logger) {
+  const auto undamaged = [](const auto& read) {
+    try {
+      return read();
+    } catch (const Error& error) {
+      throw DamagedCheckpoint(std::string(error.what()));
+    }
+  };
+  const CheckpointReader reader = undamaged([&] { return CheckpointReader(path); });
+  require_same_run(reader, config, data, logger);
+  undamaged([&] { reader.load_all(named_tensors(store), static_cast<int>(config.run.threads)); });
+  store.masters_to_weights();
+  const CheckpointState& state = reader.state();
+  return {.step = state.step,
+          .tokens = state.integer("tokens"),
+          .data = {state.integer("data.epoch"), state.integer("data.instance")}};
 }
 
 }  // namespace
@@ -57,35 +121,30 @@ void save_training(const RunConfig& config, const ParameterStore& store,
       directory, {.newest = config.checkpoint.keep, .multiples_of = config.checkpoint.keep_every});
 }
 
+bool holds_checkpoints(const RunConfig& config) {
+  const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
+  return !listing.complete.empty() || !listing.broken.empty();
+}
+
 TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
                                const Manifest& data, const Logger& logger) {
-  const LatestCheckpoint latest = latest_checkpoint(checkpoints_directory(config));
-  for (const BrokenCheckpoint& broken : latest.newer_broken) {
+  const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
+  for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);
   }
-  if (!latest.path) {
-    throw Error("{} holds no complete checkpoint to resume from; start the run without --resume",
-                checkpoints_directory(config).string());
+  std::string last_problem = "there is none";
+  for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
+    try {
+      return load_checkpoint(found->path, config, store, data, logger);
+    } catch (const DamagedCheckpoint& damaged) {
+      last_problem = damaged.what();
+      logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
+    }
   }
-  const CheckpointReader reader(*latest.path);
-  const CheckpointState& state = reader.state();
-  if (state.text("data.fingerprint") != data_fingerprint(data)) {
-    throw Error(
-        "{} was trained on other data than {} holds now; resume with the data it was "
-        "started with",
-        latest.path->string(), config.data.directory);
-  }
-  if (state.integer("random.seed") != static_cast<int64_t>(config.train.seed)) {
-    throw Error(
-        "{} was started with train.seed = {}, the configuration says {}; resume with the "
-        "same seed",
-        latest.path->string(), state.integer("random.seed"), config.train.seed);
-  }
-  reader.load_all(named_tensors(store), static_cast<int>(config.run.threads));
-  store.masters_to_weights();
-  return {.step = state.step,
-          .tokens = state.integer("tokens"),
-          .data = {state.integer("data.epoch"), state.integer("data.instance")}};
+  throw Error(
+      "{} holds no complete checkpoint to resume from ({}); start the run without --resume "
+      "in another run.directory",
+      checkpoints_directory(config).string(), last_problem);
 }
 
 }  // namespace tessera

@@ -23,8 +23,13 @@ struct TrainingPosition {
 void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const Manifest& data);
 
-/// Loads the run's newest complete checkpoint into the store; broken newer ones are warned of.
-/// Throws Error when there is none, or when the data or the seed is not what it was saved with.
+/// Whether the run has saved anything, complete or damaged. What a killed save left half-written
+/// does not count.
+bool holds_checkpoints(const RunConfig& config);
+
+/// Loads the run's newest complete checkpoint into the store; one that turns out to be damaged is
+/// warned of and the one before it taken. Throws Error when none is left, or when the data or a key
+/// that must stay (the model, the batches, the seed) is not what it was saved with, naming it.
 TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
                                const Manifest& data, const Logger& logger);
 

@@ -15,14 +15,6 @@ void set_scalar(const Tensor& tensor, double value) {
   });
 }
 
-double sum(const Tensor& tensor) {
-  return dispatch_wide(tensor.dtype(), [&](auto type) {
-    double total = 0;
-    for (const auto value : tensor.values<decltype(type)>()) total += static_cast<double>(value);
-    return total;
-  });
-}
-
 }  // namespace
 
 ProgramInputs::ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame) {

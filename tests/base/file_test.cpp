@@ -4,11 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/error_of.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -100,27 +99,6 @@ TEST(AtomicFile, AFolderThatIsMissingIsAnError) {
   EXPECT_THAT(error_of([&] { write_file(folder / "none/file", "text"); }),
               HasSubstr("cannot create"));
 }
-
-/// While it lives, this process may write no file larger than `bytes`, as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  sighandler_t handler_;
-};
 
 TEST(AtomicFile, AFailedWriteLeavesNothingBehind) {
   const TemporaryFolder folder;

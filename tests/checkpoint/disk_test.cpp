@@ -12,6 +12,7 @@
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
 #include "support/error_of.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -79,6 +80,27 @@ TEST(FullDisk, IsAClearErrorAndLeavesTheOlderCheckpoint) {
   EXPECT_EQ(latest_checkpoint(directory).path, older);
   EXPECT_TRUE(verify_checkpoint(older).ok());
   save_checkpoint(directory, sample_state(2), tensors_of(20).items());
+  EXPECT_EQ(latest_checkpoint(directory).path, directory / "step-00000002");
+}
+
+TEST(FailedWrite, IsAClearErrorAndLeavesTheOlderCheckpoint) {
+  const TemporaryFolder folder;
+  const fs::path directory = folder / "checkpoints";
+  const fs::path older = save_checkpoint(directory, sample_state(1), tensors_of(20).items());
+  const SampleTensors larger = tensors_of(200);
+  for (const int64_t step : {1, 2}) {
+    std::string message;
+    {
+      const FileSizeLimit limit(100'000);
+      message = error_of([&] { save_checkpoint(directory, sample_state(step), larger.items()); });
+    }
+    EXPECT_THAT(message, HasSubstr("File too large"));
+    EXPECT_THAT(message, HasSubstr(fmt::format("step-{:08}.partial", step)));
+    EXPECT_EQ(latest_checkpoint(directory).path, older);
+    EXPECT_TRUE(verify_checkpoint(older).ok());
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory), fs::directory_iterator()), 1);
+  }
+  save_checkpoint(directory, sample_state(2), larger.items());
   EXPECT_EQ(latest_checkpoint(directory).path, directory / "step-00000002");
 }
 

@@ -57,6 +57,9 @@ TEST(CheckpointFolder, TheNewestIsFoundByNumber) {
   EXPECT_EQ(latest_checkpoint(folder.path()).path, folder / "step-100000000");
   EXPECT_EQ(find_checkpoint(folder.path()), folder / "step-100000000");
   EXPECT_EQ(find_checkpoint(folder / "step-00000000"), folder / "step-00000000");
+  const TemporaryFolder run;
+  fs::create_directory_symlink(folder.path(), run / "checkpoints");
+  EXPECT_EQ(find_checkpoint(run.path()), run / "checkpoints/step-100000000");
 }
 
 TEST(CheckpointFolder, BrokenOnesAreReportedAndPassedOver) {

@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Subprocess;
 
 struct Result {
@@ -144,8 +145,7 @@ TEST_F(CommandTest, InterruptedRunSavesAndResumesToTheSameBits) {
   }
   process->signal(SIGINT);
   EXPECT_EQ(process->wait(), 0) << process->output();
-  const bool early = process->output().find("--resume") != std::string::npos;
-  EXPECT_TRUE(early || process->output().find("done: step 200") != std::string::npos);
+  EXPECT_THAT(process->output(), HasSubstr("interrupted: saved step"));
   ASSERT_EQ(run(train({"--resume"})).status, 0);
   EXPECT_EQ(hashes("run"), hashes("whole"));
 }
@@ -160,14 +160,9 @@ TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
   bool finished = false;
   for (uint64_t round = 0; round < 12 && !finished; ++round) {
     auto arguments = train(often);
-    const bool started =
-        fs::exists(path("run/checkpoints")) && !fs::is_empty(path("run/checkpoints"));
-    const Result listed = run({"checkpoint", "inspect", path("run")});
-    if (listed.status == 0) {
-      arguments.emplace_back("--resume");
-    } else if (started) {
-      fs::remove_all(path("run"));  // killed before its first checkpoint was complete
-    }
+    // Killed before its first checkpoint was complete, it starts as if nothing had been.
+    const bool saved = run({"checkpoint", "inspect", path("run")}).status == 0;
+    if (saved) arguments.emplace_back("--resume");
     auto process = start(arguments);
     std::this_thread::sleep_for(std::chrono::milliseconds(400 + random.bits(round) % 700));
     finished = !process->running();
@@ -223,6 +218,52 @@ TEST_F(CommandTest, AFlippedBitIsNamedByItsTensor) {
   EXPECT_EQ(resumed.status, 1);
   EXPECT_THAT(resumed.output, HasSubstr(first["name"].get<std::string>()));
 }
+
+TEST_F(CommandTest, OptionsOutOfRangeAreNamed) {
+  const auto expect_refused = [&](const char* command, const char* option, const char* value) {
+    const Result result = run({command, "--checkpoint", path("run"), option, value});
+    EXPECT_NE(result.status, 0) << command << " " << option << " " << value;
+    EXPECT_THAT(result.output, HasSubstr(std::string(option) + ": "));
+  };
+  expect_refused("eval", "--threads", "-1");
+  expect_refused("generate", "--threads", "-1");
+  expect_refused("generate", "--tokens", "0");
+  expect_refused("generate", "--temperature", "-1");
+  expect_refused("generate", "--top-k", "-1");
+  expect_refused("generate", "--top-p", "0");
+  expect_refused("generate", "--top-p", "1.5");
+}
+
+TEST_F(CommandTest, GenerateWritesThePromptOnlyWhereItGoesOn) {
+  prepare();
+  ASSERT_EQ(run(train({"--set", "train.steps=2", "--set", "optimizer.warmup_steps=1"})).status, 0);
+  const auto generate = [&](const char* tokens) {
+    return run({"generate", "--checkpoint", path("run"), "--prompt", "zebra", "--tokens", tokens,
+                "--ignore-end"});
+  };
+  const Result good = generate("3");
+  EXPECT_EQ(good.status, 0) << good.output;
+  EXPECT_TRUE(good.output.starts_with("zebra")) << good.output;
+  EXPECT_THAT(good.output, HasSubstr("[3 tokens"));
+  const Result bad = generate("1000");
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_THAT(bad.output, HasSubstr("lower --tokens"));
+  EXPECT_THAT(bad.output, Not(HasSubstr("zebra")));
+}
+
+#if defined(TESSERA_ONEDNN) && defined(__x86_64__)
+TEST_F(CommandTest, AProcessorWithoutBf16IsAnErrorThatSaysWhatToDo) {
+  ::setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  const std::string vocabulary = "model.vocabulary_size=257";
+  const Result narrow = run({"explain", config_path().string(), "--set", vocabulary});
+  const Result wide = run(
+      {"explain", config_path().string(), "--set", vocabulary, "--set", "train.precision=fp32"});
+  ::unsetenv("ONEDNN_MAX_CPU_ISA");
+  EXPECT_EQ(narrow.status, 1);
+  EXPECT_THAT(narrow.output, HasSubstr("set train.precision = \"fp32\""));
+  EXPECT_EQ(wide.status, 0) << wide.output;
+}
+#endif
 
 }  // namespace
 }  // namespace tessera

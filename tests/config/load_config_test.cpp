@@ -159,10 +159,27 @@ TEST(LoadConfig, RefusesLayoutsOfSeveralRanks) {
   EXPECT_THAT(message_of("[parallel]\ntensor = 2\n"),
               AllOf(HasSubstr("test.toml:2: parallel.tensor = 2"), HasSubstr("runs one rank")));
   EXPECT_THAT(message_of("[parallel]\nschedule = '1f1b'\n"), HasSubstr("runs one rank"));
-  EXPECT_THAT(message_of("[shard]\nweights = 'all'\n"), HasSubstr("runs one rank"));
+  EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
+              AllOf(HasSubstr("runs one rank"), HasSubstr("give \"none\" or \"all\", or leave")));
+  EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("runs one rank"));
   EXPECT_THAT(
       message_of("", {"parallel.pipeline=4"}),
       HasSubstr("override parallel.pipeline=4: parallel.pipeline = 4: this build runs one"));
+}
+
+TEST(LoadConfig, TakesWhatSaysNoMoreThanOneRank) {
+  EXPECT_NO_THROW(
+      parse("[parallel]\ntensor = 1\ncontext = 1\npipeline = 1\nvirtual_stages = 1\nexpert = 1\n"
+            "[shard]\nweights = 'none'\ngradients = 'none'\noptimizer = 'all'\n"
+            "secondary = 'none'\n"));
+}
+
+TEST(LoadConfig, NamesTheNearestKeyOfALayout) {
+  EXPECT_THAT(message_of("[parallel]\ntenser = 1\n"),
+              HasSubstr("test.toml:2: unknown key 'tenser' in [parallel]; did you mean 'tensor'?"));
+  EXPECT_THAT(message_of("[shard]\noptimiser = 'all'\n"), HasSubstr("'optimizer'?"));
+  EXPECT_THAT(message_of("[shard]\nmicrobatches = 3\n"),
+              HasSubstr("known are weights, gradients, optimizer, secondary"));
 }
 
 TEST(LoadConfig, SaysWhereATextIsNotToml) {

@@ -15,6 +15,20 @@ TEST(ValidateRun, SaysWhichBatchDoesNotDivideWhich) {
                               "train.global_batch (20): 20 / 8 leaves 4")));
 }
 
+TEST(ValidateRun, RowsHave32BitNumbers) {
+  EXPECT_THAT(message_of("[train]\nmicro_batch = 65536\nglobal_batch = 65536\n[data]\n"
+                         "context = 4096\n"),
+              AllOf(HasSubstr("train.micro_batch (65536) * data.context (4096) * "
+                              "model.experts_per_token (8, at least 1) is 2147483648"),
+                    HasSubstr("less than 2147483648")));
+  EXPECT_NO_THROW(
+      parse("[train]\nmicro_batch = 65536\nglobal_batch = 65536\n[data]\n"
+            "context = 4095\n"));
+  EXPECT_THAT(message_of("[model]\nfamily = 'llama'\n[train]\nmicro_batch = 16777216\n"
+                         "global_batch = 16777216\n"),
+              HasSubstr("train.micro_batch (16777216)"));
+}
+
 TEST(ValidateRun, StepsEndWithTheSchedule) {
   EXPECT_THAT(message_of("[train]\nsteps = 30\nstop_after = 31\n"),
               HasSubstr("train.stop_after (31) is larger than train.steps (30)"));

@@ -12,10 +12,12 @@
 #include "data/npy.h"
 #include "data/support.h"
 #include "data/tokenizer.h"
+#include "support/file_size_limit.h"
 
 namespace tessera {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -223,6 +225,24 @@ TEST(Prepare, CompleteFolderIsLeftAlone) {
   EXPECT_EQ(read_manifest(options.output).recipe.context, 32);
 }
 
+TEST(Prepare, DamagedShardsOfACompleteFolderAreNamed) {
+  const TemporaryFolder folder;
+  PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
+  prepare(options, Logger());
+  const auto whole = folder_contents(options.output);
+  std::string shard = whole.at("train-00001.npy");
+  shard.back() ^= 1;
+  folder.write("out/train-00001.npy", shard);
+  EXPECT_THAT(error_of([&] { prepare(options, Logger()); }),
+              AllOf(HasSubstr("train-00001.npy is damaged"), HasSubstr("--overwrite")));
+  fs::remove(options.output / "train-00001.npy");
+  EXPECT_THAT(error_of([&] { prepare(options, Logger()); }),
+              AllOf(HasSubstr("train-00001.npy is missing"), HasSubstr("--overwrite")));
+  options.overwrite = true;
+  prepare(options, Logger());
+  EXPECT_EQ(folder_contents(options.output), whole);
+}
+
 TEST(Prepare, ChangedInputsAreSeen) {
   const TemporaryFolder folder;
   const PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
@@ -384,6 +404,25 @@ TEST(Prepare, FullDiskIsAnErrorThatNamesTheFolder) {
   EXPECT_FALSE(complete);
 }
 
+TEST(Prepare, AFailedWriteIsAnErrorThatNamesTheFileAndTheNextRunContinues) {
+  const TemporaryFolder folder;
+  const fs::path input = folder.write("a.txt", random_text(1, 40000));
+  PrepareOptions options = byte_options(input, folder / "undisturbed");
+  options.shard_tokens = int64_t{1} << 20;  // one shard, far larger than a work item
+  prepare(options, Logger());
+  options.output = folder / "out";
+  std::string message;
+  {
+    const FileSizeLimit limit(20'000);
+    message = error_of([&] { prepare(options, Logger()); });
+  }
+  EXPECT_THAT(message, HasSubstr("File too large"));
+  EXPECT_THAT(message, HasSubstr((folder / "out").string()));
+  EXPECT_FALSE(fs::exists(options.output / "manifest.json"));
+  EXPECT_GT(prepare(options, Logger()).items_reused, 0);
+  EXPECT_EQ(folder_contents(options.output), folder_contents(folder / "undisturbed"));
+}
+
 TEST(Prepare, InterruptStopsCleanlyAndTheNextRunContinues) {
   const TemporaryFolder folder;
   PrepareOptions options = byte_options(write_corpus(folder), folder / "undisturbed");
@@ -398,6 +437,23 @@ TEST(Prepare, InterruptStopsCleanlyAndTheNextRunContinues) {
   const InterruptGuard guard;  // clears the flag
   prepare(options, Logger());
   EXPECT_EQ(folder_contents(options.output), folder_contents(folder / "undisturbed"));
+}
+
+TEST(Prepare, InterruptedTrainingOfATokenizerIsKept) {
+  const TemporaryFolder folder;
+  PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
+  options.tokenizer = "";
+  options.train_tokenizer = 300;
+  {
+    const InterruptGuard guard;
+    std::raise(SIGINT);
+    EXPECT_THAT(error_of([&] { prepare(options, Logger()); }),
+                HasSubstr("interrupted before tokenizing"));
+  }
+  EXPECT_TRUE(fs::exists(options.output / "tokenizer.model"));
+  const InterruptGuard guard;  // clears the flag
+  prepare(options, Logger());
+  EXPECT_NO_THROW(verify_shards(options.output));
 }
 
 }  // namespace

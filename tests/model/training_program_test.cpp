@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "engine/executor.h"
 #include "engine/memory_plan.h"
+#include "model/attention_layer.h"
 #include "model/model.h"
 #include "tensor/dispatch.h"
 
@@ -44,6 +45,25 @@ ModelConfig small_dense() {
   config.feed_forward_size = 10;
   config.initialization_deviation = 0.3;
   return config;
+}
+
+/// What the two small models leave out.
+std::vector<ModelConfig> variants() {
+  ModelConfig pooled = small_mixture();
+  pooled.renormalise_weights = true;
+  pooled.balance_form = "pooled";
+  pooled.norm = "layer";
+  pooled.activation = "geglu";
+  pooled.clip_qkv = 0.5;
+  pooled.tied_head = true;
+  ModelConfig by_head = small_mixture();
+  by_head.norm_weights = false;
+  by_head.query_key_norm = "head";
+  by_head.rotary_fraction = 0.5;
+  by_head.forced_uniform_routing = true;
+  ModelConfig capped = small_mixture();
+  capped.capacity_factor = 1.0;
+  return {pooled, by_head, capped};
 }
 
 /// A training program with memory, ready to run.
@@ -156,23 +176,7 @@ TEST(TrainingProgram, GradientsOfADenseModelAgreeWithFiniteDifferences) {
 }
 
 TEST(TrainingProgram, GradientsOfVariantsAgreeWithFiniteDifferences) {
-  ModelConfig config = small_mixture();
-  config.renormalise_weights = true;
-  config.balance_form = "pooled";
-  config.norm = "layer";
-  config.activation = "geglu";
-  config.clip_qkv = 0.5;
-  config.tied_head = true;
-  check_model_gradients(config);
-  config = small_mixture();
-  config.norm_weights = false;
-  config.query_key_norm = "head";
-  config.rotary_fraction = 0.5;
-  config.forced_uniform_routing = true;
-  check_model_gradients(config);
-  config = small_mixture();
-  config.capacity_factor = 1.0;
-  check_model_gradients(config);
+  for (const ModelConfig& config : variants()) check_model_gradients(config);
 }
 
 std::vector<Recompute> all_recomputes() {
@@ -186,17 +190,24 @@ std::vector<Recompute> all_recomputes() {
   return result;
 }
 
+void expect_same_bits(const ModelConfig& config, const std::vector<Recompute>& recomputes) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    Machine plain(config, dtype, {});
+    plain.run();
+    for (const Recompute& recompute : recomputes) {
+      Machine machine(config, dtype, recompute);
+      machine.run();
+      EXPECT_EQ(machine.gradient_bytes(), plain.gradient_bytes());
+    }
+  }
+}
+
 TEST(TrainingProgram, RecomputationChangesNoBit) {
   for (const ModelConfig& config : {small_mixture(), small_dense()}) {
-    for (const DType dtype : {DType::bf16, DType::f32}) {
-      Machine plain(config, dtype, {});
-      plain.run();
-      for (const Recompute& recompute : all_recomputes()) {
-        Machine machine(config, dtype, recompute);
-        machine.run();
-        EXPECT_EQ(machine.gradient_bytes(), plain.gradient_bytes());
-      }
-    }
+    expect_same_bits(config, all_recomputes());
+  }
+  for (const ModelConfig& config : variants()) {
+    expect_same_bits(config, {{.norm = true, .attention = true, .experts = true}, {.layer = true}});
   }
 }
 
@@ -217,27 +228,40 @@ TEST(TrainingProgram, PlannedPeakIsTheMeasuredOneForEveryRecomputation) {
 
 TEST(TrainingProgram, RecomputationSavesMemory) {
   ModelConfig config = small_mixture();
-  config.layers = 6;
+  config.layers = 12;
   Context context(2);
-  const auto saved = [&](const Recompute& recompute) {
+  const auto plan = [&](const Recompute& recompute) {
     TrainingProgram training = write_forward(config, DType::bf16, 4, 64, true);
     write_backward(training, recompute);
-    return plan_memory(training.program, context).saved_bytes;
+    return plan_memory(training.program, context);
   };
-  const int64_t nothing = saved({});
-  const int64_t norm = saved({.norm = true});
-  const int64_t attention = saved({.attention = true});
-  const int64_t experts = saved({.experts = true});
-  const int64_t blocks = saved({.norm = true, .attention = true, .experts = true});
-  const int64_t layer = saved({.layer = true});
-  EXPECT_LT(norm, nothing);
-  EXPECT_LT(attention, nothing);
-  EXPECT_LT(experts, nothing);
-  EXPECT_LT(blocks, std::min({norm, attention, experts}));
-  EXPECT_LT(layer, blocks);
-  // A recomputed layer leaves the stream alone: [tokens, hidden] in bf16 a layer, beside what lies
-  // outside of the layers.
-  EXPECT_LT(layer, int64_t{config.layers + 8} * 4 * 64 * (config.hidden_size * 2 + 16));
+  const MemoryPlan nothing = plan({});
+  const MemoryPlan norm = plan({.norm = true});
+  const MemoryPlan attention = plan({.attention = true});
+  const MemoryPlan experts = plan({.experts = true});
+  const MemoryPlan blocks = plan({.norm = true, .attention = true, .experts = true});
+  const MemoryPlan layer = plan({.layer = true});
+  for (const auto bytes : {&MemoryPlan::saved_bytes, &MemoryPlan::peak_bytes}) {
+    EXPECT_LT(norm.*bytes, nothing.*bytes);
+    EXPECT_LT(attention.*bytes, nothing.*bytes);
+    EXPECT_LT(experts.*bytes, nothing.*bytes);
+    EXPECT_LT(blocks.*bytes, std::min({norm.*bytes, attention.*bytes, experts.*bytes}));
+    EXPECT_LT(layer.*bytes, blocks.*bytes);
+  }
+  // A recomputed layer leaves two values alone, beside what lies outside of the layers: the stream,
+  // [tokens, hidden] in bf16, and the router's logits and probabilities, [tokens, experts] in f32.
+  const int64_t a_token = config.hidden_size * 2 + config.experts * 2 * 4;
+  EXPECT_LT(layer.saved_bytes, (config.layers + 8) * 4 * 64 * a_token);
+}
+
+TEST(TrainingProgram, RotaryChannelsAreThoseThatTheFractionNames) {
+  ModelConfig config = small_dense();
+  config.head_dim = 100;
+  for (int64_t channels = 2; channels <= 100; channels += 2) {
+    config.rotary_fraction = static_cast<double>(channels) / 100;
+    EXPECT_NO_THROW(validate(config));
+    EXPECT_EQ(rotary_channels(config), channels);
+  }
 }
 
 TEST(TrainingProgram, DecodingWithCachesGivesTheTrainingLoss) {

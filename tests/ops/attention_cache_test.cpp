@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include <gmock/gmock.h>
+#include <rapidcheck/gtest.h>
 
 #include "ops/attention_cases.h"
 
@@ -105,6 +106,20 @@ TEST(CachedAttention, FastPiecesEqualTheWhole) {
                                 DType::f32, 1e-5);
     }
   }
+}
+
+RC_GTEST_PROP(CachedAttention, AnyPiecesEqualTheWhole, ()) {
+  const auto pieces = *rc::gen::nonEmpty(
+      rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, 90)));
+  AttentionCase test;
+  test.kv_heads = *rc::gen::inRange<int64_t>(1, 4);
+  test.heads = test.kv_heads * *rc::gen::inRange<int64_t>(1, 4);
+  test.head_dim = *rc::gen::inRange<int64_t>(1, 80);
+  const std::vector<int64_t> few(pieces.begin(),
+                                 pieces.begin() + std::min<int64_t>(std::ssize(pieces), 8));
+  expect_pieces_equal_whole(test, few, DType::f64, 1e-13);
+  expect_pieces_equal_whole(test, few, DType::f32, 1e-5);
+  RC_ASSERT(!::testing::Test::HasFailure());
 }
 
 TEST(CachedAttention, BFloat16PiecesAreWithinItsRounding) {

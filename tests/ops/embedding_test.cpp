@@ -1,8 +1,9 @@
 #include "ops/embedding/embedding.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
-#include "support/gradient_check.h"
+#include "support/run_program.h"
 
 namespace tessera {
 namespace {
@@ -44,6 +45,39 @@ TEST(Embedding, TakesRows) {
                 weights.data<BFloat16>()[id * 5 + h].bits);
     }
   }
+}
+
+RC_GTEST_PROP(Embedding, EqualsANaiveLoop, ()) {
+  const auto vocabulary = *rc::gen::inRange<int32_t>(1, 40);
+  const auto hidden = *rc::gen::inRange<int64_t>(1, 300);
+  const auto ids =
+      *rc::gen::nonEmpty(rc::gen::container<std::vector<int32_t>>(rc::gen::inRange(0, vocabulary)));
+  const auto tokens = static_cast<int64_t>(ids.size());
+  MemoryPool pool;
+  const testing::RunResult result = testing::run_program(
+      [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        return {embedding(builder, in[0], builder.input("ids", {{tokens}, DType::i32, {}}))};
+      },
+      {{{vocabulary, hidden}}},
+      {.threads = *rc::gen::inRange(1, 4), .fixed = {{"ids", ids_tensor(pool, ids)}}});
+
+  const auto random = [&](const Shape& shape, const std::string& name) {
+    return testing::as_doubles(pool, testing::random_tensor(pool, shape, DType::f32, name));
+  };
+  const std::vector<double> table = random({vocabulary, hidden}, "input0");
+  const std::vector<double> of_rows = random({tokens, hidden}, "seed0");
+  const auto columns = static_cast<size_t>(hidden);
+  std::vector<double> rows;
+  std::vector<float> of_table(table.size());
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const size_t first = static_cast<size_t>(ids[t]) * columns;
+    for (size_t h = 0; h < columns; ++h) {
+      rows.push_back(table[first + h]);
+      of_table[first + h] += static_cast<float>(of_rows[t * columns + h]);
+    }
+  }
+  RC_ASSERT(result.outputs[0] == rows);
+  RC_ASSERT(result.gradients[0] == std::vector<double>(of_table.begin(), of_table.end()));
 }
 
 TEST(Embedding, RefusesIdsThatAreNotIntegers) {

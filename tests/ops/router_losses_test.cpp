@@ -60,6 +60,45 @@ TEST(LoadBalanceLoss, PoolingLetsLayersBalanceEachOther) {
               1e-14);
 }
 
+RC_GTEST_PROP(LoadBalanceLoss, EqualsItsFormula, ()) {
+  const bool pooled = *rc::gen::arbitrary<bool>();
+  const auto layers = pooled ? *rc::gen::inRange<size_t>(1, 5) : size_t{1};
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 60);
+  const auto experts = *rc::gen::inRange<int64_t>(1, 40);
+  const auto k = *rc::gen::inRange<int64_t>(1, experts + 1);
+  std::vector<std::vector<double>> probabilities(layers);
+  std::vector<std::vector<int32_t>> counts(layers);
+  const CounterRandom random(*rc::gen::arbitrary<uint64_t>(), "balance");
+  uint64_t draw = 0;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    for (int64_t i = 0; i < tokens * experts; ++i) {
+      probabilities[layer].push_back(random.uniform(draw++));
+    }
+    for (int64_t e = 0; e < experts; ++e) {
+      counts[layer].push_back(static_cast<int32_t>(random.bits(draw++) % 100));
+    }
+  }
+  const double all_tokens = static_cast<double>(tokens) * static_cast<double>(layers);
+  double sum = 0;
+  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
+    double share = 0;
+    double probability = 0;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      share += counts[layer][e];
+      for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
+        probability += probabilities[layer][t * static_cast<size_t>(experts) + e];
+      }
+    }
+    sum += share / all_tokens * (probability / all_tokens);
+  }
+  const double mean =
+      0.3 * static_cast<double>(experts) / static_cast<double>(pooled ? 1 : k) * sum;
+  const double loss = balance_loss({tokens, experts}, probabilities, counts, 0.3, k,
+                                   pooled ? BalanceForm::pooled : BalanceForm::per_layer);
+  const double expected = mean * static_cast<double>(tokens);
+  RC_ASSERT(std::abs(loss - expected) <= 1e-12 * expected);
+}
+
 std::vector<Value> random_counts(Builder& builder, size_t layers, int64_t experts) {
   std::vector<Value> counts;
   for (size_t layer = 0; layer < layers; ++layer) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,7 +38,7 @@ using ProgramFunction =
 
 struct GradientCheck {
   double step = 1e-5;       ///< of the central difference
-  double tolerance = 1e-6;  ///< relative to the largest gradient entry of that input
+  double tolerance = 1e-6;  ///< relative, see check_gradients()
   double deviation = 1.0;   ///< of the random inputs
   int threads = 2;
 };
@@ -46,6 +48,11 @@ using FixedInputs = std::map<std::string, Tensor>;
 
 /// Compares every entry of every floating input's gradient, as the program's own backward pass
 /// gives it, with central finite differences in f64. `prepare` may overwrite the random inputs.
+///
+/// An entry may differ by `tolerance` of itself, and beside that by no more than the difference
+/// quotient's own error: rounding, epsilon / step of the sum of the objective's absolute terms
+/// (2e-11 of it; a fifth of that occurs), and truncation, taken as step² of the largest entry. It
+/// never differs by more than `tolerance` of the largest entry.
 inline void check_gradients(const ProgramFunction& function, const std::vector<Shape>& shapes,
                             const std::function<FixedInputs(MemoryPool&)>& fixed = nullptr,
                             const GradientCheck& options = {},
@@ -93,14 +100,19 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
   const Executor executor(program, context);
   executor.run(frame);
 
-  // The scalar whose gradient the seeds ask for.
+  // The scalar whose gradient the seeds ask for, and the sum of its absolute terms.
+  double magnitude = 0;
   const auto objective = [&] {
     executor.forward(frame);
     double total = 0;
+    magnitude = 0;
     for (const Seed& seed : seeds) {
       const auto output = frame[seed.value].values<double>();
       const auto weight = frame[seed.gradient].values<double>();
-      for (size_t i = 0; i < output.size(); ++i) total += output[i] * weight[i];
+      for (size_t i = 0; i < output.size(); ++i) {
+        total += output[i] * weight[i];
+        magnitude += std::abs(output[i] * weight[i]);
+      }
     }
     return total;
   };
@@ -120,7 +132,11 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
       const double below = objective();
       entry = before;
       const double expected = (above - below) / (2 * options.step);
-      ASSERT_NEAR(gradient[static_cast<size_t>(at)], expected, options.tolerance * largest)
+      const double rounding = magnitude * std::numeric_limits<double>::epsilon() / options.step;
+      const double truncation = options.step * options.step * largest;
+      const double bound = std::min(options.tolerance * largest,
+                                    options.tolerance * std::abs(expected) + rounding + truncation);
+      ASSERT_NEAR(gradient[static_cast<size_t>(at)], expected, bound)
           << "input " << i << ", element " << at << " of " << shapes[i].text();
     }
   }

@@ -1,5 +1,9 @@
 #include "train/trainer.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -155,8 +159,65 @@ TEST_F(TrainerTest, ResumeNeedsACheckpointTheSameDataAndTheSameSeed) {
     train(config("seeded", {"model.hidden_size=64"}), kResume, Logger());
     FAIL() << "another model was accepted";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("embedding.weight"));
+    EXPECT_THAT(error.what(), HasSubstr("model.hidden_size"));
   }
+}
+
+TEST_F(TrainerTest, ResumeRefusesEveryKeyThatWouldMakeItAnotherRun) {
+  train(config("fixed", {"train.stop_after=2"}), kQuiet, Logger());
+  for (const std::string change :
+       {"model.experts_per_token=1", "model.rope_theta=5000.0", "data.context=16",
+        "data.document_mask=false", "train.precision=\"fp32\"", "train.micro_batch=1",
+        "train.global_batch=8"}) {
+    try {
+      train(config("fixed", {change}), kResume, Logger());
+      FAIL() << change << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(change.substr(0, change.find('='))));
+    }
+  }
+  const auto allowed = config("fixed", {"train.stop_after=4", "train.recompute=[\"layer\"]",
+                                        "checkpoint.every=1", "run.threads=1"});
+  EXPECT_EQ(train(allowed, kResume, Logger()).step, 4);
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointIsPassedOverForTheOneBefore) {
+  const auto overrides = std::vector<std::string>{"train.steps=20", "checkpoint.every=10"};
+  train(config("undamaged", overrides), kQuiet, Logger());
+  train(config("damaged", {"train.steps=20", "train.stop_after=15", "checkpoint.every=10"}), kQuiet,
+        Logger());
+  const fs::path file =
+      run_folder("damaged") / "checkpoints" / "step-00000015" / "optimizer.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file(file, bytes);
+  EXPECT_EQ(train(config("damaged", overrides), kResume, Logger()).step, 20);
+  EXPECT_TRUE(tensors("damaged", 20) == tensors("undamaged", 20));
+}
+
+TEST_F(TrainerTest, ARunKilledBeforeItsFirstCheckpointStartsAgain) {
+  fs::create_directories(run_folder("early") / "checkpoints" / "step-00000010.partial");
+  const auto two_steps = config("early", {"train.steps=2", "optimizer.warmup_steps=1"});
+  EXPECT_EQ(train(two_steps, kQuiet, Logger()).step, 2);
+}
+
+TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDo) {
+  const auto two_steps = config("finished", {"train.steps=2", "optimizer.warmup_steps=1"});
+  const double loss = train(two_steps, kQuiet, Logger()).loss;
+  const TrainReport again = train(two_steps, kResume, Logger());
+  EXPECT_EQ(again.step, 2);
+  EXPECT_EQ(again.loss, loss);
+}
+
+TEST_F(TrainerTest, ARunThatCannotFitIsRefusedBeforeItTakesMemory) {
+  try {
+    train(config("huge", {"model.hidden_size=65536", "model.vocabulary_size=1000000"}), kQuiet,
+          Logger());
+    FAIL() << "it was started";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("this machine has"));
+  }
+  EXPECT_FALSE(fs::exists(run_folder("huge")));
 }
 
 TEST_F(TrainerTest, OldCheckpointsAreRemovedByTheRule) {
@@ -253,6 +314,8 @@ TEST(Sampling, FollowsItsOptions) {
   const auto nucleus = counts({.temperature = 1, .top_p = 0.9});
   EXPECT_EQ(nucleus[3], 0);
   EXPECT_GT(nucleus[2], 0);
+  const std::vector<float> broken{0, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_THROW(sample(broken, {}, 0), Error);
   EXPECT_THROW(sample(logits, {.temperature = -1}, 0), Error);
   EXPECT_THROW(sample(logits, {.top_k = -1}, 0), Error);
   EXPECT_THROW(sample(logits, {.top_p = 0}, 0), Error);

@@ -146,11 +146,16 @@ void verify_shards(const fs::path& folder) {
   const Manifest manifest = read_manifest(folder);
   for (const Split which : {Split::train, Split::held_out}) {
     for (const Shard& shard : manifest.split(which).shards) {
-      const MappedFile file(folder / shard.file);
-      const std::string found = hash_text(hash(file.bytes()));
+      const fs::path path = folder / shard.file;
+      if (!fs::exists(path)) {
+        throw Error("{} is missing; run prepare again with --overwrite", path.string());
+      }
+      const std::string found = hash_text(hash(MappedFile(path).bytes()));
       if (found != shard.hash) {
-        throw Error("{} is damaged: its hash is {}, the manifest says {}; run prepare again",
-                    file.path().string(), found, shard.hash);
+        throw Error(
+            "{} is damaged: its hash is {}, the manifest says {}; run prepare again with "
+            "--overwrite",
+            path.string(), found, shard.hash);
       }
     }
   }

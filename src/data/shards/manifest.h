@@ -66,7 +66,8 @@ void write_manifest(const fs::path& folder, const Manifest& manifest);
 /// again), when the manifest is damaged or contradicts itself, or of another version.
 Manifest read_manifest(const fs::path& folder);
 
-/// Recomputes every shard's hash; throws Error naming the first file that is damaged.
+/// Recomputes every shard's hash; throws Error naming the first file that is damaged or
+/// missing.
 void verify_shards(const fs::path& folder);
 
 }  // namespace tessera

@@ -95,8 +95,7 @@ void OutputFolder::begin(const Recipe& recipe, const std::string& tokenizer_name
     if (differences.empty()) return;
     throw Error(
         "{} holds unfinished work that was begun otherwise:{}\nrun with the same inputs and "
-        "options "
-        "to finish it, choose another folder, or overwrite this one",
+        "options to finish it, choose another folder, or overwrite this one",
         folder_.string(), list(differences));
   }
   const auto refuse = [&](const fs::path& found) {

@@ -7,8 +7,6 @@
 namespace tessera {
 namespace {
 
-double operations_of(Activation kind) { return kind == Activation::silu ? 20 : 40; }
-
 /// inputs: gate, up, the output's gradient, all of one spec. outputs: gate's and up's gradients.
 class GatedActivationGradient final : public Operation {
  public:
@@ -25,9 +23,7 @@ class GatedActivationGradient final : public Operation {
     return {inputs[0], inputs[1]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops =
-                (operations_of(kind_) + 8) * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int output) const override { return output; }
 
@@ -74,9 +70,7 @@ class GatedActivation final : public Operation {
                          {self.inputs[0], self.inputs[1], of_outputs[0]});
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {
-        .bytes = operand_bytes(inputs, outputs),
-        .vector_flops = operations_of(kind_) * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 0; }
 

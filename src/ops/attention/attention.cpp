@@ -74,8 +74,7 @@ class AttentionGradient final : public AttentionBase {
     const AttentionShape sizes = shape(inputs);
     return {.flops = 4 * sizes.product_flops(),
             .repeated_flops = sizes.product_flops(),
-            .bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 20 * sizes.pairs()};
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
@@ -151,9 +150,7 @@ class Attention final : public AttentionBase {
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const AttentionShape sizes = shape(inputs);
-    return {.flops = 2 * sizes.product_flops(),
-            .bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 15 * sizes.pairs()};
+    return {.flops = 2 * sizes.product_flops(), .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {

@@ -30,8 +30,6 @@ struct AttentionShape {
     const auto length = static_cast<double>(sequence);
     return static_cast<double>(sequences * heads * head_dim) * length * (length + 1);
   }
-  /// Pairs of a query and a key, over all heads.
-  double pairs() const { return product_flops() / static_cast<double>(2 * head_dim); }
 };
 
 /// One query head of one sequence, where its rows begin (in elements).

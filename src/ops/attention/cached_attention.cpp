@@ -34,8 +34,7 @@ class CachedAttention final : public Operation {
     const auto products = static_cast<double>(inputs[0].shape[0] * inputs[3].shape[0]) *
                           static_cast<double>(options_.heads);
     return {.flops = 4 * products * static_cast<double>(options_.head_dim),
-            .bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 15 * products};
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {

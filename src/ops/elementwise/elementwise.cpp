@@ -27,9 +27,7 @@ class Add final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = static_cast<double>(outputs[0].shape.elements() *
-                                                (static_cast<int64_t>(inputs.size()) - 1))};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   /// The first addend's memory serves where it has the sum's type: each element is read before it
@@ -94,8 +92,7 @@ class Scale final : public Operation {
     return {scale(builder, of_outputs[0], factor_)};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
@@ -121,8 +118,7 @@ class Clamp final : public Operation {
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override;
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 2.0 * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
     map_elements(execution, [bound = bound_](auto x) {
@@ -147,8 +143,7 @@ class ClampGradient final : public Operation {
     return {inputs[1]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 2.0 * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 1; }
   void run(const Execution& execution) const override {
@@ -204,8 +199,7 @@ class Accumulate final : public Operation {
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs) + static_cast<double>(inputs[0].bytes()),
-            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs) + static_cast<double>(inputs[0].bytes())};
   }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {

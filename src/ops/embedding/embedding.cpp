@@ -22,7 +22,7 @@ class EmbeddingGradient final : public Operation {
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     const auto rows = static_cast<double>(inputs[1].bytes());
-    return {.bytes = 3 * rows, .vector_flops = static_cast<double>(inputs[1].shape.elements())};
+    return {.bytes = 3 * rows};
   }
   std::vector<int> updated_inputs() const override { return {2}; }
 

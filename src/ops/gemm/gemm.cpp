@@ -2,7 +2,6 @@
 
 #include <unordered_map>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/support.h"

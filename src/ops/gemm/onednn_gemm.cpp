@@ -90,7 +90,13 @@ class OneDnnGemm final : public Gemm {
 }  // namespace
 
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape) {
-  return std::make_unique<OneDnnGemm>(shape);
+  try {
+    return std::make_unique<OneDnnGemm>(shape);
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw;
+    throw Error("this processor has no {} matrix product in oneDNN{}", dtype_name(shape.input),
+                shape.input == DType::bf16 ? "; set train.precision = \"fp32\"" : "");
+  }
 }
 
 }  // namespace tessera

@@ -50,9 +50,7 @@ class LinearInputGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    std::vector<Spec> specs;
-    for (const Tensor& tensor : execution.inputs)
-      specs.push_back({tensor.shape(), tensor.dtype(), {}});
+    const std::vector<Spec> specs = specs_of(execution.inputs);
     const Plan plan(specs);
     const Tensor& output = execution.outputs[0];
     for (int64_t row = 0; row < plan.rows; row += plan.chunk) {

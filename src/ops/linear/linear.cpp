@@ -69,9 +69,7 @@ class Linear final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    std::vector<Spec> inputs;
-    for (const Tensor& tensor : execution.inputs)
-      inputs.push_back({tensor.shape(), tensor.dtype(), {}});
+    const std::vector<Spec> inputs = specs_of(execution.inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
       prepare_gemm(execution.context, shape(inputs, i, execution.context.threads()))
           .run(execution.inputs[0].raw(), execution.inputs[i + 1].raw(), execution.outputs[i].raw(),

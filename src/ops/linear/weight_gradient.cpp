@@ -21,7 +21,7 @@ class LinearWeightGradient final : public Operation {
     TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
                    "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
                    dtype_name(gradient.dtype), gradient.shape.text());
-    const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype), {}};
+    const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype), x.distribution};
     if (!accumulate_) return {result};
     TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
                    "adds {} into {}", result.shape.text(), inputs[2].shape.text());

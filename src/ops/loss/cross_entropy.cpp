@@ -47,8 +47,7 @@ class LinearCrossEntropy final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const auto logits = static_cast<double>(inputs[0].shape[0] * inputs[1].shape[0]);
     return {.flops = 2 * logits * static_cast<double>(inputs[0].shape[1]),
-            .bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 10 * logits};
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
@@ -56,17 +55,19 @@ class LinearCrossEntropy final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    const Tensor& x = execution.inputs[0];
-    if (x.dtype() == DType::f64) {
-      forward<double, PlainRows<double>>(execution);
-    } else if (use_plain(execution.context, x.dtype())) {
-      forward<float, PlainRows<float>>(execution);
-    } else {
-      forward<float, FastRows>(execution);
-    }
+    dispatch_floating(execution.inputs[0].dtype(),
+                      [&](auto type) { run_typed<decltype(type)>(execution); });
   }
 
  private:
+  template <typename T>
+  void run_typed(const Execution& execution) const {
+    if constexpr (!std::is_same_v<T, double>) {
+      if (!use_plain(execution.context, dtype_of<T>)) return forward<float, FastRows>(execution);
+    }
+    forward<Compute<T>, PlainRows<Compute<T>>>(execution);
+  }
+
   template <typename Wide, typename Rows>
   void forward(const Execution& execution) const {
     const Tensor& x = execution.inputs[0];

@@ -4,6 +4,7 @@
 
 namespace tessera {
 
+/// What linear_cross_entropy() gives.
 struct CrossEntropy {
   Value loss;        ///< [1]: Σ over target tokens of -log p(target) + z · logsumexp²
   Value token_loss;  ///< [tokens]: -log p(target), 0 where there is no target; has no gradient
@@ -12,7 +13,8 @@ struct CrossEntropy {
 /// The output head and the loss in one: logits = x · weightᵀ are made a chunk of tokens at a time
 /// in f32 and never kept; the backward pass makes them again. x [tokens, hidden], weight
 /// [vocabulary, hidden], targets i32 [tokens] with -1 for "no target". The log-sum-exp is taken in
-/// f32 (f64 for f64). `z_coefficient` weighs the z-loss, 0 for none.
+/// f32 (f64 for f64). `z_coefficient` weighs the z-loss, 0 for none. In a program with a backward
+/// pass the weight must be a parameter.
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient = 0);
 

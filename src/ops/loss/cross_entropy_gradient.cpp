@@ -26,8 +26,7 @@ class LinearCrossEntropyGradient final : public Operation {
     const auto hidden = static_cast<double>(inputs[0].shape[1]);
     return {.flops = 4 * logits * hidden,
             .repeated_flops = 2 * logits * hidden,
-            .bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 10 * logits};
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   std::vector<int> updated_inputs() const override { return {5}; }
@@ -46,22 +45,21 @@ class LinearCrossEntropyGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    const DType dtype = execution.inputs[0].dtype();
-    if (dtype == DType::f64) {
-      backward<double, double, PlainRows<double>>(execution);
-      return;
-    }
-    dispatch_floating(dtype, [&](auto type) {
-      using T = decltype(type);
-      if (use_plain(execution.context, dtype)) {
-        backward<T, Compute<T>, PlainRows<Compute<T>>>(execution);
-      } else if constexpr (!std::is_same_v<T, double>) {
-        backward<T, float, FastRows>(execution);
-      }
-    });
+    dispatch_floating(execution.inputs[0].dtype(),
+                      [&](auto type) { run_typed<decltype(type)>(execution); });
   }
 
  private:
+  template <typename T>
+  void run_typed(const Execution& execution) const {
+    if constexpr (!std::is_same_v<T, double>) {
+      if (!use_plain(execution.context, dtype_of<T>)) {
+        return backward<T, float, FastRows>(execution);
+      }
+    }
+    backward<T, Compute<T>, PlainRows<Compute<T>>>(execution);
+  }
+
   /// In bf16 the logits' gradient lies behind the f32 logits; otherwise it takes their place.
   static int64_t narrow_bytes(const LogitChunks& chunks, const Spec& x) {
     return x.dtype == DType::bf16 ? chunks.logit_bytes() / 2 : 0;
@@ -69,8 +67,8 @@ class LinearCrossEntropyGradient final : public Operation {
 
   template <typename T, typename Wide, typename Rows>
   void backward(const Execution& execution) const {
-    const Spec x{execution.inputs[0].shape(), execution.inputs[0].dtype(), {}};
-    const Spec weight{execution.inputs[1].shape(), execution.inputs[1].dtype(), {}};
+    const Spec x = spec_of(execution.inputs[0]);
+    const Spec weight = spec_of(execution.inputs[1]);
     const int32_t* targets = execution.inputs[2].data<int32_t>();
     const Wide* log_sum_exp = execution.inputs[3].data<Wide>();
     const Wide seed = execution.inputs[4].data<Wide>()[0];

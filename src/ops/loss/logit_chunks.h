@@ -17,8 +17,7 @@ class LogitChunks {
         vocabulary_(weight.shape[0]),
         dtype_(x.dtype),
         chunk_(std::clamp<int64_t>(tokens_, 1, chunk_for(vocabulary_))) {}
-  LogitChunks(const Tensor& x, const Tensor& weight)
-      : LogitChunks(Spec{x.shape(), x.dtype(), {}}, Spec{weight.shape(), weight.dtype(), {}}) {}
+  LogitChunks(const Tensor& x, const Tensor& weight) : LogitChunks(spec_of(x), spec_of(weight)) {}
 
   int64_t chunk() const { return chunk_; }
   /// The numbers of tokens that occur: a full chunk and the rest.

@@ -24,8 +24,7 @@ class GatherTokensGradient final : public Operation {
     return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_, inputs[0].distribution}};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
     sum_rows(execution.context, execution.inputs[0], execution.inputs[1], nullptr,

@@ -40,8 +40,7 @@ class ReduceExpertsGradient final : public Operation {
     return {inputs[0], inputs[1]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 3.0 * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   /// Each routed row is read before it is written, and belongs to one token.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
@@ -113,8 +112,7 @@ class ReduceExperts final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 2.0 * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {

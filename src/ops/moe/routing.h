@@ -23,6 +23,7 @@ struct RoutingOptions {
 /// ceil(factor · tokens · k / experts).
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts);
 
+/// How many tokens each expert takes, and where its rows begin.
 struct TokenCounts {
   Value counts;   ///< i32 [experts]: choices of each expert of the layer, before dropping
   Value offsets;  ///< i32 [local_experts + 1]: the first row of each local expert, then their end
@@ -35,6 +36,7 @@ struct TokenCounts {
 /// Nothing has a gradient.
 TokenCounts token_counts(Builder& builder, Value indices, const RoutingOptions& options);
 
+/// Which token each routed row holds, and which row each choice became.
 struct TokenIndices {
   /// i32 [tokens · k]: the token that routed row r holds; -1 for rows past the last offset, of
   /// which there are as many as choices dropped or not local.

@@ -36,8 +36,7 @@ class CountTokens final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {

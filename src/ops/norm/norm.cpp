@@ -95,9 +95,7 @@ class Norm final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    const double operations = options_.kind == NormKind::rms ? 4 : 6;
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = operations * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   /// The output may take x's memory, and the sum the residual's: a row of both is read before the

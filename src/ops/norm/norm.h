@@ -10,6 +10,7 @@ namespace tessera {
 /// rms: x / sqrt(mean(x²) + epsilon). layer: (x - mean(x)) / sqrt(variance(x) + epsilon).
 enum class NormKind { rms, layer };
 
+/// How rows are normalised.
 struct NormOptions {
   NormKind kind = NormKind::rms;
   double epsilon = 1e-5;
@@ -18,6 +19,7 @@ struct NormOptions {
   int64_t group = 0;
 };
 
+/// What norm() gives.
 struct NormResult {
   Value output;  ///< of x's shape and type
   Value sum;     ///< x + residual, rounded to x's type; null without residual

@@ -39,8 +39,7 @@ class Rotary final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 3.0 * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   int in_place_input(int) const override { return 0; }

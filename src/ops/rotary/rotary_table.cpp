@@ -46,10 +46,7 @@ class RotaryTable final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    constexpr double kOperationsOfOneFunction = 40;
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops =
-                kOperationsOfOneFunction * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {

@@ -7,6 +7,7 @@ namespace tessera {
 /// Softmax over the experts of each token: logits and result [tokens, experts], f32 (or f64).
 Value router_softmax(Builder& builder, Value logits);
 
+/// How a token's experts are chosen and weighed.
 struct TopKOptions {
   int64_t k = 1;             ///< experts a token, at most all of them
   bool renormalise = false;  ///< divide the chosen weights by their sum (Mixtral)
@@ -15,6 +16,7 @@ struct TopKOptions {
   bool forced_uniform = false;
 };
 
+/// A token's chosen experts and their weights.
 struct RouterSelection {
   Value weights;  ///< [tokens, k], of the probabilities' type, largest first unless forced
   Value indices;  ///< i32 [tokens, k], the chosen experts, different ones for one token

@@ -17,8 +17,7 @@ class RouterSoftmaxGradient final : public Operation {
     return {inputs[0]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 4.0 * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 1; }
 
@@ -61,8 +60,7 @@ class RouterSoftmax final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 20.0 * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 0; }
 

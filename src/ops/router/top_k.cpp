@@ -25,8 +25,7 @@ class RouterTopKGradient final : public Operation {
     return {inputs[0]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 5.0 * static_cast<double>(inputs[1].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {
@@ -79,8 +78,7 @@ class RouterTopK final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 2.0 * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {

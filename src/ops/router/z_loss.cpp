@@ -18,8 +18,7 @@ class RouterZLossGradient final : public Operation {
     return {inputs[0]};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 20.0 * static_cast<double>(outputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   /// 2 · coefficient · z_t · softmax(logits_t) with z_t = log Σ_e exp logits_te.
@@ -70,8 +69,7 @@ class RouterZLoss final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs),
-            .vector_flops = 20.0 * static_cast<double>(inputs[0].shape.elements())};
+    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {

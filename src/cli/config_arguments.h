@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/load_config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera {
+
+/// What names a configuration on a command line: a TOML file, and overrides of single keys.
+struct ConfigArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+
+  RunConfig load() const { return load_config(file, overrides); }
+};
+
+/// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.
+void add_config_arguments(CLI::App& command, ConfigArguments& arguments);
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace tessera {
+
+/// How the next token is drawn from the model's distribution.
+struct SamplingOptions {
+  double temperature = 0.8;  ///< divides the logits; 0 takes the most probable token
+  int64_t top_k = 0;         ///< only the k most probable tokens; 0: all
+  double top_p = 1;          ///< only the most probable tokens that together reach this probability
+  uint64_t seed = 1;
+};
+
+/// Draws a token from logits [vocabulary]; `index` numbers the draws of one text. Throws Error on
+/// options out of range and on logits that are not finite.
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
+
+}  // namespace tessera
