@@ -55,10 +55,12 @@ class CommandTest : public ::testing::Test {
   std::vector<std::string> hashes(const char* run_name) {
     const Result result = run({"checkpoint", "inspect", path(run_name), "--json"});
     EXPECT_EQ(result.status, 0) << result.output;
+    const auto inspected = nlohmann::json::parse(result.output);
     std::vector<std::string> hashes;
-    for (const auto& tensor : nlohmann::json::parse(result.output)["tensors"]) {
+    for (const auto& tensor : inspected["tensors"]) {
       hashes.push_back(tensor["name"].get<std::string>() + tensor["xxh3"].get<std::string>());
     }
+    EXPECT_GT(hashes.size(), 10U);
     return hashes;
   }
 

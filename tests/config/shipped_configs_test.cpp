@@ -6,9 +6,7 @@ namespace tessera {
 namespace {
 
 /// The repository's configs/, seen from this file.
-fs::path configs_folder() {
-  return fs::path(__FILE__).parent_path().parent_path().parent_path() / "configs";
-}
+fs::path configs_folder() { return fs::path(TESSERA_SOURCE) / "configs"; }
 
 TEST(ShippedConfigs, AllLoadAndReadBack) {
   int count = 0;

@@ -40,7 +40,10 @@ class Subprocess {
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
-  void signal(int number) const { ::kill(process_, number); }
+  /// Nothing for a process that was found to have ended: its number may be another's by now.
+  void signal(int number) const {
+    if (process_ > 0) ::kill(process_, number);
+  }
   bool running() {
     if (process_ > 0 && ::waitpid(process_, &status_, WNOHANG) == process_) process_ = -1;
     return process_ > 0;
