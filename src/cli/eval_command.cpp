@@ -107,14 +107,17 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--batch", arguments->batch, "Sequences at a time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--instances", arguments->instances, "At most this many sequences; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  auto* instances = command->add_option("--instances", arguments->instances,
+                                        "At most this many sequences; 0: all");
+  instances->check(CLI::NonNegativeNumber)->capture_default_str();
   command->add_option("--threads", arguments->threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_flag("--baselines", arguments->baselines,
-                    "Also count a unigram and a bigram model on the training split");
+  // The baselines are taken over the whole split: beside a part of it they would say nothing.
+  command
+      ->add_flag("--baselines", arguments->baselines,
+                 "Also count a unigram and a bigram model on the training split")
+      ->excludes(instances);
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {
     const Results results = evaluate(*arguments);

@@ -99,7 +99,7 @@ TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
 }  // namespace
 
 fs::path checkpoints_directory(const RunConfig& config) {
-  return fs::path(config.run.directory) / "checkpoints";
+  return fs::path(config.run.directory) / kCheckpointsName;
 }
 
 void save_training(const RunConfig& config, const ParameterStore& store,

@@ -296,6 +296,19 @@ TEST(LossPlot, DrawsEveryStep) {
   EXPECT_EQ(std::count(data.begin(), data.end(), 'L'), 49);
 }
 
+TEST(Metrics, ANumberThatWasNotFiniteIsReadBackAndNotDrawn) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.write(
+      "metrics.jsonl",
+      R"({"step":1,"loss":null,"grad_norm":null,"lr":0.1,"tokens":1,"tokens_per_second":1,)"
+      R"("mfu":0.1,"seconds":1,"memory_bytes":1})"
+      "\n");
+  const auto metrics = read_metrics(path);
+  ASSERT_EQ(metrics.size(), 1U);
+  EXPECT_TRUE(std::isnan(metrics[0].loss));
+  EXPECT_EQ(loss_plot(metrics, "a run").find("nan"), std::string::npos);
+}
+
 TEST(Sampling, FollowsItsOptions) {
   const std::vector<float> logits{std::log(0.5F), std::log(0.3F), std::log(0.15F), std::log(0.05F)};
   const auto counts = [&](const SamplingOptions& options) {
