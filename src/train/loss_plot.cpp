@@ -87,25 +87,19 @@ std::string axes(const Scale& x, const Scale& y) {
   return svg;
 }
 
-}  // namespace
-
-std::string loss_plot(std::span<const StepMetrics> all, const std::string& title) {
-  // What is not a number has no place in the picture, and would take the axes and the mean with it.
+/// What can be drawn: what is not a number would take the axes and the means with it.
+std::vector<StepMetrics> finite_steps(std::span<const StepMetrics> all) {
   std::vector<StepMetrics> metrics;
   for (const StepMetrics& step : all) {
     if (!std::isfinite(step.loss)) continue;
     metrics.push_back(step);
     if (!std::isfinite(step.held_out_loss.value_or(0))) metrics.back().held_out_loss.reset();
   }
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" font-family=\"sans-serif\" fill=\"#222\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-      kWidth, kHeight);
-  svg += text_at(kWidth / 2, 26, "middle", escape(title), 15);
-  if (metrics.empty())
-    return svg + text_at(kWidth / 2, kHeight / 2, "middle", "no steps") + "</svg>\n";
+  return metrics;
+}
 
+/// The scale of losses: all of them, with a margin.
+Scale loss_scale(std::span<const StepMetrics> metrics) {
   double low = metrics[0].loss, high = metrics[0].loss;
   for (const StepMetrics& step : metrics) {
     for (const double loss : {step.loss, step.held_out_loss.value_or(step.loss)}) {
@@ -114,30 +108,62 @@ std::string loss_plot(std::span<const StepMetrics> all, const std::string& title
     }
   }
   const double margin = std::max((high - low) * 0.05, 1e-3);
-  const Scale x{0, static_cast<double>(std::max<int64_t>(metrics.back().step, 1)), kLeft,
-                kWidth - kRight};
-  const Scale y{low - margin, high + margin, kHeight - kBottom, kTop};
-  svg += axes(x, y);
+  return {low - margin, high + margin, kHeight - kBottom, kTop};
+}
 
-  std::vector<std::pair<double, double>> each, mean, held_out;
-  double running = metrics[0].loss;
-  const double keep = std::clamp(1.0 - 20.0 / static_cast<double>(metrics.size()), 0.0, 0.98);
-  for (const StepMetrics& step : metrics) {
-    const double at = x(static_cast<double>(step.step));
-    running = keep * running + (1 - keep) * step.loss;
-    each.emplace_back(at, y(step.loss));
-    mean.emplace_back(at, y(running));
-    if (step.held_out_loss) held_out.emplace_back(at, y(*step.held_out_loss));
+/// The mean loss of the steps around each one, a sixtieth of the run to either side.
+std::vector<double> moving_means(std::span<const StepMetrics> metrics) {
+  const auto count = static_cast<int64_t>(metrics.size());
+  const int64_t reach = std::max<int64_t>(count / 60, 1);
+  std::vector<double> means;
+  for (int64_t i = 0; i < count; ++i) {
+    // As far to one side as to the other, so that the ends do not lean.
+    const int64_t side = std::min({reach, i, count - 1 - i});
+    double sum = 0;
+    for (int64_t k = i - side; k <= i + side; ++k) sum += metrics[static_cast<size_t>(k)].loss;
+    means.push_back(sum / static_cast<double>(2 * side + 1));
   }
-  svg += path(each, "stroke=\"#9ecae1\" stroke-width=\"1\"");
-  svg += path(mean, "stroke=\"#08519c\" stroke-width=\"2\"");
-  for (const auto& [at, loss] : held_out) {
-    svg +=
-        fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d94801\"/>\n", at, loss);
+  return means;
+}
+
+std::string curves(std::span<const StepMetrics> metrics, const Scale& x, const Scale& y) {
+  std::vector<std::pair<double, double>> each, mean;
+  std::string held_out;
+  const std::vector<double> means = moving_means(metrics);
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const double at = x(static_cast<double>(metrics[i].step));
+    each.emplace_back(at, y(metrics[i].loss));
+    mean.emplace_back(at, y(means[i]));
+    if (metrics[i].held_out_loss) {
+      held_out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#d94801\"/>\n",
+                              at, y(*metrics[i].held_out_loss));
+    }
   }
-  svg += text_at(kWidth - kRight, kTop + 14, "end",
-                 fmt::format("light: each step; dark: running mean{}",
+  return path(each, "stroke=\"#9ecae1\" stroke-width=\"1\"") +
+         path(mean, "stroke=\"#08519c\" stroke-width=\"2\"") + held_out +
+         text_at(kWidth - kRight, kTop + 14, "end",
+                 fmt::format("light: each step; dark: moving mean{}",
                              held_out.empty() ? "" : "; dots: held-out"));
+}
+
+}  // namespace
+
+std::string loss_plot(std::span<const StepMetrics> all, const std::string& title) {
+  const std::vector<StepMetrics> metrics = finite_steps(all);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+      "height=\"{1}\" font-family=\"sans-serif\" fill=\"#222\">\n"
+      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      kWidth, kHeight);
+  svg += text_at(kWidth / 2, 26, "middle", escape(title), 15);
+  if (metrics.empty()) {
+    svg += text_at(kWidth / 2, kHeight / 2, "middle", "no steps");
+  } else {
+    const Scale x{0, static_cast<double>(std::max<int64_t>(metrics.back().step, 1)), kLeft,
+                  kWidth - kRight};
+    const Scale y = loss_scale(metrics);
+    svg += axes(x, y) + curves(metrics, x, y);
+  }
   return svg + "</svg>\n";
 }
 
