@@ -34,7 +34,6 @@ MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout st
       layout.release(offsets[static_cast<size_t>(value.id)]);
     }
   }
-  plan.extent_bytes = layout.extent();
   return plan;
 }
 

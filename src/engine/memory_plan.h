@@ -12,7 +12,6 @@ namespace tessera {
 /// What running a program will take from the pool, known without running it.
 struct MemoryPlan {
   int64_t peak_bytes = 0;          ///< the most in use at once, with what was in use before
-  int64_t extent_bytes = 0;        ///< the highest address used: peak and fragmentation
   int64_t saved_bytes = 0;         ///< what the forward pass leaves in use for the backward pass
   int peak_node = -1;              ///< the node during which the peak falls
   std::vector<int64_t> in_use_at;  ///< by node: bytes in use while it runs

@@ -12,9 +12,9 @@
 #include "config/load_config.h"
 #include "config/programs.h"
 #include "config/resolve.h"
+#include "config/step_plan.h"
 #include "data/loader.h"
 #include "engine/count_flops.h"
-#include "engine/memory_plan.h"
 #include "state/adamw.h"
 #include "state/schedule.h"
 #include "train/evaluate.h"
@@ -291,13 +291,7 @@ void require_fresh(const RunConfig& config) {
 
 /// The plan is exact, so that a run that cannot fit is refused before it takes any memory.
 void require_memory(const RunConfig& config) {
-  const TrainingProgram training = training_program(config);
-  Context context(static_cast<int>(config.run.threads));
-  MemoryLayout layout;
-  for (const int64_t bytes : ParameterStore::allocation_sizes(training.parameters.specs())) {
-    layout.allocate(bytes);
-  }
-  const int64_t needed = plan_memory(training.program, context, layout).peak_bytes;
+  const int64_t needed = plan_step(config).peak_bytes;
   const int64_t physical = physical_memory();
   if (needed > physical) {
     throw Error(

@@ -9,7 +9,7 @@
 
 #include "base/hash.h"
 #include "base/interrupt.h"
-#include "plan/step_plan.h"
+#include "config/step_plan.h"
 #include "support/prepared_data.h"
 #include "train/evaluate.h"
 #include "train/generate.h"

@@ -1,4 +1,4 @@
-#include "plan/step_plan.h"
+#include "config/step_plan.h"
 
 #include <algorithm>
 
