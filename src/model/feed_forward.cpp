@@ -8,12 +8,11 @@ Activation gate_activation(const ModelConfig& config) {
   return config.activation == "geglu" ? Activation::gelu : Activation::silu;
 }
 
-Value feed_forward(ModelWriter& writer, Value x) {
+Value feed_forward(ModelWriter& writer, std::string_view name, int64_t inner, Value x) {
   const ModelConfig& config = writer.config;
   Builder& builder = writer.builder;
-  const auto scope = builder.scope("feed_forward", Block::feed_forward);
+  const auto scope = builder.scope(name, Block::feed_forward);
   const int64_t hidden = config.hidden_size;
-  const int64_t inner = config.feed_forward_size;
   const Value weights[] = {writer.matrix("gate", {inner, hidden}),
                            writer.matrix("up", {inner, hidden})};
   const std::vector<Value> projections = linears(builder, x, weights);

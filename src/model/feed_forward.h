@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "model/model_writer.h"
 #include "ops/activation/activation.h"
 
@@ -8,8 +10,8 @@ namespace tessera {
 /// The activation that the configuration names.
 Activation gate_activation(const ModelConfig& config);
 
-/// The gated feed-forward layer of a dense model: down(activation(gate(x)) · up(x)); x and the
-/// result are [tokens, hidden].
-Value feed_forward(ModelWriter& writer, Value x);
+/// A gated feed-forward layer, its parameters below `name`: down(activation(gate(x)) · up(x)), with
+/// `inner` channels between; x and the result are [tokens, hidden].
+Value feed_forward(ModelWriter& writer, std::string_view name, int64_t inner, Value x);
 
 }  // namespace tessera

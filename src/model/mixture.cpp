@@ -37,20 +37,22 @@ Routing route(ModelWriter& writer, Value x) {
   return {logits, probabilities, router_top_k(builder, probabilities, options)};
 }
 
-}  // namespace
+/// The chosen experts' weighted outputs, and how many tokens chose each.
+struct RoutedExperts {
+  Value output;
+  Value counts;
+};
 
-RoutedLayer mixture_of_experts(ModelWriter& writer, Value x) {
+RoutedExperts routed_experts(ModelWriter& writer, Value x, const RouterSelection& selection) {
   const ModelConfig& config = writer.config;
   Builder& builder = writer.builder;
-  const Routing routing = route(writer, x);
-
   const auto scope = builder.scope("experts", Block::experts);
   RoutingOptions options;
   options.experts = config.experts;
   options.local_experts = config.experts;
   if (config.capacity_factor > 0) options.capacity_factor = config.capacity_factor;
-  const TokenCounts counts = token_counts(builder, routing.selection.indices, options);
-  const TokenIndices indices = token_indices(builder, routing.selection.indices, counts, options);
+  const TokenCounts counts = token_counts(builder, selection.indices, options);
+  const TokenIndices indices = token_indices(builder, selection.indices, counts, options);
 
   const std::string dense_unit = writer.unit;
   writer.unit = dense_unit + ".experts";
@@ -66,8 +68,24 @@ RoutedLayer mixture_of_experts(ModelWriter& writer, Value x) {
   const Value activated =
       gated_activation(builder, projections[0], projections[1], gate_activation(config));
   const Value results = grouped_linear(builder, activated, down, counts.offsets)[0];
-  const Value output = reduce_experts(builder, results, routing.selection.weights, indices);
-  return {output, routing.logits, routing.probabilities, counts.counts};
+  return {reduce_experts(builder, results, selection.weights, indices), counts.counts};
+}
+
+}  // namespace
+
+RoutedLayer mixture_of_experts(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  Builder& builder = writer.builder;
+  const Routing routing = route(writer, x);
+  const RoutedExperts routed = routed_experts(writer, x, routing.selection);
+  Value output = routed.output;
+  if (config.shared_experts > 0) {
+    const Value shared =
+        feed_forward(writer, "shared_experts", config.shared_experts * config.expert_size, x);
+    const auto scope = builder.scope("shared_experts", Block::feed_forward);
+    output = add(builder, std::vector{routed.output, shared}, writer.compute);
+  }
+  return {output, routing.logits, routing.probabilities, routed.counts};
 }
 
 }  // namespace tessera

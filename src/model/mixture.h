@@ -13,7 +13,8 @@ struct RoutedLayer {
 };
 
 /// A mixture-of-experts layer: a linear router in f32, and FastSparseMoE (Optimus §3.1) over merged
-/// expert weights [experts, out, in].
+/// expert weights [experts, out, in]; to their output the shared experts' is added, where there are
+/// some.
 RoutedLayer mixture_of_experts(ModelWriter& writer, Value x);
 
 }  // namespace tessera

@@ -21,11 +21,19 @@ struct Trunk {
   std::vector<RoutedLayer> routed;
 };
 
+std::optional<RotaryScaling> rotary_scaling(const ModelConfig& config) {
+  if (config.rope_scaling == "none") return std::nullopt;
+  return RotaryScaling{.factor = config.rope_factor,
+                       .low_frequency_factor = config.rope_low_frequency_factor,
+                       .high_frequency_factor = config.rope_high_frequency_factor,
+                       .original_context = static_cast<double>(config.rope_original_context)};
+}
+
 Value table_of_angles(ModelWriter& writer, Value positions) {
   return rotary_table(writer.builder, positions,
                       {.channels = rotary_channels(writer.config),
                        .theta = writer.config.rope_theta,
-                       .scaling = {}},
+                       .scaling = rotary_scaling(writer.config)},
                       writer.wide());
 }
 
@@ -60,11 +68,11 @@ Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionPlace& place
     const auto scope = builder.layer_scope(writer.unit, layer);
     output = attention_layer(writer, normalised("attention_norm", Keep::layer), place);
     const Value x = normalised("feed_forward_norm", Keep::block);
-    if (config.mixture()) {
+    if (config.mixture() && layer >= config.dense_layers) {
       trunk.routed.push_back(mixture_of_experts(writer, x));
       output = trunk.routed.back().output;
     } else {
-      output = feed_forward(writer, x);
+      output = feed_forward(writer, "feed_forward", config.feed_forward_size, x);
     }
   }
   writer.unit = "head";

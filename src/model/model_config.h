@@ -18,10 +18,13 @@ struct ModelConfig {
   int64_t head_dim = 0;           ///< 0: hidden_size / heads
   int64_t feed_forward_size = 0;  ///< intermediate size of a dense layer; 0 in a mixture of experts
   int64_t vocabulary_size = 0;    ///< 0: the data's tokenizer's
+  int64_t max_context = 0;        ///< tokens that the model declares to support; 0: data.context
 
   int64_t experts = 0;  ///< 0: a dense model
   int64_t experts_per_token = 0;
-  int64_t expert_size = 0;  ///< intermediate size of one expert
+  int64_t expert_size = 0;     ///< intermediate size of one expert
+  int64_t shared_experts = 0;  ///< experts that every token visits beside its chosen ones
+  int64_t dense_layers = 0;    ///< first layers that are dense although the model is a mixture
 
   std::string norm = "rms";  ///< "rms", "layer"
   bool norm_weights = true;  ///< false: OLMo's norm without parameters
@@ -29,8 +32,13 @@ struct ModelConfig {
   std::string query_key_norm = "none";  ///< "none", "projection" (whole rows), "head"
   double clip_qkv = 0;                  ///< limit on q, k and v entries; 0: none
   double rope_theta = 10000;
-  double rotary_fraction = 1;         ///< of a head's channels that are rotated
-  std::string activation = "swiglu";  ///< "swiglu", "geglu"
+  std::string rope_scaling = "none";  ///< "none", "llama3": low frequencies stretched (Llama 3.1)
+  double rope_factor = 8;             ///< of "llama3": what low frequencies are divided by
+  double rope_low_frequency_factor = 1;
+  double rope_high_frequency_factor = 4;
+  int64_t rope_original_context = 8192;  ///< tokens that the unscaled frequencies were made for
+  double rotary_fraction = 1;            ///< of a head's channels that are rotated
+  std::string activation = "swiglu";     ///< "swiglu", "geglu"
   bool tied_head = false;
 
   bool renormalise_weights = false;    ///< chosen experts' weights sum to one (Mixtral)
@@ -53,7 +61,7 @@ struct ModelConfig {
 /// The families that have a preset.
 std::vector<std::string> family_names();
 
-/// The preset of a published family: "olmoe", "llama". Throws Error naming the known ones.
+/// The preset of a published family (model/families/). Throws Error naming the known ones.
 ModelConfig family_preset(const std::string& family);
 
 /// Throws Error when sizes contradict each other, naming the keys and the numbers (which does not

@@ -42,12 +42,28 @@ void validate_heads(const ModelConfig& config) {
   }
 }
 
+void validate_rope_scaling(const ModelConfig& config) {
+  if (config.rope_scaling == "none") return;
+  if (config.rope_high_frequency_factor <= config.rope_low_frequency_factor) {
+    throw Error(
+        "model.rope_high_frequency_factor ({}) must be above model.rope_low_frequency_factor ({}): "
+        "frequencies between the two are interpolated",
+        config.rope_high_frequency_factor, config.rope_low_frequency_factor);
+  }
+}
+
 void validate_dense(const ModelConfig& config) {
   if (config.experts_per_token > 0 || config.expert_size > 0) {
     throw Error(
         "model.experts is 0, a dense model, but model.experts_per_token is {} and "
         "model.expert_size is {}; set model.experts, or set these two to 0",
         config.experts_per_token, config.expert_size);
+  }
+  if (config.shared_experts > 0 || config.dense_layers > 0) {
+    throw Error(
+        "model.experts is 0, a dense model, but model.shared_experts is {} and model.dense_layers "
+        "is {}; set model.experts, or set these two to 0",
+        config.shared_experts, config.dense_layers);
   }
   if (config.feed_forward_size < 1) {
     throw Error(
@@ -58,12 +74,24 @@ void validate_dense(const ModelConfig& config) {
 }
 
 void validate_mixture(const ModelConfig& config) {
-  if (config.feed_forward_size != 0) {
+  if (config.dense_layers >= config.layers) {
+    throw Error(
+        "model.dense_layers is {} of {} model.layers; at least one layer of a mixture of experts "
+        "has experts",
+        config.dense_layers, config.layers);
+  }
+  if (config.dense_layers == 0 && config.feed_forward_size != 0) {
     throw Error(
         "model.feed_forward_size is {} in a model of {} experts a layer, which has no dense "
-        "feed-forward layer; set it to 0 (model.expert_size is the size of an expert), or "
-        "model.experts to 0",
+        "feed-forward layer; set it to 0 (model.expert_size is the size of an expert), "
+        "model.dense_layers to the number of dense layers, or model.experts to 0",
         config.feed_forward_size, config.experts);
+  }
+  if (config.dense_layers > 0 && config.feed_forward_size < 1) {
+    throw Error(
+        "model.dense_layers is {}, but model.feed_forward_size, the intermediate size of these "
+        "layers, is {}; set both or neither",
+        config.dense_layers, config.feed_forward_size);
   }
   if (config.expert_size < 1) {
     throw Error("model.expert_size is {}, but model.experts is {}: an expert needs a size",
@@ -86,6 +114,7 @@ void validate(const ModelConfig& config) {
     throw Error("model.vocabulary_size is {}; it must not be negative", config.vocabulary_size);
   }
   validate_heads(config);
+  validate_rope_scaling(config);
   if (config.mixture()) {
     validate_mixture(config);
   } else {

@@ -151,7 +151,7 @@ TEST(LoadConfig, SaysWhatThisBuildHasNot) {
   EXPECT_THAT(message_of("[optimizer]\nname = 'muon'\n"),
               HasSubstr("\"muon\" is not in this build; it has \"adamw\""));
   EXPECT_THAT(message_of("[model]\nfamily = 'zaya'\n"),
-              HasSubstr("\"zaya\" is not in this build; it has \"llama\", \"olmoe\""));
+              HasSubstr("\"zaya\" is not in this build; it has \"llama\", \"mixtral\""));
 }
 
 TEST(LoadConfig, RefusesLayoutsOfSeveralRanks) {

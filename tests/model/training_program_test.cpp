@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <gtest/gtest.h>
 
@@ -63,7 +62,13 @@ std::vector<ModelConfig> variants() {
   by_head.forced_uniform_routing = true;
   ModelConfig capped = small_mixture();
   capped.capacity_factor = 1.0;
-  return {pooled, by_head, capped};
+  ModelConfig shared = small_mixture();
+  shared.shared_experts = 2;
+  shared.dense_layers = 1;
+  shared.feed_forward_size = 10;
+  shared.rope_scaling = "llama3";
+  shared.rope_original_context = 8;
+  return {pooled, by_head, capped, shared};
 }
 
 /// A training program with memory, ready to run.
@@ -261,56 +266,6 @@ TEST(TrainingProgram, RotaryChannelsAreThoseThatTheFractionNames) {
     config.rotary_fraction = static_cast<double>(channels) / 100;
     EXPECT_NO_THROW(validate(config));
     EXPECT_EQ(rotary_channels(config), channels);
-  }
-}
-
-TEST(TrainingProgram, DecodingWithCachesGivesTheTrainingLoss) {
-  for (const ModelConfig& config : {small_mixture(), small_dense()}) {
-    constexpr int64_t kContext = 7;
-    Machine machine(config, DType::f64, {}, Kernels::fast, 1, kContext);
-    for (int64_t t = 0; t < kContext; ++t) machine.at(*machine.training.document_starts)[t] = 0;
-    machine.run();
-    std::vector<double> expected;
-    for (const double loss : (*machine.frame)[machine.training.token_loss].values<double>()) {
-      expected.push_back(loss);
-    }
-    // The first four tokens at once, then one by one, through the same caches.
-    MemoryPool& pool = machine.pool;
-    std::map<std::string, Tensor> caches;
-    int64_t done = 0;
-    for (const int64_t tokens : {4, 1, 1, 1}) {
-      DecodingProgram decoding = write_decoding(config, DType::f64, tokens, kContext);
-      Frame frame(decoding.program);
-      for (size_t i = 0; i < decoding.parameters.values().size(); ++i) {
-        frame.bind(decoding.parameters.values()[i],
-                   (*machine.frame)[machine.training.parameters.values()[i]]);
-      }
-      for (size_t id = 0; id < decoding.program.values().size(); ++id) {
-        const ValueInfo& info = decoding.program.values()[id];
-        if (info.kind != ValueKind::state) continue;
-        if (!caches.contains(info.name)) {
-          caches[info.name] = Tensor(pool, info.spec.shape, info.spec.dtype);
-        }
-        frame.bind(Value{static_cast<int>(id)}, caches[info.name]);
-      }
-      frame.bind(decoding.tokens,
-                 (*machine.frame)[machine.training.tokens].slice(done, done + tokens));
-      frame.bind(decoding.positions,
-                 (*machine.frame)[machine.training.positions].slice(done, done + tokens));
-      const Tensor first(pool, {1}, DType::i32);
-      *first.data<int32_t>() = static_cast<int32_t>(done);
-      frame.bind(decoding.first, first);
-      Executor(decoding.program, machine.context_).run(frame);
-      const double* logits = frame[decoding.logits].data<double>();
-      for (int64_t t = 0; t < tokens && done + t + 1 < kContext; ++t) {
-        double sum = 0;
-        for (int64_t v = 0; v < kVocabulary; ++v) sum += std::exp(logits[t * kVocabulary + v]);
-        const int32_t target = machine.at(machine.training.targets)[done + t];
-        EXPECT_NEAR(std::log(sum) - logits[t * kVocabulary + target],
-                    expected[static_cast<size_t>(done + t)], 1e-10);
-      }
-      done += tokens;
-    }
   }
 }
 

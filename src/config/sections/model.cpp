@@ -20,12 +20,20 @@ void add_sizes(SectionWriter<ModelConfig>& writer) {
            "intermediate size of a dense layer; 0 in a mixture of experts")
       .key("vocabulary_size", &ModelConfig::vocabulary_size, optional_size,
            "tokens that the model knows; 0: those of the data's tokenizer")
+      .key("max_context", &ModelConfig::max_context, whole(0, kLargestSize),
+           "tokens of the longest context that the model declares to others (export); 0: "
+           "data.context")
       .key("experts", &ModelConfig::experts, whole(0, kMostLayers),
            "experts of a layer; 0: a dense model")
       .key("experts_per_token", &ModelConfig::experts_per_token, whole(0, kMostLayers),
            "experts that each token visits; 0 in a dense model")
       .key("expert_size", &ModelConfig::expert_size, optional_size,
-           "intermediate size of one expert; 0 in a dense model");
+           "intermediate size of one expert; 0 in a dense model")
+      .key("shared_experts", &ModelConfig::shared_experts, whole(0, kMostLayers),
+           "experts that every token visits beside its chosen ones, computed as one layer of "
+           "shared_experts * expert_size")
+      .key("dense_layers", &ModelConfig::dense_layers, whole(0, kMostLayers),
+           "of a mixture of experts: how many of the first layers are dense, of feed_forward_size");
 }
 
 void add_layers(SectionWriter<ModelConfig>& writer) {
@@ -42,6 +50,16 @@ void add_layers(SectionWriter<ModelConfig>& writer) {
            "limit on entries of queries, keys and values; 0: none")
       .key("rope_theta", &ModelConfig::rope_theta, number_above(0),
            "base of the rotary embedding's frequencies")
+      .key("rope_scaling", &ModelConfig::rope_scaling, TextRule{{"none", "llama3"}, {}},
+           "how the frequencies are stretched to longer contexts; \"llama3\" is Llama 3.1's way")
+      .key("rope_factor", &ModelConfig::rope_factor, number_at_least(1),
+           "of \"llama3\": what the low frequencies are divided by")
+      .key("rope_low_frequency_factor", &ModelConfig::rope_low_frequency_factor, number_above(0),
+           "of \"llama3\": frequencies of fewer turns in the original context are divided")
+      .key("rope_high_frequency_factor", &ModelConfig::rope_high_frequency_factor, number_above(0),
+           "of \"llama3\": frequencies of more turns in the original context stay")
+      .key("rope_original_context", &ModelConfig::rope_original_context, whole(1, kLargestSize),
+           "of \"llama3\": tokens of the context that the unstretched frequencies were made for")
       .key("rotary_fraction", &ModelConfig::rotary_fraction,
            NumberRule{.minimum = 0, .maximum = 1, .excludes_minimum = true},
            "the part of a head's channels that is rotated")
@@ -84,7 +102,7 @@ void add_training(SectionWriter<ModelConfig>& writer) {
 Section model_section() {
   SectionWriter writer("model", &RunConfig::model,
                        "the model; keys that are left out have the family's values");
-  writer.key("family", &ModelConfig::family, TextRule{family_names(), {"olmo", "mixtral", "zaya"}},
+  writer.key("family", &ModelConfig::family, TextRule{family_names(), {"zaya"}},
              "the published family whose preset fills the other keys");
   add_sizes(writer);
   add_layers(writer);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "model/model_config.h"
+
+namespace tessera {
+
+// The published families, each one file: a preset over the same layers, at the size of its best
+// known model. model_config.h's family_preset() finds them by name.
+
+/// OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
+ModelConfig olmo_family();
+/// OLMoE-1B-7B (Muennighoff et al., 2024): 64 experts, 8 chosen, norm of whole queries and keys.
+ModelConfig olmoe_family();
+/// Llama 3 8B (Dubey et al., 2024): dense, grouped queries. Llama 3.1 adds rope_scaling "llama3".
+ModelConfig llama_family();
+/// Mixtral 8x7B (Jiang et al., 2024): 8 experts, 2 chosen, whose weights sum to one.
+ModelConfig mixtral_family();
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#include "model/families/families.h"
+
+namespace tessera {
+
+ModelConfig mixtral_family() {
+  ModelConfig config;
+  config.family = "mixtral";
+  config.layers = 32;
+  config.hidden_size = 4096;
+  config.heads = 32;
+  config.kv_heads = 8;
+  config.experts = 8;
+  config.experts_per_token = 2;
+  config.expert_size = 14336;
+  config.rope_theta = 1e6;
+  config.renormalise_weights = true;
+  config.balance_coefficient = 0.02;
+  config.balance_form = "pooled";
+  config.initialization_deviation = 0.02;
+  return config;
+}
+
+}  // namespace tessera

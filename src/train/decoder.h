@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "model/model.h"
+#include "program/context.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+
+/// One sequence being continued: key-value caches of `capacity` positions, and a decoding program
+/// for each number of tokens that is fed at once (the prompt's, then one).
+class Decoder {
+ public:
+  /// `weights` are those of the model's parameters in order, in the types that its programs compute
+  /// in. They are shared, and they and `context` outlive the decoder.
+  Decoder(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
+          int64_t capacity, Context& context);
+  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  /// Feeds tokens at the sequence's end. Returns the logits after each, [tokens, vocabulary] in f32
+  /// (f64), in memory that the next call overwrites. Throws InternalError beyond the capacity.
+  Tensor feed(std::span<const int32_t> tokens);
+  /// Begins a new sequence.
+  void restart() { done_ = 0; }
+
+ private:
+  struct Step;
+  Step& prepare(int64_t count);
+
+  const ModelConfig config_;
+  DType compute_;
+  std::span<const Tensor> weights_;
+  int64_t capacity_;
+  Context& context_;
+  std::map<std::string, Tensor> caches_;
+  std::map<int64_t, std::unique_ptr<Step>> steps_;
+  int64_t done_ = 0;
+};
+
+}  // namespace tessera

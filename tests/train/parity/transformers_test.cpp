@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "model/model.h"
+#include "state/adamw.h"
+#include "state/parameter_store.h"
+#include "support/run_program.h"
+#include "train/decoder.h"
+#include "train/parity/reference_model.h"
+#include "train/training_step.h"
+
+// Tessera's mathematics against an implementation that is not ours: the same weights and tokens
+// give the logits, losses, gradients and trained weights that Hugging Face transformers and PyTorch
+// give.
+
+namespace tessera::testing {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // of a tensor's largest entry
+/// Two computations in bf16 round in different places: how far one's error may be above the
+/// other's. In models this small a single token that goes to another expert, or a single entry that
+/// passes a clipping limit, is much of the error.
+constexpr double kRoundingSlack = 2;
+
+/// The largest difference over the largest expected entry.
+double largest_error(std::span<const double> found, std::span<const float> expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double difference = 0;
+  double largest = 0;
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    difference = std::max(difference, std::abs(found[i] - static_cast<double>(expected[i])));
+    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
+  }
+  EXPECT_GT(largest, 0);
+  return difference / largest;
+}
+
+/// The root of the mean squared difference over that of the expected entries.
+double mean_error(std::span<const double> found, std::span<const float> expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double difference = 0;
+  double size = 0;
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    difference += std::pow(found[i] - static_cast<double>(expected[i]), 2);
+    size += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  EXPECT_GT(size, 0);
+  return std::sqrt(difference / size);
+}
+
+/// A reference model's training program with its weights, ready to run.
+class Machine {
+ public:
+  Machine(const ReferenceModel& reference, DType dtype)
+      : context(2, Kernels::fast, &pool),
+        training(write_forward(reference.config(), dtype, reference.sequences(),
+                               reference.context(), false)),
+        store(pool, training.parameters.specs()) {
+    write_backward(training, {});
+    for (const ParameterState& parameter : store.parameters()) {
+      std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
+      EXPECT_EQ(static_cast<int64_t>(values.size()), parameter.master.elements());
+      convert(Tensor::wrap(values.data(), parameter.spec.shape, DType::f32), parameter.master);
+    }
+    store.masters_to_weights();
+  }
+
+  std::vector<double> values(const Tensor& tensor) { return as_doubles(pool, tensor); }
+
+  MemoryPool pool;
+  Context context;
+  TrainingProgram training;
+  ParameterStore store;
+};
+
+/// The logits of every sequence, fed in pieces of `piece` tokens.
+std::vector<double> logits_of(Machine& machine, const ReferenceModel& reference, DType dtype,
+                              int64_t piece) {
+  std::vector<Tensor> weights;
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    weights.push_back(parameter.weight);
+  }
+  Decoder decoder(reference.config(), dtype, weights, reference.context(), machine.context);
+  std::vector<double> logits;
+  const Batch batch = reference.batch(0);
+  for (int64_t row = 0; row < reference.sequences(); ++row) {
+    decoder.restart();
+    for (int64_t begin = 0; begin < reference.context(); begin += piece) {
+      const int32_t* first = batch.tokens.data() + row * reference.context() + begin;
+      const int64_t count = std::min(piece, reference.context() - begin);
+      const auto part = machine.values(decoder.feed({first, static_cast<size_t>(count)}));
+      logits.insert(logits.end(), part.begin(), part.end());
+    }
+  }
+  return logits;
+}
+
+class Transformers : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Transformers, Logits) {
+  const ReferenceModel reference(GetParam());
+  const std::vector<float> expected = reference.expected("logits");
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    Machine machine(reference, dtype);
+    for (const int64_t piece : {reference.context(), int64_t{5}, int64_t{1}}) {
+      EXPECT_LT(largest_error(logits_of(machine, reference, dtype, piece), expected), kTolerance)
+          << dtype_name(dtype) << ", " << piece << " tokens at once";
+    }
+  }
+}
+
+TEST_P(Transformers, LogitsInBfloat16AreAsNearAsTransformersAre) {
+  const ReferenceModel reference(GetParam());
+  const std::vector<float> expected = reference.expected("logits");
+  const std::vector<float> theirs = reference.expected("logits_bf16");
+  Machine machine(reference, DType::bf16);
+  const double error =
+      mean_error(logits_of(machine, reference, DType::bf16, reference.context()), expected);
+  const double their_error =
+      mean_error(std::vector<double>(theirs.begin(), theirs.end()), expected);
+  EXPECT_GT(error, 1e-4);  // it was not computed in f32
+  EXPECT_LT(error, kRoundingSlack * their_error);
+}
+
+TEST_P(Transformers, LossesAndEveryGradient) {
+  const ReferenceModel reference(GetParam());
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    Machine machine(reference, dtype);
+    const std::vector<Batch> batches{reference.batch(0)};
+    const StepLosses losses =
+        TrainingStep(machine.training, machine.store, machine.context).run(batches);
+    const double loss = reference.expected("loss")[0];
+    EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss);
+    const double balance = reference.expected("balance_loss")[0];
+    EXPECT_NEAR(losses.balance, balance, kTolerance * balance);
+    EXPECT_EQ(balance > 0, reference.config().mixture());
+    for (const ParameterState& parameter : machine.store.parameters()) {
+      EXPECT_LT(largest_error(machine.values(parameter.gradient),
+                              reference.expected("gradient/" + parameter.spec.name)),
+                kTolerance)
+          << parameter.spec.name << " in " << dtype_name(dtype);
+    }
+  }
+}
+
+TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
+  const ReferenceModel reference(GetParam());
+  Machine machine(reference, DType::bf16);
+  const std::vector<Batch> batches{reference.batch(0)};
+  const StepLosses losses =
+      TrainingStep(machine.training, machine.store, machine.context).run(batches);
+  const double loss = reference.expected("loss")[0];
+  EXPECT_NEAR(losses.cross_entropy, loss, 2e-3 * loss);
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    const std::vector<float> expected = reference.expected("gradient/" + parameter.spec.name);
+    const double error = mean_error(machine.values(parameter.gradient), expected);
+    const double their_error = reference.expected("gradient_error_bf16/" + parameter.spec.name)[0];
+    EXPECT_LT(error, kRoundingSlack * their_error) << parameter.spec.name;
+  }
+}
+
+TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
+  const ReferenceModel reference(GetParam());
+  Machine machine(reference, DType::f32);
+  OptimizerConfig optimizer;
+  optimizer.weight_decay = 0.1;
+  optimizer.decay_rule = "all";
+  optimizer.beta1 = 0.9;
+  optimizer.beta2 = 0.95;
+  optimizer.epsilon = 1e-8;
+  optimizer.clip_norm = 1;
+  TrainingStep step(machine.training, machine.store, machine.context);
+  for (int64_t i = 0; i < reference.steps(); ++i) {
+    machine.store.zero_gradients(2);
+    const std::vector<Batch> batches{reference.batch(i)};
+    step.run(batches);
+    const double norm = gradient_norm(machine.store, 2);
+    adamw_step(machine.store, optimizer,
+               {.step = i + 1,
+                .learning_rate = 1e-3,
+                .gradient_scale = std::min(1.0, optimizer.clip_norm / norm)},
+               2);
+  }
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);
+    const std::vector<float> after = reference.expected("trained/" + parameter.spec.name);
+    EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after), 1e-3);
+    EXPECT_LT(largest_error(machine.values(parameter.master), after), kTolerance)
+        << parameter.spec.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Transformers, ::testing::ValuesIn(ReferenceModel::names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera::testing
