@@ -54,6 +54,11 @@ std::string read_file(const fs::path& path) {
   return std::string(file.text());
 }
 
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 void ensure_directory(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
@@ -163,11 +168,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::will_need(size_t offset, size_t length) const {
+  advise(offset, length, MADV_WILLNEED);
+}
+
+void MappedFile::release(size_t offset, size_t length) const {
+  advise(offset, length, MADV_DONTNEED);
+}
+
+void MappedFile::advise(size_t offset, size_t length, int advice) const {
   if (offset >= size_) return;
   const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = offset / page * page;
   const size_t end = std::min(size_, offset + length);
-  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_WILLNEED);
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
 }
 
 std::vector<fs::path> find_inputs(const std::string& pattern) {

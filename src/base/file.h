@@ -15,6 +15,9 @@ namespace fs = std::filesystem;
 /// Reads a whole file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
+/// Whether `name`, joined to a folder's path, names a file of that folder and leads nowhere else.
+bool is_plain_name(std::string_view name);
+
 /// Creates a folder and its parents. Throws Error with the path and the system's reason.
 void ensure_directory(const fs::path& path);
 
@@ -71,8 +74,12 @@ class MappedFile {
   const fs::path& path() const { return path_; }
   /// Asks the system to read this range ahead of its use.
   void will_need(size_t offset, size_t length) const;
+  /// Lets the system take back the memory of this range; its pages are read again when touched.
+  void release(size_t offset, size_t length) const;
 
  private:
+  void advise(size_t offset, size_t length, int advice) const;
+
   fs::path path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "checkpoint/strict_json.h"
+#include "base/strict_json.h"
 
 namespace tessera {
 namespace {
@@ -156,9 +156,7 @@ class ManifestParser {
     for (const Json& entry : list(json, key)) {
       CheckpointFile file{text(entry, "name"), size(entry, "bytes"), hash_field(entry, hash_key)};
       // The name is joined to the folder's path, so it may not lead out of the folder.
-      const bool plain = !file.name.empty() && file.name != "." && file.name != ".." &&
-                         file.name.find_first_of(std::string("/\0", 2)) == std::string::npos;
-      if (!plain) fail("the file {} is not a plain name", in_quotes(file.name));
+      if (!is_plain_name(file.name)) fail("the file {} is not a plain name", in_quotes(file.name));
       if (!names.insert(file.name).second) fail("it lists the file {} twice", in_quotes(file.name));
       result.push_back(std::move(file));
     }

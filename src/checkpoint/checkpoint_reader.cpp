@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/parallel_tasks.h"
 #include "checkpoint/safetensors_types.h"
-#include "checkpoint/strict_json.h"
 
 namespace tessera {
 namespace {
@@ -30,6 +30,24 @@ uint64_t copy_and_hash(std::span<const std::byte> from, std::byte* to) {
     hash.update({to, size});
     to += size;
     from = from.subspan(size);
+  }
+  return hash.value();
+}
+
+/// The same for elements of the shorter floating type `stored`, widened on the way.
+uint64_t widen_and_hash(std::span<const std::byte> from, DType stored, const Tensor& to) {
+  const Tensor flat = to.reshape({to.elements()});
+  const auto size = static_cast<size_t>(dtype_size(stored));
+  std::vector<std::byte> chunk(kChunk);  // aligned, as the file's bytes need not be
+  StreamHash hash;
+  for (int64_t done = 0; done < flat.elements();) {
+    const auto bytes = from.subspan(static_cast<size_t>(done) * size);
+    const size_t taken = std::min(kChunk, bytes.size());
+    std::memcpy(chunk.data(), bytes.data(), taken);
+    hash.update({chunk.data(), taken});
+    const auto count = static_cast<int64_t>(taken / size);
+    convert(Tensor::wrap(chunk.data(), {count}, stored), flat.slice(done, done + count));
+    done += count;
   }
   return hash.value();
 }
@@ -86,6 +104,34 @@ void CheckpointReader::check_headers() const {
   }
 }
 
+std::span<const std::byte> CheckpointReader::bytes(const CheckpointTensor& tensor) const {
+  const SafetensorsReader& file = files_.at(tensor.file);
+  return file.bytes(*file.find(tensor.name));
+}
+
+const CheckpointTensor* CheckpointReader::find(const std::string& group,
+                                               const std::string& name) const {
+  const auto found = tensors_.find({group, name});
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+void CheckpointReader::check(const CheckpointTensor& tensor) const {
+  check_hash(tensor, hash(bytes(tensor)));
+}
+
+void CheckpointReader::check_hash(const CheckpointTensor& tensor, uint64_t found) const {
+  if (hash_text(found) == tensor.hash) return;
+  throw Error(
+      "{}: tensor {} is damaged: the hash of its bytes is {}, the manifest says {}; "
+      "resume from another checkpoint",
+      (folder_ / tensor.file).string(), in_quotes(tensor.label()), hash_text(found), tensor.hash);
+}
+
+void CheckpointReader::release(const CheckpointTensor& tensor) const {
+  const SafetensorsReader& file = files_.at(tensor.file);
+  file.release(*file.find(tensor.name));
+}
+
 fs::path CheckpointReader::extra_file(const std::string& name) const {
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name != name) continue;
@@ -108,7 +154,9 @@ std::string CheckpointReader::difference(const NamedTensor& target) const {
     return fmt::format("tensor {} is missing in the checkpoint", in_quotes(target.label()));
   }
   const CheckpointTensor& tensor = *found->second;
-  if (tensor.dtype == target.tensor.dtype() && tensor.shape == target.tensor.shape()) return "";
+  const DType wanted = target.tensor.dtype();
+  const bool fits = tensor.dtype == wanted || holds_exactly(wanted, tensor.dtype);
+  if (fits && tensor.shape == target.tensor.shape()) return "";
   return fmt::format("tensor {} is {} in the checkpoint, expected {}", in_quotes(target.label()),
                      type_text(tensor.dtype, tensor.shape),
                      type_text(target.tensor.dtype(), target.tensor.shape()));
@@ -124,13 +172,10 @@ void CheckpointReader::load(const NamedTensor& target) const {
   TESSERA_CHECK(target.tensor.defined() || entry.bytes() == 0, "tensor {} has no memory",
                 in_quotes(target.label()));
   file.will_need(entry);
-  const std::string found = hash_text(copy_and_hash(file.bytes(entry), target.tensor.raw()));
-  if (found != tensor.hash) {
-    throw Error(
-        "{}: tensor {} is damaged: the hash of its bytes is {}, the manifest says {}; "
-        "resume from another checkpoint",
-        file.path().string(), in_quotes(target.label()), found, tensor.hash);
-  }
+  const uint64_t value = tensor.dtype == target.tensor.dtype()
+                             ? copy_and_hash(file.bytes(entry), target.tensor.raw())
+                             : widen_and_hash(file.bytes(entry), tensor.dtype, target.tensor);
+  check_hash(tensor, value);
 }
 
 void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {

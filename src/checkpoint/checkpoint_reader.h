@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <span>
 #include <string>
@@ -26,13 +27,23 @@ class CheckpointReader {
   /// With the text of config.toml.
   const CheckpointState& state() const { return manifest_.state; }
 
+  /// The tensor of (group, name), or nothing.
+  const CheckpointTensor* find(const std::string& group, const std::string& name) const;
+  /// The bytes of a tensor of the manifest, not aligned in general; see check().
+  std::span<const std::byte> bytes(const CheckpointTensor& tensor) const;
+  /// Throws Error when the tensor's bytes do not have the hash of the manifest.
+  void check(const CheckpointTensor& tensor) const;
+  /// Lets the system take back the memory of a tensor's bytes, which come back when touched.
+  void release(const CheckpointTensor& tensor) const;
+
   /// The path of a file carried along, its hash checked. Throws Error when there is none of this
   /// name or when it is damaged.
   fs::path extra_file(const std::string& name) const;
 
-  /// Fills the tensor of (group, name). Throws Error naming it when the checkpoint has none, when
-  /// its element type or shape differs, or when its bytes do not have the hash of the manifest (a
-  /// flipped bit); then the tensor's contents are undefined.
+  /// Fills the tensor of (group, name). A shorter floating type of the checkpoint, such as the bf16
+  /// of an imported model, is widened exactly. Throws Error naming the tensor when the checkpoint
+  /// has none, when its element type or shape differs otherwise, or when its bytes do not have the
+  /// hash of the manifest (a flipped bit); then the tensor's contents are undefined.
   void load(const NamedTensor& target) const;
 
   /// Fills all targets and checks that they are all that the checkpoint holds. Throws Error naming
@@ -48,6 +59,7 @@ class CheckpointReader {
   using Identity = std::pair<std::string, std::string>;  // group, name
 
   void check_headers() const;
+  void check_hash(const CheckpointTensor& tensor, uint64_t found) const;
   std::string difference(const NamedTensor& target) const;
   void load_matching(std::span<const NamedTensor> targets, int threads,
                      const std::string* group) const;

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
-#include "checkpoint/strict_json.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "checkpoint/safetensors_types.h"
-#include "checkpoint/strict_json.h"
 
 namespace tessera {
 namespace {
@@ -180,6 +180,11 @@ std::span<const std::byte> SafetensorsReader::bytes(const SafetensorsEntry& entr
 void SafetensorsReader::will_need(const SafetensorsEntry& entry) const {
   file_.will_need(data_offset_ + static_cast<size_t>(entry.begin),
                   static_cast<size_t>(entry.bytes()));
+}
+
+void SafetensorsReader::release(const SafetensorsEntry& entry) const {
+  file_.release(data_offset_ + static_cast<size_t>(entry.begin),
+                static_cast<size_t>(entry.bytes()));
 }
 
 }  // namespace tessera

@@ -49,6 +49,9 @@ class SafetensorsReader {
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   /// Asks the system to read a tensor ahead of its use.
   void will_need(const SafetensorsEntry& entry) const;
+  /// Lets the system take back the memory of a tensor that was read; its pages come back when
+  /// touched.
+  void release(const SafetensorsEntry& entry) const;
 
  private:
   void parse_header();

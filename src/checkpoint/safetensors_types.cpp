@@ -16,7 +16,7 @@ struct TypeRow {
 constexpr std::array<TypeRow, 20> kTypes{{
     {"F64", 64, DType::f64},      {"F32", 32, DType::f32},      {"BF16", 16, DType::bf16},
     {"I32", 32, DType::i32},      {"U16", 16, DType::u16},      {"U8", 8, DType::u8},
-    {"F16", 16, std::nullopt},    {"I64", 64, std::nullopt},    {"U64", 64, std::nullopt},
+    {"F16", 16, DType::f16},      {"I64", 64, std::nullopt},    {"U64", 64, std::nullopt},
     {"U32", 32, std::nullopt},    {"I16", 16, std::nullopt},    {"I8", 8, std::nullopt},
     {"BOOL", 8, std::nullopt},    {"C64", 64, std::nullopt},    {"F8_E4M3", 8, std::nullopt},
     {"F8_E5M2", 8, std::nullopt}, {"F8_E8M0", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},

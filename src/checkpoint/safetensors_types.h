@@ -12,7 +12,7 @@ namespace tessera {
 inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
 
 /// Bits of one element of a safetensors type name ("F32" has 32); nothing for an unknown name.
-/// Includes types that Tessera does not compute with (F16, I64, BOOL, F8_E4M3, F4, ...), so that a
+/// Includes types that Tessera does not compute with (I64, BOOL, F8_E4M3, F4, ...), so that a
 /// file that holds some can still be checked and listed.
 std::optional<int> safetensors_bits(std::string_view name);
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/strict_json.h"
 #include "checkpoint/safetensors_types.h"
-#include "checkpoint/strict_json.h"
 
 namespace tessera {
 namespace {
@@ -19,9 +19,9 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kAlignment = 8;
 constexpr size_t kChunk = size_t{4} << 20;  // hashed and then written while it is in the cache
 
-void check_names(const fs::path& path, std::span<const SafetensorsItem> items) {
+void check_names(const fs::path& path, std::span<const TensorStream> items) {
   std::set<std::string_view> names;
-  for (const SafetensorsItem& item : items) {
+  for (const TensorStream& item : items) {
     if (item.name == "__metadata__") {
       throw Error("{}: a tensor cannot be named __metadata__; rename it", path.string());
     }
@@ -31,31 +31,31 @@ void check_names(const fs::path& path, std::span<const SafetensorsItem> items) {
   }
 }
 
-std::vector<size_t> data_order(std::span<const SafetensorsItem> items) {
+std::vector<size_t> data_order(std::span<const TensorStream> items) {
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return dtype_size(items[a].tensor.dtype()) > dtype_size(items[b].tensor.dtype());
+    return dtype_size(items[a].dtype) > dtype_size(items[b].dtype);
   });
   return order;
 }
 
 /// The header's JSON, padded, without its size.
-std::string header_text(std::span<const SafetensorsItem> items, std::span<const size_t> order,
+std::string header_text(std::span<const TensorStream> items, std::span<const size_t> order,
                         const std::map<std::string, std::string>& metadata) {
   // Joined by hand: the library's ordered object searches all its keys at each insertion.
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
   int64_t offset = 0;
   for (const size_t index : order) {
-    const auto& [name, tensor] = items[index];
-    const int64_t end = offset + tensor.bytes();
-    const auto dims = tensor.shape().dims();
-    const Json entry{{"dtype", safetensors_name(tensor.dtype())},
+    const TensorStream& item = items[index];
+    const int64_t end = offset + item.bytes();
+    const auto dims = item.shape.dims();
+    const Json entry{{"dtype", safetensors_name(item.dtype)},
                      {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
                      {"data_offsets", {offset, end}}};
     if (text.size() > 1) text += ',';
-    text += Json(name).dump() + ":" + entry.dump();
+    text += Json(item.name).dump() + ":" + entry.dump();
     offset = end;
   }
   text += '}';
@@ -63,10 +63,42 @@ std::string header_text(std::span<const SafetensorsItem> items, std::span<const 
   return text;
 }
 
+/// Writes a tensor's bytes and returns their hash.
+uint64_t write_stream(const TensorStream& stream, AtomicFile& file) {
+  StreamHash hash;
+  int64_t written = 0;
+  stream.produce([&](std::span<const std::byte> bytes) {
+    written += static_cast<int64_t>(bytes.size());
+    while (!bytes.empty()) {
+      const auto chunk = bytes.first(std::min(kChunk, bytes.size()));
+      hash.update(chunk);
+      file.write(chunk);
+      bytes = bytes.subspan(chunk.size());
+    }
+  });
+  TESSERA_CHECK(written == stream.bytes(), "tensor {} of {} bytes gave {}", in_quotes(stream.name),
+                stream.bytes(), written);
+  return hash.value();
+}
+
 }  // namespace
+
+TensorStream stream_of(const SafetensorsItem& item) {
+  const Tensor& tensor = item.tensor;
+  return {item.name, tensor.dtype(), tensor.shape(), [tensor](const ByteSink& sink) {
+            sink({tensor.raw(), static_cast<size_t>(tensor.bytes())});
+          }};
+}
 
 SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
                                      const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorStream> streams;
+  for (const SafetensorsItem& item : items) streams.push_back(stream_of(item));
+  return write_streams(path, streams, metadata);
+}
+
+SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> items,
+                                 const std::map<std::string, std::string>& metadata) {
   check_names(path, items);
   const std::vector<size_t> order = data_order(items);
   std::string header;
@@ -93,18 +125,7 @@ SafetensorsSummary write_safetensors(const fs::path& path, std::span<const Safet
   AtomicFile file(path);
   file.write(length_bytes);
   file.write(header_bytes);
-  for (const size_t index : order) {
-    const Tensor& tensor = items[index].tensor;
-    std::span<const std::byte> bytes(tensor.raw(), static_cast<size_t>(tensor.bytes()));
-    StreamHash hash;
-    while (!bytes.empty()) {
-      const auto chunk = bytes.first(std::min(kChunk, bytes.size()));
-      hash.update(chunk);
-      file.write(chunk);
-      bytes = bytes.subspan(chunk.size());
-    }
-    summary.hashes[index] = hash.value();
-  }
+  for (const size_t index : order) summary.hashes[index] = write_stream(items[index], file);
   summary.bytes = file.size();
   file.commit();
   return summary;

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/strict_json.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/safetensors_writer.h"
-#include "checkpoint/strict_json.h"
+#include "checkpoint/partial_folder.h"
 
 namespace tessera {
 namespace {
@@ -25,25 +25,6 @@ struct PlannedFile {
   std::vector<size_t> tensors;
 };
 
-/// The folder that is written into. Unless keep() is called it is removed, which also gives the
-/// space of a save that failed back.
-class PartialFolder {
- public:
-  explicit PartialFolder(fs::path path) : path_(std::move(path)) { ensure_directory(path_); }
-  ~PartialFolder() {
-    std::error_code ignored;  // the save's own error is the one to report
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-  PartialFolder& operator=(const PartialFolder&) = delete;
-  const fs::path& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
-
 void check_group(const std::string& group) {
   const bool plain = !group.empty() && std::all_of(group.begin(), group.end(), [](char letter) {
     return (letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9') || letter == '_';
@@ -52,9 +33,9 @@ void check_group(const std::string& group) {
 }
 
 /// Groups in order of first appearance, each cut where a file would exceed the limit.
-std::vector<PlannedFile> plan_files(std::span<const NamedTensor> tensors, int64_t limit) {
+std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors, int64_t limit) {
   std::vector<std::string> groups;
-  for (const NamedTensor& item : tensors) {
+  for (const GroupStream& item : tensors) {
     if (std::find(groups.begin(), groups.end(), item.group) != groups.end()) continue;
     check_group(item.group);
     groups.push_back(item.group);
@@ -65,7 +46,7 @@ std::vector<PlannedFile> plan_files(std::span<const NamedTensor> tensors, int64_
     int64_t bytes = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].group != group) continue;
-      const int64_t size = tensors[i].tensor.bytes();
+      const int64_t size = tensors[i].stream.bytes();
       if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
         files.push_back({group, "", {}});
         bytes = 0;
@@ -82,12 +63,10 @@ std::vector<PlannedFile> plan_files(std::span<const NamedTensor> tensors, int64_
   return files;
 }
 
-void check_tensors(std::span<const NamedTensor> tensors) {
+void check_tensors(std::span<const GroupStream> tensors) {
   std::set<std::pair<std::string_view, std::string_view>> identities;
-  for (const NamedTensor& item : tensors) {
-    TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
-                  in_quotes(item.label()));
-    if (!identities.emplace(item.group, item.name).second) {
+  for (const GroupStream& item : tensors) {
+    if (!identities.emplace(item.group, item.stream.name).second) {
       throw Error("the tensor {} is to be saved twice; rename one", in_quotes(item.label()));
     }
   }
@@ -110,20 +89,17 @@ void check_file_names(const std::vector<PlannedFile>& files, const CheckpointSta
 
 /// Writes the file and enters it and its tensors in the manifest at their places.
 void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
-                       std::span<const NamedTensor> tensors, CheckpointFile& file,
+                       std::span<const GroupStream> tensors, CheckpointFile& file,
                        std::vector<CheckpointTensor>& entries) {
-  std::vector<SafetensorsItem> items;
-  for (const size_t index : plan.tensors) {
-    items.push_back({tensors[index].name, tensors[index].tensor});
-  }
-  const SafetensorsSummary summary = write_safetensors(
+  std::vector<TensorStream> items;
+  for (const size_t index : plan.tensors) items.push_back(tensors[index].stream);
+  const SafetensorsSummary summary = write_streams(
       folder / plan.name, items, {{"group", plan.group}, {"step", std::to_string(step)}});
   file = {plan.name, summary.bytes, hash_text(summary.header_hash)};
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    const NamedTensor& item = tensors[plan.tensors[i]];
-    entries[plan.tensors[i]] = {item.group,          item.name,
-                                plan.name,           item.tensor.dtype(),
-                                item.tensor.shape(), hash_text(summary.hashes[i])};
+    const auto& [group, stream] = tensors[plan.tensors[i]];
+    entries[plan.tensors[i]] = {group,        stream.name,  plan.name,
+                                stream.dtype, stream.shape, hash_text(summary.hashes[i])};
   }
 }
 
@@ -169,6 +145,18 @@ void create_checkpoints_directory(const fs::path& directory) {
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors,
                          std::span<const fs::path> extra_files, const SaveOptions& options) {
+  std::vector<GroupStream> streams;
+  for (const NamedTensor& item : tensors) {
+    TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
+                  in_quotes(item.label()));
+    streams.push_back({item.group, stream_of({item.name, item.tensor})});
+  }
+  return save_streams(directory, state, streams, extra_files, options);
+}
+
+fs::path save_streams(const fs::path& directory, const CheckpointState& state,
+                      std::span<const GroupStream> tensors, std::span<const fs::path> extra_files,
+                      const SaveOptions& options) {
   TESSERA_CHECK(state.step >= 0, "a checkpoint of step {}", state.step);
   check_tensors(tensors);
   const std::vector<PlannedFile> plan = plan_files(tensors, options.file_bytes);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/safetensors_writer.h"
 
 namespace tessera {
 
@@ -29,5 +30,18 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
                          std::span<const NamedTensor> tensors,
                          std::span<const fs::path> extra_files = {},
                          const SaveOptions& options = {});
+
+/// A tensor of a group that is made while it is saved.
+struct GroupStream {
+  std::string group;
+  TensorStream stream;
+
+  std::string label() const { return group + "/" + stream.name; }
+};
+
+/// save_checkpoint() of tensors that need not be in memory. What a stream throws ends the save.
+fs::path save_streams(const fs::path& directory, const CheckpointState& state,
+                      std::span<const GroupStream> tensors,
+                      std::span<const fs::path> extra_files = {}, const SaveOptions& options = {});
 
 }  // namespace tessera

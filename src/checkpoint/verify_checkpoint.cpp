@@ -11,12 +11,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/parallel_tasks.h"
 #include "checkpoint/safetensors_reader.h"
-#include "checkpoint/strict_json.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -35,7 +35,7 @@ struct TensorResult {
 
 /// Adds the NaNs and infinities among elements that need not be aligned.
 void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResult& result) {
-  dispatch_floating(dtype, [&](auto zero) {
+  dispatch_stored(dtype, [&](auto zero) {
     using T = decltype(zero);
     for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
       T element;

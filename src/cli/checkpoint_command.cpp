@@ -7,6 +7,7 @@
 #include "checkpoint/inspect.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/commands.h"
+#include "cli/hugging_face_commands.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,8 @@ fs::path checkpoint_to_verify(const fs::path& path) {
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("checkpoint", "Look at checkpoints");
+  CLI::App* command =
+      app.add_subcommand("checkpoint", "Look at checkpoints, import and export them");
   command->require_subcommand(1);
 
   CLI::App* inspect = command->add_subcommand("inspect", "What a checkpoint holds, as a table");
@@ -53,6 +55,9 @@ void add_checkpoint_command(CLI::App& app) {
     fmt::print("{}", verified->json ? report.json() : report.text());
     if (!report.ok()) throw CommandStatus{1};
   });
+
+  add_import_command(*command);
+  add_export_command(*command);
 }
 
 }  // namespace tessera

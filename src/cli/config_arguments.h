@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/load_config.h"
+#include "train/initial_weights.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's
 class App;
@@ -16,7 +17,7 @@ struct ConfigArguments {
   std::string file;
   std::vector<std::string> overrides;
 
-  RunConfig load() const { return load_config(file, overrides); }
+  RunConfig load() const { return load_config(file, overrides, initial_model); }
 };
 
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.

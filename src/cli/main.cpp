@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   add_generate_command(app);
   add_explain_command(app);
   add_checkpoint_command(app);
+  add_plot_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

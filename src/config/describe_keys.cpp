@@ -34,6 +34,18 @@ std::string default_text(const Key& key,
   return equal ? value_text(first) : join(parts, ", ");
 }
 
+void describe_key(const Key& key, const std::string& standard, std::string& text) {
+  text +=
+      fmt::format("  {} = {}\n      {} ({})\n", key.name, standard, key.help, rule_text(key.rule));
+}
+
+void describe_list(const Section& section, const TableList& list, std::string& text) {
+  text += fmt::format("\n[[{}.{}]] {}\n", section.name, list.name, list.help);
+  RunConfig config;
+  list.resize(config, 1);
+  for (const Key& key : list.keys(0)) describe_key(key, value_text(key.get(config)), text);
+}
+
 }  // namespace
 
 std::string describe_keys() {
@@ -45,9 +57,9 @@ std::string describe_keys() {
       const bool is_family = section.name == "model" && key.name == "family";
       const std::string standard =
           is_family ? value_text(RunConfig{}.model.family) : default_text(key, defaults);
-      text += fmt::format("  {} = {}\n      {} ({})\n", key.name, standard, key.help,
-                          rule_text(key.rule));
+      describe_key(key, standard, text);
     }
+    for (const TableList& list : section.lists) describe_list(section, list, text);
   }
   return text;
 }

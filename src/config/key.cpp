@@ -132,7 +132,8 @@ struct Checker {
   ConfigValue operator()(const TextRule& rule) const {
     const auto* found = std::get_if<std::string>(&value);
     if (found == nullptr) refuse(rule);
-    if (rule.choices.empty() && found->empty()) refuse(rule, ", not an empty one");
+    if (rule.choices.empty() && found->empty() && !rule.may_be_empty)
+      refuse(rule, ", not an empty one");
     if (rule.choices.empty() || contains(rule.choices, *found)) return value;
     if (contains(rule.absent, *found)) {
       throw Error("{} is not in this build; it has {}", quoted(*found), quoted_list(rule.choices));
@@ -162,9 +163,14 @@ ConfigValue checked_value(const Rule& rule, const ConfigValue& value) {
   return std::visit(Checker{value}, rule);
 }
 
-const Key* Section::find(std::string_view key) const {
-  const auto found = std::ranges::find(keys, key, &Key::name);
+const Key* find_key(const std::vector<Key>& keys, std::string_view name) {
+  const auto found = std::ranges::find(keys, name, &Key::name);
   return found == keys.end() ? nullptr : &*found;
+}
+
+const TableList* Section::find_list(std::string_view list) const {
+  const auto found = std::ranges::find(lists, list, &TableList::name);
+  return found == lists.end() ? nullptr : &*found;
 }
 
 }  // namespace tessera

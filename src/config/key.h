@@ -41,11 +41,13 @@ struct NumberRule {
   bool excludes_minimum = false;
   bool excludes_maximum = false;
 };
-/// One of `choices`, or any text but the empty one where there are none. `absent` are names that
-/// the documentation of Tessera knows and that this build has not: their error says so.
+/// One of `choices`, or any text where there are none, the empty one only if it says so. `absent`
+/// are names that the documentation of Tessera knows and that this build has not: their error says
+/// so.
 struct TextRule {
   std::vector<std::string> choices;
   std::vector<std::string> absent;
+  bool may_be_empty = false;  ///< of a rule without choices
 };
 /// Any number of different `choices`.
 struct ListRule {
@@ -71,14 +73,32 @@ struct Key {
   std::function<void(RunConfig&, const ConfigValue&)> set;
 };
 
-/// One section of the file, its keys in the order in which they are printed.
+/// The key of that name, or null.
+const Key* find_key(const std::vector<Key>& keys, std::string_view name);
+
+/// Tables of a section, [[section.name]], of which there may be any number, all with the same keys.
+struct TableList {
+  std::string name;
+  std::string help;
+  /// The keys of one table, which reach that one.
+  std::function<std::vector<Key>(size_t table)> keys;
+  /// What a table is called in overrides, beside its number.
+  std::function<std::string(const RunConfig&, size_t table)> label;
+  std::function<size_t(const RunConfig&)> size;
+  std::function<void(RunConfig&, size_t)> resize;
+};
+
+/// One section of the file, its keys in the order in which they are printed, then its lists of
+/// tables.
 struct Section {
   std::string name;
   std::string help;
   std::vector<Key> keys;
+  std::vector<TableList> lists;
 
-  /// The key of that name, or null.
-  const Key* find(std::string_view key) const;
+  /// The key or the list of that name, or null.
+  const Key* find(std::string_view key) const { return find_key(keys, key); }
+  const TableList* find_list(std::string_view list) const;
 };
 
 /// The range of a whole number.
@@ -90,33 +110,93 @@ inline NumberRule number_above(double minimum) {
   return {.minimum = minimum, .excludes_minimum = true};
 }
 
-/// Writes a section's keys: each call adds one for a field of the section's struct.
+/// Makes keys for the fields of a struct, which stands anywhere in a RunConfig.
 template <typename Fields>
-class SectionWriter {
+class KeyWriter {
  public:
-  SectionWriter(std::string name, Fields RunConfig::*part, std::string help)
-      : section_{std::move(name), std::move(help), {}}, part_(part) {}
+  using Access = std::function<Fields&(RunConfig&)>;
+  using ConstAccess = std::function<const Fields&(const RunConfig&)>;
+
+  KeyWriter(Access fields, ConstAccess const_fields)
+      : fields_(std::move(fields)), const_fields_(std::move(const_fields)) {}
 
   /// A field of one of ConfigValue's types, or an unsigned number that the file gives as a whole
   /// number.
   template <typename Field>
-  SectionWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
+  KeyWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
     using Stored = std::conditional_t<std::is_same_v<Field, uint64_t>, int64_t, Field>;
-    section_.keys.push_back({std::move(name), std::move(rule), std::move(help),
-                             [part = part_, field](const RunConfig& config) -> ConfigValue {
-                               return static_cast<Stored>((config.*part).*field);
-                             },
-                             [part = part_, field](RunConfig& config, const ConfigValue& value) {
-                               (config.*part).*field = static_cast<Field>(std::get<Stored>(value));
-                             }});
+    keys_.push_back({std::move(name), std::move(rule), std::move(help),
+                     [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
+                       return static_cast<Stored>(fields(config).*field);
+                     },
+                     [fields = fields_, field](RunConfig& config, const ConfigValue& value) {
+                       fields(config).*field = static_cast<Field>(std::get<Stored>(value));
+                     }});
     return *this;
   }
 
-  Section section() const { return section_; }
+  const std::vector<Key>& keys() const { return keys_; }
+
+ private:
+  Access fields_;
+  ConstAccess const_fields_;
+  std::vector<Key> keys_;
+};
+
+/// Writes a section: each call adds a key for a field of the section's struct, or a list of tables.
+template <typename Fields>
+class SectionWriter {
+ public:
+  SectionWriter(std::string name, Fields RunConfig::*part, std::string help)
+      : section_{std::move(name), std::move(help), {}, {}},
+        part_(part),
+        keys_([part](RunConfig& config) -> Fields& { return config.*part; },
+              [part](const RunConfig& config) -> const Fields& { return config.*part; }) {}
+
+  /// See KeyWriter::key().
+  template <typename Field>
+  SectionWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
+    keys_.key(std::move(name), field, std::move(rule), std::move(help));
+    return *this;
+  }
+
+  /// A list of tables; `write_keys` adds the keys of one, `label` says what one is called.
+  template <typename Table>
+  SectionWriter& list(std::string name, std::vector<Table> Fields::*tables,
+                      void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),
+                      std::string help) {
+    const auto keys = [part = part_, tables, write_keys](size_t table) {
+      KeyWriter<Table> writer(
+          [=](RunConfig& config) -> Table& { return ((config.*part).*tables).at(table); },
+          [=](const RunConfig& config) -> const Table& {
+            return ((config.*part).*tables).at(table);
+          });
+      write_keys(writer);
+      return writer.keys();
+    };
+    section_.lists.push_back({std::move(name), std::move(help), keys,
+                              [part = part_, tables, label](const RunConfig& config, size_t table) {
+                                return label(((config.*part).*tables).at(table));
+                              },
+                              [part = part_, tables](const RunConfig& config) {
+                                return ((config.*part).*tables).size();
+                              },
+                              [part = part_, tables](RunConfig& config, size_t size) {
+                                ((config.*part).*tables).resize(size);
+                              }});
+    return *this;
+  }
+
+  Section section() const {
+    Section result = section_;
+    result.keys = keys_.keys();
+    return result;
+  }
 
  private:
   Section section_;
   Fields RunConfig::*part_;
+  KeyWriter<Fields> keys_;
 };
 
 }  // namespace tessera

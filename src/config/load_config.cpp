@@ -1,6 +1,7 @@
 #include "config/load_config.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -36,21 +37,31 @@ std::string homes(std::string_view key, const std::vector<Section>& sections) {
   std::vector<std::string> found;
   for (const Section& section : sections) {
     if (section.find(key) != nullptr) found.push_back("[" + section.name + "]");
+    for (const TableList& list : section.lists) {
+      if (find_key(list.keys(0), key) == nullptr) continue;
+      found.push_back(fmt::format("[[{}.{}]]", section.name, list.name));
+    }
   }
   return join(found, " and ");
 }
 
-[[noreturn]] void refuse_key(const Setting& setting, const Section& section,
+/// `home` is what holds `known`, as "[train]".
+[[noreturn]] void refuse_key(const Setting& setting, const std::string& home,
+                             const std::vector<std::string>& known,
                              const std::vector<Section>& sections) {
   const std::string start =
-      fmt::format("{}: unknown key '{}' in [{}]", setting.where, setting.key, section.name);
+      fmt::format("{}: unknown key '{}' in {}", setting.where, setting.key, home);
   const std::string elsewhere = homes(setting.key, sections);
   if (!elsewhere.empty()) throw Error("{}; it is a key of {}", start, elsewhere);
-  std::vector<std::string> names;
-  for (const Key& key : section.keys) names.push_back(key.name);
-  const std::string nearest = nearest_name(setting.key, names);
+  const std::string nearest = nearest_name(setting.key, known);
   if (!nearest.empty()) throw Error("{}; did you mean '{}'?", start, nearest);
-  throw Error("{}; known are {}", start, join(names, ", "));
+  throw Error("{}; known are {}", start, join(known, ", "));
+}
+
+std::vector<std::string> names_of(const std::vector<Key>& keys) {
+  std::vector<std::string> names;
+  for (const Key& key : keys) names.push_back(key.name);
+  return names;
 }
 
 [[noreturn]] void refuse_sectionless(const Setting& setting, const std::vector<Section>& sections) {
@@ -71,39 +82,120 @@ const Section& find_section(const Setting& setting, const std::vector<Section>& 
   return *section;
 }
 
-void apply(const Setting& setting, const std::vector<Section>& sections, RunConfig& config) {
-  const Section& section = find_section(setting, sections);
-  if (setting.key.empty()) return;  // a section without keys changes nothing
-  const Key* key = section.find(setting.key);
-  if (key == nullptr) refuse_key(setting, section, sections);
+void apply_value(const Setting& setting, const Key& key, RunConfig& config) {
   try {
-    key->set(config, checked_value(key->rule, setting.value));
+    key.set(config, checked_value(key.rule, setting.value));
   } catch (const Error& error) {
-    throw Error("{}: {}.{}: {}", setting.where, setting.section, setting.key, error.what());
+    const std::string table =
+        setting.list.empty() ? "" : fmt::format("{}.{}.", setting.list, setting.table);
+    throw Error("{}: {}.{}{}: {}", setting.where, setting.section, table, setting.key,
+                error.what());
   }
 }
 
-bool names_family(const Setting& setting) {
-  return setting.section == "model" && setting.key == "family";
+/// The number of the table that a setting means: by number, one behind the last at most, or by its
+/// label.
+size_t table_number(const Setting& setting, const TableList& list, const RunConfig& config) {
+  const size_t size = list.size(config);
+  const bool number = setting.table.size() <= 6 &&
+                      setting.table.find_first_not_of("0123456789") == std::string::npos;
+  if (number && std::stoul(setting.table) <= size) return std::stoul(setting.table);
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < size; ++i) {
+    labels.push_back(list.label(config, i));
+    if (labels.back() == setting.table) return i;
+  }
+  throw Error(
+      "{}: there is no table {} in [[{}.{}]], which has {}{}; name one of them or its "
+      "number, counted from 0",
+      setting.where, setting.table, setting.section, setting.list, size,
+      labels.empty() ? "" : " (" + join(labels, ", ") + ")");
+}
+
+void apply_to_table(const Setting& setting, const Section& section,
+                    const std::vector<Section>& sections, RunConfig& config) {
+  const TableList* list = section.find_list(setting.list);
+  if (list == nullptr) {
+    std::vector<std::string> lists;
+    for (const Section& other : sections) {
+      for (const TableList& known : other.lists) {
+        lists.push_back(fmt::format("[[{}.{}]]", other.name, known.name));
+      }
+    }
+    throw Error("{}: [{}] has no list of tables '{}'; lists are {}", setting.where, section.name,
+                setting.list, join(lists, ", "));
+  }
+  if (setting.table.empty()) {
+    list->resize(config, 0);
+    return;
+  }
+  const size_t table = table_number(setting, *list, config);
+  if (table == list->size(config)) list->resize(config, table + 1);
+  if (setting.key.empty()) return;  // a table without keys has their defaults
+  const std::vector<Key> keys = list->keys(table);
+  const Key* key = find_key(keys, setting.key);
+  if (key == nullptr) {
+    refuse_key(setting, fmt::format("[[{}.{}]]", section.name, list->name), names_of(keys),
+               sections);
+  }
+  apply_value(setting, *key, config);
+}
+
+void apply(const Setting& setting, const std::vector<Section>& sections, RunConfig& config) {
+  const Section& section = find_section(setting, sections);
+  if (!setting.list.empty()) {
+    apply_to_table(setting, section, sections, config);
+    return;
+  }
+  if (setting.key.empty()) return;  // a section without keys changes nothing
+  if (const TableList* list = section.find_list(setting.key); list != nullptr) {
+    if (setting.value != ConfigValue(std::vector<std::string>())) {
+      throw Error("{}: {}.{}: found {}; expected tables, each begun by [[{}.{}]]", setting.where,
+                  section.name, list->name, value_text(setting.value), section.name, list->name);
+    }
+    list->resize(config, 0);
+    return;
+  }
+  const Key* key = section.find(setting.key);
+  if (key == nullptr) {
+    std::vector<std::string> known = names_of(section.keys);
+    for (const TableList& list : section.lists) known.push_back(list.name);
+    refuse_key(setting, "[" + section.name + "]", known, sections);
+  }
+  apply_value(setting, *key, config);
+}
+
+/// Whether the setting decides what the rest of [model] starts from.
+bool names_model(const Setting& setting) {
+  return (setting.section == "model" && setting.key == "family") ||
+         (setting.section == "checkpoint" && setting.key == "initial");
+}
+
+bool adds_source(const Setting& setting) {
+  return setting.section == "data" && setting.list == "sources" && !setting.table.empty();
 }
 
 }  // namespace
 
 RunConfig parse_config(std::string_view text, const std::string& name,
-                       std::span<const std::string> overrides) {
+                       std::span<const std::string> overrides, const InitialModel& initial_model) {
   std::vector<Setting> settings = settings_of_text(text, name);
   for (const std::string& text_of_override : overrides) {
-    settings.push_back(setting_of_override(text_of_override));
+    std::ranges::move(settings_of_override(text_of_override), std::back_inserter(settings));
   }
   std::erase_if(settings, accepted_on_one_rank);
 
   const std::vector<Section> sections = all_sections();
   RunConfig config;
-  // The family comes first, because its preset fills the whole section.
+  // What fills the whole section comes first.
   for (const Setting& setting : settings) {
-    if (names_family(setting)) apply(setting, sections, config);
+    if (names_model(setting)) apply(setting, sections, config);
   }
-  config.model = family_preset(config.model.family);
+  const std::string& initial = config.checkpoint.initial;
+  config.model = initial_model && !initial.empty() ? initial_model(initial)
+                                                   : family_preset(config.model.family);
+  // A mix takes the place of the one folder, which has a default.
+  if (std::ranges::any_of(settings, adds_source)) config.data.directory.clear();
   for (const Setting& setting : settings) apply(setting, sections, config);
   try {
     validate(config);
@@ -113,8 +205,9 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   return config;
 }
 
-RunConfig load_config(const fs::path& path, std::span<const std::string> overrides) {
-  return parse_config(read_file(path), path.string(), overrides);
+RunConfig load_config(const fs::path& path, std::span<const std::string> overrides,
+                      const InitialModel& initial_model) {
+  return parse_config(read_file(path), path.string(), overrides, initial_model);
 }
 
 }  // namespace tessera

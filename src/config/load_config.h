@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,18 +10,24 @@
 
 namespace tessera {
 
+/// Gives the model of the checkpoint that checkpoint.initial names.
+using InitialModel = std::function<ModelConfig(const std::string& initial)>;
+
 /// Reads a run's configuration from a TOML file. Overrides, each `section.key=VALUE`, are applied
 /// after the file's keys; VALUE is TOML, a bare word standing for a text. [model] starts from the
-/// preset of its family, every other section from the defaults in run_config.h. The result has been
-/// validated.
+/// preset of its family, or where `initial_model` is given and checkpoint.initial is set from the
+/// model of that checkpoint; every other section from the defaults in run_config.h. The result has
+/// been validated.
 ///
 /// Throws Error with the place and what to do instead: a text that is not TOML, an unknown section
 /// or key, a value of the wrong type or out of range, keys that contradict each other.
-RunConfig load_config(const fs::path& path, std::span<const std::string> overrides = {});
+RunConfig load_config(const fs::path& path, std::span<const std::string> overrides = {},
+                      const InitialModel& initial_model = nullptr);
 
 /// The same from the text of a file; `name` is what errors call it.
 RunConfig parse_config(std::string_view text, const std::string& name,
-                       std::span<const std::string> overrides = {});
+                       std::span<const std::string> overrides = {},
+                       const InitialModel& initial_model = nullptr);
 
 /// The whole configuration as a TOML file, which load_config() reads back to the same values.
 std::string to_toml(const RunConfig& config);

@@ -1,30 +1,34 @@
 #include "config/resolve.h"
 
+#include <optional>
+
 #include "base/error.h"
-#include "base/file.h"
 #include "base/threads.h"
-#include "data/shards/manifest.h"
+#include "data/sources/open_data.h"
 
 namespace tessera {
 
 RunConfig resolve(RunConfig config) {
   config.run.threads = threads_or_all(static_cast<int>(config.run.threads));
-  const fs::path directory = config.data.directory;
+  const bool mixed = !config.data.sources.empty();
+  if (mixed) config.data.sources = named_sources(config.data);
   int64_t& size = config.model.vocabulary_size;
-  if (!fs::exists(directory / kManifestName)) {
+  const std::optional<DataTokenizer> tokenizer = find_tokenizer(config.data);
+  if (!tokenizer) {
     if (size > 0) return config;
     throw Error(
-        "model.vocabulary_size is not set and data.directory ({}) holds no prepared data "
-        "to take it from; run `tessera prepare` or set model.vocabulary_size",
-        directory.string());
+        "model.vocabulary_size is not set and {} holds no prepared data to take it from; run "
+        "`tessera prepare`, or set data.tokenizer or model.vocabulary_size",
+        mixed ? "no source of [[data.sources]]"
+              : fmt::format("data.directory ({})", config.data.directory));
   }
-  const Manifest manifest = read_manifest(directory);
-  if (size == 0) size = manifest.vocabulary_size;
-  if (size < manifest.vocabulary_size) {
+  const int64_t tokens = tokenizer->range.vocabulary_size;
+  if (size == 0) size = tokens;
+  if (size < tokens) {
     throw Error(
         "model.vocabulary_size is {}, but the tokenizer of {} has {} tokens; leave the key "
         "out or give at least that",
-        size, directory.string(), manifest.vocabulary_size);
+        size, tokenizer->origin, tokens);
   }
   return config;
 }

@@ -16,6 +16,8 @@ struct RunSection {
   std::string device = "cpu";
   int64_t threads = 0;     ///< 0: all cores
   int64_t trace_step = 0;  ///< the step whose trace is written to trace.json; 0: none
+  bool tensorboard = true;  ///< TensorBoard's events in tensorboard/
+  bool csv = false;         ///< metrics.csv beside metrics.jsonl
 };
 
 /// The [train] section.
@@ -37,6 +39,7 @@ struct CheckpointSection {
   int64_t every = 100;     ///< steps; 0: only at the end
   int64_t keep = 2;        ///< the newest ones that are kept (dual checkpointing, Optimus §4)
   int64_t keep_every = 0;  ///< steps whose multiples are kept for good; 0: none
+  std::string initial;     ///< the checkpoint whose weights a new run starts with; empty: none
 };
 
 /// One TOML file: everything about a run.

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
-#include <sstream>
+#include <functional>
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
@@ -54,14 +53,19 @@ std::string position(const std::string& name, const toml::source_region& source)
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
-/// The TOML value that `text` is, or nothing.
-std::optional<ConfigValue> parse_value(const std::string& text) {
-  try {
-    const toml::table table = toml::parse("value = " + text);
-    if (table.size() != 1) return std::nullopt;
-    return value_of(*table.get("value"));
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
+/// The settings of a list of tables, of which the first one empties the list.
+void append_list(const std::string& section, const std::string& list, const toml::array& tables,
+                 const std::function<std::string(const toml::source_region&)>& place,
+                 std::vector<Setting>& settings) {
+  settings.push_back({section, "", false, place(tables.source()), list, ""});
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const toml::table& table = *tables.get(i)->as_table();
+    const std::string number = std::to_string(i);
+    settings.push_back({section, "", false, place(table.source()), list, number});
+    for (const auto& [key, value] : table) {
+      settings.push_back(
+          {section, std::string(key), value_of(value), place(key.source()), list, number});
+    }
   }
 }
 
@@ -98,6 +102,12 @@ std::vector<Setting> settings_of_text(std::string_view text, const std::string& 
     }
     if (table->empty()) settings.push_back({std::string(section), "", value_of(node), where});
     for (const auto& [key, value] : *table) {
+      if (value.is_array_of_tables()) {
+        append_list(
+            std::string(section), std::string(key), *value.as_array(),
+            [&](const toml::source_region& source) { return position(name, source); }, settings);
+        continue;
+      }
       settings.push_back(
           {std::string(section), std::string(key), value_of(value), position(name, key.source())});
     }
@@ -105,7 +115,7 @@ std::vector<Setting> settings_of_text(std::string_view text, const std::string& 
   return settings;
 }
 
-Setting setting_of_override(const std::string& text) {
+std::vector<Setting> settings_of_override(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string path = text.substr(0, equals);
   const size_t dot = path.find('.');
@@ -114,16 +124,38 @@ Setting setting_of_override(const std::string& text) {
     throw Error("the override '{}' is not of the form section.key=VALUE, such as train.steps=100",
                 text);
   }
+  const std::string where = "override " + text;
+  const std::string section = path.substr(0, dot);
+  const std::string rest = path.substr(dot + 1);
+  std::vector<Setting> settings;
   const std::string value_text = text.substr(equals + 1);
-  std::optional<ConfigValue> value = parse_value(value_text);
-  if (!value && is_bare_word(value_text)) value = value_text;
-  if (!value) {
+  toml::table parsed;
+  try {
+    parsed = toml::parse("value = " + value_text);
+  } catch (const toml::parse_error&) {
+    if (is_bare_word(value_text)) parsed.insert_or_assign("value", value_text);
+  }
+  if (parsed.size() != 1) {
     throw Error(
         "the override '{}' has no value that TOML knows after the '='; write for example "
         "train.steps=100, run.directory=\"my runs/1\" or train.recompute='[\"norm\"]'",
         text);
   }
-  return {path.substr(0, dot), path.substr(dot + 1), *value, "override " + text};
+  const toml::node& value = *parsed.get("value");
+  const size_t list_end = rest.find('.');
+  const size_t table_end = rest.rfind('.');
+  if (value.is_array_of_tables()) {
+    append_list(
+        section, rest, *value.as_array(),
+        [&](const toml::source_region& /*source*/) { return where; }, settings);
+  } else if (list_end != table_end) {  // the name of a table may have dots itself
+    settings.push_back({section, rest.substr(table_end + 1), value_of(value), where,
+                        rest.substr(0, list_end),
+                        rest.substr(list_end + 1, table_end - list_end - 1)});
+  } else {
+    settings.push_back({section, rest, value_of(value), where});
+  }
+  return settings;
 }
 
 }  // namespace tessera

@@ -12,6 +12,14 @@ std::string to_toml(const RunConfig& config) {
     for (const Key& key : section.keys) {
       text += fmt::format("{} = {}\n", key.name, value_text(key.get(config)));
     }
+    for (const TableList& list : section.lists) {
+      for (size_t table = 0; table < list.size(config); ++table) {
+        text += fmt::format("\n[[{}.{}]]\n", section.name, list.name);
+        for (const Key& key : list.keys(table)) {
+          text += fmt::format("{} = {}\n", key.name, value_text(key.get(config)));
+        }
+      }
+    }
   }
   return text;
 }

@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "config/load_config.h"
+#include "data/mix.h"
+#include "data/sources/open_data.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +23,30 @@ void validate_batches(const TrainSection& train) {
         "a global batch that is a multiple of the micro-batch",
         train.micro_batch, train.global_batch, train.global_batch, train.micro_batch,
         train.global_batch % train.micro_batch);
+  }
+}
+
+void validate_data(const DataConfig& data) {
+  if (data.sources.empty()) {
+    if (!data.directory.empty()) return;
+    throw Error("there is no data: set data.directory or give [[data.sources]]");
+  }
+  if (!data.directory.empty()) {
+    throw Error(
+        "data.directory (\"{}\") and [[data.sources]] are both given; leave one out (on the "
+        "command "
+        "line: --set 'data.sources=[]')",
+        data.directory);
+  }
+  double sum = 0;
+  const std::vector<SourceConfig> sources = named_sources(data);
+  for (const SourceConfig& source : sources) sum += source.weight;
+  for (const SourceConfig& source : sources) {
+    if (source.weight / sum >= Mix::kSmallestShare) continue;
+    throw Error(
+        "the weight of the source {} is {} of {} in all; expected at least a share of {}: raise it "
+        "or leave the source out",
+        source.name, source.weight, sum, Mix::kSmallestShare);
   }
 }
 
@@ -69,6 +95,7 @@ void validate_checkpoints(const CheckpointSection& checkpoint) {
 
 void validate(const RunConfig& config) {
   validate(config.model);
+  validate_data(config.data);
   validate_batches(config.train);
   validate_rows(config);
   validate_steps(config);

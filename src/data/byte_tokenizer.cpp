@@ -25,8 +25,10 @@ std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {
   return text;
 }
 
-std::string ByteTokenizer::fingerprint() const { return hash_text(hash(serialized())); }
+std::string ByteTokenizer::fingerprint() const { return hash_text(hash(files().front().content)); }
 
-std::string ByteTokenizer::serialized() const { return "{\"kind\": \"bytes\"}\n"; }
+std::vector<TokenizerFile> ByteTokenizer::files() const {
+  return {{"tokenizer.json", "{\"kind\": \"bytes\"}\n"}};
+}
 
 }  // namespace tessera

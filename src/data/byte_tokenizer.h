@@ -13,8 +13,7 @@ class ByteTokenizer : public Tokenizer {
   int32_t end_of_document() const override { return 256; }
   std::string kind() const override { return "bytes"; }
   std::string fingerprint() const override;
-  std::string file_name() const override { return "tokenizer.json"; }
-  std::string serialized() const override;
+  std::vector<TokenizerFile> files() const override;
 };
 
 }  // namespace tessera

@@ -5,24 +5,77 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "data/shards/split_reader.h"
+#include "data/mix.h"
 
 namespace tessera {
 namespace {
 
-/// Prepares batches ahead on a thread of its own, from `start` on, which counts instances over all
-/// epochs. The destructor ends the thread.
+/// Where one row of a batch comes from.
+struct Draw {
+  const InstanceSource* source;
+  int64_t epoch;
+  int64_t instance;
+};
+
+/// Walks through the data: which instance of which source comes next.
+class Cursor {
+ public:
+  Cursor(const TrainingData& data, Split split, LoaderState state)
+      : data_(data), split_(split), state_(std::move(state)), mix_(weights(data), counts(state_)) {}
+
+  Draw next() {
+    const size_t index = mix_.next();
+    const InstanceSource& source = *data_.sources[index].instances;
+    SourcePosition& position = state_.sources[index];
+    const Draw draw{&source, position.epoch, position.instance};
+    ++position.drawn;
+    if (++position.instance == source.instances(split_)) {
+      position.instance = 0;
+      ++position.epoch;
+    }
+    return draw;
+  }
+
+  const LoaderState& state() const { return state_; }
+
+ private:
+  static std::vector<double> weights(const TrainingData& data) {
+    std::vector<double> result;
+    for (const DataSource& source : data.sources) result.push_back(source.weight);
+    return result;
+  }
+  static std::vector<int64_t> counts(const LoaderState& state) {
+    std::vector<int64_t> result;
+    for (const SourcePosition& position : state.sources) result.push_back(position.drawn);
+    return result;
+  }
+
+  const TrainingData& data_;
+  Split split_;
+  LoaderState state_;
+  Mix mix_;
+};
+
+/// A batch and the position behind it.
+struct PositionedBatch {
+  Batch batch;
+  LoaderState after;
+};
+
+/// Prepares batches ahead on a thread of its own. The destructor ends the thread.
 class ReadAhead {
  public:
-  ReadAhead(const SplitReader& reader, const LoaderOptions& options, int64_t start)
-      : reader_(reader), options_(options), next_start_(start), thread_([this] { work(); }) {}
+  ReadAhead(const TrainingData& data, const LoaderOptions& options, const LoaderState& start)
+      : data_(data),
+        options_(options),
+        cursor_(data, options.split, start),
+        thread_([this] { work(); }) {}
 
   ~ReadAhead() {
     {
@@ -33,22 +86,30 @@ class ReadAhead {
     thread_.join();
   }
 
-  Batch take() {
+  PositionedBatch take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !queue_.empty() || error_; });
     if (queue_.empty()) std::rethrow_exception(error_);
-    Batch batch = std::move(queue_.front());
+    PositionedBatch batch = std::move(queue_.front());
     queue_.pop_front();
     changed_.notify_all();
     return batch;
   }
 
  private:
+  /// The rows of a batch of ours, and the position behind that batch of all parts.
+  struct Plan {
+    std::vector<Draw> rows;
+    LoaderState after;
+  };
+
   void work() {
     try {
+      Plan plan = next_plan();
       while (true) {
-        Batch batch = read(next_start_);
-        next_start_ += options_.parts * options_.rows;
+        Plan following = next_plan();  // so that the system reads it while this one is copied
+        PositionedBatch batch{read(plan.rows), std::move(plan.after)};
+        plan = std::move(following);
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] {
           return stop_ || static_cast<int64_t>(queue_.size()) < options_.read_ahead;
@@ -64,34 +125,69 @@ class ReadAhead {
     }
   }
 
-  Batch read(int64_t start) const {
+  Plan next_plan() {
+    Plan plan;
+    for (int64_t i = 0; i < options_.parts * options_.rows; ++i) {
+      const Draw draw = cursor_.next();
+      if (i / options_.rows != options_.part) continue;
+      draw.source->will_need(options_.split, draw.epoch, draw.instance);
+      plan.rows.push_back(draw);
+    }
+    plan.after = cursor_.state();
+    return plan;
+  }
+
+  Batch read(std::span<const Draw> rows) const {
     Batch batch;
     batch.rows = options_.rows;
-    batch.context = reader_.context();
-    const int64_t first = start + options_.part * options_.rows;
-    const int64_t later = first + options_.parts * options_.rows;
-    reader_.will_need(later % reader_.instances(), options_.rows);
-    batch.tokens.resize(static_cast<size_t>(batch.rows * batch.context));
-    for (int64_t row = 0; row < batch.rows; ++row) {
-      reader_.read((first + row) % reader_.instances(),
-                   std::span(batch.tokens)
-                       .subspan(static_cast<size_t>(row * batch.context),
-                                static_cast<size_t>(batch.context)));
+    batch.context = data_.sources.front().instances->context();
+    const auto context = static_cast<size_t>(batch.context);
+    batch.tokens.resize(rows.size() * context);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      rows[row].source->read(options_.split, rows[row].epoch, rows[row].instance,
+                             std::span(batch.tokens).subspan(row * context, context));
     }
-    complete_batch(batch, reader_.manifest().end_of_document);
+    complete_batch(batch, data_.tokenizer.range.end_of_document);
     return batch;
   }
 
-  const SplitReader& reader_;
+  const TrainingData& data_;
   const LoaderOptions& options_;
-  int64_t next_start_;  // the thread's alone
+  Cursor cursor_;  // the thread's alone
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Batch> queue_;
+  std::deque<PositionedBatch> queue_;
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
+
+void require_data(const TrainingData& data, Split split) {
+  TESSERA_CHECK(!data.sources.empty(), "data without sources");
+  const int64_t context = data.sources.front().instances->context();
+  for (const DataSource& source : data.sources) {
+    TESSERA_CHECK(source.instances->context() == context, "contexts of {} and {}", context,
+                  source.instances->context());
+    if (source.instances->instances(split) > 0) continue;
+    throw Error(
+        "{} has no {} data; prepare it again, or set held_out of its [[data.sources]], "
+        "with a {}",
+        source.instances->description(), split_name(split),
+        split == Split::train ? "smaller held-out fraction" : "held-out fraction above 0");
+  }
+}
+
+void require_position(const DataSource& source, Split split, const SourcePosition& position) {
+  const int64_t instances = source.instances->instances(split);
+  const int64_t most_epochs = std::numeric_limits<int64_t>::max() / 4 / instances;
+  if (position.epoch < 0 || position.epoch > most_epochs || position.instance < 0 ||
+      position.instance >= instances) {
+    throw Error(
+        "there is no instance {} of epoch {} in {}, whose epochs have {} instances; is it the data "
+        "that the run was started with?",
+        position.instance, position.epoch, source.instances->description(), instances);
+  }
+}
 
 }  // namespace
 
@@ -115,16 +211,13 @@ void complete_batch(Batch& batch, int32_t end_of_document) {
 }
 
 struct Loader::Implementation {
-  explicit Implementation(const LoaderOptions& given)
-      : options(given), reader(given.folder, given.split, given.context) {}
-
+  TrainingData data;
   LoaderOptions options;
-  SplitReader reader;
-  int64_t position = 0;                 // instances handed out over all epochs, by all parts
+  LoaderState state;
   std::optional<ReadAhead> read_ahead;  // begun by the first next() after a seek
 };
 
-Loader::Loader(const LoaderOptions& options) {
+Loader::Loader(const TrainingData& data, const LoaderOptions& options) {
   const auto require_at_least = [](int64_t value, int64_t least, const char* name) {
     if (value < least)
       throw Error("the loader's {} is {}; expected at least {}", name, value, least);
@@ -135,44 +228,47 @@ Loader::Loader(const LoaderOptions& options) {
   if (options.part < 0 || options.part >= options.parts) {
     throw Error("the loader's part is {}; expected 0 to {}", options.part, options.parts - 1);
   }
-  implementation_ = std::make_unique<Implementation>(options);
+  require_data(data, options.split);
+  implementation_ = std::make_unique<Implementation>();
+  implementation_->data = data;
+  implementation_->options = options;
   seek(options.start);
 }
 
 Loader::~Loader() = default;
 
 Batch Loader::next() {
-  auto& read_ahead = implementation_->read_ahead;
-  if (!read_ahead) {
-    read_ahead.emplace(implementation_->reader, implementation_->options,
-                       implementation_->position);
-  }
-  Batch batch = read_ahead->take();
-  implementation_->position += implementation_->options.parts * implementation_->options.rows;
-  return batch;
+  auto& [data, options, state, read_ahead] = *implementation_;
+  if (!read_ahead) read_ahead.emplace(data, options, state);
+  PositionedBatch taken = read_ahead->take();
+  state = std::move(taken.after);
+  return std::move(taken.batch);
 }
 
-LoaderState Loader::state() const {
-  return {implementation_->position / instances(), implementation_->position % instances()};
-}
+const LoaderState& Loader::state() const { return implementation_->state; }
 
 void Loader::seek(const LoaderState& state) {
-  const int64_t most_epochs = std::numeric_limits<int64_t>::max() / 4 / instances();
-  if (state.epoch < 0 || state.epoch > most_epochs || state.instance < 0 ||
-      state.instance >= instances()) {
-    throw Error(
-        "there is no instance {} of epoch {} in {}, whose epochs have {} instances; is it the data "
-        "that the run was started with?",
-        state.instance, state.epoch, implementation_->options.folder.string(), instances());
+  const TrainingData& data = implementation_->data;
+  const Split split = implementation_->options.split;
+  LoaderState target = state;
+  if (target.sources.empty()) target.sources.resize(data.sources.size());
+  TESSERA_CHECK(target.sources.size() == data.sources.size(), "positions in {} of {} sources",
+                target.sources.size(), data.sources.size());
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    require_position(data.sources[i], split, target.sources[i]);
   }
+  const Cursor possible(data, split, target);  // throws where the counts do not fit the weights
   implementation_->read_ahead.reset();
-  implementation_->position = state.epoch * instances() + state.instance;
+  implementation_->state = std::move(target);
 }
 
-const Manifest& Loader::manifest() const { return implementation_->reader.manifest(); }
+int64_t Loader::context() const {
+  return implementation_->data.sources.front().instances->context();
+}
 
-int64_t Loader::context() const { return implementation_->reader.context(); }
-
-int64_t Loader::instances() const { return implementation_->reader.instances(); }
+int64_t Loader::instances(size_t source) const {
+  return implementation_->data.sources.at(source).instances->instances(
+      implementation_->options.split);
+}
 
 }  // namespace tessera

@@ -4,16 +4,23 @@
 #include <memory>
 #include <vector>
 
-#include "base/file.h"
-#include "data/shards/manifest.h"
+#include "data/sources/open_data.h"
 
 namespace tessera {
+
+/// Where in one source a loader stands.
+struct SourcePosition {
+  int64_t epoch = 0;
+  int64_t instance = 0;  // in [0, instances)
+  int64_t drawn = 0;     // instances since the mix has these weights
+
+  bool operator==(const SourcePosition&) const = default;
+};
 
 /// Where in the data a loader stands; all that a checkpoint needs to go on exactly there. It does
 /// not depend on how many parts share the data.
 struct LoaderState {
-  int64_t epoch = 0;
-  int64_t instance = 0;  // in [0, instances)
+  std::vector<SourcePosition> sources;  // in the order of the data's; empty: the start of all
 
   bool operator==(const LoaderState&) const = default;
 };
@@ -39,10 +46,8 @@ struct Batch {
 void complete_batch(Batch& batch, int32_t end_of_document);
 
 struct LoaderOptions {
-  fs::path folder;  // what `prepare` wrote
   Split split = Split::train;
-  int64_t rows = 1;     // instances a batch
-  int64_t context = 0;  // the prepared one (0) or a divisor of it
+  int64_t rows = 1;  // instances a batch
   /// The data is shared by `parts` loaders: each call of next() moves all of them on by
   /// parts * rows instances, of which part p takes the p-th `rows`.
   int64_t part = 0;
@@ -51,29 +56,28 @@ struct LoaderOptions {
   LoaderState start;
 };
 
-/// Hands out the instances of a split in the order of the shards, epoch after epoch (the order is
-/// random already: see prepare()). A batch that reaches past the end goes on at the start, so none
-/// is short. The shards are memory-mapped; a thread of the loader's own prepares the next batches.
-/// One thread at a time may use a loader.
+/// Hands out instances of a split of the data's sources, which of them by Mix, and each source's in
+/// the order of its epochs, one after another. A batch that reaches past the end of a source goes
+/// on at its start, so none is short. A thread of the loader's own prepares the next batches. One
+/// thread at a time may use a loader.
 class Loader {
  public:
-  /// Throws Error as SplitReader does, and on options out of range.
-  explicit Loader(const LoaderOptions& options);
+  /// Throws Error when a source has nothing in that split, and on options out of range.
+  Loader(const TrainingData& data, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// The next batch. Throws Error when its data is damaged, naming file and row; so does every
+  /// The next batch. Throws Error when its data is damaged, naming file and place; so does every
   /// later call until seek().
   Batch next();
   /// The position of the batch that next() returns next, whatever was read ahead.
-  LoaderState state() const;
+  const LoaderState& state() const;
   /// Goes to a position. Throws Error when it is outside the data.
   void seek(const LoaderState& state);
 
-  const Manifest& manifest() const;
   int64_t context() const;
-  int64_t instances() const;  // of an epoch, in units of context()
+  int64_t instances(size_t source = 0) const;  // of an epoch
 
  private:
   struct Implementation;

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "data/shards/split_reader.h"
 
 namespace tessera {
 namespace {
@@ -14,10 +13,10 @@ uint64_t pair_key(int32_t before, int32_t token) {
 }
 
 template <typename Visit>
-void for_each_row(const SplitReader& reader, Visit&& visit) {
-  std::vector<int32_t> row(static_cast<size_t>(reader.context()));
-  for (int64_t instance = 0; instance < reader.instances(); ++instance) {
-    reader.read(instance, row);
+void for_each_row(const InstanceSource& source, Split split, Visit&& visit) {
+  std::vector<int32_t> row(static_cast<size_t>(source.context()));
+  for (int64_t instance = 0; instance < source.instances(split); ++instance) {
+    source.read(split, 0, instance, row);
     visit(row);
   }
 }
@@ -83,13 +82,11 @@ double NgramBaseline::bigram(int32_t before, int32_t token) const {
   return (discounted + left * continuation) / static_cast<double>(context.count);
 }
 
-BaselineLoss ngram_baseline(const fs::path& folder, int64_t context) {
-  const SplitReader train(folder, Split::train, context);
-  const SplitReader held_out(folder, Split::held_out, context);
-  NgramBaseline model(train.manifest().vocabulary_size);
-  for_each_row(train, [&](std::span<const int32_t> row) { model.count(row); });
+BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size) {
+  NgramBaseline model(vocabulary_size);
+  for_each_row(source, Split::train, [&](std::span<const int32_t> row) { model.count(row); });
   BaselineLoss loss;
-  for_each_row(held_out, [&](std::span<const int32_t> row) {
+  for_each_row(source, Split::held_out, [&](std::span<const int32_t> row) {
     for (size_t i = 1; i < row.size(); ++i) {
       loss.unigram -= std::log(model.unigram(row[i]));
       loss.bigram -= std::log(model.bigram(row[i - 1], row[i]));

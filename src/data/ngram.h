@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.h"
+#include "data/sources/instance_source.h"
 
 namespace tessera {
 
@@ -60,9 +60,9 @@ struct BaselineLoss {
   int64_t targets = 0;
 };
 
-/// Counts the training split of a prepared folder and evaluates on the held-out split, over exactly
-/// the targets that a Loader of this context hands out in one epoch, so that a model's held-out
-/// loss is comparable. Memory grows with the number of distinct pairs. Throws Error as SplitReader.
-BaselineLoss ngram_baseline(const fs::path& folder, int64_t context = 0);
+/// Counts the training split of a source and evaluates on its held-out split, over exactly the
+/// targets that a Loader hands out in one epoch, so that a model's held-out loss is comparable.
+/// Memory grows with the number of distinct pairs. Throws Error as InstanceSource::read().
+BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "data/npy.h"
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
 #include <limits>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -25,9 +27,10 @@ constexpr std::pair<DType, std::string_view> kTypeNames[] = {
 /// Reads the header's dictionary, the subset of Python that NumPy writes.
 class DictionaryReader {
  public:
-  DictionaryReader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+  DictionaryReader(std::string_view text, const std::string& name, std::span<const NpyType> types)
+      : text_(text), name_(name), types_(types) {}
 
-  NpyHeader read() {
+  NpyArray read() {
     expect('{');
     while (!accept('}')) {
       read_entry();
@@ -38,13 +41,13 @@ class DictionaryReader {
     }
     skip_spaces();
     if (!text_.empty()) fail("text after the dictionary");
-    if (!dtype_ || !fortran_order_ || !shape_) {
+    if (!type_ || !fortran_order_ || !shape_) {
       fail("expected the keys 'descr', 'fortran_order' and 'shape'");
     }
     if (*fortran_order_) {
       throw Error("{} is in Fortran order; expected C order: save it with order='C'", name_);
     }
-    return {*dtype_, *shape_, 0};
+    return {*type_, *shape_, 0};
   }
 
  private:
@@ -120,12 +123,14 @@ class DictionaryReader {
     return shape;
   }
 
-  DType read_type() {
+  NpyType read_type() {
     const std::string_view found = read_string();
-    for (const auto& [dtype, type_name] : kTypeNames) {
-      if (found == type_name) return dtype;
+    std::vector<std::string> known;
+    for (const NpyType& type : types_) {
+      if (type.name == found) return type;
+      known.push_back(fmt::format("'{}'", type.name));
     }
-    throw Error("{} has elements of type '{}'; expected '<u2' or '<i4'", name_, found);
+    throw Error("{} has elements of type '{}'; expected {}", name_, found, join(known, " or "));
   }
 
   template <typename T>
@@ -138,7 +143,7 @@ class DictionaryReader {
     const std::string_view key = read_string();
     expect(':');
     if (key == "descr") {
-      set_once(dtype_, read_type(), key);
+      set_once(type_, read_type(), key);
     } else if (key == "fortran_order") {
       set_once(fortran_order_, read_bool(), key);
     } else if (key == "shape") {
@@ -150,15 +155,16 @@ class DictionaryReader {
 
   std::string_view text_;
   const std::string& name_;
-  std::optional<DType> dtype_;
+  std::span<const NpyType> types_;
+  std::optional<NpyType> type_;
   std::optional<bool> fortran_order_;
   std::optional<std::vector<int64_t>> shape_;
 };
 
 /// The bytes that an array takes, or nothing when they do not fit in 63 bits.
-std::optional<int64_t> array_bytes(const NpyHeader& header) {
-  int64_t bytes = dtype_size(header.dtype);
-  for (const int64_t size : header.shape) {
+std::optional<int64_t> array_bytes(const NpyArray& array) {
+  int64_t bytes = array.type.bytes;
+  for (const int64_t size : array.shape) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
   }
   return bytes;
@@ -179,9 +185,15 @@ std::string npy_type_name(DType dtype) {
   throw Error("NumPy has no element type for {}", dtype_name(dtype));
 }
 
-NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
+bool has_npy_magic(std::span<const std::byte> file) {
+  return std::string_view(reinterpret_cast<const char*>(file.data()), file.size())
+      .starts_with(kMagic);
+}
+
+NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& name,
+                         std::span<const NpyType> types) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (text.size() < kMagic.size() + 4 || !text.starts_with(kMagic)) {
+  if (text.size() < kMagic.size() + 4 || !has_npy_magic(file)) {
     throw Error("{} is not a .npy file: it does not start with \\x93NUMPY", name);
   }
   const auto byte = [&](size_t i) { return static_cast<size_t>(file[i]); };
@@ -196,15 +208,24 @@ NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& n
   if (text.size() < dictionary_offset || text.size() - dictionary_offset < length) {
     throw Error("{} is not a valid .npy file: it ends inside its header", name);
   }
-  NpyHeader header = DictionaryReader(text.substr(dictionary_offset, length), name).read();
-  header.data_offset = static_cast<int64_t>(dictionary_offset + length);
-  const int64_t found = static_cast<int64_t>(text.size()) - header.data_offset;
-  const std::optional<int64_t> expected = array_bytes(header);
+  NpyArray array = DictionaryReader(text.substr(dictionary_offset, length), name, types).read();
+  array.data_offset = static_cast<int64_t>(dictionary_offset + length);
+  const int64_t found = static_cast<int64_t>(text.size()) - array.data_offset;
+  const std::optional<int64_t> expected = array_bytes(array);
   if (!expected || *expected != found) {
     throw Error("{} holds {} bytes of data, but its header's shape needs {}; it is damaged", name,
                 found, expected ? std::to_string(*expected) : "more than any file");
   }
-  return header;
+  return array;
+}
+
+NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
+  std::vector<NpyType> types;
+  for (const auto& [dtype, type_name] : kTypeNames) types.push_back({type_name, dtype_size(dtype)});
+  const NpyArray array = parse_npy_array(file, name, types);
+  const auto* type =
+      std::ranges::find(kTypeNames, array.type.name, &std::pair<DType, std::string_view>::second);
+  return {type->first, array.shape, array.data_offset};
 }
 
 NpyWriter::NpyWriter(fs::path path, DType dtype, int64_t columns)

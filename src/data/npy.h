@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -21,6 +22,27 @@ struct NpyHeader {
 
   int64_t elements() const;
 };
+
+/// An element type as headers name it ("<u2") and the bytes of one element.
+struct NpyType {
+  std::string_view name;
+  int64_t bytes;
+};
+
+/// A header of any element type.
+struct NpyArray {
+  NpyType type;  // one of those that were asked for
+  std::vector<int64_t> shape;
+  int64_t data_offset = 0;  // bytes from the start of the file
+};
+
+/// Whether a file begins as .npy files do.
+bool has_npy_magic(std::span<const std::byte> file);
+
+/// Reads and checks the header of a file whose elements are of one of `types`; see
+/// parse_npy_header().
+NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& name,
+                         std::span<const NpyType> types);
 
 /// The .npy name of an element type ("<u2"); throws Error for bf16, which NumPy does not know.
 std::string npy_type_name(DType dtype);

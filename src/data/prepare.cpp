@@ -31,9 +31,14 @@ void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw Error("no output folder given; name one");
   if (options.tokenizer.empty() == (options.train_tokenizer == 0)) {
     throw Error(
-        "give either a tokenizer (a SentencePiece model or the word 'bytes') or the size of one to "
-        "train; {} given",
+        "give either a tokenizer (a SentencePiece model, a tokenizer.json or the word 'bytes') or the "
+        "size of one to train; {} given",
         options.tokenizer.empty() ? "neither was" : "both were");
+  }
+  if (options.tokenizer.empty() && !options.end_of_document.empty()) {
+    throw Error(
+        "a tokenizer that is trained has an end-of-document token of its own; leave '{}' out",
+        options.end_of_document);
   }
   if (options.train_tokenizer < 0) {
     throw Error("a tokenizer of {} pieces cannot be trained; expected a positive number",
@@ -65,7 +70,9 @@ class Preparation {
         threads_(threads_or_all(options.threads)),
         read_options_{options.text_field, options.fail_on_invalid_utf8} {
     check_options(options);
-    if (!options.tokenizer.empty()) tokenizer_ = load_tokenizer(options.tokenizer);
+    if (!options.tokenizer.empty()) {
+      tokenizer_ = load_tokenizer(options.tokenizer, options.end_of_document);
+    }
     corpus_ = scan_inputs(options.inputs, options.output, logger);
     recipe_ = make_recipe();
     folder_.emplace(options.output, options.overwrite);
@@ -87,8 +94,7 @@ class Preparation {
           folder_->path().string(), report_.manifest.train.instances, recipe_.context);
       return report_;
     }
-    folder_->begin(recipe_, tokenizer_ ? tokenizer_->file_name() : "",
-                   tokenizer_ ? tokenizer_->serialized() : "");
+    folder_->begin(recipe_, tokenizer_ ? tokenizer_->files() : std::vector<TokenizerFile>());
     settle_tokenizer();
     tokenize();
     write_shards();
@@ -136,7 +142,9 @@ class Preparation {
         throw;
       }
     }
-    if (!fs::exists(folder / tokenizer_->file_name())) tokenizer_->save(folder);
+    for (const TokenizerFile& file : tokenizer_->files()) {
+      if (!fs::exists(folder / file.name)) write_file(folder / file.name, file.content);
+    }
     // Training takes long and cannot be stopped midway.
     if (InterruptGuard::requested()) {
       throw Error(
@@ -209,14 +217,20 @@ class Preparation {
           WorkItemSummary& summary = summaries[item];
           WorkItemWriter writer(stream_.items[item], stream_.dtype);
           const int32_t end_of_document = tokenizer_->end_of_document();
+          bool begins = true;  // whether the next piece begins a document
           const PieceSink sink = [&](std::string_view piece, bool ends_document) {
             if (cancelled) throw Cancelled();
-            std::vector<int32_t> tokens = tokenizer_->encode(piece);
+            std::vector<int32_t> tokens =
+                begins ? tokenizer_->encode(piece) : tokenizer_->encode_continuation(piece);
+            begins = ends_document || (begins && piece.empty());
             if (ends_document) tokens.push_back(end_of_document);
             writer.append(tokens);
             tokens_done += static_cast<int64_t>(tokens.size());
           };
           for (const Slice& slice : items[item]) {
+            // A file of plain text is one document in all its slices.
+            begins = slice.begin == 0 ||
+                     corpus_.files[static_cast<size_t>(slice.file)].format == Format::jsonl;
             read_slice(corpus_, slice, read_options_, summary.statistics, sink);
             bytes_done += slice.end - slice.begin;
           }
@@ -305,7 +319,7 @@ class Preparation {
     Manifest& manifest = report_.manifest;
     manifest.recipe = recipe_;
     manifest.tokenizer_kind = tokenizer_->kind();
-    manifest.tokenizer_file = tokenizer_->file_name();
+    manifest.tokenizer_files = tokenizer_->file_names();
     manifest.tokenizer_fingerprint = tokenizer_->fingerprint();
     manifest.vocabulary_size = tokenizer_->vocabulary_size();
     manifest.end_of_document = tokenizer_->end_of_document();

@@ -23,8 +23,7 @@ class SentencePieceTokenizer : public Tokenizer {
   int32_t end_of_document() const override;
   std::string kind() const override { return "sentencepiece"; }
   std::string fingerprint() const override;
-  std::string file_name() const override { return "tokenizer.model"; }
-  std::string serialized() const override { return model_; }
+  std::vector<TokenizerFile> files() const override { return {{"tokenizer.model", model_}}; }
 
  private:
   struct Processor;

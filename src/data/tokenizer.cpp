@@ -3,46 +3,89 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/bpe/byte_level_bpe_tokenizer.h"
+#include "data/bpe/tokenizer_json.h"
 #include "data/byte_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
 
 namespace tessera {
 namespace {
 
-std::unique_ptr<Tokenizer> from_json(const fs::path& path) {
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("kind", nlohmann::json()) != "bytes") {
-    throw Error(
-        "{} is no tokenizer of ours: expected {{\"kind\": \"bytes\"}}; give the word 'bytes' or a "
-        "SentencePiece model (a Hugging Face tokenizer.json is not one)",
-        path.string());
-  }
+using Loaded = std::unique_ptr<Tokenizer>;
+
+void refuse_end_of_document(const std::string& end_of_document, std::string_view tokenizer) {
+  if (end_of_document.empty()) return;
+  throw Error("{} has an end-of-document token of its own; leave '{}' out", tokenizer,
+              end_of_document);
+}
+
+Loaded load_bytes(const std::string& end_of_document) {
+  refuse_end_of_document(end_of_document, "the byte tokenizer");
   return std::make_unique<ByteTokenizer>();
+}
+
+Loaded load_sentencepiece(const fs::path& path, const std::string& end_of_document) {
+  refuse_end_of_document(end_of_document, "the SentencePiece model " + path.string());
+  return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
+}
+
+/// A file of ours when `json` says so; otherwise null or one that the `tokenizers` library reads.
+bool is_bytes(const nlohmann::json& json) {
+  return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
+}
+
+Loaded load_json(const fs::path& path, std::string text, const nlohmann::json& json,
+                 const std::string& end_of_document) {
+  if (is_bytes(json)) return load_bytes(end_of_document);
+  return load_byte_level_bpe(path, std::move(text), json, end_of_document);
+}
+
+Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
+  const fs::path model = folder / "tokenizer.model";
+  const fs::path json_path = folder / "tokenizer.json";
+  if (!fs::exists(json_path)) {
+    if (fs::exists(model)) return load_sentencepiece(model, end_of_document);
+    throw Error("the folder {} holds no tokenizer: expected tokenizer.model or tokenizer.json",
+                folder.string());
+  }
+  std::string text = read_file(json_path);
+  const nlohmann::json json = parse_tokenizer_json(text, json_path.string());
+  if (fs::exists(model)) {
+    if (is_bytes(json)) {
+      throw Error("{} holds two tokenizers, {} and {}; name one of them", folder.string(),
+                  json_path.filename().string(), model.filename().string());
+    }
+    if (!is_byte_level(json)) return load_sentencepiece(model, end_of_document);
+  }
+  return load_json(json_path, std::move(text), json, end_of_document);
 }
 
 }  // namespace
 
-void Tokenizer::save(const fs::path& folder) const {
-  write_file(folder / file_name(), serialized());
+std::vector<std::string> Tokenizer::file_names() const {
+  std::vector<std::string> names;
+  for (const TokenizerFile& file : files()) names.push_back(file.name);
+  return names;
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
-  if (path == "bytes") return std::make_unique<ByteTokenizer>();
-  if (fs::is_directory(path)) {
-    for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
-      if (fs::exists(path / name)) return load_tokenizer(path / name);
-    }
-    throw Error("the folder {} holds no tokenizer: expected tokenizer.model or tokenizer.json",
-                path.string());
-  }
+void Tokenizer::save(const fs::path& folder) const {
+  for (const TokenizerFile& file : files()) write_file(folder / file.name, file.content);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
+                                          const std::string& end_of_document) {
+  if (path == "bytes") return load_bytes(end_of_document);
+  if (fs::is_directory(path)) return load_folder(path, end_of_document);
   if (!fs::exists(path)) {
     throw Error(
-        "there is no tokenizer at {}; give a SentencePiece model, a prepared folder or the word "
-        "'bytes'",
+        "there is no tokenizer at {}; give a SentencePiece model, a tokenizer.json, a folder with "
+        "one of them or the word 'bytes'",
         path.string());
   }
-  if (path.extension() == ".json") return from_json(path);
-  return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
+  if (path.extension() != ".json") return load_sentencepiece(path, end_of_document);
+  std::string text = read_file(path);
+  const nlohmann::json json = parse_tokenizer_json(text, path.string());
+  return load_json(path, std::move(text), json, end_of_document);
 }
 
 }  // namespace tessera

@@ -11,6 +11,12 @@
 
 namespace tessera {
 
+/// One file of a tokenizer.
+struct TokenizerFile {
+  std::string name;
+  std::string content;
+};
+
 /// Text to token ids and back. Immutable after construction: every thread may call every method.
 class Tokenizer {
  public:
@@ -19,6 +25,11 @@ class Tokenizer {
   /// The token ids of `text`, which is valid UTF-8; all lie in [0, vocabulary_size()). No text
   /// produces end_of_document().
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// The same for text that goes on with a document of which encode() had the beginning: nothing is
+  /// put before it.
+  virtual std::vector<int32_t> encode_continuation(std::string_view text) const {
+    return encode(text);
+  }
   /// The text of `tokens`. The end-of-document token and other control tokens give no text.
   /// Throws Error on an id outside [0, vocabulary_size()).
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
@@ -26,22 +37,31 @@ class Tokenizer {
   virtual int64_t vocabulary_size() const = 0;
   /// The token that stands after each document.
   virtual int32_t end_of_document() const = 0;
-  /// "bytes" or "sentencepiece".
+  /// "bytes", "sentencepiece" or "byte-level BPE".
   virtual std::string kind() const = 0;
   /// What tells two tokenizers apart: sixteen hexadecimal digits, equal where every encoding is.
   virtual std::string fingerprint() const = 0;
-  /// The name of the file that save() writes: "tokenizer.json" or "tokenizer.model".
-  virtual std::string file_name() const = 0;
-  /// The bytes of that file.
-  virtual std::string serialized() const = 0;
+  /// The files that save() writes. The first, tokenizer.json or tokenizer.model, is the tokenizer
+  /// itself.
+  virtual std::vector<TokenizerFile> files() const = 0;
+  /// Their names.
+  std::vector<std::string> file_names() const;
 
-  /// Writes `folder`/file_name() atomically, so that load_tokenizer(folder) gives this one again.
+  /// Writes files() into `folder`, each atomically, so that load_tokenizer(folder) gives this one
+  /// again.
   void save(const fs::path& folder) const;
 };
 
 /// Loads a tokenizer by what the user names: the word "bytes", a SentencePiece model, a
-/// tokenizer.json that save() wrote, or a folder with one of the two (what `prepare` wrote).
-/// Throws Error when there is none.
-std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path);
+/// tokenizer.json of ours or of Hugging Face (byte-level BPE, see ByteLevelBpeTokenizer), or a folder
+/// with one of these: a prepared folder, a checkpoint, a model's folder. Where a folder has both
+/// tokenizer.json and tokenizer.model, tokenizer.json is taken when it is byte-level BPE, otherwise
+/// tokenizer.model, of which such a tokenizer.json is a conversion.
+///
+/// `end_of_document` names the token that ends a document, where it is not "" and the tokenizer is a
+/// Hugging Face one; the others know theirs, and it is an Error. Throws Error when there is no
+/// tokenizer, when it is damaged, or has a feature that is not supported.
+std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
+                                          const std::string& end_of_document = "");
 
 }  // namespace tessera

@@ -30,6 +30,9 @@ class Lines : public sentencepiece::SentenceIterator {
   size_t next_ = 0;
 };
 
+/// Ends the reading of a compressed file, of which the sample takes the start only.
+struct EnoughRead {};
+
 void add_lines(std::string_view text, std::vector<std::string>& lines) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -44,6 +47,22 @@ void add_lines(std::string_view text, std::vector<std::string>& lines) {
   }
 }
 
+/// Adds the lines of a slice; of a compressed file, about the first `maximum_bytes`.
+void add_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
+               int64_t maximum_bytes, std::vector<std::string>& lines) {
+  const bool whole = corpus.files[static_cast<size_t>(slice.file)].compression == Compression::none;
+  int64_t bytes = 0;
+  ReadStatistics ignored;  // the tokenization counts what is wrong with the text
+  try {
+    read_slice(corpus, slice, options, ignored, [&](std::string_view piece, bool) {
+      if (!whole && bytes >= maximum_bytes) throw EnoughRead();
+      add_lines(piece, lines);
+      bytes += static_cast<int64_t>(piece.size());
+    });
+  } catch (const EnoughRead&) {
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_bytes,
@@ -52,11 +71,10 @@ std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_byte
   const std::vector<WorkItem> blocks = plan_items(corpus, kSampleBlock);
   const int64_t count = static_cast<int64_t>(blocks.size());
   const int64_t wanted = std::clamp<int64_t>(maximum_bytes / kSampleBlock, 1, count);
-  ReadStatistics ignored;  // the tokenization counts what is wrong with the text
+  const int64_t share = maximum_bytes / wanted;  // at least a block where there are many
   for (int64_t i = 0; i < wanted; ++i) {
     for (const Slice& slice : blocks[static_cast<size_t>(i * count / wanted)]) {
-      read_slice(corpus, slice, options, ignored,
-                 [&](std::string_view piece, bool) { add_lines(piece, lines); });
+      add_slice(corpus, slice, options, share, lines);
     }
   }
   return lines;

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <utility>
+
 #include "base/error.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
 
-/// Calls function(T{}) with the C++ type of a floating DType: double, float or BFloat16.
+/// Calls function(T{}) with the C++ type of a floating DType that is computed in: double, float or
+/// BFloat16.
 template <typename Function>
 decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   switch (dtype) {
@@ -19,6 +22,13 @@ decltype(auto) dispatch_floating(DType dtype, Function&& function) {
       break;
   }
   throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
+}
+
+/// The same for every floating DType that a file may hold: f16 as well.
+template <typename Function>
+decltype(auto) dispatch_stored(DType dtype, Function&& function) {
+  if (dtype == DType::f16) return function(Float16{});
+  return dispatch_floating(dtype, std::forward<Function>(function));
 }
 
 /// Calls function(T{}) for the types of sums and statistics: double or float.

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-/// Element types. The numbers are not stored anywhere; files use dtype_name().
-enum class DType : uint8_t { f64, f32, bf16, i32, u16, u8 };
+/// Element types. The numbers are not stored anywhere; files use dtype_name(). Nothing is computed
+/// in f16: it is the type of weights that others wrote and that are widened when they are loaded.
+enum class DType : uint8_t { f64, f32, bf16, f16, i32, u16, u8 };
 
 /// Bytes of one element.
 int64_t dtype_size(DType dtype);
@@ -18,6 +19,8 @@ DType dtype_from_name(std::string_view name);
 bool is_floating(DType dtype);
 /// The type in which values of `dtype` are summed: f64 for f64, otherwise f32.
 DType accumulation_dtype(DType dtype);
+/// Whether every value of the floating type `from` is a value of the floating type `to`.
+bool holds_exactly(DType to, DType from);
 
 /// A 16-bit brain float: the upper half of an f32. Arithmetic is done in f32.
 struct BFloat16 {
@@ -36,6 +39,16 @@ struct BFloat16 {
   }
 };
 
+/// An IEEE half-precision float, in which files hold weights. Arithmetic is done in f32.
+struct Float16 {
+  uint16_t bits = 0;
+
+  Float16() = default;
+  /// Rounds to nearest, ties to even; what is 65520 or more becomes infinite, NaN stays NaN.
+  explicit Float16(float value);
+  explicit operator float() const;
+};
+
 /// The DType of a C++ element type: dtype_of<float> == DType::f32.
 template <typename T>
 inline constexpr DType dtype_of = [] {
@@ -49,13 +62,15 @@ inline constexpr DType dtype_of<float> = DType::f32;
 template <>
 inline constexpr DType dtype_of<BFloat16> = DType::bf16;
 template <>
+inline constexpr DType dtype_of<Float16> = DType::f16;
+template <>
 inline constexpr DType dtype_of<int32_t> = DType::i32;
 template <>
 inline constexpr DType dtype_of<uint16_t> = DType::u16;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
-/// The C++ type in which elements of T are computed: double for double, float for float and bf16.
+/// The C++ type in which elements of T are computed: double for double, float for shorter ones.
 template <typename T>
 struct ComputeType {
   using type = float;

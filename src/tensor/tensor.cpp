@@ -56,8 +56,8 @@ void convert(const Tensor& from, const Tensor& to) {
   TESSERA_CHECK(from.shape() == to.shape(), "conversion of {} to {}", from.shape().text(),
                 to.shape().text());
   const int64_t count = from.elements();
-  dispatch_floating(from.dtype(), [&](auto source) {
-    dispatch_floating(to.dtype(), [&](auto target) {
+  dispatch_stored(from.dtype(), [&](auto source) {
+    dispatch_stored(to.dtype(), [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
       const From* input = from.data<From>();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+
 namespace tessera {
 
 ModelConfig inference_config(ModelConfig config) {
@@ -23,6 +25,18 @@ Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const T
   }
 }
 
+std::vector<double> Evaluator::row_losses(const Batch& batch) {
+  inputs_.fill(batch);
+  executor_.forward(frame_);
+  std::vector<double> losses;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    losses.push_back(
+        sum(frame_[training_.token_loss].slice(row * batch.context, (row + 1) * batch.context)));
+  }
+  frame_.release();
+  return losses;
+}
+
 Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
@@ -41,6 +55,39 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   result.loss = total / static_cast<double>(std::max<int64_t>(result.targets, 1));
   result.perplexity = std::exp(result.loss);
   return result;
+}
+
+std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
+                                               int64_t rows, int64_t instances) {
+  std::vector<SourceEvaluation> results;
+  for (const DataSource& source : data.sources) {
+    const bool alone = data.sources.size() == 1;  // then the loader says what to do
+    if (!alone && source.instances->instances(Split::held_out) == 0) continue;
+    Loader loader({data.tokenizer, {source}}, {.split = Split::held_out, .rows = rows});
+    results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
+  }
+  if (results.empty()) {
+    throw Error(
+        "no source has held-out data; prepare one again with a held-out fraction above 0, or set "
+        "held_out of its [[data.sources]]");
+  }
+  return results;
+}
+
+Evaluation mean_evaluation(std::span<const SourceEvaluation> sources) {
+  TESSERA_CHECK(!sources.empty(), "the mean of no evaluation");
+  if (sources.size() == 1) return sources.front().evaluation;
+  Evaluation mean;
+  double weights = 0;
+  for (const auto& [name, weight, evaluation] : sources) {
+    mean.loss += weight * evaluation.loss;
+    weights += weight;
+    mean.targets += evaluation.targets;
+    mean.instances += evaluation.instances;
+  }
+  mean.loss /= weights;
+  mean.perplexity = std::exp(mean.loss);
+  return mean;
 }
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "data/loader.h"
 #include "engine/executor.h"
@@ -33,6 +35,9 @@ class Evaluator {
   /// The mean loss over the first `instances` instances that the loader hands out, each counted
   /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch.
   Evaluation run(Loader& loader, int64_t instances = 0);
+  /// The cross-entropy (nats) of each row's target tokens, summed; the batch has the program's
+  /// size.
+  std::vector<double> row_losses(const Batch& batch);
 
  private:
   TrainingProgram training_;
@@ -41,5 +46,21 @@ class Evaluator {
   ProgramInputs inputs_;
   int64_t rows_;
 };
+
+/// What a model makes of one source.
+struct SourceEvaluation {
+  std::string name;
+  double weight = 0;
+  Evaluation evaluation;
+};
+
+/// Evaluates on the held-out part of every source that has one, `rows` instances at a time, which
+/// is the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one.
+std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
+                                               int64_t rows, int64_t instances);
+
+/// The mean loss of a mix: that of its sources weighted as they are mixed, so that it is comparable
+/// with the loss of training. Targets and instances are summed.
+Evaluation mean_evaluation(std::span<const SourceEvaluation> sources);
 
 }  // namespace tessera

@@ -1,37 +1,54 @@
 #include "train/metrics.h"
 
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <limits>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include "base/error.h"
+#include "train/metrics_lines.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const StepMetrics& metrics) {
-  Json json{{"step", metrics.step},
-            {"loss", metrics.loss},
-            {"grad_norm", metrics.grad_norm},
-            {"lr", metrics.lr},
-            {"tokens", metrics.tokens},
-            {"tokens_per_second", std::round(metrics.tokens_per_second)},
-            {"mfu", metrics.mfu},
-            {"seconds", metrics.seconds},
-            {"memory_bytes", metrics.memory_bytes}};
-  if (metrics.expert_load > 0) {
-    json["balance_loss"] = metrics.balance_loss;
-    json["router_z_loss"] = metrics.router_z_loss;
-    json["expert_load"] = metrics.expert_load;
+constexpr Metric kMetrics[] = {
+    {"loss", "train/loss", "loss (nats a token)", true, &StepMetrics::loss},
+    {"grad_norm", "train/grad_norm", "gradient norm", true, &StepMetrics::grad_norm},
+    {"lr", "train/learning_rate", "learning rate", false, &StepMetrics::lr},
+    {"tokens", "train/tokens", "tokens", false, &StepMetrics::tokens},
+    {"flops", "train/flops", "useful FLOPs", false, &StepMetrics::flops},
+    {"tokens_per_second", "throughput/tokens_per_second", "tokens a second", true,
+     &StepMetrics::tokens_per_second},
+    {"mfu", "throughput/mfu", "MFU (of the measured peak)", true, &StepMetrics::mfu},
+    {"seconds", "throughput/seconds", "seconds a step", true, &StepMetrics::seconds},
+    {"memory_bytes", "memory/bytes", "peak memory (bytes)", false, &StepMetrics::memory_bytes},
+    {"balance_loss", "router/balance_loss", "load-balance loss", true, &StepMetrics::balance_loss},
+    {"router_z_loss", "router/z_loss", "router z-loss", true, &StepMetrics::router_z_loss},
+    {"expert_load", "router/expert_load", "fullest expert (of a balanced one)", true,
+     &StepMetrics::expert_load},
+    {"held_out_loss", "held_out/loss", "held-out loss (nats a token)", false,
+     &StepMetrics::held_out_loss},
+};
+
+Json sources_to_json(const std::vector<SourceMetrics>& sources) {
+  Json json = Json::object();
+  for (const SourceMetrics& source : sources) {
+    Json& entry = json[source.name] = {{"tokens", source.tokens}, {"epochs", source.epochs}};
+    if (source.held_out_loss) entry["held_out_loss"] = *source.held_out_loss;
   }
-  if (metrics.held_out_loss) json["held_out_loss"] = *metrics.held_out_loss;
+  return json;
+}
+
+Json to_json(const StepMetrics& metrics) {
+  Json json{{"step", metrics.step}};
+  for (const Metric& metric : kMetrics) {
+    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
+      json[std::string(metric.name)] = metrics.*(*whole);
+    } else if (const auto value = metric.value(metrics)) {
+      json[std::string(metric.name)] = *value;
+    }
+  }
+  if (!metrics.sources.empty()) json["sources"] = sources_to_json(metrics.sources);
   return json;
 }
 
@@ -40,67 +57,75 @@ double number(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-/// The number of that key, 0 where there is none.
-double number_or_zero(const Json& json, const char* key) {
-  return json.contains(key) ? number(json[key]) : 0;
+std::vector<SourceMetrics> sources_from_json(const Json& json) {
+  std::vector<SourceMetrics> sources;
+  for (const auto& [name, entry] : json.items()) {
+    sources.push_back({name, entry.at("tokens"), number(entry.at("epochs")), {}});
+    if (entry.contains("held_out_loss")) {
+      sources.back().held_out_loss = number(entry["held_out_loss"]);
+    }
+  }
+  return sources;
 }
 
 StepMetrics from_json(const Json& json) {
   StepMetrics metrics;
   metrics.step = json.at("step");
-  metrics.loss = number(json.at("loss"));
-  metrics.grad_norm = number(json.at("grad_norm"));
-  metrics.lr = number(json.at("lr"));
-  metrics.tokens = json.at("tokens");
-  metrics.tokens_per_second = number(json.at("tokens_per_second"));
-  metrics.mfu = number(json.at("mfu"));
-  metrics.seconds = number(json.at("seconds"));
-  metrics.memory_bytes = json.at("memory_bytes");
-  metrics.balance_loss = number_or_zero(json, "balance_loss");
-  metrics.router_z_loss = number_or_zero(json, "router_z_loss");
-  metrics.expert_load = number_or_zero(json, "expert_load");
-  if (json.contains("held_out_loss")) metrics.held_out_loss = number(json["held_out_loss"]);
+  for (const Metric& metric : kMetrics) {
+    const std::string name(metric.name);
+    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
+      metrics.*(*whole) = json.at(name);
+    } else if (const auto* real = std::get_if<double StepMetrics::*>(&metric.member)) {
+      metrics.*(*real) = number(json.at(name));
+    } else if (json.contains(name)) {
+      metrics.*std::get<std::optional<double> StepMetrics::*>(metric.member) =
+          number(json.at(name));
+    }
+  }
+  if (json.contains("sources")) metrics.sources = sources_from_json(json["sources"]);
   return metrics;
+}
+
+/// `path`, its lines of steps after `last_step` removed.
+const fs::path& without_later_steps(const fs::path& path, int64_t last_step) {
+  if (fs::exists(path)) {
+    std::string kept;
+    visit_metrics_lines(path, [&](const Json& object, std::string_view line) {
+      if (object["step"].get<int64_t>() <= last_step) kept += line;
+    });
+    write_file(path, kept);
+  }
+  return path;
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(fs::path path, int64_t last_step) : path_(std::move(path)) {
-  if (fs::exists(path_)) {
-    std::string kept;
-    for (const StepMetrics& metrics : read_metrics(path_)) {
-      if (metrics.step <= last_step) kept += to_json(metrics).dump() + "\n";
-    }
-    write_file(path_, kept);
-  }
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
+std::optional<double> Metric::value(const StepMetrics& metrics) const {
+  return std::visit(
+      [&](auto field) -> std::optional<double> {
+        if constexpr (std::is_same_v<decltype(field), int64_t StepMetrics::*>) {
+          return static_cast<double>(metrics.*field);
+        } else {
+          return metrics.*field;
+        }
+      },
+      member);
 }
 
-MetricsFile::~MetricsFile() { ::close(descriptor_); }
+std::span<const Metric> all_metrics() { return kMetrics; }
+
+MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)
+    : file_(without_later_steps(path, last_step)) {}
 
 void MetricsFile::append(const StepMetrics& metrics) {
-  const std::string line = to_json(metrics).dump() + "\n";
-  if (::write(descriptor_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    throw Error("cannot write {}: {}; free some space, then go on with --resume", path_.string(),
-                std::strerror(errno));
-  }
+  file_.append(to_json(metrics).dump() + "\n");
 }
 
 std::vector<StepMetrics> read_metrics(const fs::path& path) {
-  const std::string text = read_file(path);
   std::vector<StepMetrics> result;
-  size_t begin = 0;
-  for (int line = 1; begin < text.size(); ++line) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    try {
-      result.push_back(from_json(Json::parse(text.substr(begin, end - begin))));
-    } catch (const Json::exception& error) {
-      throw Error("{}:{}: not a line of metrics: {}", path.string(), line, error.what());
-    }
-    begin = end + 1;
-  }
+  visit_metrics_lines(path, [&](const Json& object, std::string_view /*line*/) {
+    result.push_back(from_json(object));
+  });
   return result;
 }
 

@@ -19,8 +19,9 @@
 #include "state/schedule.h"
 #include "train/evaluate.h"
 #include "train/gemm_peak.h"
-#include "train/loss_plot.h"
-#include "train/metrics.h"
+#include "train/initial_weights.h"
+#include "train/metrics_writer.h"
+#include "train/plot/plot.h"
 #include "train/training_state.h"
 #include "train/training_step.h"
 
@@ -43,9 +44,8 @@ class Trainer {
         training_(training_program(config)),
         store_(pool_, training_.parameters.specs()),
         step_(training_, store_, context_),
-        loader_({.folder = config.data.directory,
-                 .rows = config.train.micro_batch,
-                 .context = config.data.context}) {}
+        data_(open_data(config.data)),
+        loader_(data_, {.rows = config.train.micro_batch}) {}
 
   TrainReport run() {
     start();
@@ -78,18 +78,28 @@ class Trainer {
     const fs::path directory = config_.run.directory;
     ensure_directory(directory);
     if (options_.resume) {
-      position_ = load_training(config_, store_, loader_.manifest(), logger_);
+      position_ = load_training(config_, store_, data_, logger_);
       loader_.seek(position_.data);
     } else {
-      store_.initialize(config_.train.seed, context_.threads());
+      start_weights();
+      prepare_carried_files(config_, data_.tokenizer, logger_);
       position_.data = loader_.state();
     }
+    keep_tokenizer(config_);
     write_file(directory / "config.toml", to_toml(config_));
-    metrics_file_ = std::make_unique<MetricsFile>(directory / "metrics.jsonl", position_.step);
+    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step);
     if (config_.train.evaluate_every > 0) {
       evaluator_ = std::make_unique<Evaluator>(
           config_.model, compute_dtype(config_.train.precision), weights_of(store_),
           config_.train.micro_batch, config_.data.context, config_.data.document_mask, context_);
+    }
+  }
+
+  void start_weights() {
+    if (config_.checkpoint.initial.empty()) {
+      store_.initialize(config_.train.seed, context_.threads());
+    } else {
+      load_initial_weights(config_, store_, logger_);
     }
   }
 
@@ -148,6 +158,7 @@ class Trainer {
     }
     position_.step = step;
     position_.tokens += losses.tokens;
+    announce_repetition(position_.data, loader_.state());
     position_.data = loader_.state();
     metrics.seconds = watch.seconds();
     report(metrics, losses);
@@ -157,15 +168,45 @@ class Trainer {
   /// Completes the step's metrics, writes them and shows them.
   void report(StepMetrics& metrics, const StepLosses& losses) {
     metrics.tokens = position_.tokens;
-    metrics.balance_loss = losses.balance;
-    metrics.router_z_loss = losses.router_z;
-    metrics.expert_load = losses.expert_load;
+    metrics.flops = flops_ * static_cast<double>(position_.step);
+    if (losses.expert_load > 0) {
+      metrics.balance_loss = losses.balance;
+      metrics.router_z_loss = losses.router_z;
+      metrics.expert_load = losses.expert_load;
+    }
     metrics.memory_bytes = pool_.peak_in_use();
-    metrics.tokens_per_second = static_cast<double>(losses.tokens) / metrics.seconds;
+    metrics.tokens_per_second = std::round(static_cast<double>(losses.tokens) / metrics.seconds);
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
+    if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
-    metrics_file_->append(metrics);
+    metrics_->append(metrics);
     show(metrics);
+  }
+
+  /// What each source has given so far.
+  std::vector<SourceMetrics> contributions() const {
+    std::vector<SourceMetrics> result;
+    for (size_t i = 0; i < data_.sources.size(); ++i) {
+      const SourcePosition& position = position_.data.sources[i];
+      const int64_t instances = loader_.instances(i);
+      const int64_t drawn = position.epoch * instances + position.instance;
+      result.push_back({data_.sources[i].name,
+                        drawn * loader_.context(),
+                        static_cast<double>(drawn) / static_cast<double>(instances),
+                        {}});
+    }
+    return result;
+  }
+
+  /// Data that is seen again teaches less than new data: worth a line, once.
+  void announce_repetition(const LoaderState& before, const LoaderState& now) {
+    for (size_t i = 0; i < now.sources.size(); ++i) {
+      if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
+      progress_.clear();
+      logger_.info("{}: all {} tokens were trained on once; from here on they repeat",
+                   data_.sources[i].name,
+                   format_count(static_cast<double>(loader_.instances(i) * loader_.context())));
+    }
   }
 
   void require_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
@@ -186,12 +227,14 @@ class Trainer {
     const bool due =
         every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
     if (!due) return;
-    Loader held_out({.folder = config_.data.directory,
-                     .split = Split::held_out,
-                     .rows = config_.train.micro_batch,
-                     .context = config_.data.context});
-    metrics.held_out_loss =
-        evaluator_->run(held_out, config_.train.evaluate_batches * config_.train.micro_batch).loss;
+    const auto evaluations =
+        evaluate_sources(*evaluator_, data_, config_.train.micro_batch,
+                         config_.train.evaluate_batches * config_.train.micro_batch);
+    metrics.held_out_loss = mean_evaluation(evaluations).loss;
+    for (SourceMetrics& source : metrics.sources) {
+      const auto found = std::ranges::find(evaluations, source.name, &SourceEvaluation::name);
+      if (found != evaluations.end()) source.held_out_loss = found->evaluation.loss;
+    }
     if (!std::isfinite(*metrics.held_out_loss)) {
       throw Error(
           "step {}: the held-out loss is {}: the update of this step went out of range; "
@@ -226,19 +269,18 @@ class Trainer {
             position_.step, state.spec.name);
       }
     }
-    save_training(config_, store_, position_, loader_.manifest());
+    save_training(config_, store_, position_, data_);
     plot();
   }
 
   void plot() const {
     const fs::path directory = config_.run.directory;
-    const auto metrics = read_metrics(directory / "metrics.jsonl");
-    write_file(
-        directory / "loss.svg",
-        loss_plot(metrics,
-                  fmt::format("{}: {} parameters, {} tokens", directory.string(),
-                              format_count(static_cast<double>(training_.parameters.elements())),
-                              format_count(static_cast<double>(position_.tokens)))));
+    const PlotOptions options{
+        .title = fmt::format("{}: {} parameters, {} tokens", directory.string(),
+                             format_count(static_cast<double>(training_.parameters.elements())),
+                             format_count(static_cast<double>(position_.tokens)))};
+    const RunMetrics run(directory);
+    write_file(directory / "loss.svg", plot_metrics({&run, 1}, options));
   }
 
   void write_trace(const Trace& trace) {
@@ -250,6 +292,7 @@ class Trainer {
 
   void finish(const TrainReport& report) {
     progress_.clear();
+    report_contributions();
     const fs::path directory = config_.run.directory;
     if (report.interrupted) {
       logger_.info("interrupted: saved step {}; the same command with --resume goes on",
@@ -260,6 +303,16 @@ class Trainer {
     }
   }
 
+  void report_contributions() const {
+    if (data_.sources.size() == 1) return;
+    Table table({"source", "tokens", "epochs"});
+    for (const SourceMetrics& source : contributions()) {
+      table.add(
+          {source.name, fmt::format("{}", source.tokens), fmt::format("{:.3f}", source.epochs)});
+    }
+    logger_.info("the run's tokens came from\n{}", table.text());
+  }
+
   const RunConfig& config_;
   const TrainOptions& options_;
   const Logger& logger_;
@@ -268,9 +321,10 @@ class Trainer {
   TrainingProgram training_;
   ParameterStore store_;
   TrainingStep step_;
+  TrainingData data_;
   Loader loader_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::unique_ptr<MetricsFile> metrics_file_;
+  std::unique_ptr<MetricsWriter> metrics_;
   Progress progress_;
   TrainingPosition position_;
   double flops_ = 0;         // useful ones of a step

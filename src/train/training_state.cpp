@@ -3,13 +3,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "data/tokenizer.h"
+#include "train/data_state.h"
+#include "train/initial_weights.h"
 
 namespace tessera {
 namespace {
@@ -26,11 +28,13 @@ std::vector<NamedTensor> named_tensors(const ParameterStore& store) {
   return tensors;
 }
 
-/// What tells one prepared training split from another.
-std::string data_fingerprint(const Manifest& data) {
-  std::string text = data.tokenizer_fingerprint;
-  for (const Shard& shard : data.train.shards) text += shard.hash;
-  return hash_text(hash(text));
+/// The files that keep_tokenizer() and prepared data keep.
+std::vector<fs::path> tokenizer_files(const RunConfig& config, const DataTokenizer& tokenizer) {
+  const bool prepared = config.data.tokenizer.empty();
+  const fs::path folder = prepared ? tokenizer.origin : config.run.directory;
+  std::vector<fs::path> files;
+  for (const std::string& name : tokenizer.file_names) files.push_back(folder / name);
+  return files;
 }
 
 /// A checkpoint whose bytes are not those that were saved: an older one may do.
@@ -55,7 +59,7 @@ bool changes_training(std::string_view key) {
   return key.starts_with("optimizer.") || key == "train.steps";
 }
 
-void require_same_run(const CheckpointReader& reader, const RunConfig& config, const Manifest& data,
+void require_same_run(const CheckpointReader& reader, const RunConfig& config,
                       const Logger& logger) {
   const CheckpointState& state = reader.state();
   const std::string path = reader.path().string();
@@ -68,16 +72,10 @@ void require_same_run(const CheckpointReader& reader, const RunConfig& config, c
     }
     if (changes_training(key)) logger.warn("{} changes from {} to {}", key, saved, given);
   }
-  if (state.text("data.fingerprint") != data_fingerprint(data)) {
-    throw Error(
-        "{} was trained on other data than {} holds now; resume with the data it was "
-        "started with",
-        path, config.data.directory);
-  }
 }
 
 TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
-                                 const ParameterStore& store, const Manifest& data,
+                                 const ParameterStore& store, const TrainingData& data,
                                  const Logger& logger) {
   const auto undamaged = [](const auto& read) {
     try {
@@ -87,13 +85,13 @@ TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
     }
   };
   const CheckpointReader reader = undamaged([&] { return CheckpointReader(path); });
-  require_same_run(reader, config, data, logger);
+  require_same_run(reader, config, logger);
+  const LoaderState position =
+      restored_state(reader.state(), data, reader.path().string(), logger);
   undamaged([&] { reader.load_all(named_tensors(store), static_cast<int>(config.run.threads)); });
   store.masters_to_weights();
   const CheckpointState& state = reader.state();
-  return {.step = state.step,
-          .tokens = state.integer("tokens"),
-          .data = {state.integer("data.epoch"), state.integer("data.instance")}};
+  return {.step = state.step, .tokens = state.integer("tokens"), .data = position};
 }
 
 }  // namespace
@@ -103,22 +101,26 @@ fs::path checkpoints_directory(const RunConfig& config) {
 }
 
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const Manifest& data) {
+                   const TrainingPosition& position, const TrainingData& data) {
   CheckpointState state;
   state.step = position.step;
   state.config = to_toml(config);
-  state.values = {{"tokens", position.tokens},
-                  {"data.epoch", position.data.epoch},
-                  {"data.instance", position.data.instance},
-                  {"data.fingerprint", data_fingerprint(data)},
-                  {"random.seed", static_cast<int64_t>(config.train.seed)}};
+  state.values = data_values(data, position.data);
+  state.values["tokens"] = position.tokens;
+  state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
   const fs::path directory = checkpoints_directory(config);
   ensure_directory(directory);
-  const fs::path tokenizer = fs::path(config.data.directory) / data.tokenizer_file;
-  save_checkpoint(directory, state, named_tensors(store), std::span(&tokenizer, 1),
+  std::vector<fs::path> files = tokenizer_files(config, data.tokenizer);
+  add_carried_files(config, files);
+  save_checkpoint(directory, state, named_tensors(store), files,
                   {.threads = static_cast<int>(config.run.threads)});
   prune_checkpoints(
       directory, {.newest = config.checkpoint.keep, .multiples_of = config.checkpoint.keep_every});
+}
+
+void keep_tokenizer(const RunConfig& config) {
+  if (config.data.tokenizer.empty()) return;
+  load_tokenizer(config.data.tokenizer)->save(config.run.directory);
 }
 
 bool holds_checkpoints(const RunConfig& config) {
@@ -127,7 +129,7 @@ bool holds_checkpoints(const RunConfig& config) {
 }
 
 TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
-                               const Manifest& data, const Logger& logger) {
+                               const TrainingData& data, const Logger& logger) {
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
   for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);

@@ -21,17 +21,22 @@ struct TrainingPosition {
 /// position, seed (random numbers are by counter, so the seed is all of their state), configuration
 /// and tokenizer. Then removes old checkpoints by the keep rule.
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const Manifest& data);
+                   const TrainingPosition& position, const TrainingData& data);
 
 /// Whether the run has saved anything, complete or damaged. What a killed save left half-written
 /// does not count.
 bool holds_checkpoints(const RunConfig& config);
 
 /// Loads the run's newest complete checkpoint into the store; one that turns out to be damaged is
-/// warned of and the one before it taken. Throws Error when none is left, or when the data or a key
-/// that must stay (the model, the batches, the seed) is not what it was saved with, naming it.
+/// warned of and the one before it taken. Throws Error when none is left, when a key that must stay
+/// (the model, the batches, the seed) is not what it was saved with, naming it, and as
+/// restored_state() does.
 TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
-                               const Manifest& data, const Logger& logger);
+                               const TrainingData& data, const Logger& logger);
+
+/// Keeps the tokenizer of data.tokenizer in the run's folder, for its checkpoints to carry. That of
+/// prepared data stays where it is.
+void keep_tokenizer(const RunConfig& config);
 
 /// runs/NAME/checkpoints.
 fs::path checkpoints_directory(const RunConfig& config);

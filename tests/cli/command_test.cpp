@@ -1,4 +1,5 @@
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -6,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
+#include "cli/program.h"
 #include "support/prepared_data.h"
-#include "support/subprocess.h"
 
 namespace tessera {
 namespace {
@@ -15,11 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Subprocess;
-
-struct Result {
-  int status;
-  std::string output;
-};
+using Result = testing::ProgramResult;
 
 /// The program itself, end to end, in a folder of its own.
 class CommandTest : public ::testing::Test {
@@ -32,14 +29,11 @@ class CommandTest : public ::testing::Test {
   fs::path config_path() const { return folder_.path() / "config.toml"; }
   std::string path(const char* name) const { return (folder_.path() / name).string(); }
 
-  std::unique_ptr<Subprocess> start(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), TESSERA_PROGRAM);
-    return std::make_unique<Subprocess>(std::move(arguments), folder_.path() / "output.txt");
+  std::unique_ptr<Subprocess> start(std::vector<std::string> arguments) const {
+    return testing::start_program(folder_, std::move(arguments));
   }
-  Result run(std::vector<std::string> arguments) {
-    auto process = start(std::move(arguments));
-    const int status = process->wait();
-    return {status, process->output()};
+  Result run(std::vector<std::string> arguments) const {
+    return testing::run_program(folder_, std::move(arguments));
   }
   void prepare() {
     const Result result = run({"prepare", "--input", path("text.txt"), "--output", path("data"),
@@ -64,6 +58,16 @@ class CommandTest : public ::testing::Test {
     return hashes;
   }
 
+  /// The steps and losses of a run, as its metrics.csv has them.
+  std::vector<std::string> losses(const char* run_name) {
+    std::istringstream lines(read_file(folder_.path() / run_name / "metrics.csv"));
+    std::vector<std::string> result;
+    for (std::string line; std::getline(lines, line);) {
+      result.push_back(line.substr(0, line.find(',', line.find(',') + 1)));
+    }
+    return result;
+  }
+
   TemporaryFolder folder_;
 };
 
@@ -75,6 +79,7 @@ TEST_F(CommandTest, EveryCommandHasHelp) {
                                              {"eval", "--help"},
                                              {"generate", "--help"},
                                              {"explain", "--help"},
+                                             {"plot", "--help"},
                                              {"checkpoint", "--help"},
                                              {"checkpoint", "inspect", "--help"},
                                              {"checkpoint", "verify", "--help"}}) {
@@ -154,7 +159,8 @@ TEST_F(CommandTest, InterruptedRunSavesAndResumesToTheSameBits) {
 
 TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
   prepare();
-  const std::vector<std::string> often{"--set", "checkpoint.every=1", "--set", "train.steps=60"};
+  const std::vector<std::string> often{"--set", "checkpoint.every=1", "--set", "train.steps=60",
+                                       "--set", "run.csv=true"};
   auto whole = train(often);
   whole.insert(whole.end(), {"--set", "run.directory=" + path("whole")});
   ASSERT_EQ(run(whole).status, 0);
@@ -180,6 +186,8 @@ TEST_F(CommandTest, KilledRunsResumeToTheSameBits) {
   const Result ended = run(last);
   EXPECT_EQ(ended.status, 0) << ended.output;
   EXPECT_EQ(hashes("run"), hashes("whole"));
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(losses("run").size(), 61U) << "a header and a line a step";
 }
 
 TEST_F(CommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {

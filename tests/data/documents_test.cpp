@@ -223,7 +223,7 @@ TEST(Corpus, FindsFilesFoldersAndGlobsInOrder) {
 TEST(Corpus, RefusesWhatHoldsNoText) {
   const TemporaryFolder folder;
   const std::string empty = folder.write("empty.txt", "").string();
-  const std::string gzip = folder.write("a.txt.gz", "\x1F\x8B\x08 rest").string();
+  const std::string gzip = folder.write("a.txt", "\x1F\x8B\x08 rest").string();
   EXPECT_THAT(error_of([&] { scan_inputs({empty}, "", Logger()); }), HasSubstr("all empty"));
   EXPECT_THAT(error_of([&] { scan_inputs({gzip}, "", Logger()); }), HasSubstr("gzip"));
   EXPECT_THAT(error_of([&] { scan_inputs({}, "", Logger()); }), HasSubstr("no input"));

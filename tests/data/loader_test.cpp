@@ -24,12 +24,16 @@ class LoaderTest : public testing::Test {
   }
 
   fs::path data() const { return folder_ / "out"; }
-  LoaderOptions options(int64_t rows) const {
+  /// The prepared data, in its own context or a shorter one.
+  TrainingData open(int64_t context = 0) const {
+    return open_data({.directory = data().string(), .context = context});
+  }
+  static LoaderOptions options(int64_t rows) {
     LoaderOptions options;
-    options.folder = data();
     options.rows = rows;
     return options;
   }
+  static SourcePosition position(const Loader& loader) { return loader.state().sources.at(0); }
 
   TemporaryFolder folder_;
   Manifest prepared_;
@@ -41,12 +45,12 @@ TEST_F(LoaderTest, BatchesAreTheInstancesInOrderEpochAfterEpoch) {
   ASSERT_GT(prepared_.train.shards.size(), 2U);
   const int64_t rows = 7;
   ASSERT_NE(reader.instances() % rows, 0) << "the epoch's end shall fall inside a batch";
-  Loader loader(options(rows));
+  Loader loader(open(), options(rows));
   std::vector<int32_t> expected(16);
   for (int64_t batch_index = 0; batch_index * rows < 3 * reader.instances(); ++batch_index) {
     const int64_t first = batch_index * rows;
-    EXPECT_EQ(loader.state(),
-              (LoaderState{first / reader.instances(), first % reader.instances()}));
+    EXPECT_EQ(position(loader),
+              (SourcePosition{first / reader.instances(), first % reader.instances(), first}));
     const Batch batch = loader.next();
     EXPECT_EQ(batch.rows, rows);
     ASSERT_EQ(batch.tokens.size(), static_cast<size_t>(rows * 16));
@@ -71,7 +75,7 @@ TEST(Batch, TargetsPositionsAndDocumentStarts) {
 }
 
 TEST_F(LoaderTest, StateResumesExactly) {
-  Loader loader(options(5));
+  Loader loader(open(), options(5));
   for (int i = 0; i < 9; ++i) loader.next();
   const LoaderState state = loader.state();  // while the thread has read further
   std::vector<Batch> expected;
@@ -79,7 +83,7 @@ TEST_F(LoaderTest, StateResumesExactly) {
 
   LoaderOptions resumed = options(5);
   resumed.start = state;
-  Loader fresh(resumed);
+  Loader fresh(open(), resumed);
   EXPECT_EQ(fresh.state(), state);
   for (const Batch& batch : expected) ASSERT_EQ(fresh.next(), batch);
 
@@ -89,13 +93,13 @@ TEST_F(LoaderTest, StateResumesExactly) {
 }
 
 TEST_F(LoaderTest, PartsShareTheDataWithoutOverlap) {
-  Loader whole(options(6));
+  Loader whole(open(), options(6));
   std::vector<std::unique_ptr<Loader>> parts;
   for (int64_t part = 0; part < 3; ++part) {
     LoaderOptions shared = options(2);
     shared.part = part;
     shared.parts = 3;
-    parts.push_back(std::make_unique<Loader>(shared));
+    parts.push_back(std::make_unique<Loader>(open(), shared));
   }
   for (int step = 0; step < 40; ++step) {
     const Batch batch = whole.next();
@@ -113,21 +117,19 @@ TEST_F(LoaderTest, BatchLargerThanTheDataWrapsMoreThanOnce) {
   LoaderOptions held_out = options(0);
   held_out.split = Split::held_out;
   held_out.rows = prepared_.held_out.instances * 2 + 1;
-  Loader loader(held_out);
+  Loader loader(open(), held_out);
   const Batch batch = loader.next();
   const auto row = [&](int64_t i) {
     return std::vector<int32_t>(batch.tokens.begin() + i * 16, batch.tokens.begin() + (i + 1) * 16);
   };
   EXPECT_EQ(row(0), row(prepared_.held_out.instances));
   EXPECT_EQ(row(0), row(2 * prepared_.held_out.instances));
-  EXPECT_EQ(loader.state(), (LoaderState{2, 1}));
+  EXPECT_EQ(position(loader), (SourcePosition{2, 1, held_out.rows}));
 }
 
 TEST_F(LoaderTest, ShorterContextCutsInstances) {
-  LoaderOptions half = options(4);
-  half.context = 8;
-  Loader short_loader(half);
-  Loader long_loader(options(2));
+  Loader short_loader(open(8), options(4));
+  Loader long_loader(open(), options(2));
   EXPECT_EQ(short_loader.instances(), 2 * long_loader.instances());
   EXPECT_EQ(short_loader.context(), 8);
   for (int i = 0; i < 60; ++i) {
@@ -141,31 +143,29 @@ TEST_F(LoaderTest, ShorterContextCutsInstances) {
 
 TEST_F(LoaderTest, ContextsThatDoNotFitAreRefused) {
   for (const int64_t context : {32, 5, 1, -4}) {
-    LoaderOptions wrong = options(1);
-    wrong.context = context;
-    const std::string message = error_of([&] { Loader{wrong}; });
+    const std::string message = error_of([&] { open(context); });
     EXPECT_THAT(message, HasSubstr(fmt::format("the context of {}", context)));
     EXPECT_THAT(message, HasSubstr("prepared with 16"));
   }
 }
 
 TEST_F(LoaderTest, OptionsAndPositionsOutOfRangeAreRefused) {
-  EXPECT_THAT(error_of([&] { Loader{options(0)}; }), HasSubstr("rows is 0"));
+  EXPECT_THAT(error_of([&] { Loader(open(), options(0)); }), HasSubstr("rows is 0"));
   LoaderOptions part = options(1);
   part.part = 2;
   part.parts = 2;
-  EXPECT_THAT(error_of([&] { Loader{part}; }), HasSubstr("expected 0 to 1"));
-  Loader loader(options(1));
-  for (const LoaderState state : {LoaderState{0, loader.instances()}, LoaderState{-1, 0},
-                                  LoaderState{0, -1}, LoaderState{int64_t{1} << 62, 0}}) {
-    EXPECT_THAT(error_of([&] { loader.seek(state); }), HasSubstr("there is no instance"));
+  EXPECT_THAT(error_of([&] { Loader(open(), part); }), HasSubstr("expected 0 to 1"));
+  Loader loader(open(), options(1));
+  for (const SourcePosition wrong : {SourcePosition{0, loader.instances()}, SourcePosition{-1, 0},
+                                     SourcePosition{0, -1}, SourcePosition{int64_t{1} << 62, 0}}) {
+    EXPECT_THAT(error_of([&] { loader.seek({{wrong}}); }), HasSubstr("there is no instance"));
   }
-  EXPECT_EQ(loader.state(), LoaderState{});
+  EXPECT_EQ(position(loader), SourcePosition{});
 }
 
 TEST_F(LoaderTest, IncompleteFolderSaysToPrepareAgain) {
   fs::remove(data() / "manifest.json");
-  const std::string message = error_of([&] { Loader{options(1)}; });
+  const std::string message = error_of([&] { open(); });
   EXPECT_THAT(message, HasSubstr("is not a complete folder of prepared data"));
   EXPECT_THAT(message, HasSubstr("tessera prepare"));
 }
@@ -175,9 +175,9 @@ TEST_F(LoaderTest, MissingSplitIsNamed) {
   all.held_out = 0;
   prepare(all, Logger());
   LoaderOptions held_out = options(1);
-  held_out.folder = all.output;
   held_out.split = Split::held_out;
-  EXPECT_THAT(error_of([&] { Loader{held_out}; }), HasSubstr("has no held_out data"));
+  const TrainingData without = open_data({.directory = all.output.string(), .context = 0});
+  EXPECT_THAT(error_of([&] { Loader(without, held_out); }), HasSubstr("has no held_out data"));
 }
 
 TEST_F(LoaderTest, TamperedShardsAreNamed) {
@@ -185,7 +185,7 @@ TEST_F(LoaderTest, TamperedShardsAreNamed) {
   const std::string good = read_file(shard);
   const auto message_with = [&](const std::string& bytes) {
     write_file(shard, bytes);
-    return error_of([&] { Loader{options(1)}; });
+    return error_of([&] { open(); });
   };
   EXPECT_THAT(message_with(good.substr(0, good.size() - 2)), HasSubstr("size in bytes"));
   std::string wrong_type = good;
@@ -196,7 +196,7 @@ TEST_F(LoaderTest, TamperedShardsAreNamed) {
   EXPECT_THAT(message_with(wrong_shape), HasSubstr("shape is [16, 40], but the manifest says [40"));
   EXPECT_THAT(message_with(std::string(good.size(), 'x')), HasSubstr("not a .npy file"));
   fs::remove(shard);
-  EXPECT_THAT(error_of([&] { Loader{options(1)}; }), HasSubstr("train-00001.npy"));
+  EXPECT_THAT(error_of([&] { open(); }), HasSubstr("train-00001.npy"));
 }
 
 TEST_F(LoaderTest, TokensOutsideTheVocabularyAreNamedWithFileAndRow) {
@@ -204,7 +204,7 @@ TEST_F(LoaderTest, TokensOutsideTheVocabularyAreNamedWithFileAndRow) {
   std::string bytes = read_file(shard);
   bytes.replace(128 + (3 * 16 + 5) * 2, 2, "\x01\x01");  // token 257 in row 3
   write_file(shard, bytes);
-  Loader loader(options(10));
+  Loader loader(open(), options(10));
   for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(loader.next());  // the first shard, of 40 rows
   const LoaderState before = loader.state();
   for (int i = 0; i < 2; ++i) {
@@ -213,7 +213,7 @@ TEST_F(LoaderTest, TokensOutsideTheVocabularyAreNamedWithFileAndRow) {
     EXPECT_THAT(message, HasSubstr("vocabulary of 257"));
     EXPECT_EQ(loader.state(), before);
   }
-  loader.seek({0, 0});
+  loader.seek({});
   EXPECT_NO_THROW(loader.next());
   EXPECT_THAT(error_of([&] { verify_shards(data()); }), HasSubstr("train-00001.npy is damaged"));
 }
@@ -235,7 +235,7 @@ TEST_F(LoaderTest, TamperedManifestsAreRefused) {
     ASSERT_NE(text.find(what), std::string::npos) << what;
     text.replace(text.find(what), what.size(), by);
     write_file(data() / "manifest.json", text);
-    EXPECT_THAT(error_of([&] { Loader{options(1)}; }), HasSubstr(message));
+    EXPECT_THAT(error_of([&] { open(); }), HasSubstr(message));
   }
 }
 
@@ -243,11 +243,11 @@ TEST_F(LoaderTest, EndsWhileReadingAhead) {
   for (int i = 0; i < 50; ++i) {
     LoaderOptions many = options(3);
     many.read_ahead = 1 + i % 5;
-    Loader loader(many);
+    Loader loader(open(), many);
     if (i % 2 == 0) loader.next();
     if (i % 3 != 0) continue;
-    loader.seek({1, 2});
-    EXPECT_EQ(loader.state(), (LoaderState{1, 2}));
+    loader.seek({{{1, 2, 9}}});
+    EXPECT_EQ(position(loader), (SourcePosition{1, 2, 9}));
   }
 }
 

@@ -59,13 +59,10 @@ TEST(Ngram, EvaluatesOnTheLoadersTargets) {
   prepare(options, Logger());
 
   for (const int64_t context : {16, 8}) {
+    const TrainingData data = open_data({.directory = options.output.string(), .context = context});
+    const InstanceSource& source = *data.sources.front().instances;
     const auto batch_of = [&](Split split) {
-      LoaderOptions loader_options;
-      loader_options.folder = options.output;
-      loader_options.split = split;
-      loader_options.context = context;
-      loader_options.rows = Loader(loader_options).instances();
-      return Loader(loader_options).next();
+      return Loader(data, {.split = split, .rows = source.instances(split)}).next();
     };
     const Batch train = batch_of(Split::train);
     const Batch held_out = batch_of(Split::held_out);
@@ -81,7 +78,7 @@ TEST(Ngram, EvaluatesOnTheLoadersTargets) {
       unigram -= std::log(model.unigram(held_out.targets[i]));
       bigram -= std::log(model.bigram(held_out.tokens[i], held_out.targets[i]));
     }
-    const BaselineLoss loss = ngram_baseline(options.output, context);
+    const BaselineLoss loss = ngram_baseline(source, 257);
     EXPECT_EQ(loss.targets, held_out.target_count);
     EXPECT_NEAR(loss.unigram, unigram / static_cast<double>(held_out.target_count), 1e-9);
     EXPECT_NEAR(loss.bigram, bigram / static_cast<double>(held_out.target_count), 1e-9);

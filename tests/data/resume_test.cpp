@@ -80,6 +80,16 @@ TEST(Resume, KilledRunsThatTrainATokenizerEndInTheSameBytes) {
   check_kills(options, folder);
 }
 
+TEST(Resume, KilledRunsOverCompressedInputEndInTheSameBytes) {
+  const TemporaryFolder folder;
+  const fs::path corpora = fs::path(TESSERA_SOURCE) / "tests/fixtures/corpora";
+  for (int i = 0; i < 12; ++i) {
+    const char* name = i % 2 == 0 ? "members.jsonl.gz" : "frames.jsonl.zst";
+    folder.write(fmt::format("in/{}-{}", i, name), read_file(corpora / name));
+  }
+  check_kills(byte_options(folder / "in", folder / "unused", 64), folder);
+}
+
 /// A folder whose work was planned but not done, as if killed there.
 PrepareOptions leave_unfinished(const TemporaryFolder& folder) {
   PrepareOptions options =
@@ -88,7 +98,7 @@ PrepareOptions leave_unfinished(const TemporaryFolder& folder) {
   const Recipe recipe = read_manifest(options.output).recipe;
   fs::remove_all(options.output);
   OutputFolder output(options.output, false);
-  output.begin(recipe, "tokenizer.json", "");
+  output.begin(recipe, {{"tokenizer.json", ""}});
   return options;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -30,6 +31,12 @@ inline std::string random_text(uint64_t seed, int64_t words) {
     text.push_back(bits % 11 == 0 ? '\n' : ' ');
   }
   return text;
+}
+
+/// Writes a file that need not survive a power cut, for tests that write hundreds of them.
+inline fs::path write_quickly(const fs::path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
 }
 
 /// The files below a folder by name, with their bytes.

@@ -4,9 +4,11 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "data/bpe/fixtures.h"
 #include "data/byte_tokenizer.h"
 #include "data/support.h"
 #include "data/train_tokenizer.h"
+#include "data/utf8_text.h"
 
 namespace tessera {
 namespace {
@@ -27,35 +29,6 @@ std::vector<std::string> training_lines() {
 const Tokenizer& trained() {
   static const std::unique_ptr<Tokenizer> tokenizer = train_tokenizer(training_lines(), 400);
   return *tokenizer;
-}
-
-void append_utf8(std::string& text, uint32_t code) {
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
-  } else if (code < 0x10000) {
-    text += {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
-             static_cast<char>(0x80 | (code & 0x3F))};
-  } else {
-    text += {static_cast<char>(0xF0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 0x3F)),
-             static_cast<char>(0x80 | (code >> 6 & 0x3F)), static_cast<char>(0x80 | (code & 0x3F))};
-  }
-}
-
-/// Valid UTF-8 with much of what tokenizers like to lose.
-rc::Gen<std::string> any_text() {
-  const auto code = rc::gen::oneOf(
-      rc::gen::inRange<uint32_t>(0, 0x80), rc::gen::inRange<uint32_t>('a', 'g'),
-      rc::gen::element<uint32_t>(' ', ' ', '\n', '\t', '\r', 0, 0x2581, 0x2585, 0x2047, 0xFEFF,
-                                 0xFFFD, 0x301, 0x1F600, 0xA0),
-      rc::gen::inRange<uint32_t>(0x80, 0xD800), rc::gen::inRange<uint32_t>(0xE000, 0x110000));
-  return rc::gen::map(rc::gen::container<std::vector<uint32_t>>(code),
-                      [](const std::vector<uint32_t>& codes) {
-                        std::string text;
-                        for (const uint32_t value : codes) append_utf8(text, value);
-                        return text;
-                      });
 }
 
 void check_round_trip(const Tokenizer& tokenizer, const std::string& text) {
@@ -100,7 +73,7 @@ TEST(Tokenizer, TrainedModelCompresses) {
 }
 
 TEST(Tokenizer, TrainingTwiceGivesTheSameModel) {
-  EXPECT_EQ(train_tokenizer(training_lines(), 400)->serialized(), trained().serialized());
+  EXPECT_EQ(train_tokenizer(training_lines(), 400)->fingerprint(), trained().fingerprint());
 }
 
 TEST(Tokenizer, BytesHaveOneTokenMore) {
@@ -141,9 +114,42 @@ TEST(Tokenizer, RefusesWhatIsNone) {
   const fs::path hugging_face = folder.write("tokenizer/tokenizer.json", "{\"model\": {}}");
   EXPECT_THAT(error_of([&] { load_tokenizer(garbage); }),
               HasSubstr("garbage.model is not a SentencePiece model"));
-  EXPECT_THAT(error_of([&] { load_tokenizer(hugging_face); }), HasSubstr("Hugging Face"));
+  EXPECT_THAT(error_of([&] { load_tokenizer(hugging_face); }), HasSubstr("model.vocab is null"));
   EXPECT_THAT(error_of([&] { load_tokenizer(folder.path()); }), HasSubstr("holds no tokenizer"));
   EXPECT_THAT(error_of([&] { load_tokenizer(folder / "absent"); }), HasSubstr("no tokenizer at"));
+}
+
+TEST(Tokenizer, GivesTheIdsOfTheSentencePiecePackage) {
+  const auto tokenizer = load_tokenizer(tokenizer_fixture("sentencepiece"));
+  const std::vector<std::string> texts = corpus_texts();
+  const ExpectedTokens expected = expected_tokens("sentencepiece");
+  ASSERT_EQ(texts.size(), expected.ids.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(tokenizer->encode(texts[i]), expected.ids[i]) << texts[i];
+    EXPECT_EQ(tokenizer->decode(expected.ids[i]), expected.decoded[i]);
+  }
+}
+
+TEST(Tokenizer, OfTwoFilesTheOneThatIsNotAConversionIsTaken) {
+  const TemporaryFolder folder;
+  const std::string model = read_file(tokenizer_fixture("sentencepiece/tokenizer.model"));
+  folder.write("tokenizer.model", model);
+  folder.write("tokenizer.json",
+               R"({"model": {"type": "BPE"}, "pre_tokenizer": {"type": "Metaspace"}})");
+  EXPECT_EQ(load_tokenizer(folder.path())->kind(), "sentencepiece");
+  folder.write("tokenizer.json", read_file(tokenizer_fixture("gpt2/tokenizer.json")));
+  EXPECT_EQ(load_tokenizer(folder.path())->kind(), "byte-level BPE");
+  folder.write("tokenizer.json", ByteTokenizer().files().front().content);
+  EXPECT_THAT(error_of([&] { load_tokenizer(folder.path()); }), HasSubstr("holds two tokenizers"));
+  folder.write("tokenizer.json", "{");
+  EXPECT_THAT(error_of([&] { load_tokenizer(folder.path()); }), HasSubstr("not valid JSON"));
+}
+
+TEST(Tokenizer, OnlyAHuggingFaceOneIsToldWhatEndsADocument) {
+  EXPECT_THAT(error_of([] { load_tokenizer("bytes", "</s>"); }), HasSubstr("of its own"));
+  EXPECT_THAT(
+      error_of([] { load_tokenizer(tokenizer_fixture("sentencepiece"), "</s>"); }),
+      HasSubstr("of its own"));
 }
 
 TEST(Tokenizer, TrainingSaysWhichSizesDoNotFit) {

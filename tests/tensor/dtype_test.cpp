@@ -78,9 +78,68 @@ TEST(BFloat16, KeepsTheSignOfZeroAndSubnormals) {
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::denorm_min()).bits, 0);
 }
 
+TEST(Float16, EveryFiniteNumberComesBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    Float16 half;
+    half.bits = static_cast<uint16_t>(bits);
+    const auto value = static_cast<float>(half);
+    const bool nan = (bits & 0x7fffu) > 0x7c00u;
+    ASSERT_EQ(std::isnan(value), nan) << bits;
+    if (!nan) {
+      ASSERT_EQ(Float16(value).bits, bits);
+    }
+  }
+  EXPECT_TRUE(std::isnan(static_cast<float>(Float16(std::nanf("")))));
+}
+
+TEST(Float16, HasTheValuesOfTheFormat) {
+  const auto value = [](uint16_t bits) {
+    Float16 half;
+    half.bits = bits;
+    return static_cast<float>(half);
+  };
+  EXPECT_EQ(value(0x3c00), 1.0F);
+  EXPECT_EQ(value(0xc000), -2.0F);
+  EXPECT_EQ(value(0x3555), 0x1.554p-2F);
+  EXPECT_EQ(value(0x7bff), 65504.0F);
+  EXPECT_EQ(value(0x0001), 0x1p-24F);
+  EXPECT_EQ(value(0x03ff), 0x3ffp-24F);
+  EXPECT_EQ(value(0x0400), 0x1p-14F);
+  EXPECT_EQ(value(0xfc00), -std::numeric_limits<float>::infinity());
+}
+
+TEST(Float16, RoundsToNearestAndTiesToEven) {
+  for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    Float16 low;
+    low.bits = static_cast<uint16_t>(bits);
+    // The number after the largest is where the format would go on: 65536.
+    Float16 high;
+    high.bits = static_cast<uint16_t>(bits + 1);
+    const double upper = bits == 0x7bff ? 65536.0 : static_cast<float>(high);
+    const auto middle = static_cast<float>((static_cast<float>(low) + upper) / 2);
+    const uint32_t even = (bits & 1u) == 0 ? bits : bits + 1;
+    ASSERT_EQ(Float16(middle).bits, even);
+    ASSERT_EQ(Float16(std::nextafter(middle, 0.0F)).bits, bits);
+    ASSERT_EQ(Float16(std::nextafter(middle, 1e9F)).bits, bits + 1);
+    ASSERT_EQ(Float16(-middle).bits, even | 0x8000u);
+  }
+  EXPECT_EQ(Float16(1e30F).bits, 0x7c00);
+}
+
+TEST(DType, WiderTypesHoldShorterOnesExactly) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
+    EXPECT_TRUE(holds_exactly(dtype, dtype));
+    EXPECT_TRUE(holds_exactly(DType::f64, dtype));
+    EXPECT_EQ(holds_exactly(DType::f32, dtype), dtype != DType::f64);
+  }
+  EXPECT_FALSE(holds_exactly(DType::bf16, DType::f16));
+  EXPECT_FALSE(holds_exactly(DType::f16, DType::bf16));
+  EXPECT_FALSE(holds_exactly(DType::f64, DType::i32));
+}
+
 TEST(DType, NamesAndSizesAgreeWithTheTypes) {
   for (const DType dtype :
-       {DType::f64, DType::f32, DType::bf16, DType::i32, DType::u16, DType::u8}) {
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::u16, DType::u8}) {
     EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
   }
   EXPECT_EQ(dtype_size(dtype_of<double>), static_cast<int64_t>(sizeof(double)));
@@ -89,7 +148,8 @@ TEST(DType, NamesAndSizesAgreeWithTheTypes) {
   EXPECT_EQ(dtype_size(dtype_of<int32_t>), static_cast<int64_t>(sizeof(int32_t)));
   EXPECT_EQ(dtype_size(dtype_of<uint16_t>), static_cast<int64_t>(sizeof(uint16_t)));
   EXPECT_EQ(dtype_size(dtype_of<uint8_t>), static_cast<int64_t>(sizeof(uint8_t)));
-  EXPECT_THROW(dtype_from_name("f16"), Error);
+  EXPECT_EQ(dtype_size(dtype_of<Float16>), static_cast<int64_t>(sizeof(Float16)));
+  EXPECT_THROW(dtype_from_name("f8"), Error);
 }
 
 TEST(DType, SumsAreWiderThanTheirTerms) {

@@ -14,7 +14,6 @@
 #include "train/evaluate.h"
 #include "train/generate.h"
 #include "train/loaded_model.h"
-#include "train/loss_plot.h"
 #include "train/metrics.h"
 
 namespace tessera {
@@ -239,10 +238,9 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
   const LoadedModel model = load_model(run_folder("evaluated"), pool, 2);
   std::vector<Evaluation> evaluations;
   for (const int64_t rows : {1, 3, 8}) {
-    Loader loader({.folder = folder_->path() / "data",
-                   .split = Split::held_out,
-                   .rows = rows,
-                   .context = 32});
+    const TrainingData data =
+        open_data({.directory = (folder_->path() / "data").string(), .context = 32});
+    Loader loader(data, {.split = Split::held_out, .rows = rows});
     evaluations.push_back(
         Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true, context)
             .run(loader));
@@ -280,35 +278,6 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
   }
 }
 
-TEST(LossPlot, DrawsEveryStep) {
-  std::vector<StepMetrics> metrics;
-  for (int64_t step = 1; step <= 50; ++step) {
-    metrics.push_back({.step = step, .loss = 5.0 / static_cast<double>(step)});
-  }
-  metrics[49].held_out_loss = 0.2;
-  const std::string svg = loss_plot(metrics, "a < b");
-  EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
-  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
-  EXPECT_THAT(svg, HasSubstr("<circle"));
-  const size_t path = svg.find("stroke=\"#9ecae1\"");
-  const size_t begin = svg.rfind("<path", path);
-  const std::string data = svg.substr(begin, path - begin);
-  EXPECT_EQ(std::count(data.begin(), data.end(), 'L'), 49);
-}
-
-TEST(Metrics, ANumberThatWasNotFiniteIsReadBackAndNotDrawn) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.write(
-      "metrics.jsonl",
-      R"({"step":1,"loss":null,"grad_norm":null,"lr":0.1,"tokens":1,"tokens_per_second":1,)"
-      R"("mfu":0.1,"seconds":1,"memory_bytes":1})"
-      "\n");
-  const auto metrics = read_metrics(path);
-  ASSERT_EQ(metrics.size(), 1U);
-  EXPECT_TRUE(std::isnan(metrics[0].loss));
-  EXPECT_EQ(loss_plot(metrics, "a run").find("nan"), std::string::npos);
-}
-
 TEST(Sampling, FollowsItsOptions) {
   const std::vector<float> logits{std::log(0.5F), std::log(0.3F), std::log(0.15F), std::log(0.05F)};
   const auto counts = [&](const SamplingOptions& options) {
@@ -332,30 +301,6 @@ TEST(Sampling, FollowsItsOptions) {
   EXPECT_THROW(sample(logits, {.temperature = -1}, 0), Error);
   EXPECT_THROW(sample(logits, {.top_k = -1}, 0), Error);
   EXPECT_THROW(sample(logits, {.top_p = 0}, 0), Error);
-}
-
-TEST(Metrics, LinesBeyondTheResumedStepAreRemoved) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "metrics.jsonl";
-  {
-    MetricsFile file(path, 0);
-    for (int64_t step = 1; step <= 5; ++step) file.append({.step = step, .loss = 0.1 * step});
-  }
-  {
-    MetricsFile file(path, 3);
-    file.append({.step = 4, .loss = 9});
-  }
-  const auto metrics = read_metrics(path);
-  ASSERT_EQ(metrics.size(), 4U);
-  EXPECT_EQ(metrics[2].loss, 0.1 * 3);
-  EXPECT_EQ(metrics[3].loss, 9);
-  write_file(path, "{\"step\": }\n");
-  try {
-    read_metrics(path);
-    FAIL() << "an invalid line was read";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("metrics.jsonl:1"));
-  }
 }
 
 }  // namespace

@@ -9,6 +9,9 @@ Section checkpoint_section() {
       .key("keep", &CheckpointSection::keep, at_least(1), "how many of the newest are kept")
       .key("keep_every", &CheckpointSection::keep_every, at_least(0),
            "checkpoints of multiples of this step are kept for good; 0: none")
+      .key("initial", &CheckpointSection::initial, TextRule{.may_be_empty = true},
+           "a checkpoint, such as an imported one, whose weights a new run starts with and whose "
+           "model fills the keys that [model] leaves out; \"\": weights are drawn")
       .section();
 }
 

@@ -1,13 +1,45 @@
 #include "config/sections.h"
+#include "data/sources/open_data.h"
 
 namespace tessera {
+namespace {
+
+void source_keys(KeyWriter<SourceConfig>& writer) {
+  writer
+      .key("name", &SourceConfig::name, TextRule{.may_be_empty = true},
+           "in reports and checkpoints; empty: the last part of the path")
+      .key("path", &SourceConfig::path, TextRule{.may_be_empty = true},
+           "a prepared folder, PREFIX of a Megatron PREFIX.idx and PREFIX.bin, or token files as "
+           "OLMo has them, by name or glob")
+      .key("weight", &SourceConfig::weight, number_above(0),
+           "its share of the instances is this over the sum of all weights")
+      .key("format", &SourceConfig::format, TextRule{{"auto", "prepared", "megatron", "tokens"}},
+           "what the path names; \"auto\": what is found there")
+      .key("dtype", &SourceConfig::dtype,
+           TextRule{{"header", "uint16", "uint32", "int32", "int64"}},
+           "element type of token files; \"header\": as their .npy headers say")
+      .key("end_of_document", &SourceConfig::end_of_document, TextRule{{"add", "present"}},
+           "whether documents and files that do not end with the end-of-document token get one, or "
+           "all are known to end with it")
+      .key("held_out", &SourceConfig::held_out, NumberRule{.minimum = 0, .maximum = 1},
+           "fraction of the instances that only evaluation sees; prepared data has its own")
+      .key("seed", &SourceConfig::seed, at_least(0),
+           "of the permutation of the instances; prepared data has its own");
+}
+
+}  // namespace
 
 Section data_section() {
   return SectionWriter("data", &RunConfig::data, "what is learned from")
-      .key("directory", &DataConfig::directory, TextRule{}, "the folder that `prepare` wrote")
+      .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true},
+           "the folder that `prepare` wrote; empty where [[data.sources]] are given")
       .key("context", &DataConfig::context, whole(1, 1 << 24), "tokens of one sequence")
       .key("document_mask", &DataConfig::document_mask, FlagRule{},
            "whether attention stays within a document")
+      .key("tokenizer", &DataConfig::tokenizer, TextRule{.may_be_empty = true},
+           "the tokenizer that token files were made with; empty: that of the prepared data")
+      .list("sources", &DataConfig::sources, source_keys, source_name,
+            "a weighted mix of data, instead of data.directory")
       .section();
 }
 

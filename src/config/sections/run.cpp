@@ -9,6 +9,9 @@ Section run_section() {
       .key("threads", &RunSection::threads, whole(0, 4096), "threads of a rank; 0: all cores")
       .key("trace_step", &RunSection::trace_step, at_least(0),
            "the step whose timeline is written to trace.json; 0: none")
+      .key("tensorboard", &RunSection::tensorboard, FlagRule{},
+           "write metrics as TensorBoard's events too, to tensorboard/")
+      .key("csv", &RunSection::csv, FlagRule{}, "write metrics as metrics.csv too")
       .section();
 }
 

@@ -1,11 +1,9 @@
 #include "data/corpus/corpus.h"
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <chrono>
-#include <fstream>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -13,37 +11,12 @@
 namespace tessera {
 namespace {
 
-using namespace std::string_view_literals;
-
 Format format_of(const fs::path& path) {
-  const std::string extension = path.extension().string();
+  std::string extension = without_compression_suffix(path).extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
   const bool jsonl = extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
   return jsonl ? Format::jsonl : Format::text;
-}
-
-/// Tokenizing compressed bytes as if they were text would succeed and be useless.
-void refuse_compressed(const fs::path& path) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kMagics = {{
-      {"\x1F\x8B\x08"sv, "gzip"},
-      {"\x28\xB5\x2F\xFD"sv, "zstd"},
-      {"\xFD\x37zXZ\0"sv, "xz"},
-      {"BZh"sv, "bzip2"},
-      {"PK\x03\x04"sv, "zip"},
-      {"PAR1"sv, "parquet"},
-  }};
-  std::array<char, 10> start{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(start.data(), start.size());
-  const std::string_view found(start.data(), static_cast<size_t>(file.gcount()));
-  for (const auto& [magic, name] : kMagics) {
-    // A text may begin with "BZh"; bzip2 goes on with a digit and its block magic.
-    const bool matches =
-        found.starts_with(magic) && (name != "bzip2" || found.substr(4, 6) == "1AY&SY"sv);
-    if (matches) {
-      throw Error("{} is a {} file; expected plain text or JSONL: convert it first", path.string(),
-                  name);
-    }
-  }
 }
 
 bool is_inside(const fs::path& path, const fs::path& folder) {
@@ -73,7 +46,7 @@ Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& exclu
       file.modified = std::chrono::duration_cast<std::chrono::nanoseconds>(
                           fs::last_write_time(path).time_since_epoch())
                           .count();
-      refuse_compressed(path);
+      file.compression = detect_compression(path);
       corpus.bytes += file.size;
       if (file.size == 0) {
         ++corpus.empty_files;
@@ -96,8 +69,10 @@ std::vector<WorkItem> plan_items(const Corpus& corpus, int64_t item_bytes) {
   int64_t bytes = 0;
   for (size_t file = 0; file < corpus.files.size(); ++file) {
     const int64_t size = corpus.files[file].size;
-    for (int64_t begin = 0; begin < size; begin += item_bytes) {
-      const int64_t end = std::min(begin + item_bytes, size);
+    const bool whole = corpus.files[file].compression != Compression::none;
+    const int64_t slice_bytes = whole ? size : item_bytes;
+    for (int64_t begin = 0; begin < size; begin += slice_bytes) {
+      const int64_t end = std::min(begin + slice_bytes, size);
       item.push_back({static_cast<int64_t>(file), begin, end});
       bytes += end - begin;
       if (bytes >= item_bytes) {

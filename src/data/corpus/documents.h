@@ -11,14 +11,16 @@
 namespace tessera {
 
 struct ReadOptions {
-  std::string text_field = "text";    // the field of a JSONL object that holds the document
+  std::string text_field = "text";    // see JsonLineParser
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
+  /// Bytes; a longer JSONL line gives no document, so that memory is bounded whatever a file holds.
+  size_t longest_line = size_t{256} << 20;
 };
 
 /// A JSONL line that gave no document.
 struct BadLine {
   int64_t file = 0;    // index in Corpus::files
-  int64_t offset = 0;  // bytes from the start of the file
+  int64_t offset = 0;  // bytes from the start of the file, unpacked where it is compressed
   std::string reason;
 
   bool operator==(const BadLine&) const = default;
@@ -39,7 +41,9 @@ struct ReadStatistics {
 };
 
 /// Receives a document piece by piece: valid UTF-8 of at most kLongestPiece bytes, valid during the
-/// call; `ends_document` with the last one, which may be empty.
+/// call; `ends_document` with the last one, which may be empty. Empty pieces that do not end the
+/// document come now and then from a compressed file, so that the sink can stop a long run of bytes
+/// that hold no text.
 using PieceSink = std::function<void(std::string_view piece, bool ends_document)>;
 
 /// So that the memory a tokenizer needs is bounded however long a document is.
@@ -51,9 +55,10 @@ std::string_view first_piece(std::string_view text, size_t maximum);
 
 /// Streams the documents of a slice to `sink`. A plain-text file is one document, whichever slices
 /// it is read in; a JSONL document belongs to the slice in which its line starts. A byte-order mark
-/// at a file's start is no text. Blank JSONL lines are skipped. Memory: one JSONL line at a time.
-/// Throws Error when the file cannot be read or is no longer the one that was scanned, and on
-/// broken UTF-8 if `options` say so.
+/// at a file's start is no text. Blank JSONL lines are skipped. A compressed file is unpacked as it
+/// is read. Memory: one JSONL line at a time, of at most options.longest_line bytes, and what
+/// Decompressor takes. Throws Error when the file cannot be read, is damaged or no longer the one
+/// that was scanned, and on broken UTF-8 if `options` say so.
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink);
 

@@ -1,5 +1,7 @@
 #include "data/shards/manifest.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -42,7 +44,12 @@ Manifest from_json(const Json& json, const std::string& origin) {
   manifest.recipe = recipe_from_text(json.at("recipe").dump(), origin);
   const Json& tokenizer = json.at("tokenizer");
   tokenizer.at("kind").get_to(manifest.tokenizer_kind);
-  tokenizer.at("file").get_to(manifest.tokenizer_file);
+  // Tokenizers of one file were once named without a list.
+  if (tokenizer.contains("files")) {
+    tokenizer.at("files").get_to(manifest.tokenizer_files);
+  } else {
+    manifest.tokenizer_files = {tokenizer.at("file").get<std::string>()};
+  }
   tokenizer.at("xxh3").get_to(manifest.tokenizer_fingerprint);
   tokenizer.at("vocabulary_size").get_to(manifest.vocabulary_size);
   tokenizer.at("end_of_document").get_to(manifest.end_of_document);
@@ -66,6 +73,9 @@ void check(const Manifest& manifest, const std::string& origin) {
   };
   require(manifest.recipe.context >= 2, "its context is below 2");
   require(manifest.vocabulary_size > 0, "its vocabulary is empty");
+  require(!manifest.tokenizer_files.empty() &&
+              std::ranges::all_of(manifest.tokenizer_files, is_plain_name),
+          "its tokenizer's files are not plain names");
   require(manifest.end_of_document >= 0 && manifest.end_of_document < manifest.vocabulary_size,
           "its end-of-document token lies outside the vocabulary");
   for (const Split which : {Split::train, Split::held_out}) {
@@ -96,7 +106,7 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
       {"dtype", npy_type_name(manifest.dtype)},
       {"tokenizer",
        {{"kind", manifest.tokenizer_kind},
-        {"file", manifest.tokenizer_file},
+        {"files", manifest.tokenizer_files},
         {"xxh3", manifest.tokenizer_fingerprint},
         {"vocabulary_size", manifest.vocabulary_size},
         {"end_of_document", manifest.end_of_document}}},

@@ -37,8 +37,8 @@ struct SplitSummary {
 /// What a prepared folder holds: manifest.json, written last. A folder without it is not complete.
 struct Manifest {
   Recipe recipe;
-  std::string tokenizer_kind;  // "bytes" or "sentencepiece"
-  std::string tokenizer_file;
+  std::string tokenizer_kind;                // see Tokenizer::kind()
+  std::vector<std::string> tokenizer_files;  // names in the folder, as Tokenizer::files() has them
   std::string tokenizer_fingerprint;
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;

@@ -1,5 +1,6 @@
 #include "data/shards/output_folder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -22,7 +23,11 @@ constexpr std::string_view kPartial = ".partial";
 /// The names, beside the manifest and work/, that prepare writes.
 bool is_ours(std::string_view name) {
   if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
-  if (name == "tokenizer.model" || name == "tokenizer.json" || name == kManifestName) return true;
+  for (const std::string_view written :
+       {std::string_view("tokenizer.model"), std::string_view("tokenizer.json"),
+        std::string_view("tokenizer_config.json"), kManifestName}) {
+    if (name == written) return true;
+  }
   return name.ends_with(".npy") && (name.starts_with("train-") || name.starts_with("held_out-"));
 }
 
@@ -87,8 +92,7 @@ bool OutputFolder::is_complete(const Recipe& recipe) const {
   return true;
 }
 
-void OutputFolder::begin(const Recipe& recipe, const std::string& tokenizer_name,
-                         const std::string& tokenizer_text) {
+void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files) {
   if (fs::exists(plan())) {
     const auto differences =
         recipe_differences(recipe_from_text(read_file(plan()), plan().string()), recipe);
@@ -106,7 +110,9 @@ void OutputFolder::begin(const Recipe& recipe, const std::string& tokenizer_name
   };
   for (const fs::path& found : entries(folder_, is_ours)) {
     if (found.extension() == kPartial) continue;
-    if (found.filename() == tokenizer_name && read_file(found) == tokenizer_text) continue;
+    const auto same =
+        std::ranges::find(tokenizer_files, found.filename().string(), &TokenizerFile::name);
+    if (same != tokenizer_files.end() && read_file(found) == same->content) continue;
     refuse(found);
   }
   for (const fs::path& found : entries(work(), is_work)) {

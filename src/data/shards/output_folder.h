@@ -1,9 +1,10 @@
 #pragma once
 
-#include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "data/shards/recipe.h"
+#include "data/tokenizer.h"
 
 namespace tessera {
 
@@ -25,11 +26,10 @@ class OutputFolder {
   /// when it was made by another.
   bool is_complete(const Recipe& recipe) const;
 
-  /// Begins, or goes on with, the work of `recipe`. `tokenizer_text` is the tokenizer file that
-  /// will be written as `tokenizer_name` (empty when it is yet to be trained). Throws Error when
+  /// Begins, or goes on with, the work of `recipe`. `tokenizer_files` are those that will be
+  /// written (none when it is yet to be trained). Throws Error when
   /// the folder holds the work of another recipe, or files that prepare would overwrite.
-  void begin(const Recipe& recipe, const std::string& tokenizer_name,
-             const std::string& tokenizer_text);
+  void begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files);
 
   /// "DIR/work/item-00000012".
   fs::path item(int64_t index) const;

@@ -17,7 +17,8 @@ Json to_json(const Recipe& recipe) {
     inputs.push_back({{"path", file.path.string()},
                       {"bytes", file.size},
                       {"modified", file.modified},
-                      {"format", file.format == Format::jsonl ? "jsonl" : "text"}});
+                      {"format", file.format == Format::jsonl ? "jsonl" : "text"},
+                      {"compression", compression_name(file.compression)}});
   }
   return {{"context", recipe.context},
           {"seed", recipe.seed},
@@ -71,7 +72,8 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
     for (const Json& input : json.at("inputs")) {
       const bool jsonl = input.at("format") == "jsonl";
       recipe.inputs.push_back({input.at("path").get<std::string>(), input.at("bytes"),
-                               input.at("modified"), jsonl ? Format::jsonl : Format::text});
+                               input.at("modified"), jsonl ? Format::jsonl : Format::text,
+                               compression_from_name(input.value("compression", "none"), origin)});
     }
   } catch (const nlohmann::json::exception& error) {
     throw Error("{} is damaged ({}); prepare the data again in another folder, or overwrite it",

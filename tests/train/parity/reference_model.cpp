@@ -1,9 +1,6 @@
 #include "train/parity/reference_model.h"
 
-#include <cstring>
 #include <map>
-
-#include "base/error.h"
 
 namespace tessera::testing {
 namespace {
@@ -60,19 +57,14 @@ std::map<std::string, ModelConfig> configs() {
   return configs;
 }
 
-fs::path fixture(const std::string& name) {
-  return fs::path(TESSERA_SOURCE) / "tests" / "fixtures" / "models" / name;
-}
-
 }  // namespace
 
 ReferenceModel::ReferenceModel(const std::string& name)
-    : config_(configs().at(name)), file_(fixture(name) / "expected.safetensors") {
-  const SafetensorsEntry* tokens = file_.find("tokens");
-  TESSERA_CHECK(tokens != nullptr && tokens->shape.size() == 3, "{} has no tokens", name);
-  steps_ = tokens->shape[0];
-  sequences_ = tokens->shape[1];
-  context_ = tokens->shape[2];
+    : config_(configs().at(name)), tensors_(fs::path("models") / name) {
+  const std::vector<int64_t> shape = tensors_.shape("tokens");
+  steps_ = shape.at(0);
+  sequences_ = shape.at(1);
+  context_ = shape.at(2);
 }
 
 std::vector<std::string> ReferenceModel::names() {
@@ -82,26 +74,15 @@ std::vector<std::string> ReferenceModel::names() {
 }
 
 Batch ReferenceModel::batch(int64_t step) const {
+  const std::vector<int32_t> all = tensors_.i32("tokens");
   const int64_t tokens = sequences_ * context_;
   Batch batch;
   batch.rows = sequences_;
   batch.context = context_;
-  batch.tokens.resize(static_cast<size_t>(tokens));
-  const auto bytes = file_.bytes(*file_.find("tokens"));
-  std::memcpy(batch.tokens.data(), bytes.data() + step * tokens * 4,
-              static_cast<size_t>(tokens) * 4);
+  batch.tokens.assign(all.begin() + step * tokens, all.begin() + (step + 1) * tokens);
   constexpr int32_t kNoSuchToken = -1;  // no document ends within a sequence
   complete_batch(batch, kNoSuchToken);
   return batch;
-}
-
-std::vector<float> ReferenceModel::expected(const std::string& name) const {
-  const SafetensorsEntry* entry = file_.find(name);
-  TESSERA_CHECK(entry != nullptr && entry->dtype == "F32", "{} has no f32 tensor {}",
-                file_.path().string(), name);
-  std::vector<float> values(static_cast<size_t>(entry->bytes()) / sizeof(float));
-  std::memcpy(values.data(), file_.bytes(*entry).data(), static_cast<size_t>(entry->bytes()));
-  return values;
 }
 
 }  // namespace tessera::testing

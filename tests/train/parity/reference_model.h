@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors_reader.h"
 #include "data/loader.h"
 #include "model/model_config.h"
+#include "train/reference_tensors.h"
 
 namespace tessera::testing {
 
@@ -25,12 +25,11 @@ class ReferenceModel {
   /// The batch of a step, complete.
   Batch batch(int64_t step) const;
   /// A tensor of expected.safetensors, f32.
-  std::vector<float> expected(const std::string& name) const;
-  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+  std::vector<float> expected(const std::string& name) const { return tensors_.f32(name); }
 
  private:
   ModelConfig config_;
-  SafetensorsReader file_;
+  ReferenceTensors tensors_;
   int64_t steps_ = 0;
   int64_t sequences_ = 0;
   int64_t context_ = 0;

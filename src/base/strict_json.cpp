@@ -1,4 +1,4 @@
-#include "checkpoint/strict_json.h"
+#include "base/strict_json.h"
 
 #include <set>
 #include <vector>

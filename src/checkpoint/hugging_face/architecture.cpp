@@ -1,0 +1,119 @@
+#include "checkpoint/hugging_face/architecture.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+constexpr std::array<Architecture, 4> kArchitectures{{
+    {.name = "OlmoForCausalLM",
+     .model_type = "olmo",
+     .family = "olmo",
+     .mixture = false,
+     .clips = true,
+     .chooses_head_dim = false,
+     .rope_theta = 1e4,
+     .norm_epsilon = 1e-5,
+     .max_context = 2048,
+     .balance_coefficient = 0,
+     .experts_key = ""},
+    {.name = "OlmoeForCausalLM",
+     .model_type = "olmoe",
+     .family = "olmoe",
+     .mixture = true,
+     .clips = true,
+     .chooses_head_dim = false,
+     .rope_theta = 1e4,
+     .norm_epsilon = 1e-5,
+     .max_context = 4096,
+     .balance_coefficient = 0.01,
+     .experts_key = "num_experts"},
+    {.name = "LlamaForCausalLM",
+     .model_type = "llama",
+     .family = "llama",
+     .mixture = false,
+     .clips = false,
+     .chooses_head_dim = true,
+     .rope_theta = 1e4,
+     .norm_epsilon = 1e-6,
+     .max_context = 2048,
+     .balance_coefficient = 0,
+     .experts_key = ""},
+    {.name = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .family = "mixtral",
+     .mixture = true,
+     .clips = false,
+     .chooses_head_dim = true,
+     .rope_theta = 1e6,
+     .norm_epsilon = 1e-5,
+     .max_context = 131072,
+     .balance_coefficient = 0.001,
+     .experts_key = "num_local_experts"},
+}};
+
+/// Collects what an architecture cannot express.
+class Requirements {
+ public:
+  template <typename Value>
+  void equal(const char* key, const Value& found, const Value& expected) {
+    if (found == expected) return;
+    differences_.push_back(fmt::format("model.{} is {}, it has {}", key, found, expected));
+  }
+
+  const std::vector<std::string>& differences() const { return differences_; }
+
+ private:
+  std::vector<std::string> differences_;
+};
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+const Architecture* find_architecture(std::string_view name) {
+  const auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
+  return found == kArchitectures.end() ? nullptr : &*found;
+}
+
+const Architecture& architecture_of(const ModelConfig& config) {
+  const bool projections = config.query_key_norm == "projection";
+  const std::string_view name = config.mixture()
+                                    ? (projections ? "OlmoeForCausalLM" : "MixtralForCausalLM")
+                                : config.norm == "layer" ? "OlmoForCausalLM"
+                                                         : "LlamaForCausalLM";
+  const Architecture& nearest = *find_architecture(name);
+  const bool olmo = nearest.family == "olmo";
+  const std::string norm = olmo ? "layer" : "rms";
+  Requirements requirements;
+  requirements.equal("norm", config.norm, norm);
+  requirements.equal("norm_weights", config.norm_weights, !olmo);
+  if (olmo) requirements.equal("norm_epsilon", config.norm_epsilon, nearest.norm_epsilon);
+  requirements.equal("query_key_norm", config.query_key_norm,
+                     std::string(nearest.family == "olmoe" ? "projection" : "none"));
+  if (!nearest.clips) requirements.equal("clip_qkv", config.clip_qkv, 0.0);
+  if (!nearest.chooses_head_dim) {
+    requirements.equal("head_dim", config.head_size(), config.hidden_size / config.heads);
+  }
+  requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
+  requirements.equal("activation", config.activation, std::string("swiglu"));
+  requirements.equal("shared_experts", config.shared_experts, int64_t{0});
+  requirements.equal("dense_layers", config.dense_layers, int64_t{0});
+  if (nearest.family == "mixtral") {
+    requirements.equal("renormalise_weights", config.renormalise_weights, true);
+  }
+  if (!requirements.differences().empty()) {
+    throw Error(
+        "no architecture of transformers that Tessera knows has these layers; the nearest is {}, "
+        "but {}",
+        nearest.name, join(requirements.differences(), ", and "));
+  }
+  return nearest;
+}
+
+}  // namespace tessera::hugging_face

@@ -1,0 +1,40 @@
+#include "checkpoint/hugging_face/element_check.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+/// An element is not finite when all bits of its exponent are set.
+template <typename Word>
+int64_t find(std::span<const std::byte> bytes, Word exponent) {
+  const size_t count = bytes.size() / sizeof(Word);
+  for (size_t i = 0; i < count; ++i) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i * sizeof(Word), sizeof(Word));
+    if ((word & exponent) == exponent) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+int64_t first_non_finite_element(std::span<const std::byte> bytes, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return find<uint64_t>(bytes, 0x7ff0000000000000);
+    case DType::f32:
+      return find<uint32_t>(bytes, 0x7f800000);
+    case DType::bf16:
+      return find<uint16_t>(bytes, 0x7f80);
+    case DType::f16:
+      return find<uint16_t>(bytes, 0x7c00);
+    default:
+      break;
+  }
+  throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
+}
+
+}  // namespace tessera::hugging_face

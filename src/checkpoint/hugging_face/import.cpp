@@ -1,0 +1,215 @@
+#include "checkpoint/hugging_face/import.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hugging_face/copy_progress.h"
+#include "checkpoint/hugging_face/element_check.h"
+#include "checkpoint/safetensors_types.h"
+#include "checkpoint/save.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+constexpr size_t kChunk = size_t{4} << 20;
+constexpr size_t kMostDifferences = 10;  // listed in one message
+
+/// Files beside the weights that a checkpoint carries along, where the folder has them. config.json
+/// keeps the ids of special tokens.
+constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
+                                                         kGenerationConfigName,
+                                                         "tokenizer.json",
+                                                         "tokenizer.model",
+                                                         "tokenizer_config.json",
+                                                         "special_tokens_map.json",
+                                                         "added_tokens.json",
+                                                         "vocab.json",
+                                                         "merges.txt",
+                                                         "chat_template.jinja",
+                                                         "chat_template.json"};
+
+std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
+
+/// Frequencies that old versions of transformers stored although they are computed.
+bool is_derived(std::string_view name) { return name.ends_with(".self_attn.rotary_emb.inv_freq"); }
+
+bool names_fused_experts(const WeightFolder& weights) {
+  return std::ranges::any_of(weights.tensors(), [](const auto& item) {
+    return item.first.ends_with(".experts.gate_up_proj");
+  });
+}
+
+bool same_bytes(const FolderTensor& a, const FolderTensor& b) {
+  return a.entry->dtype == b.entry->dtype && std::ranges::equal(a.bytes(), b.bytes());
+}
+
+}  // namespace
+
+SourceModel::SourceModel(const fs::path& folder)
+    : folder_(folder),
+      config_(read_config(read_file(folder / kConfigName), (folder / kConfigName).string())),
+      weights_(folder),
+      map_(weight_map(*config_.architecture, config_.model,
+                      names_fused_experts(weights_) ? ExpertNaming::fused : ExpertNaming::single)) {
+  match_tensors();
+  check_element_types();
+}
+
+void SourceModel::match_tensors() {
+  std::vector<std::string> differences;
+  std::set<std::string_view> wanted;
+  for (const auto& [name, shape] : map_.tensors) {
+    wanted.insert(name);
+    const auto found = weights_.tensors().find(name);
+    if (found == weights_.tensors().end()) {
+      differences.push_back(fmt::format("tensor {} {} is missing", in_quotes(name), shape.text()));
+    } else if (!std::ranges::equal(found->second.entry->shape, shape.dims())) {
+      differences.push_back(fmt::format("tensor {} is {}, expected {}", in_quotes(name),
+                                        shape_text(found->second.entry->shape), shape.text()));
+    }
+  }
+  for (const auto& [name, place] : weights_.tensors()) {
+    if (wanted.contains(name)) continue;
+    if (is_derived(name)) {
+      notes_.push_back(
+          fmt::format("tensor {} is computed from config.json, not read", in_quotes(name)));
+    } else if (name == "lm_head.weight" && config_.model.tied_head && differences.empty()) {
+      match_tied_head();
+    } else {
+      differences.push_back(fmt::format("tensor {} {} has no place in the model", in_quotes(name),
+                                        shape_text(place.entry->shape)));
+    }
+  }
+  if (differences.empty()) return;
+  const size_t count = differences.size();
+  differences.resize(std::min(count, kMostDifferences));
+  if (count > kMostDifferences) {
+    differences.push_back(fmt::format("and {} more", count - kMostDifferences));
+  }
+  throw Error("the weights in {} are not those of the {} that its {} describes:\n  {}",
+              folder_.string(), config_.architecture->name, kConfigName, join(differences, "\n  "));
+}
+
+void SourceModel::match_tied_head() {
+  const auto& tensors = weights_.tensors();
+  if (same_bytes(tensors.at("lm_head.weight"), tensors.at("model.embed_tokens.weight"))) return;
+  throw Error(
+      "{} says tie_word_embeddings, but the weights hold a 'lm_head.weight' that differs from "
+      "'model.embed_tokens.weight'; set tie_word_embeddings to false, or remove the tensor",
+      (folder_ / kConfigName).string());
+}
+
+void SourceModel::check_element_types() const {
+  for (const auto& [name, shape] : map_.tensors) {
+    const std::string& found = weights_.tensors().at(name).entry->dtype;
+    const auto dtype = dtype_from_safetensors(found);
+    if (dtype && is_floating(*dtype) && holds_exactly(DType::f32, *dtype)) continue;
+    throw Error("{}: tensor {} has elements of type {}; expected BF16, F16 or F32",
+                folder_.string(), in_quotes(name), found);
+  }
+  for (size_t i = 0; i < map_.parameters.size(); ++i) {
+    const FolderTensor& first = tensor(map_.of_parameter[i].front());
+    for (const Segment& segment : map_.of_parameter[i]) {
+      const FolderTensor& other = tensor(segment);
+      if (other.entry->dtype == first.entry->dtype) continue;
+      throw Error("{}: the experts of one layer have one type, but tensor {} is {} and {} is {}",
+                  folder_.string(), in_quotes(first.entry->name), first.entry->dtype,
+                  in_quotes(other.entry->name), other.entry->dtype);
+    }
+  }
+}
+
+const FolderTensor& SourceModel::tensor(const Segment& segment) const {
+  return weights_.tensors().at(map_.tensors[segment.tensor].name);
+}
+
+DType SourceModel::type_of(size_t parameter) const {
+  return *dtype_from_safetensors(tensor(map_.of_parameter[parameter].front()).entry->dtype);
+}
+
+std::vector<std::string> SourceModel::warnings() const {
+  std::vector<std::string> all = config_.warnings;
+  all.insert(all.end(), weights_.warnings().begin(), weights_.warnings().end());
+  all.insert(all.end(), notes_.begin(), notes_.end());
+  return all;
+}
+
+DType SourceModel::widest() const {
+  DType widest = type_of(0);
+  for (size_t i = 1; i < map_.parameters.size(); ++i) {
+    const DType dtype = type_of(i);
+    // Of bf16 and f16, which hold different numbers, neither is the wider: f32 holds both.
+    if (!holds_exactly(widest, dtype)) widest = holds_exactly(dtype, widest) ? dtype : DType::f32;
+  }
+  return widest;
+}
+
+int64_t SourceModel::bytes() const {
+  int64_t total = 0;
+  for (size_t i = 0; i < map_.parameters.size(); ++i) {
+    total += map_.parameters[i].shape.elements() * dtype_size(type_of(i));
+  }
+  return total;
+}
+
+int64_t SourceModel::elements() const {
+  int64_t total = 0;
+  for (const NamedShape& parameter : map_.parameters) total += parameter.shape.elements();
+  return total;
+}
+
+fs::path SourceModel::import(const fs::path& output, const std::string& config_toml,
+                             bool progress) const {
+  const CheckpointListing existing = list_checkpoints(output);
+  if (!existing.complete.empty() || !existing.broken.empty()) {
+    throw Error("{} holds a checkpoint already; remove it or choose another --output",
+                output.string());
+  }
+  CopyProgress copied("importing", bytes(), progress);
+  std::vector<GroupStream> streams;
+  for (size_t i = 0; i < map_.parameters.size(); ++i) {
+    const DType dtype = type_of(i);
+    const auto produce = [this, i, dtype, &copied](const ByteSink& sink) {
+      for (const Segment& segment : map_.of_parameter[i]) {
+        const FolderTensor& source = tensor(segment);
+        const auto size = static_cast<size_t>(dtype_size(dtype));
+        auto rest = source.bytes().subspan(static_cast<size_t>(segment.tensor_begin) * size,
+                                           static_cast<size_t>(segment.count) * size);
+        int64_t element = segment.tensor_begin;
+        while (!rest.empty()) {
+          const auto chunk = rest.first(std::min(kChunk, rest.size()));
+          if (const int64_t bad = first_non_finite_element(chunk, dtype); bad >= 0) {
+            throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
+                        source.file->path().string(), element + bad, in_quotes(source.entry->name));
+          }
+          sink(chunk);
+          copied.add(static_cast<int64_t>(chunk.size()));
+          element += static_cast<int64_t>(chunk.size() / size);
+          rest = rest.subspan(chunk.size());
+        }
+        source.file->release(*source.entry);
+      }
+    };
+    streams.push_back(
+        {"parameters", {map_.parameters[i].name, dtype, map_.parameters[i].shape, produce}});
+  }
+  std::vector<fs::path> carried;
+  for (const std::string_view name : kCarriedFiles) {
+    std::error_code code;
+    if (fs::is_regular_file(folder_ / name, code)) carried.push_back(folder_ / name);
+  }
+  CheckpointState state;
+  state.config = config_toml;
+  state.values = {{std::string(kArchitectureState), std::string(config_.architecture->name)},
+                  {"hugging_face.folder", folder_.string()}};
+  fs::path path = save_streams(output, state, streams, carried);
+  copied.finish();
+  return path;
+}
+
+}  // namespace tessera::hugging_face

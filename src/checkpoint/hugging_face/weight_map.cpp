@@ -1,0 +1,161 @@
+#include "checkpoint/hugging_face/weight_map.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/error.h"
+#include "model/model.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+/// One kind of weight. '*' stands for the layer, '@' for the expert; where `parts` is not 1, the
+/// rows of several of our parameters alternate, expert by expert, in one tensor of theirs.
+struct Row {
+  std::string_view ours;
+  std::string_view theirs;
+  int64_t part = 0;
+  int64_t parts = 1;
+};
+
+constexpr std::array<Row, 14> kDense{{
+    {"embedding.weight", "model.embed_tokens.weight"},
+    {"layers.*.attention_norm.weight", "model.layers.*.input_layernorm.weight"},
+    {"layers.*.attention.query", "model.layers.*.self_attn.q_proj.weight"},
+    {"layers.*.attention.key", "model.layers.*.self_attn.k_proj.weight"},
+    {"layers.*.attention.value", "model.layers.*.self_attn.v_proj.weight"},
+    {"layers.*.attention.query_norm", "model.layers.*.self_attn.q_norm.weight"},
+    {"layers.*.attention.key_norm", "model.layers.*.self_attn.k_norm.weight"},
+    {"layers.*.attention.output", "model.layers.*.self_attn.o_proj.weight"},
+    {"layers.*.feed_forward_norm.weight", "model.layers.*.post_attention_layernorm.weight"},
+    {"layers.*.feed_forward.gate", "model.layers.*.mlp.gate_proj.weight"},
+    {"layers.*.feed_forward.up", "model.layers.*.mlp.up_proj.weight"},
+    {"layers.*.feed_forward.down", "model.layers.*.mlp.down_proj.weight"},
+    {"norm.weight", "model.norm.weight"},
+    {"head.weight", "lm_head.weight"},
+}};
+
+constexpr std::array<Row, 4> kSingleExperts{{
+    {"layers.*.router.weight", "model.layers.*.mlp.gate.weight"},
+    {"layers.*.experts.gate", "model.layers.*.mlp.experts.@.gate_proj.weight"},
+    {"layers.*.experts.up", "model.layers.*.mlp.experts.@.up_proj.weight"},
+    {"layers.*.experts.down", "model.layers.*.mlp.experts.@.down_proj.weight"},
+}};
+
+constexpr std::array<Row, 4> kSingleMixtralExperts{{
+    {"layers.*.router.weight", "model.layers.*.block_sparse_moe.gate.weight"},
+    {"layers.*.experts.gate", "model.layers.*.block_sparse_moe.experts.@.w1.weight"},
+    {"layers.*.experts.up", "model.layers.*.block_sparse_moe.experts.@.w3.weight"},
+    {"layers.*.experts.down", "model.layers.*.block_sparse_moe.experts.@.w2.weight"},
+}};
+
+constexpr std::array<Row, 4> kFusedExperts{{
+    {"layers.*.router.weight", "model.layers.*.mlp.gate.weight"},
+    {"layers.*.experts.gate", "model.layers.*.mlp.experts.gate_up_proj", 0, 2},
+    {"layers.*.experts.up", "model.layers.*.mlp.experts.gate_up_proj", 1, 2},
+    {"layers.*.experts.down", "model.layers.*.mlp.experts.down_proj"},
+}};
+
+std::vector<Row> rows_of(const Architecture& architecture, ExpertNaming naming) {
+  std::vector<Row> rows(kDense.begin(), kDense.end());
+  const auto& experts = naming == ExpertNaming::fused      ? kFusedExperts
+                        : architecture.family == "mixtral" ? kSingleMixtralExperts
+                                                           : kSingleExperts;
+  if (architecture.mixture) rows.insert(rows.end(), experts.begin(), experts.end());
+  return rows;
+}
+
+std::string with(std::string_view pattern, char mark, std::string_view text) {
+  std::string result(pattern);
+  const size_t at = result.find(mark);
+  if (at != std::string::npos) result.replace(at, 1, text);
+  return result;
+}
+
+/// "layers.12.attention.query" -> "layers.*.attention.query" and "12".
+std::pair<std::string, std::string> without_layer(const std::string& name) {
+  constexpr std::string_view kStart = "layers.";
+  if (!name.starts_with(kStart)) return {name, ""};
+  const size_t end = name.find('.', kStart.size());
+  return {std::string(kStart) + "*" + name.substr(end),
+          name.substr(kStart.size(), end - kStart.size())};
+}
+
+class MapWriter {
+ public:
+  explicit MapWriter(const ModelConfig& config) : config_(config) {}
+
+  void add(const ParameterSpec& spec, const Row& row, const std::string& layer) {
+    const size_t parameter = map_.parameters.size();
+    map_.parameters.push_back({spec.name, spec.shape});
+    const std::string name = with(row.theirs, '*', layer);
+    if (name.find('@') != std::string::npos) {
+      add_single_experts(parameter, spec.shape, name);
+    } else if (row.parts > 1) {
+      add_fused_experts(parameter, spec.shape, name, row);
+    } else {
+      segments_.push_back({parameter, 0, tensor(name, spec.shape), 0, spec.shape.elements()});
+    }
+  }
+
+  WeightMap finish() {
+    map_.of_parameter.resize(map_.parameters.size());
+    map_.of_tensor.resize(map_.tensors.size());
+    for (const Segment& segment : segments_) {
+      map_.of_parameter[segment.parameter].push_back(segment);
+      map_.of_tensor[segment.tensor].push_back(segment);
+    }
+    for (auto& list : map_.of_tensor) std::ranges::sort(list, {}, &Segment::tensor_begin);
+    return std::move(map_);
+  }
+
+ private:
+  size_t tensor(const std::string& name, const Shape& shape) {
+    const auto [found, added] = tensors_.emplace(name, map_.tensors.size());
+    if (added) map_.tensors.push_back({name, shape});
+    return found->second;
+  }
+
+  void add_single_experts(size_t parameter, const Shape& shape, const std::string& name) {
+    const int64_t each = shape.elements() / config_.experts;
+    for (int64_t expert = 0; expert < config_.experts; ++expert) {
+      const size_t index =
+          tensor(with(name, '@', std::to_string(expert)), Shape{shape[1], shape[2]});
+      segments_.push_back({parameter, expert * each, index, 0, each});
+    }
+  }
+
+  void add_fused_experts(size_t parameter, const Shape& shape, const std::string& name,
+                         const Row& row) {
+    const size_t index = tensor(name, Shape{shape[0], row.parts * shape[1], shape[2]});
+    const int64_t each = shape.elements() / config_.experts;
+    for (int64_t expert = 0; expert < config_.experts; ++expert) {
+      const int64_t begin = (expert * row.parts + row.part) * each;
+      segments_.push_back({parameter, expert * each, index, begin, each});
+    }
+  }
+
+  const ModelConfig& config_;
+  WeightMap map_;
+  std::vector<Segment> segments_;
+  std::map<std::string, size_t> tensors_;
+};
+
+}  // namespace
+
+WeightMap weight_map(const Architecture& architecture, const ModelConfig& config,
+                     ExpertNaming naming) {
+  const std::vector<Row> rows = rows_of(architecture, naming);
+  MapWriter writer(config);
+  for (const ParameterSpec& spec : model_parameters(config, DType::f32)) {
+    const auto [generic, layer] = without_layer(spec.name);
+    const auto row = std::ranges::find(rows, generic, &Row::ours);
+    TESSERA_CHECK(row != rows.end(), "the parameter {} has no name in {}", spec.name,
+                  architecture.name);
+    writer.add(spec, *row, layer);
+  }
+  return writer.finish();
+}
+
+}  // namespace tessera::hugging_face

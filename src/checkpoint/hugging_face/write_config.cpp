@@ -1,0 +1,83 @@
+#include "checkpoint/hugging_face/write_config.h"
+
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera::hugging_face {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id", "pad_token_id"};
+
+void write_rotary(const ModelConfig& model, Json& json) {
+  Json scaling;  // null: frequencies as they are
+  if (model.rope_scaling == "llama3") {
+    scaling = {{"rope_type", "llama3"},
+               {"factor", model.rope_factor},
+               {"low_freq_factor", model.rope_low_frequency_factor},
+               {"high_freq_factor", model.rope_high_frequency_factor},
+               {"original_max_position_embeddings", model.rope_original_context}};
+  }
+  Json parameters = scaling.is_null() ? Json{{"rope_type", "default"}} : scaling;
+  parameters["rope_theta"] = model.rope_theta;
+  json["rope_theta"] = model.rope_theta;
+  json["rope_scaling"] = scaling;
+  json["rope_parameters"] = parameters;
+}
+
+void write_experts(const Architecture& architecture, const ModelConfig& model, Json& json) {
+  json["intermediate_size"] = architecture.mixture ? model.expert_size : model.feed_forward_size;
+  if (!architecture.mixture) return;
+  json[std::string(architecture.experts_key)] = model.experts;
+  json["num_experts_per_tok"] = model.experts_per_token;
+  json["router_aux_loss_coef"] = model.balance_coefficient;
+  if (architecture.family == "olmoe") json["norm_topk_prob"] = model.renormalise_weights;
+}
+
+}  // namespace
+
+std::string write_config(const Architecture& architecture, const ModelConfig& model,
+                         const ConfigSurroundings& surroundings) {
+  Json json{{"architectures", {architecture.name}}, {"model_type", architecture.model_type},
+            {"vocab_size", model.vocabulary_size},  {"hidden_size", model.hidden_size},
+            {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
+            {"num_key_value_heads", model.kv_heads}};
+  if (architecture.chooses_head_dim) json["head_dim"] = model.head_size();
+  write_experts(architecture, model, json);
+  json["hidden_act"] = "silu";
+  json["max_position_embeddings"] = surroundings.max_context;
+  if (architecture.family != "olmo") json["rms_norm_eps"] = model.norm_epsilon;
+  write_rotary(model, json);
+  if (architecture.clips) json["clip_qkv"] = model.clip_qkv > 0 ? Json(model.clip_qkv) : Json();
+  json["tie_word_embeddings"] = model.tied_head;
+  if (architecture.family != "mixtral") json["attention_bias"] = false;
+  json["attention_dropout"] = 0.0;
+  json["initializer_range"] = model.initialization_deviation;
+  json["use_cache"] = true;
+  const Json original =
+      surroundings.original.empty() ? Json::object() : Json::parse(surroundings.original);
+  if (architecture.mixture) {
+    json["output_router_logits"] = original.value("output_router_logits", Json()) == true;
+  }
+  // All three are written: left out, the library would fill in ids of its own models.
+  for (const char* key : kTokenIds) json[key] = original.value(key, Json());
+  if (surroundings.original.empty() && surroundings.end_of_document >= 0) {
+    json["eos_token_id"] = surroundings.end_of_document;
+  }
+  json["dtype"] = surroundings.dtype;
+  json["torch_dtype"] = surroundings.dtype;
+  return json.dump(2) + "\n";
+}
+
+std::string write_generation_config(std::string_view config) {
+  const Json json = Json::parse(config);
+  Json result = Json::object();
+  for (const char* key : kTokenIds) {
+    if (json.contains(key) && !json[key].is_null()) result[key] = json[key];
+  }
+  return result.dump(2) + "\n";
+}
+
+}  // namespace tessera::hugging_face

@@ -1,0 +1,135 @@
+#include "cli/eval_tasks.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "train/multiple_choice/multiple_choice.h"
+
+namespace tessera {
+namespace {
+
+struct Average {
+  double accuracy = 0;
+  double normalised = 0;
+};
+
+/// Each task counts the same, as in Optimus' Table 2.
+Average average(const std::vector<TaskScore>& tasks) {
+  Average mean;
+  for (const TaskScore& task : tasks) {
+    mean.accuracy += task.accuracy / static_cast<double>(tasks.size());
+    mean.normalised += task.accuracy_normalised / static_cast<double>(tasks.size());
+  }
+  return mean;
+}
+
+void print(const LoadedModel& model, const std::vector<TaskScore>& tasks) {
+  const auto percent = [](double share, double error) {
+    return fmt::format("{:.1f} ± {:.1f}", 100 * share, 100 * error);
+  };
+  fmt::print("{} (step {})\n", model.checkpoint.string(), model.step);
+  Table table({"task", "questions", "accuracy (%)", "length-normalised (%)"});
+  for (const TaskScore& task : tasks) {
+    table.add({task.task, std::to_string(task.questions), percent(task.accuracy, task.error),
+               percent(task.accuracy_normalised, task.error_normalised)});
+  }
+  if (tasks.size() > 1) {
+    const Average mean = average(tasks);
+    table.add({"average", "", fmt::format("{:.1f}", 100 * mean.accuracy),
+               fmt::format("{:.1f}", 100 * mean.normalised)});
+  }
+  fmt::print("{}", table.text());
+  for (const TaskScore& task : tasks) {
+    if (task.truncated == 0) continue;
+    fmt::print("{}: the context of {} questions was cut at its start to the model's {} tokens\n",
+               task.task, task.truncated, model.config.data.context);
+  }
+}
+
+void print_json(const LoadedModel& model, const std::vector<TaskScore>& tasks) {
+  nlohmann::ordered_json json{{"checkpoint", model.checkpoint.string()},
+                              {"step", model.step},
+                              {"tasks", nlohmann::ordered_json::array()}};
+  for (const TaskScore& task : tasks) {
+    json["tasks"].push_back({{"task", task.task},
+                             {"questions", task.questions},
+                             {"accuracy", task.accuracy},
+                             {"accuracy_error", task.error},
+                             {"accuracy_normalised", task.accuracy_normalised},
+                             {"accuracy_normalised_error", task.error_normalised},
+                             {"truncated", task.truncated}});
+  }
+  const Average mean = average(tasks);
+  json["average_accuracy"] = mean.accuracy;
+  json["average_accuracy_normalised"] = mean.normalised;
+  fmt::print("{}\n", json.dump());
+}
+
+/// One line a question, in the order of the files.
+std::string predictions(const std::vector<Question>& questions,
+                        const std::vector<ScoredQuestion>& scored) {
+  std::string lines;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const nlohmann::ordered_json line{{"task", questions[i].task},
+                                      {"log_likelihoods", scored[i].log_likelihoods},
+                                      {"chosen", scored[i].chosen},
+                                      {"chosen_normalised", scored[i].chosen_normalised},
+                                      {"answer", questions[i].answer}};
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
+std::vector<Question> read_all(const std::vector<std::string>& files) {
+  std::vector<Question> questions;
+  for (const std::string& file : files) {
+    std::vector<Question> more = read_questions(file);
+    questions.insert(questions.end(), std::make_move_iterator(more.begin()),
+                     std::make_move_iterator(more.end()));
+  }
+  return questions;
+}
+
+}  // namespace
+
+void eval_tasks(const EvalTasksArguments& arguments) {
+  const std::vector<Question> questions = read_all(arguments.files);
+  MemoryPool pool;
+  const int threads = threads_or_all(arguments.threads);
+  Context context(threads, Kernels::fast, &pool);
+  const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
+  std::vector<ScoredQuestion> scored;
+  {
+    const InterruptGuard interrupt;
+    const Stopwatch watch;
+    Progress progress;
+    scored = score_questions(
+        model, questions, {.delimiter = arguments.delimiter, .rows = arguments.batch}, context,
+        [&](int64_t done, int64_t all) {
+          const double fraction = static_cast<double>(done) / static_cast<double>(all);
+          progress.show(
+              Progress::bar(fraction, watch.seconds(), fmt::format("{} of {} choices", done, all)));
+          return !InterruptGuard::requested();
+        });
+    progress.clear();
+  }
+  if (!arguments.predictions.empty()) {
+    write_file(arguments.predictions, predictions(questions, scored));
+  }
+  const std::vector<TaskScore> tasks = score_tasks(questions, scored);
+  if (arguments.json) {
+    print_json(model, tasks);
+  } else {
+    print(model, tasks);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "train/plot/plot.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> runs;
+  PlotOptions options;
+  std::string range;
+  std::string output = "plot.svg";
+};
+
+/// A bound of --range; none where the text is empty.
+std::optional<double> bound(std::string_view text, const std::string& range) {
+  if (text.empty()) return std::nullopt;
+  double value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    throw Error("--range is '{}'; expected A:B, A: or :B with numbers such as 100 or 1e9", range);
+  }
+  return value;
+}
+
+void set_range(PlotOptions& options, const std::string& range) {
+  if (range.empty()) return;
+  const size_t colon = range.find(':');
+  if (colon == std::string::npos) {
+    throw Error("--range is '{}'; expected A:B, A: or :B", range);
+  }
+  options.from = bound(std::string_view(range).substr(0, colon), range);
+  options.to = bound(std::string_view(range).substr(colon + 1), range);
+  if (options.from && options.to && !(*options.from < *options.to)) {
+    throw Error("--range is '{}'; its end must lie above its beginning", range);
+  }
+}
+
+std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths) {
+  std::vector<RunMetrics> runs;
+  for (const std::string& path : paths) {
+    runs.emplace_back(path);
+    for (size_t i = 0; i + 1 < runs.size(); ++i) {
+      if (fs::equivalent(runs[i].file(), runs.back().file())) {
+        throw Error("{} is given twice", runs.back().file().string());
+      }
+    }
+  }
+  return runs;
+}
+
+void run_plot(Arguments& arguments) {
+  const std::string& output = arguments.output;
+  if (output != "-" && fs::path(output).extension() != ".svg") {
+    throw Error(
+        "--output is {}; pictures are SVG, name a file that ends in .svg, or - for standard "
+        "output",
+        output);
+  }
+  set_range(arguments.options, arguments.range);
+  const std::vector<RunMetrics> runs = read_runs(arguments.runs);
+  const std::string svg = plot_metrics(runs, arguments.options);
+  if (output == "-") {
+    fmt::print("{}", svg);
+    return;
+  }
+  write_file(output, svg);
+  fmt::print("{}: {} of {}\n", output, join(arguments.options.metrics, ", "),
+             runs.size() == 1 ? runs[0].name() : fmt::format("{} runs", runs.size()));
+}
+
+}  // namespace
+
+void add_plot_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("plot", "Draw metrics of runs as a picture (SVG)");
+  auto arguments = std::make_shared<Arguments>();
+  PlotOptions& options = arguments->options;
+  command->add_option("RUN", arguments->runs, "Runs' folders or metrics files")->required();
+  command
+      ->add_option("--metric", options.metrics,
+                   "What to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
+      ->delimiter(',')
+      ->capture_default_str();
+  const std::map<std::string, PlotAxis> axes{{"step", PlotAxis::step},
+                                             {"tokens", PlotAxis::tokens},
+                                             {"seconds", PlotAxis::seconds},
+                                             {"flops", PlotAxis::flops}};
+  command->add_option("--x", options.x, "The x axis; seconds: time spent in steps")
+      ->transform(CLI::CheckedTransformer(axes))
+      ->default_str("step");
+  command
+      ->add_option("--smooth", options.smooth,
+                   "Steps in a mean; 1: none; left out: a thirtieth of each run")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--log-x", options.logarithmic_x, "A logarithmic x axis");
+  command->add_flag("--log-y", options.logarithmic_y, "Logarithmic y axes");
+  command->add_option("--range", arguments->range, "A:B, A: or :B, the part of the x axis to show");
+  command->add_option("--title", options.title, "Left out: the run's name, if it is one run");
+  command->add_option("--output", arguments->output, "The picture; -: standard output")
+      ->capture_default_str();
+  command->callback([arguments] { run_plot(*arguments); });
+}
+
+}  // namespace tessera

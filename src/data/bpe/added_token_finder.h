@@ -1,0 +1,63 @@
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "data/bpe/added_token.h"
+#include "data/bpe/split_pattern.h"
+
+namespace tessera {
+
+/// A part of a text: an added token, or text without one.
+struct AddedTokenPart {
+  static constexpr int32_t kText = -1;
+
+  TextRange range;
+  int32_t id = kText;
+
+  bool operator==(const AddedTokenPart&) const = default;
+};
+
+/// Finds added tokens in text: from left to right, at each place the longest. What control tokens
+/// spell stays text, so that no document can hold a control token, and no other token is found
+/// within it: the `tokenizers` library does the same with encode_special_tokens set, not by default.
+class AddedTokenFinder {
+ public:
+  /// Of tokens with equal content the first counts.
+  explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
+
+  /// Whether no text holds a token; find() then need not be called.
+  bool finds_nothing() const { return finds_nothing_; }
+
+  /// The parts of `text`, valid UTF-8, in order; no text part is empty. White space that a token
+  /// takes along belongs to its part. Takes operations in proportion to the text's length times the
+  /// longest token's, at worst.
+  std::vector<AddedTokenPart> find(std::string_view text, SplitPattern::Scratch& scratch) const;
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  /// One more byte of some token's content; siblings form a list.
+  struct Node {
+    char byte = 0;
+    uint32_t token = kNone;  // that ends here
+    uint32_t child = kNone;
+    uint32_t sibling = kNone;
+  };
+
+  void insert(std::string_view content, uint32_t token);
+  uint32_t child(uint32_t node, char byte) const;
+  /// The longest token that starts at `begin`, or kNone.
+  uint32_t longest(std::string_view text, size_t begin) const;
+  bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<Node> nodes_{1};
+  std::bitset<65536> starts_;  // the first two bytes of tokens; any second byte where they have one
+  SplitPattern word_;
+  bool finds_nothing_ = true;
+};
+
+}  // namespace tessera

@@ -1,0 +1,295 @@
+#include "data/bpe/byte_level_bpe_tokenizer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+#include <simdjson.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strict_json.h"
+#include "data/bpe/byte_alphabet.h"
+#include "data/bpe/end_of_document.h"
+#include "data/bpe/tokenizer_json.h"
+
+namespace tessera {
+namespace {
+
+/// The id of the end-of-document token, which must be a token.
+int32_t end_id(const BpeDescription& description, const std::string& content,
+               const std::string& origin) {
+  if (const auto id = token_id(description, content)) return *id;
+  throw Error("{} has no token {} that could end a document; name another with --end-of-document",
+              origin, in_quotes(content));
+}
+
+/// Control tokens: the special ones and the end of a document.
+std::vector<int32_t> control_ids(const BpeDescription& description, int32_t end_of_document) {
+  std::vector<int32_t> ids{end_of_document};
+  for (const AddedToken& token : description.added_tokens) {
+    if (token.special) ids.push_back(token.id);
+  }
+  return ids;
+}
+
+/// A hash of all that decides encodings; how the file was written does not matter.
+std::string fingerprint_of(const BpeDescription& description, int32_t end_of_document) {
+  std::string all;
+  const auto add_number = [&](int64_t number) { all += fmt::format("{};", number); };
+  const auto add_text = [&](std::string_view text) {
+    add_number(static_cast<int64_t>(text.size()));
+    all += text;
+  };
+  for (const int64_t number : {int64_t{end_of_document}, int64_t{description.ignores_merges},
+                               int64_t{description.normalizes_nfc},
+                               int64_t{description.adds_prefix_space},
+                               static_cast<int64_t>(description.vocabulary.size()),
+                               static_cast<int64_t>(description.merges.size()),
+                               static_cast<int64_t>(description.splits.size())}) {
+    add_number(number);
+  }
+  for (const auto& [symbols, id] : description.vocabulary) {
+    add_text(symbols);
+    add_number(id);
+  }
+  for (const auto& [left, right] : description.merges) {
+    add_text(left);
+    add_text(right);
+  }
+  for (const SplitStep& step : description.splits) {
+    add_text(step.pattern);
+    add_number(step.keeps_rest ? 1 : 0);
+  }
+  for (const AddedToken& token : description.added_tokens) {
+    add_text(token.content);
+    for (const int32_t number : {token.id, int32_t{token.special}, int32_t{token.single_word},
+                                 int32_t{token.strip_left}, int32_t{token.strip_right},
+                                 int32_t{token.normalized}}) {
+      add_number(number);
+    }
+  }
+  return hash_text(hash(all));
+}
+
+}  // namespace
+
+/// What one call of encode() works with.
+struct ByteLevelBpeTokenizer::Scratch {
+  SplitPattern::Scratch split;
+  BpeModel::Scratch model;
+  std::string normalized;
+  std::string prefixed;
+};
+
+/// A Scratch that no other thread has, for as long as this lives.
+class ByteLevelBpeTokenizer::ScratchLease {
+ public:
+  explicit ScratchLease(const ByteLevelBpeTokenizer& owner) : owner_(owner) {
+    const std::lock_guard lock(owner_.mutex_);
+    if (!owner_.idle_.empty()) {
+      scratch_ = std::move(owner_.idle_.back());
+      owner_.idle_.pop_back();
+    } else {
+      scratch_ = std::make_unique<Scratch>();
+    }
+  }
+  ~ScratchLease() {
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.idle_.push_back(std::move(scratch_));
+  }
+  ScratchLease(const ScratchLease&) = delete;
+  ScratchLease& operator=(const ScratchLease&) = delete;
+
+  Scratch& operator*() const { return *scratch_; }
+
+ private:
+  const ByteLevelBpeTokenizer& owner_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
+                                             const std::string& end_of_document,
+                                             std::vector<TokenizerFile> files,
+                                             const std::string& origin)
+    : files_(std::move(files)),
+      end_of_document_(end_id(description, end_of_document, origin)),
+      fingerprint_(fingerprint_of(description, end_of_document_)),
+      model_(description, control_ids(description, end_of_document_), origin),
+      steps_(description.splits),
+      adds_prefix_space_(description.adds_prefix_space) {
+  if (model_.makes(end_of_document_)) {
+    throw Error(
+        "{}: text can become the token {}, so that it cannot end a document; name another with "
+        "--end-of-document",
+        origin, in_quotes(end_of_document));
+  }
+  read_texts(description, origin);
+  for (const SplitStep& step : steps_) patterns_.emplace_back(step.pattern, origin);
+  if (description.normalizes_nfc) nfc_ = std::make_unique<NfcNormalizer>();
+  read_finders(description);
+}
+
+ByteLevelBpeTokenizer::~ByteLevelBpeTokenizer() = default;
+
+void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
+                                       const std::string& origin) {
+  int32_t largest = 0;
+  for (const auto& [symbols, id] : description.vocabulary) largest = std::max(largest, id);
+  for (const AddedToken& token : description.added_tokens) largest = std::max(largest, token.id);
+  texts_.resize(static_cast<size_t>(largest) + 1);
+  std::vector<const std::string*> contents(texts_.size());  // of the tokens, by id
+  for (const auto& [symbols, id] : description.vocabulary) {
+    texts_[static_cast<size_t>(id)] = bytes_of_symbols(symbols).value_or(symbols);
+    contents[static_cast<size_t>(id)] = &symbols;
+  }
+  std::vector<bool> added(texts_.size());
+  for (const AddedToken& token : description.added_tokens) {
+    const auto id = static_cast<size_t>(token.id);
+    if (added[id] || (contents[id] != nullptr && *contents[id] != token.content)) {
+      throw Error("{}: the id {} belongs to the added token {} and to {}; expected one token an id",
+                  origin, id, in_quotes(token.content), in_quotes(*contents[id]));
+    }
+    // One that is in the vocabulary too, such as a single byte, keeps the bytes that it spells.
+    if (contents[id] == nullptr) texts_[id] = token.content;
+    if (token.special) texts_[id].clear();
+    added[id] = true;
+    contents[id] = &token.content;
+  }
+  std::vector<std::pair<std::string, int32_t>> all;
+  for (size_t id = 0; id < contents.size(); ++id) {
+    if (contents[id] != nullptr) all.emplace_back(*contents[id], static_cast<int32_t>(id));
+  }
+  std::ranges::sort(all);
+  const auto twice = std::ranges::adjacent_find(all, {}, &std::pair<std::string, int32_t>::first);
+  if (twice != all.end()) {
+    throw Error("{}: the token {} has the ids {} and {}; expected one", origin,
+                in_quotes(twice->first), twice->second, std::next(twice)->second);
+  }
+  texts_[static_cast<size_t>(end_of_document_)].clear();
+}
+
+void ByteLevelBpeTokenizer::read_finders(const BpeDescription& description) {
+  std::vector<AddedToken> raw;
+  std::vector<AddedToken> normalized;
+  // The library lets special tokens win over others of equal content.
+  std::vector<AddedToken> tokens = description.added_tokens;
+  std::stable_partition(tokens.begin(), tokens.end(),
+                        [](const AddedToken& token) { return token.special; });
+  for (AddedToken& token : tokens) {
+    if (token.id == end_of_document_) token.special = true;
+    if (!token.normalized) {
+      raw.push_back(token);
+      continue;
+    }
+    std::string buffer;
+    if (nfc_) token.content = nfc_->normalize(std::string(token.content), buffer);
+    normalized.push_back(token);
+  }
+  found_raw_ = std::make_unique<AddedTokenFinder>(raw);
+  found_normalized_ = std::make_unique<AddedTokenFinder>(normalized);
+}
+
+std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const {
+  return encode_text(text, /*begins_document=*/true);
+}
+
+std::vector<int32_t> ByteLevelBpeTokenizer::encode_continuation(std::string_view text) const {
+  return encode_text(text, /*begins_document=*/false);
+}
+
+std::vector<int32_t> ByteLevelBpeTokenizer::encode_text(std::string_view text,
+                                                        bool begins_document) const {
+  // The pattern matcher, told so, does not look itself.
+  if (!simdjson::validate_utf8(text.data(), text.size())) {
+    throw Error("the text of {} bytes is not valid UTF-8, which the tokenizer takes; mend it",
+                text.size());
+  }
+  const ScratchLease lease(*this);
+  Scratch& scratch = *lease;
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size() / 3);
+  const auto each_part = [&](const AddedTokenFinder& finder, std::string_view whole, bool begins,
+                             const auto& encode_part) {
+    if (finder.finds_nothing()) {
+      encode_part(whole, begins);
+      return;
+    }
+    for (const AddedTokenPart& part : finder.find(whole, scratch.split)) {
+      if (part.id != AddedTokenPart::kText) {
+        tokens.push_back(part.id);
+      } else {
+        // The library gives a prefix space to each part between added tokens.
+        encode_part(whole.substr(part.range.begin, part.range.end - part.range.begin),
+                    begins || part.range.begin > 0);
+      }
+    }
+  };
+  each_part(*found_raw_, text, begins_document, [&](std::string_view part, bool begins) {
+    const std::string_view normalized = nfc_ ? nfc_->normalize(part, scratch.normalized) : part;
+    each_part(*found_normalized_, normalized, begins, [&](std::string_view plain, bool first) {
+      encode_plain(plain, first, scratch, tokens);
+    });
+  });
+  return tokens;
+}
+
+void ByteLevelBpeTokenizer::encode_plain(std::string_view text, bool begins,
+                                         Scratch& scratch, std::vector<int32_t>& tokens) const {
+  if (adds_prefix_space_ && begins && !text.empty() && !text.starts_with(' ')) {
+    scratch.prefixed = ' ';
+    scratch.prefixed += text;
+    text = scratch.prefixed;
+  }
+  encode_split(text, 0, scratch, tokens);
+}
+
+void ByteLevelBpeTokenizer::encode_split(std::string_view text, size_t step, Scratch& scratch,
+                                         std::vector<int32_t>& tokens) const {
+  if (text.empty()) return;
+  if (step == steps_.size()) {
+    model_.encode(text, scratch.model, tokens);
+    return;
+  }
+  size_t done = 0;
+  while (done < text.size()) {
+    const auto found = patterns_[step].find(text, done, scratch.split);
+    const TextRange match = found.value_or(TextRange{text.size(), text.size()});
+    if (steps_[step].keeps_rest) {
+      encode_split(text.substr(done, match.begin - done), step + 1, scratch, tokens);
+    }
+    encode_split(text.substr(match.begin, match.end - match.begin), step + 1, scratch, tokens);
+    done = match.end;
+  }
+}
+
+std::string ByteLevelBpeTokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocabulary_size()) {
+      throw Error("token {} is outside the tokenizer's vocabulary of {}", token, vocabulary_size());
+    }
+    text += texts_[static_cast<size_t>(token)];
+  }
+  return text;
+}
+
+std::unique_ptr<Tokenizer> load_byte_level_bpe(const fs::path& path, std::string text,
+                                               const nlohmann::json& json,
+                                               const std::string& end_of_document) {
+  const std::string origin = path.string();
+  const BpeDescription description = read_tokenizer_json(json, origin);
+  const fs::path folder = path.parent_path();
+  const std::string end = end_of_document.empty()
+                              ? find_end_of_document(folder, description, origin)
+                              : end_of_document;
+  const fs::path config = folder / kTokenizerConfigName;
+  std::vector<TokenizerFile> files{{"tokenizer.json", std::move(text)}};
+  files.push_back(
+      {kTokenizerConfigName, with_end_of_document(fs::exists(config) ? read_file(config) : "", end,
+                                                  config.string())});
+  return std::make_unique<ByteLevelBpeTokenizer>(description, end, std::move(files), origin);
+}
+
+}  // namespace tessera

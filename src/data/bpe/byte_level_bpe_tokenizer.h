@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/bpe/added_token_finder.h"
+#include "data/bpe/bpe_description.h"
+#include "data/bpe/bpe_model.h"
+#include "data/bpe/nfc.h"
+#include "data/bpe/split_pattern.h"
+#include "data/tokenizer.h"
+
+namespace tessera {
+
+/// A byte-level byte-pair encoding, as the `tokenizers` library writes it to a tokenizer.json:
+/// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others.
+///
+/// Gives the ids that the library gives without adding special tokens and with
+/// encode_special_tokens set: control tokens ("special" in the file) and the end-of-document token
+/// are never found in text, where they would let a document forge the end of another, while other
+/// added tokens, such as runs of spaces, are. Ids differ only where a pattern asks for properties of
+/// characters that Unicode assigned after the version that PCRE2 knows.
+class ByteLevelBpeTokenizer : public Tokenizer {
+ public:
+  /// `end_of_document` is the content of a token. `files` are what save() writes, the
+  /// tokenizer.json first. Throws Error naming `origin` when the description contradicts itself or
+  /// text could become the end-of-document token, and as BpeModel and SplitPattern do.
+  ByteLevelBpeTokenizer(const BpeDescription& description, const std::string& end_of_document,
+                        std::vector<TokenizerFile> files, const std::string& origin);
+  ~ByteLevelBpeTokenizer() override;
+
+  /// Throws Error when `text` is not valid UTF-8.
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::vector<int32_t> encode_continuation(std::string_view text) const override;
+  /// The bytes that the tokens stand for: not valid UTF-8 where tokens are parts of characters that
+  /// are not whole. Ids that no token has give no text.
+  std::string decode(std::span<const int32_t> tokens) const override;
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
+  int32_t end_of_document() const override { return end_of_document_; }
+  std::string kind() const override { return "byte-level BPE"; }
+  std::string fingerprint() const override { return fingerprint_; }
+  std::vector<TokenizerFile> files() const override { return files_; }
+
+ private:
+  struct Scratch;
+  class ScratchLease;
+
+  void read_texts(const BpeDescription& description, const std::string& origin);
+  void read_finders(const BpeDescription& description);
+  std::vector<int32_t> encode_text(std::string_view text, bool begins_document) const;
+  /// Text without added tokens. `begins`: not in the midst of other text.
+  void encode_plain(std::string_view text, bool begins, Scratch& scratch,
+                    std::vector<int32_t>& tokens) const;
+  void encode_split(std::string_view text, size_t step, Scratch& scratch,
+                    std::vector<int32_t>& tokens) const;
+
+  std::vector<TokenizerFile> files_;
+  int32_t end_of_document_;
+  std::string fingerprint_;
+  std::vector<std::string> texts_;  // [vocabulary_size], what decode() gives for each id
+  BpeModel model_;
+  std::vector<SplitStep> steps_;
+  std::vector<SplitPattern> patterns_;  // of the steps
+  bool adds_prefix_space_;
+  std::unique_ptr<NfcNormalizer> nfc_;           // null where text stays as it is
+  std::unique_ptr<AddedTokenFinder> found_raw_;  // of tokens that are found before normalisation
+  std::unique_ptr<AddedTokenFinder> found_normalized_;  // of those that are found after it
+  mutable std::mutex mutex_;                            // guards idle_
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each thread that encodes at once
+};
+
+/// The tokenizer of a byte-level tokenizer.json at `path`, whose content is `text` and, parsed,
+/// `json`. `end_of_document` is the content of a token, or "" to look for it beside the file (see
+/// find_end_of_document()).
+std::unique_ptr<Tokenizer> load_byte_level_bpe(const fs::path& path, std::string text,
+                                               const nlohmann::json& json,
+                                               const std::string& end_of_document);
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include "data/bpe/end_of_document.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDepth = 32;
+constexpr std::array<const char*, 3> kWellKnown{"<|endoftext|>", "<|end_of_text|>", "</s>"};
+constexpr const char* kRemedy =
+    "name the token that ends a document with --end-of-document, or as eos_token in a "
+    "tokenizer_config.json beside it";
+
+Json read_json(const fs::path& path) {
+  Json json = parse_strict_json(read_file(path), path.string(), kDepth);
+  if (!json.is_object()) throw Error("{}: found no object; expected one", path.string());
+  return json;
+}
+
+/// The text of a token, given as such or as an object with its properties; "" where it is neither.
+std::string content_of(const Json& token) {
+  if (token.is_string()) return token.get<std::string>();
+  if (token.is_object() && token.contains("content") && token["content"].is_string()) {
+    return token["content"].get<std::string>();
+  }
+  return "";
+}
+
+std::optional<std::string> content_with_id(const BpeDescription& description, const Json& id) {
+  if (!id.is_number_unsigned()) return std::nullopt;
+  const auto wanted = id.get<uint64_t>();
+  for (const AddedToken& token : description.added_tokens) {
+    if (static_cast<uint64_t>(token.id) == wanted) return token.content;
+  }
+  for (const auto& [content, found] : description.vocabulary) {
+    if (static_cast<uint64_t>(found) == wanted) return content;
+  }
+  return std::nullopt;
+}
+
+/// eos_token of a file, which must be a token; "" where the file does not say.
+std::string named_token(const fs::path& path, const BpeDescription& description) {
+  const Json json = read_json(path);
+  const auto found = json.find("eos_token");
+  if (found == json.end() || found->is_null()) return "";
+  const std::string content = content_of(*found);
+  if (content.empty() || !token_id(description, content)) {
+    throw Error("{}: eos_token is {}, which is no token of the tokenizer beside it; {}",
+                path.string(), printable(found->dump()), kRemedy);
+  }
+  return content;
+}
+
+/// The same by eos_token_id, which may be a list of one.
+std::string numbered_token(const fs::path& path, const BpeDescription& description) {
+  const Json json = read_json(path);
+  const auto found = json.find("eos_token_id");
+  if (found == json.end() || found->is_null()) return "";
+  const bool list = found->is_array();
+  const auto content = list && found->size() != 1
+                           ? std::nullopt
+                           : content_with_id(description, list ? found->front() : *found);
+  if (!content) {
+    throw Error("{}: eos_token_id is {}, expected the id of one token of the tokenizer beside it; {}",
+                path.string(), printable(found->dump()), kRemedy);
+  }
+  return *content;
+}
+
+}  // namespace
+
+std::optional<int32_t> token_id(const BpeDescription& description, const std::string& content) {
+  for (const AddedToken& token : description.added_tokens) {
+    if (token.content == content) return token.id;
+  }
+  for (const auto& [spelled, id] : description.vocabulary) {
+    if (spelled == content) return id;
+  }
+  return std::nullopt;
+}
+
+std::string find_end_of_document(const fs::path& folder, const BpeDescription& description,
+                                 const std::string& origin) {
+  using Reader = std::string (*)(const fs::path&, const BpeDescription&);
+  const std::array<std::pair<const char*, Reader>, 4> sources{
+      {{kTokenizerConfigName, named_token},
+       {"special_tokens_map.json", named_token},
+       {"generation_config.json", numbered_token},
+       {"config.json", numbered_token}}};
+  for (const auto& [name, read] : sources) {
+    if (!fs::exists(folder / name)) continue;
+    const std::string found = read(folder / name, description);
+    if (!found.empty()) return found;
+  }
+  std::vector<std::string> known;
+  for (const char* name : kWellKnown) {
+    if (token_id(description, name)) known.emplace_back(name);
+  }
+  if (known.size() == 1) return known.front();
+  throw Error("{} {}; {}", origin,
+              known.empty() ? "does not say which token ends a document"
+                            : "has several tokens that may end a document: " + join(known, ", "),
+              kRemedy);
+}
+
+std::string with_end_of_document(const std::string& config, const std::string& token,
+                                 const std::string& origin) {
+  // The generic class loads any tokenizer.json in transformers.
+  nlohmann::ordered_json json{{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (!config.empty()) {
+    const Json strict = parse_strict_json(config, origin, kDepth);
+    if (!strict.is_object()) throw Error("{}: found no object; expected one", origin);
+    if (strict.contains("eos_token") && content_of(strict["eos_token"]) == token) return config;
+    json = nlohmann::ordered_json::parse(config);
+  }
+  json["eos_token"] = token;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,194 @@
+#include "data/bpe/pattern_syntax.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array<std::string_view, 36> kCategories{
+    "C",  "Cc", "Cf", "Cn", "Co", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
+    "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf",
+    "Pi", "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
+
+/// ASCII letters for which, where case is disregarded, Oniguruma also takes one character: U+00DF for
+/// "ss", U+FB01 for "fi".
+constexpr std::array<std::string_view, 5> kLigatures{"ff", "fi", "fl", "ss", "st"};
+
+constexpr std::array<std::string_view, 6> kGroups{"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!"};
+
+bool is_letter_or_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// Walks over a pattern once, from left to right.
+class Translator {
+ public:
+  Translator(std::string_view pattern, const std::string& origin)
+      : pattern_(pattern), origin_(origin) {}
+
+  std::string run() {
+    while (place_ < pattern_.size()) step();
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void refuse(size_t length, std::string_view why) const {
+    throw Error("{}: the pattern {} has {} at byte {}, {}; this is not supported", origin_,
+                in_quotes(pattern_), in_quotes(pattern_.substr(place_, length)), place_, why);
+  }
+
+  bool at(std::string_view text) const { return pattern_.substr(place_).starts_with(text); }
+
+  void copy(size_t length) {
+    result_ += pattern_.substr(place_, length);
+    place_ += length;
+  }
+
+  void step() {
+    const char c = pattern_[place_];
+    if (c == '^' || c == '$') refuse(1, "which is about lines in some dialects and not in others");
+    if (c == '\\') {
+      escape();
+    } else if (c == '(') {
+      open_group();
+    } else if (c == ')') {
+      if (!folding_.empty()) folding_.pop_back();  // one too many is PCRE2's to refuse
+      copy(1);
+    } else if (c == '[') {
+      character_class();
+    } else if (c == '*' || c == '+' || c == '?') {
+      copy(1);
+      if (at("+") || at("?")) copy(1);
+    } else if (c == '{') {
+      interval();
+    } else {
+      literal();
+    }
+  }
+
+  void literal() {
+    if (folds()) {
+      if (static_cast<unsigned char>(pattern_[place_]) >= 0x80) {
+        refuse(1, "which is not ASCII, without regard to case");
+      }
+      for (const std::string_view letters : kLigatures) {
+        if (starts_with_folded(letters)) {
+          refuse(letters.size(), "for which there are ligatures, without regard to case");
+        }
+      }
+    }
+    copy(1);
+  }
+
+  bool folds() const { return !folding_.empty() && folding_.back(); }
+
+  bool starts_with_folded(std::string_view letters) const {
+    const std::string_view rest = pattern_.substr(place_, letters.size());
+    return std::ranges::equal(rest, letters, {}, [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
+  }
+
+  void open_group() {
+    if (at("(*")) refuse(2, "a verb of one dialect");
+    size_t length = 1;
+    if (at("(?")) {
+      const auto known = std::ranges::find_if(kGroups, [&](auto group) { return at(group); });
+      if (known == kGroups.end()) refuse(4, "a group of another kind than (?:, (?i: and looks");
+      length = known->size();
+    }
+    folding_.push_back(folds() || at("(?i:"));
+    copy(length);
+  }
+
+  /// {2}, {2,} or {2,3}. What follows a possessive or lazy one differs between the dialects.
+  void interval() {
+    size_t end = place_ + 1;
+    const auto digits = [&] {
+      const size_t begin = end;
+      while (end < pattern_.size() && pattern_[end] >= '0' && pattern_[end] <= '9') ++end;
+      return end > begin;
+    };
+    const bool counted = digits();
+    if (counted && end < pattern_.size() && pattern_[end] == ',') {
+      ++end;
+      digits();
+    }
+    if (!counted || end >= pattern_.size() || pattern_[end] != '}') {
+      refuse(1, "which begins no quantifier {n}, {n,} or {n,m}");
+    }
+    copy(end + 1 - place_);
+    if (at("+") || at("?")) refuse(1, "after a quantifier in braces");
+  }
+
+  void character_class() {
+    copy(1);
+    if (at("^")) copy(1);
+    if (at("]")) refuse(1, "as the first of a class");
+    while (place_ < pattern_.size() && !at("]")) {
+      if (at("[")) refuse(1, "within a class");
+      if (at("&&")) refuse(2, "the intersection of classes");
+      if (folds() && static_cast<unsigned char>(pattern_[place_]) >= 0x80) {
+        refuse(1, "which is not ASCII, without regard to case");
+      }
+      if (at("\\")) {
+        escape();
+      } else {
+        copy(1);
+      }
+    }
+    if (place_ == pattern_.size()) refuse(0, "the end of the text within a class");
+    copy(1);
+  }
+
+  void escape() {
+    if (place_ + 1 == pattern_.size()) refuse(1, "with nothing to escape");
+    const char c = pattern_[place_ + 1];
+    if (c == 's' || c == 'S') {
+      // PCRE2's \s has the Mongolian vowel separator, which is no longer white space.
+      result_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
+      place_ += 2;
+    } else if (c == 'p' || c == 'P') {
+      category();
+    } else if (c == 'r' || c == 'n' || c == 't' || c == 'f' || c == 'd' || c == 'D') {
+      copy(2);
+    } else if (is_letter_or_digit(c) || static_cast<unsigned char>(c) >= 0x80) {
+      refuse(2, "an escape that dialects take differently");
+    } else {
+      copy(2);
+    }
+  }
+
+  void category() {
+    const size_t end = pattern_.find('}', place_);
+    const std::string_view name =
+        end == std::string_view::npos || pattern_.substr(place_ + 2, 1) != "{"
+            ? std::string_view()
+            : pattern_.substr(place_ + 3, end - place_ - 3);
+    if (std::ranges::find(kCategories, name) == kCategories.end()) {
+      refuse(end == std::string_view::npos ? 2 : end + 1 - place_,
+             "a property that is no general category of Unicode");
+    }
+    if (folds()) refuse(2, "a property, without regard to case");
+    copy(end + 1 - place_);
+  }
+
+  std::string_view pattern_;
+  const std::string& origin_;
+  size_t place_ = 0;
+  std::string result_;
+  std::vector<bool> folding_;  // of each open group, whether case is disregarded in it
+};
+
+}  // namespace
+
+std::string pattern_for_pcre2(std::string_view pattern, const std::string& origin) {
+  return Translator(pattern, origin).run();
+}
+
+}  // namespace tessera

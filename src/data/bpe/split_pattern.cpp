@@ -1,0 +1,112 @@
+#include "data/bpe/split_pattern.h"
+
+#include <array>
+#include <new>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "data/bpe/pattern_syntax.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kFirstStack = size_t{32} << 10;
+constexpr size_t kLargestStack = size_t{64} << 20;  // taken only where a match needs it
+/// Steps back of one match: far above what a pattern of use takes for megabytes of white space, far
+/// below what would look like a hang.
+constexpr uint32_t kLargestEffort = 100'000'000;
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 256> buffer{};
+  pcre2_get_error_message(code, buffer.data(), buffer.size());
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+
+template <auto release>
+struct Release {
+  void operator()(auto* what) const { release(what); }
+};
+
+template <typename T, auto release>
+using Owned = std::unique_ptr<T, Release<release>>;
+
+/// Takes over what a function of PCRE2 made.
+template <typename Owner>
+Owner take(typename Owner::pointer made) {
+  if (made == nullptr) throw std::bad_alloc();
+  return Owner(made);
+}
+
+}  // namespace
+
+struct SplitPattern::Code {
+  Owned<pcre2_code, pcre2_code_free> code;
+  bool compiled = false;  // to machine code
+};
+
+struct SplitPattern::Scratch::Data {
+  Owned<pcre2_match_data, pcre2_match_data_free> match;
+  Owned<pcre2_match_context, pcre2_match_context_free> context;
+  Owned<pcre2_jit_stack, pcre2_jit_stack_free> stack;
+};
+
+SplitPattern::Scratch::Scratch() : data_(std::make_unique<Data>()) {
+  data_->match = take<decltype(data_->match)>(pcre2_match_data_create(1, nullptr));
+  data_->context = take<decltype(data_->context)>(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(data_->context.get(), kLargestEffort);
+  // Without machine code there is no such stack.
+  data_->stack.reset(pcre2_jit_stack_create(kFirstStack, kLargestStack, nullptr));
+  pcre2_jit_stack_assign(data_->context.get(), nullptr, data_->stack.get());
+}
+
+SplitPattern::Scratch::~Scratch() = default;
+
+SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin)
+    : code_(std::make_unique<Code>()) {
+  const std::string translated = pattern_for_pcre2(pattern, origin);
+  const Owned<pcre2_compile_context, pcre2_compile_context_free> context(
+      take<Owned<pcre2_compile_context, pcre2_compile_context_free>>(
+          pcre2_compile_context_create(nullptr)));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE place = 0;
+  code_->code.reset(pcre2_compile(units(translated), translated.size(),
+                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE, &error, &place,
+                                  context.get()));
+  if (!code_->code) {
+    throw Error("{}: the pattern {} is not a regular expression: {} (after {})", origin,
+                in_quotes(pattern), message_of(error), in_quotes(translated.substr(0, place)));
+  }
+  uint32_t matches_empty = 0;
+  pcre2_pattern_info(code_->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
+  if (matches_empty != 0) {
+    throw Error("{}: the pattern {} matches the empty text; expected one that cuts pieces", origin,
+                in_quotes(pattern));
+  }
+  code_->compiled = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+}
+
+SplitPattern::~SplitPattern() = default;
+SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
+
+std::optional<TextRange> SplitPattern::find(std::string_view text, size_t begin,
+                                            Scratch& scratch) const {
+  const Scratch::Data& data = *scratch.data_;
+  const auto match = code_->compiled ? pcre2_jit_match : pcre2_match;
+  const int result = match(code_->code.get(), units(text), text.size(), begin, PCRE2_NO_UTF_CHECK,
+                           data.match.get(), data.context.get());
+  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (result < 0) {
+    throw Error("cannot split text at byte {} of {}: {}; the tokenizer's pattern does not suit it",
+                begin, text.size(), message_of(result));
+  }
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.match.get());
+  return TextRange{ends[0], ends[1]};
+}
+
+}  // namespace tessera

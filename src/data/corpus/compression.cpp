@@ -1,0 +1,281 @@
+#include "data/corpus/compression.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <zlib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view kGzipMagic = "\x1F\x8B\x08"sv;
+constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD"sv;
+
+/// Where and how a kind of file that holds no text for us begins.
+struct Signature {
+  size_t offset;
+  std::string_view bytes;
+  std::string_view kind;
+};
+constexpr std::array<Signature, 6> kRefused = {{
+    {0, "\xFD\x37zXZ\0"sv, "an xz"},
+    {4, "1AY&SY"sv, "a bzip2"},  // after "BZh" and a digit, with which a text might begin
+    {0, "PK\x03\x04"sv, "a zip"},
+    {0, "7z\xBC\xAF\x27\x1C"sv, "a 7-Zip"},
+    {0, "PAR1"sv, "a Parquet"},
+    {257, "ustar"sv, "a tar"},
+}};
+constexpr size_t kLongestStart = 512;  // reaches beyond every signature
+
+bool is_zstd(std::string_view start) {
+  const bool skippable =
+      start.size() >= 4 && (start[0] & 0xF0) == 0x50 && start.substr(1, 3) == "\x2A\x4D\x18"sv;
+  return skippable || start.starts_with(kZstdMagic);
+}
+
+Compression compression_of_content(std::string_view start) {
+  if (start.starts_with(kGzipMagic)) return Compression::gzip;
+  return is_zstd(start) ? Compression::zstd : Compression::none;
+}
+
+std::string lower_case_extension(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char letter) { return std::tolower(letter); });
+  return extension;
+}
+
+Compression compression_of_name(const fs::path& path) {
+  const std::string extension = lower_case_extension(path);
+  if (extension == ".gz") return Compression::gzip;
+  if (extension == ".zst" || extension == ".zstd") return Compression::zstd;
+  return Compression::none;
+}
+
+/// Tokenizing such bytes as if they were text would succeed and be useless.
+void refuse_other_kinds(std::string_view start, std::string_view name) {
+  for (const auto& [offset, bytes, kind] : kRefused) {
+    if (start.size() >= offset && start.substr(offset).starts_with(bytes)) {
+      throw Error(
+          "{} is {} file; expected plain text or JSONL, alone or in gzip or zstd: unpack "
+          "or convert it first",
+          name, kind);
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view compression_name(Compression compression) {
+  switch (compression) {
+    case Compression::gzip:
+      return "gzip";
+    case Compression::zstd:
+      return "zstd";
+    default:
+      return "none";
+  }
+}
+
+Compression compression_from_name(std::string_view name, const std::string& origin) {
+  for (const Compression known : {Compression::none, Compression::gzip, Compression::zstd}) {
+    if (compression_name(known) == name) return known;
+  }
+  throw Error("{} names the unknown compression '{}'; it is damaged or of a later version", origin,
+              name);
+}
+
+Compression detect_compression(const fs::path& path) {
+  std::array<char, kLongestStart> bytes{};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error("cannot open {}; is it readable?", path.string());
+  file.read(bytes.data(), bytes.size());
+  const std::string_view start(bytes.data(), static_cast<size_t>(file.gcount()));
+  const Compression named = compression_of_name(path);
+  const Compression found = compression_of_content(start);
+  if (found == Compression::none) refuse_other_kinds(start, path.string());
+  if (named == found) return found;
+  if (named == Compression::none) {
+    throw Error("{} holds {} data, but its name does not end in {}; rename it", path.string(),
+                compression_name(found), found == Compression::gzip ? ".gz" : ".zst");
+  }
+  throw Error("{} is named as {} data, but {}; rename it or fetch it again", path.string(),
+              compression_name(named),
+              start.empty()                ? "it is empty"
+              : found == Compression::none ? "does not begin as such data does"
+                                           : "it holds the other compression's");
+}
+
+fs::path without_compression_suffix(const fs::path& path) {
+  return compression_of_name(path) == Compression::none ? path : fs::path(path).replace_extension();
+}
+
+/// One format's way to unpack.
+class Decompressor::Stream {
+ public:
+  explicit Stream(const MappedFile& file) : file_(file), left_(file.bytes()) {}
+  virtual ~Stream() = default;
+  virtual size_t read(std::span<char> buffer) = 0;
+
+ protected:
+  size_t offset() const { return file_.bytes().size() - left_.size(); }
+
+  [[noreturn]] void fail(std::string_view what) const {
+    throw Error("{}: {} at byte {} of its {} compressed bytes; fetch or compress the file again",
+                file_.path().string(), what, offset(), file_.bytes().size());
+  }
+  [[noreturn]] void fail_truncated() const { fail("the data is cut short: it ends"); }
+
+  const MappedFile& file_;
+  std::span<const std::byte> left_;
+};
+
+class Decompressor::GzipStream : public Stream {
+ public:
+  explicit GzipStream(const MappedFile& file) : Stream(file) {
+    constexpr int kGzipOnly = 16;
+    TESSERA_CHECK(inflateInit2(&state_, kGzipOnly + MAX_WBITS) == Z_OK, "no memory for zlib");
+  }
+  ~GzipStream() override { inflateEnd(&state_); }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  size_t read(std::span<char> buffer) override {
+    size_t filled = 0;
+    while (filled < buffer.size() && begin_member()) filled += inflate_into(buffer.subspan(filled));
+    return filled;
+  }
+
+ private:
+  /// False at the end of the file, where a member has ended.
+  bool begin_member() {
+    if (inside_) return true;
+    if (left_.empty()) return false;
+    const std::string_view start(reinterpret_cast<const char*>(left_.data()),
+                                 std::min(left_.size(), kGzipMagic.size()));
+    if (start != kGzipMagic) {
+      if (kGzipMagic.starts_with(start)) fail_truncated();
+      fail("bytes that are no gzip data follow the data,");
+    }
+    inflateReset(&state_);
+    inside_ = true;
+    return true;
+  }
+
+  size_t inflate_into(std::span<char> buffer) {
+    // zlib counts in 32 bits.
+    constexpr size_t kMost = std::numeric_limits<int32_t>::max();
+    const size_t given = std::min(left_.size(), kMost);
+    const size_t room = std::min(buffer.size(), kMost);
+    state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(left_.data()));
+    state_.avail_in = static_cast<uInt>(given);
+    state_.next_out = reinterpret_cast<Bytef*>(buffer.data());
+    state_.avail_out = static_cast<uInt>(room);
+    const int status = inflate(&state_, Z_NO_FLUSH);
+    left_ = left_.subspan(given - state_.avail_in);
+    const size_t made = room - state_.avail_out;
+    if (status == Z_STREAM_END) {
+      inside_ = false;
+    } else if (status == Z_DATA_ERROR || status == Z_NEED_DICT) {
+      fail(fmt::format("the gzip data is damaged ({})",
+                       state_.msg == nullptr ? "unknown" : state_.msg));
+    } else if (status == Z_MEM_ERROR) {
+      fail("there is no memory to unpack the data");
+    } else if (made == 0 && left_.empty()) {
+      fail_truncated();
+    }
+    return made;
+  }
+
+  z_stream state_{};
+  bool inside_ = false;  // a member
+};
+
+class Decompressor::ZstdStream : public Stream {
+ public:
+  explicit ZstdStream(const MappedFile& file) : Stream(file), state_(ZSTD_createDCtx()) {
+    TESSERA_CHECK(state_ != nullptr, "no memory for zstd");
+    ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax,
+                           ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+  }
+  ~ZstdStream() override { ZSTD_freeDCtx(state_); }
+  ZstdStream(const ZstdStream&) = delete;
+  ZstdStream& operator=(const ZstdStream&) = delete;
+
+  size_t read(std::span<char> buffer) override {
+    ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
+    while (output.pos < output.size && (inside_ || !left_.empty())) {
+      if (!inside_) frame_ = left_;
+      const size_t before = output.pos;
+      ZSTD_inBuffer input{left_.data(), left_.size(), 0};
+      const size_t status = ZSTD_decompressStream(state_, &output, &input);
+      const bool consumed = input.pos > 0;
+      left_ = left_.subspan(input.pos);
+      if (ZSTD_isError(status) != 0) refuse(status);
+      inside_ = status != 0;
+      if (inside_ && !consumed && output.pos == before && left_.empty()) fail_truncated();
+    }
+    return output.pos;
+  }
+
+ private:
+  [[noreturn]] void refuse(size_t status) {
+    switch (ZSTD_getErrorCode(status)) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        throw Error(
+            "{}: a zstd frame needs a window beyond 2 GiB, the largest that can be unpacked; "
+            "compress the file again with --long=31 or less",
+            file_.path().string());
+      case ZSTD_error_prefix_unknown:
+        left_ = frame_;
+        fail("bytes that are no zstd data follow,");
+      case ZSTD_error_dictionary_wrong:
+        fail("the data was compressed with a dictionary, which is not supported,");
+      default:
+        fail(fmt::format("the zstd data is damaged ({})", ZSTD_getErrorName(status)));
+    }
+  }
+
+  ZSTD_DCtx* state_;
+  bool inside_ = false;               // a frame
+  std::span<const std::byte> frame_;  // what begins with the frame that was begun last
+};
+
+Decompressor::Decompressor(const fs::path& path, Compression compression) : file_(path) {
+  TESSERA_CHECK(compression != Compression::none, "{} is not compressed", path.string());
+  if (compression == Compression::gzip) {
+    stream_ = std::make_unique<GzipStream>(file_);
+  } else {
+    stream_ = std::make_unique<ZstdStream>(file_);
+  }
+}
+
+Decompressor::~Decompressor() = default;
+
+size_t Decompressor::read(std::span<char> buffer) {
+  const size_t filled = stream_->read(buffer);
+  if (!std::exchange(started_, true)) {
+    const std::string_view start(buffer.data(), std::min(filled, kLongestStart));
+    const std::string name = "what " + file_.path().string() + " unpacks to";
+    refuse_other_kinds(start, name);
+    if (const Compression again = compression_of_content(start); again != Compression::none) {
+      throw Error("{} is once more {} data; unpack it first", name, compression_name(again));
+    }
+  }
+  return filled;
+}
+
+int64_t Decompressor::compressed_size() const { return static_cast<int64_t>(file_.bytes().size()); }
+
+}  // namespace tessera

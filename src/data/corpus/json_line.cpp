@@ -1,0 +1,93 @@
+#include "data/corpus/json_line.h"
+
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+namespace tessera {
+namespace {
+
+/// The value of the escape \uXXXX at `text`'s start, or -1 when there is none.
+int escape_value(std::string_view text) {
+  int value = -1;
+  if (text.size() < 6 || !text.starts_with("\\u")) return -1;
+  const auto [end, code] = std::from_chars(text.data() + 2, text.data() + 6, value, 16);
+  return code == std::errc() && end == text.data() + 6 ? value : -1;
+}
+
+/// Turns each escape of a surrogate without its partner into \ufffd; returns how many there were.
+int64_t mend_lone_surrogates(std::string& line) {
+  int64_t replaced = 0;
+  const std::string_view text = line;
+  for (size_t i = 0; (i = text.find('\\', i)) != std::string_view::npos;) {
+    const int value = escape_value(text.substr(i));
+    if (value < 0xD800 || value > 0xDFFF) {
+      i += 2;  // what is escaped may be a backslash
+      continue;
+    }
+    const int next = i + 6 < text.size() ? escape_value(text.substr(i + 6)) : -1;
+    if (value < 0xDC00 && next >= 0xDC00 && next <= 0xDFFF) {
+      i += 12;
+      continue;
+    }
+    line.replace(i, 6, "\\ufffd");
+    ++replaced;
+    i += 6;
+  }
+  return replaced;
+}
+
+/// Finds the value at `path`: the exact key first, then what stands before the first dot as an
+/// object that holds the rest.
+bool find_field(const simdjson::dom::object& object, std::string_view path,
+                simdjson::dom::element& value) {
+  if (object.at_key(path).get(value) == simdjson::SUCCESS) return true;
+  const size_t dot = path.find('.');
+  simdjson::dom::object inner;
+  return dot != std::string_view::npos &&
+         object.at_key(path.substr(0, dot)).get(inner) == simdjson::SUCCESS &&
+         find_field(inner, path.substr(dot + 1), value);
+}
+
+}  // namespace
+
+struct JsonLineParser::Parser {
+  simdjson::dom::parser parser;
+};
+
+JsonLineParser::JsonLineParser(std::string text_field)
+    : text_field_(std::move(text_field)), parser_(std::make_unique<Parser>()) {}
+
+JsonLineParser::~JsonLineParser() = default;
+
+std::string JsonLineParser::parse(std::string_view line, std::string_view& document,
+                                  int64_t& replaced) {
+  simdjson::dom::element root;
+  const auto parse_text = [&](std::string_view text) {
+    return parser_->parser.parse(text.data(), text.size(), /*realloc_if_needed=*/true).get(root);
+  };
+  simdjson::error_code code = parse_text(line);
+  if (code == simdjson::STRING_ERROR) {
+    // Some writers of JSON let lone surrogates through; they are treated as broken UTF-8 is.
+    std::string mended(line);
+    const int64_t count = mend_lone_surrogates(mended);
+    if (count > 0) {
+      code = parse_text(mended);
+      if (code == simdjson::SUCCESS) replaced += count;
+    }
+  }
+  if (code != simdjson::SUCCESS) return fmt::format("invalid JSON ({})", error_message(code));
+  simdjson::dom::object object;
+  if (root.get(object) != simdjson::SUCCESS) return "not a JSON object";
+  simdjson::dom::element value;
+  if (!find_field(object, text_field_, value)) return fmt::format("no field \"{}\"", text_field_);
+  if (value.get(document) != simdjson::SUCCESS) {
+    return fmt::format("the field \"{}\" is not a string", text_field_);
+  }
+  return "";
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include "data/mix.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+__extension__ using Wide = __int128;
+
+constexpr double kWeightSum = 0x1p40;  // of the weights as whole numbers, but for rounding
+
+}  // namespace
+
+Mix::Mix(std::span<const double> weights, std::span<const int64_t> drawn) {
+  TESSERA_CHECK(!weights.empty() && weights.size() == drawn.size(), "{} weights, {} counts",
+                weights.size(), drawn.size());
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (const double weight : weights) {
+    if (!(weight > 0) || !std::isfinite(total) || weight / total < kSmallestShare) {
+      throw Error(
+          "a weight of {} among weights of {} in all cannot be mixed; expected a number "
+          "above 0 and at least {} of the sum",
+          weight, total, kSmallestShare);
+    }
+    sources_.push_back({std::llround(weight / total * kWeightSum), 0});
+    sum_ += sources_.back().weight;
+  }
+  Wide draws = 0;
+  for (const int64_t count : drawn) draws += count;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Wide behind = draws * sources_[i].weight - Wide{drawn[i]} * sum_;
+    if (drawn[i] < 0 || behind >= sum_ || behind <= -Wide{sum_}) {
+      throw Error("a source was drawn {} times, which is not its share of a mix of these weights",
+                  drawn[i]);
+    }
+    sources_[i].behind = static_cast<int64_t>(behind);
+  }
+}
+
+size_t Mix::next() {
+  // In units of one draw: a source may be drawn once it is 1 / (2k - 2) behind its share, and then
+  // has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be.
+  const auto span = static_cast<Wide>(2 * sources_.size()) - 2;
+  size_t chosen = sources_.size();
+  Wide chosen_left = 0;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    Source& source = sources_[i];
+    source.behind += source.weight;
+    if (span * source.behind < sum_ && span > 0) continue;
+    const Wide left = (span - 1) * sum_ - span * source.behind;
+    const bool sooner =
+        chosen == sources_.size() || left * sources_[chosen].weight < chosen_left * source.weight;
+    if (sooner) {
+      chosen = i;
+      chosen_left = left;
+    }
+  }
+  TESSERA_CHECK(chosen < sources_.size(), "no source of {} is behind its share", sources_.size());
+  sources_[chosen].behind -= sum_;
+  return chosen;
+}
+
+}  // namespace tessera

@@ -1,0 +1,221 @@
+#include "data/sources/megatron.h"
+
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view kMagic = "MMIDIDX\0\0"sv;
+constexpr int64_t kHeaderBytes = 34;
+constexpr int64_t kLooked = 1024;  // documents, where not every one is looked at
+
+constexpr std::string_view kTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
+                                           "int64", "float64", "float32", "uint16"};
+
+/// The checked arrays of a PREFIX.idx, memory-mapped.
+class MegatronIndex {
+ public:
+  explicit MegatronIndex(const fs::path& path) : file_(path) {
+    const std::string_view text = file_.text();
+    if (!text.starts_with(kMagic)) {
+      fail("it does not begin with MMIDIDX: is it the index of a Megatron-LM indexed dataset?");
+    }
+    if (size() < kHeaderBytes) fail("it ends inside its header");
+    if (const auto version = load<uint64_t>(9); version != 1) {
+      fail(fmt::format("its version is {}, expected 1", version));
+    }
+    read_type(load<uint8_t>(17));
+    const auto sequences = load<uint64_t>(18);
+    const auto boundaries = load<uint64_t>(26);
+    check_sizes(sequences, boundaries);
+  }
+
+  TokenType type() const { return type_; }
+  int64_t documents() const { return boundaries_ - 1; }
+
+  /// Tokens before the document's end.
+  int64_t document_end(int64_t document) const {
+    const int64_t sequence = boundary(document + 1);
+    return sequence == sequences_ ? tokens_ : pointer(sequence) / token_type_bytes(type_);
+  }
+
+  /// Checks lengths, pointers and boundaries against each other and the size of PREFIX.bin.
+  void check(const MappedFile& bin) {
+    const int64_t element = token_type_bytes(type_);
+    const auto bin_bytes = static_cast<int64_t>(bin.bytes().size());
+    int64_t begin = 0;  // never beyond bin_bytes
+    for (int64_t i = 0; i < sequences_; ++i) {
+      const int64_t length = load<int32_t>(kHeaderBytes + 4 * i);
+      if (length < 0) fail(fmt::format("sequence {} has a length of {}", i, length));
+      if (pointer(i) != begin) {
+        fail(
+            fmt::format("sequence {} begins at byte {} of the .bin file, expected {}, where the "
+                        "one before it ends",
+                        i, pointer(i), begin));
+      }
+      if (length * element > bin_bytes - begin) {
+        fail(fmt::format("sequence {} reaches to byte {} of {}, which has {} bytes", i,
+                         begin + length * element, bin.path().string(), bin_bytes));
+      }
+      begin += length * element;
+    }
+    if (begin != bin_bytes) {
+      fail(
+          fmt::format("its sequences fill {} bytes, but {} has {}; the two files do not belong "
+                      "together",
+                      begin, bin.path().string(), bin_bytes));
+    }
+    tokens_ = bin_bytes / element;
+    check_boundaries();
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw Error("{} cannot be used: {}", file_.path().string(), what);
+  }
+
+  int64_t size() const { return static_cast<int64_t>(file_.bytes().size()); }
+
+  /// The number at a byte of the file, which the caller knows to lie inside.
+  template <typename Number>
+  Number load(int64_t offset) const {
+    Number value{};
+    std::memcpy(&value, file_.bytes().data() + offset, sizeof(value));
+    return value;
+  }
+  int64_t pointer(int64_t sequence) const {
+    return load<int64_t>(kHeaderBytes + 4 * sequences_ + 8 * sequence);
+  }
+  int64_t boundary(int64_t index) const {
+    return load<int64_t>(kHeaderBytes + 12 * sequences_ + 8 * index);
+  }
+
+  void read_type(uint8_t code) {
+    switch (code) {
+      case 4:
+        type_ = TokenType::i32;
+        return;
+      case 5:
+        type_ = TokenType::i64;
+        return;
+      case 8:
+        type_ = TokenType::u16;
+        return;
+      default:
+        fail(fmt::format(
+            "its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
+            "(uint16)",
+            code,
+            code > 0 && code < std::size(kTypeNames) ? fmt::format(" ({})", kTypeNames[code])
+                                                     : ""));
+    }
+  }
+
+  void check_sizes(uint64_t sequences, uint64_t boundaries) {
+    const auto bytes = static_cast<uint64_t>(size());
+    // Compared first, so that no product overflows.
+    const bool possible = sequences <= bytes / 12 && boundaries <= bytes / 8;
+    const uint64_t expected = possible ? kHeaderBytes + 12 * sequences + 8 * boundaries : 0;
+    if (!possible || bytes < expected) {
+      fail(
+          fmt::format("it has {} bytes, too few for the {} sequences and {} document boundaries "
+                      "that its header states; it is cut short or damaged",
+                      bytes, sequences, boundaries));
+    }
+    if (bytes == expected + sequences && sequences > 0) {
+      fail(
+          "it has a mode for each sequence: it belongs to a multimodal dataset, which is not text");
+    }
+    if (bytes > expected) {
+      fail(
+          fmt::format("it has {} bytes more than the {} sequences and {} document boundaries that "
+                      "its header states take; it is damaged",
+                      bytes - expected, sequences, boundaries));
+    }
+    sequences_ = static_cast<int64_t>(sequences);
+    boundaries_ = static_cast<int64_t>(boundaries);
+  }
+
+  void check_boundaries() const {
+    if (boundaries_ == 0 || boundary(0) != 0) fail("its first document does not begin at 0");
+    for (int64_t i = 1; i < boundaries_; ++i) {
+      if (boundary(i) < boundary(i - 1) || boundary(i) > sequences_) {
+        fail(fmt::format("document {} ends at sequence {}, expected {} to {}", i - 1, boundary(i),
+                         boundary(i - 1), sequences_));
+      }
+    }
+    if (const int64_t last = boundary(boundaries_ - 1); last != sequences_) {
+      fail(fmt::format("its documents end at sequence {} of {}", last, sequences_));
+    }
+  }
+
+  MappedFile file_;
+  TokenType type_ = TokenType::u16;
+  int64_t sequences_ = 0;
+  int64_t boundaries_ = 0;
+  int64_t tokens_ = 0;
+};
+
+/// Puts the missing end-of-document tokens in.
+void add_ends(const MegatronIndex& index, StoredTokens& tokens) {
+  int64_t begin = 0;
+  for (int64_t document = 0; document < index.documents(); ++document) {
+    const int64_t end = index.document_end(document);
+    if (end > begin) tokens.end_document(end);
+    begin = end;
+  }
+}
+
+/// Looks at some documents, evenly spread.
+void expect_ends(const MegatronIndex& index, const StoredTokens& tokens, const TokenRange& range,
+                 const fs::path& path) {
+  const int64_t looked = std::min(kLooked, index.documents());
+  for (int64_t i = 0; i < looked; ++i) {
+    // In this order no product overflows.
+    const int64_t document =
+        index.documents() / looked * i + index.documents() % looked * i / looked;
+    const int64_t begin = document == 0 ? 0 : index.document_end(document - 1);
+    const int64_t end = index.document_end(document);
+    if (begin == end || tokens.stored_token(end - 1) == range.end_of_document) continue;
+    throw Error(
+        "{}: document {} ends with token {}, not with the end-of-document token {}; set "
+        "end_of_document = \"add\" to have it put in, or give the tokenizer that the data was made "
+        "with",
+        path.string(), document, tokens.stored_token(end - 1), range.end_of_document);
+  }
+}
+
+}  // namespace
+
+MegatronPaths megatron_paths(const fs::path& path) {
+  std::string prefix = path.string();
+  if (prefix.ends_with(".idx") || prefix.ends_with(".bin")) prefix.resize(prefix.size() - 4);
+  return {prefix + ".idx", prefix + ".bin"};
+}
+
+StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenRange& range) {
+  const auto [index_path, bin_path] = megatron_paths(path);
+  MegatronIndex index(index_path);
+  MappedFile bin(bin_path);
+  index.check(bin);
+  const int64_t count = static_cast<int64_t>(bin.bytes().size()) / token_type_bytes(index.type());
+  std::vector<TokenFile> files;
+  files.push_back({std::move(bin), 0, index.type(), count});
+  StoredTokens tokens(std::move(files), range);
+  if (ends == DocumentEnds::add) {
+    add_ends(index, tokens);
+  } else {
+    expect_ends(index, tokens, range, index_path);
+  }
+  return tokens;
+}
+
+}  // namespace tessera

@@ -1,0 +1,212 @@
+#include "data/sources/open_data.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/error.h"
+#include "data/shards/manifest.h"
+#include "data/sources/direct_source.h"
+#include "data/sources/megatron.h"
+#include "data/sources/prepared_source.h"
+#include "data/sources/token_files.h"
+#include "data/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+bool is_name_letter(unsigned char letter) {
+  return std::isalnum(letter) != 0 || letter == '_' || letter == '.' || letter == '-';
+}
+
+/// "web" of "data/web", "code_text_document" of "m/code_text_document.idx", "olmo" of "olmo/*.npy".
+std::string name_of_path(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  fs::path part = path;
+  while (part.has_relative_path() &&
+         part.filename().string().find_first_of("*?[{~") != std::string::npos) {
+    part = part.parent_path();
+  }
+  std::string name = part.filename().string();
+  for (const std::string_view suffix : {".npy", ".idx", ".bin"}) {
+    if (name.size() > suffix.size() && name.ends_with(suffix)) {
+      name.resize(name.size() - suffix.size());
+      break;
+    }
+  }
+  std::ranges::replace_if(
+      name, [](unsigned char letter) { return !is_name_letter(letter); }, '_');
+  return name.find_first_not_of("._0123456789") == std::string::npos ? "source_" + name : name;
+}
+
+void require_good_name(const std::string& name) {
+  const bool digits =
+      std::ranges::all_of(name, [](unsigned char letter) { return std::isdigit(letter) != 0; });
+  if (digits || !std::ranges::all_of(name, is_name_letter)) {
+    throw Error(
+        "a source of [[data.sources]] is named \"{}\"; expected letters, digits, '_', '.' and '-', "
+        "not digits alone",
+        name);
+  }
+}
+
+enum class SourceFormat { prepared, megatron, tokens };
+
+SourceFormat format_of(const SourceConfig& source) {
+  if (source.format == "prepared") return SourceFormat::prepared;
+  if (source.format == "megatron") return SourceFormat::megatron;
+  if (source.format == "tokens") return SourceFormat::tokens;
+  std::error_code code;
+  if (fs::is_directory(source.path, code)) return SourceFormat::prepared;
+  const MegatronPaths paths = megatron_paths(source.path);
+  if (fs::exists(paths.index, code)) return SourceFormat::megatron;
+  if (source.path.find_first_of("*?[{") != std::string::npos ||
+      fs::is_regular_file(source.path, code)) {
+    return SourceFormat::tokens;
+  }
+  throw Error(
+      "there is no data at \"{}\": expected a folder that `tessera prepare` wrote, the prefix of a "
+      "Megatron dataset (no {} is there), or token files by name or glob",
+      source.path, paths.index.string());
+}
+
+/// Keys that say something of token files mean nothing for prepared data.
+void require_prepared_keys(const SourceConfig& source) {
+  const SourceConfig defaults;
+  const auto require_default = [&](bool is_default, const char* key, const char* why) {
+    if (is_default) return;
+    throw Error("{} of the source {} is set, but {} is prepared data, {}; leave the key out", key,
+                source.name, source.path, why);
+  };
+  require_default(source.dtype == defaults.dtype, "dtype", "which says it itself");
+  require_default(source.end_of_document == defaults.end_of_document, "end_of_document",
+                  "whose documents end with it");
+  require_default(source.held_out == defaults.held_out, "held_out",
+                  "whose held-out part `prepare --held-out` has chosen");
+  require_default(source.seed == defaults.seed, "seed", "which `prepare --seed` has permuted");
+}
+
+std::optional<TokenType> token_type(const std::string& dtype) {
+  for (const TokenType type : {TokenType::u16, TokenType::u32, TokenType::i32, TokenType::i64}) {
+    if (token_type_name(type) == dtype) return type;
+  }
+  return std::nullopt;  // "header"
+}
+
+DataTokenizer tokenizer_of(const fs::path& folder) {
+  const Manifest manifest = read_manifest(folder);
+  return {.fingerprint = manifest.tokenizer_fingerprint,
+          .range = {manifest.vocabulary_size, manifest.end_of_document},
+          .origin = folder.string(),
+          .file_names = manifest.tokenizer_files};
+}
+
+StoredTokens open_megatron_source(const SourceConfig& source, DocumentEnds ends,
+                                  const TokenRange& range) {
+  if (source.dtype != "header") {
+    throw Error(
+        "dtype of the source {} is set, but {} is a Megatron dataset, whose index says it; leave "
+        "the key out",
+        source.name, source.path);
+  }
+  return open_megatron(source.path, ends, range);
+}
+
+std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, int64_t context,
+                                                  const DataTokenizer& tokenizer) {
+  const SourceFormat format = format_of(source);
+  if (format == SourceFormat::prepared) {
+    require_prepared_keys(source);
+    const DataTokenizer found = tokenizer_of(source.path);
+    if (found.fingerprint != tokenizer.fingerprint) {
+      throw Error(
+          "{} was prepared with another tokenizer than that of {} ({} instead of {}); prepare it "
+          "with `--tokenizer {}`",
+          source.path, tokenizer.origin, found.fingerprint, tokenizer.fingerprint,
+          tokenizer.origin);
+    }
+    return open_prepared_source(source.path, context);
+  }
+  if (context < 2) {
+    throw Error("a context of {} has no token to predict; expected at least 2", context);
+  }
+  const DocumentEnds ends =
+      source.end_of_document == "present" ? DocumentEnds::present : DocumentEnds::add;
+  StoredTokens tokens =
+      format == SourceFormat::megatron
+          ? open_megatron_source(source, ends, tokenizer.range)
+          : open_token_files(source.path, token_type(source.dtype), ends, tokenizer.range);
+  return make_direct_source(std::move(tokens), {context, source.held_out, source.seed},
+                            source.path);
+}
+
+}  // namespace
+
+std::string source_name(const SourceConfig& source) {
+  return source.name.empty() ? name_of_path(source.path) : source.name;
+}
+
+std::vector<SourceConfig> named_sources(const DataConfig& config) {
+  std::vector<SourceConfig> sources = config.sources;
+  if (sources.empty()) sources.push_back({.path = config.directory, .format = "prepared"});
+  std::set<std::string> names;
+  for (SourceConfig& source : sources) {
+    if (source.path.empty()) throw Error("one of [[data.sources]] has no path; give it one");
+    source.name = source_name(source);
+    require_good_name(source.name);
+    if (!names.insert(source.name).second) {
+      throw Error("two sources of [[data.sources]] are named \"{}\"; give each a name of its own",
+                  source.name);
+    }
+  }
+  return sources;
+}
+
+std::optional<DataTokenizer> find_tokenizer(const DataConfig& config) {
+  if (!config.tokenizer.empty()) {
+    const auto tokenizer = load_tokenizer(config.tokenizer);
+    return DataTokenizer{.fingerprint = tokenizer->fingerprint(),
+                         .range = {tokenizer->vocabulary_size(), tokenizer->end_of_document()},
+                         .origin = config.tokenizer,
+                         .file_names = tokenizer->file_names()};
+  }
+  for (const SourceConfig& source : named_sources(config)) {
+    if (fs::exists(fs::path(source.path) / kManifestName)) return tokenizer_of(source.path);
+  }
+  return std::nullopt;
+}
+
+TrainingData open_data(const DataConfig& config) {
+  const std::vector<SourceConfig> sources = named_sources(config);
+  const std::optional<DataTokenizer> tokenizer = find_tokenizer(config);
+  if (!tokenizer) {
+    if (config.sources.empty()) read_manifest(config.directory);  // which says what is missing
+    throw Error(
+        "no source of [[data.sources]] is prepared data, which would say its tokenizer; set "
+        "data.tokenizer to the one that the token files were made with");
+  }
+  TrainingData data{*tokenizer, {}};
+  for (const SourceConfig& source : sources) {
+    data.sources.push_back(
+        {source.name, source.weight, open_source(source, config.context, *tokenizer)});
+  }
+  return data;
+}
+
+TrainingData open_held_out_data(const SourceConfig& source, int64_t context,
+                                const std::string& tokenizer) {
+  DataConfig config{.directory = "", .tokenizer = tokenizer, .sources = {source}};
+  config.context = longest_context(config.sources, context);
+  if (format_of(source) != SourceFormat::prepared) config.sources.front().held_out = 1;
+  return open_data(config);
+}
+
+int64_t longest_context(const std::vector<SourceConfig>& sources, int64_t wanted) {
+  for (const SourceConfig& source : sources) {
+    if (format_of(source) != SourceFormat::prepared) continue;
+    wanted = std::min(wanted, read_manifest(source.path).recipe.context);
+  }
+  return wanted;
+}
+
+}  // namespace tessera

@@ -1,0 +1,176 @@
+#include "data/sources/stored_tokens.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSamples = 16;  // of a file, for its hash
+constexpr int64_t kSampleBytes = 4096;
+
+/// Calls visit with a value of the C++ type that `type` stands for.
+template <typename Visit>
+auto with_type(TokenType type, Visit&& visit) {
+  switch (type) {
+    case TokenType::u16:
+      return visit(uint16_t{});
+    case TokenType::u32:
+      return visit(uint32_t{});
+    case TokenType::i32:
+      return visit(int32_t{});
+    default:
+      return visit(int64_t{});
+  }
+}
+
+const std::byte* address(const TokenFile& file, int64_t token) {
+  return file.file.bytes().data() + file.data_offset + token * token_type_bytes(file.type);
+}
+
+}  // namespace
+
+std::string_view token_type_name(TokenType type) {
+  switch (type) {
+    case TokenType::u16:
+      return "uint16";
+    case TokenType::u32:
+      return "uint32";
+    case TokenType::i32:
+      return "int32";
+    default:
+      return "int64";
+  }
+}
+
+int64_t token_type_bytes(TokenType type) {
+  return with_type(type, [](auto value) { return static_cast<int64_t>(sizeof(value)); });
+}
+
+StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenRange& range)
+    : files_(std::move(files)), begins_{0}, range_(range) {
+  for (const TokenFile& file : files_) begins_.push_back(begins_.back() + file.tokens);
+}
+
+StoredTokens::Part StoredTokens::part_at(int64_t stored, int64_t most) const {
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), stored);
+  const size_t index = static_cast<size_t>(std::distance(begins_.begin(), after)) - 1;
+  TESSERA_CHECK(stored >= 0 && index < files_.size(), "place {} of {}", stored, begins_.back());
+  return {files_[index], stored - begins_[index], std::min(most, begins_[index + 1] - stored)};
+}
+
+int64_t StoredTokens::stored_token(int64_t place) const {
+  const Part part = part_at(place, 1);
+  return with_type(part.file.type, [&](auto value) {
+    // Data may begin anywhere in a file, so the elements need not be aligned.
+    std::memcpy(&value, address(part.file, part.first), sizeof(value));
+    return static_cast<int64_t>(value);
+  });
+}
+
+void StoredTokens::add_end_of_document(int64_t stored) {
+  const int64_t place = stored + added();
+  TESSERA_CHECK(
+      stored >= 0 && stored <= this->stored() && (added_.empty() || added_.back() < place),
+      "an end of a document at {} of {}", stored, this->stored());
+  added_.push_back(place);
+}
+
+void StoredTokens::end_document(int64_t stored) {
+  if (stored_token(stored - 1) != range_.end_of_document) add_end_of_document(stored);
+}
+
+size_t StoredTokens::added_before(int64_t place) const {
+  const auto found = std::lower_bound(added_.begin(), added_.end(), place);
+  return static_cast<size_t>(std::distance(added_.begin(), found));
+}
+
+void StoredTokens::read(int64_t first, std::span<int32_t> tokens) const {
+  TESSERA_CHECK(first >= 0 && first + static_cast<int64_t>(tokens.size()) <= this->tokens(),
+                "tokens {} to {} of {}", first, first + static_cast<int64_t>(tokens.size()),
+                this->tokens());
+  size_t next_added = added_before(first);
+  while (!tokens.empty()) {
+    const bool more = next_added < added_.size();
+    const int64_t until_added =
+        more ? added_[next_added] - first : static_cast<int64_t>(tokens.size());
+    if (until_added == 0) {
+      tokens.front() = range_.end_of_document;
+      tokens = tokens.subspan(1);
+      ++next_added;
+      ++first;
+      continue;
+    }
+    const auto run = std::min(static_cast<size_t>(until_added), tokens.size());
+    read_stored(first - static_cast<int64_t>(next_added), tokens.first(run));
+    tokens = tokens.subspan(run);
+    first += static_cast<int64_t>(run);
+  }
+}
+
+void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
+  while (!tokens.empty()) {
+    const Part part = part_at(first, static_cast<int64_t>(tokens.size()));
+    with_type(part.file.type, [&](auto value) {
+      const std::byte* source = address(part.file, part.first);
+      for (int64_t i = 0; i < part.count; ++i) {
+        std::memcpy(&value, source + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+        const auto id = static_cast<int64_t>(value);
+        if (id < 0 || id >= range_.vocabulary_size) {
+          throw Error(
+              "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
+              "type another than {}, or the tokenizer not the one that made it?",
+              part.file.file.path().string(), part.first + i, id, range_.vocabulary_size,
+              token_type_name(part.file.type));
+        }
+        tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
+      }
+    });
+    tokens = tokens.subspan(static_cast<size_t>(part.count));
+    first += part.count;
+  }
+}
+
+void StoredTokens::will_need(int64_t first, int64_t count) const {
+  int64_t stored = first - static_cast<int64_t>(added_before(first));
+  const int64_t end = std::min(stored + count, this->stored());
+  while (stored < end) {
+    const Part part = part_at(stored, end - stored);
+    const int64_t bytes = token_type_bytes(part.file.type);
+    part.file.file.will_need(static_cast<size_t>(part.file.data_offset + part.first * bytes),
+                             static_cast<size_t>(part.count * bytes));
+    stored += part.count;
+  }
+}
+
+uint64_t StoredTokens::sampled_hash() const {
+  StreamHash hash;
+  const auto add_number = [&](int64_t number) {
+    hash.update(std::as_bytes(std::span(&number, 1)));
+  };
+  for (const TokenFile& file : files_) {
+    add_number(file.tokens);
+    add_number(static_cast<int64_t>(file.type));
+    const auto bytes = file.file.bytes();
+    const auto size = static_cast<int64_t>(bytes.size());
+    const int64_t last = std::max<int64_t>(0, size - kSampleBytes);
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      // From the start to the end; in this order no product overflows.
+      const int64_t begin =
+          last / (kSamples - 1) * sample + last % (kSamples - 1) * sample / (kSamples - 1);
+      const int64_t length = std::min(kSampleBytes, size - begin);
+      hash.update(bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)));
+    }
+  }
+  hash.update(std::as_bytes(std::span(added_)));
+  add_number(range_.vocabulary_size);
+  add_number(range_.end_of_document);
+  return hash.value();
+}
+
+}  // namespace tessera

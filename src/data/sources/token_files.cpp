@@ -1,0 +1,78 @@
+#include "data/sources/token_files.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "data/npy.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::pair<TokenType, NpyType> kNpyTypes[] = {
+    {TokenType::u16, {"<u2", 2}},
+    {TokenType::u32, {"<u4", 4}},
+    {TokenType::i32, {"<i4", 4}},
+    {TokenType::i64, {"<i8", 8}},
+};
+
+TokenFile open_npy(MappedFile file, std::optional<TokenType> expected) {
+  const std::string name = file.path().string();
+  std::vector<NpyType> types;
+  for (const auto& [type, npy_type] : kNpyTypes) types.push_back(npy_type);
+  const NpyArray array = parse_npy_array(file.bytes(), name, types);
+  if (array.shape.size() != 1) {
+    throw Error("{} is an array of {} dimensions; expected 1: token ids one after another", name,
+                array.shape.size());
+  }
+  TokenType found = TokenType::u16;
+  for (const auto& [type, npy_type] : kNpyTypes) {
+    if (npy_type.name == array.type.name) found = type;
+  }
+  if (expected && *expected != found) {
+    throw Error("{} holds {}, as its header says, but dtype is \"{}\"; leave dtype out", name,
+                token_type_name(found), token_type_name(*expected));
+  }
+  return {std::move(file), array.data_offset, found, array.shape[0]};
+}
+
+TokenFile open_raw(MappedFile file, std::optional<TokenType> type) {
+  const std::string name = file.path().string();
+  if (!type) {
+    throw Error(
+        "{} has no .npy header, so its element type must be said: set dtype to \"uint16\" or "
+        "\"uint32\" (files of OLMo are uint16 where the vocabulary fits)",
+        name);
+  }
+  const int64_t bytes = token_type_bytes(*type);
+  const auto size = static_cast<int64_t>(file.bytes().size());
+  if (size % bytes != 0) {
+    throw Error(
+        "{} has {} bytes, no multiple of the {} of a {}; it is cut short or of another dtype", name,
+        size, bytes, token_type_name(*type));
+  }
+  return {std::move(file), 0, *type, size / bytes};
+}
+
+}  // namespace
+
+StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
+                              DocumentEnds ends, const TokenRange& range) {
+  std::vector<TokenFile> files;
+  for (const fs::path& path : find_inputs(pattern)) {
+    MappedFile file(path);
+    const bool npy = has_npy_magic(file.bytes());
+    files.push_back(npy ? open_npy(std::move(file), type) : open_raw(std::move(file), type));
+    if (files.back().tokens == 0) {
+      throw Error("{} holds no tokens; remove it or fetch it again", path.string());
+    }
+  }
+  StoredTokens tokens(std::move(files), range);
+  const auto begins = tokens.file_begins();
+  for (size_t file = 1; file < begins.size() && ends == DocumentEnds::add; ++file) {
+    tokens.end_document(begins[file]);
+  }
+  return tokens;
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+#include "train/data_state.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+struct SavedSource {
+  std::string name;
+  std::string fingerprint;
+  double weight = 0;
+  SourcePosition position;
+  bool taken = false;
+};
+
+std::string key(size_t source, const char* field) {
+  return fmt::format("data.{}.{}", source, field);
+}
+
+std::vector<SavedSource> saved_sources(const CheckpointState& state) {
+  std::vector<SavedSource> sources;
+  const int64_t count = state.integer("data.sources");
+  for (size_t i = 0; static_cast<int64_t>(i) < count; ++i) {
+    sources.push_back({state.text(key(i, "name")),
+                       state.text(key(i, "fingerprint")),
+                       state.number(key(i, "weight")),
+                       {state.integer(key(i, "epoch")), state.integer(key(i, "instance")),
+                        state.integer(key(i, "drawn"))}});
+  }
+  return sources;
+}
+
+/// The saved source that `source` continues, or null: the one with its data, under its name where
+/// several hold the same.
+SavedSource* find_saved(std::vector<SavedSource>& saved, const DataSource& source,
+                        const std::string& fingerprint) {
+  SavedSource* found = nullptr;
+  for (SavedSource& candidate : saved) {
+    if (candidate.taken || candidate.fingerprint != fingerprint) continue;
+    if (candidate.name == source.name) return &candidate;
+    if (found == nullptr) found = &candidate;
+  }
+  return found;
+}
+
+template <typename Sources>
+double sum_of_weights(const Sources& sources) {
+  double sum = 0;
+  for (const auto& source : sources) sum += source.weight;
+  return sum;
+}
+
+/// For a log: "web 70 %, code 30 %".
+template <typename Sources>
+std::string shares(const Sources& sources) {
+  std::vector<std::string> parts;
+  for (const auto& source : sources) {
+    parts.push_back(
+        fmt::format("{} {:.3g} %", source.name, 100 * source.weight / sum_of_weights(sources)));
+  }
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+std::map<std::string, StateValue> data_values(const TrainingData& data, const LoaderState& state) {
+  std::map<std::string, StateValue> values{
+      {"data.sources", static_cast<int64_t>(data.sources.size())},
+      {"data.tokenizer", data.tokenizer.fingerprint}};
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    values[key(i, "name")] = data.sources[i].name;
+    values[key(i, "fingerprint")] = data.sources[i].instances->fingerprint();
+    values[key(i, "weight")] = data.sources[i].weight;
+    values[key(i, "epoch")] = state.sources[i].epoch;
+    values[key(i, "instance")] = state.sources[i].instance;
+    values[key(i, "drawn")] = state.sources[i].drawn;
+  }
+  return values;
+}
+
+LoaderState restored_state(const CheckpointState& saved, const TrainingData& data,
+                           const std::string& origin, const Logger& logger) {
+  if (saved.text("data.tokenizer") != data.tokenizer.fingerprint) {
+    throw Error(
+        "{} was trained with another tokenizer than that of {}; resume with the data it was "
+        "started with",
+        origin, data.tokenizer.origin);
+  }
+  std::vector<SavedSource> sources = saved_sources(saved);
+  const double sum = sum_of_weights(data.sources);
+  const double saved_sum = sum_of_weights(sources);
+  bool same_mix = sources.size() == data.sources.size();
+  LoaderState state;
+  std::vector<std::string> fresh;
+  for (const DataSource& source : data.sources) {
+    SavedSource* found = find_saved(sources, source, source.instances->fingerprint());
+    if (found == nullptr) {
+      same_mix = false;
+      fresh.push_back(source.name);
+      state.sources.emplace_back();
+      continue;
+    }
+    found->taken = true;
+    same_mix = same_mix && found->weight / saved_sum == source.weight / sum;
+    state.sources.push_back(found->position);
+  }
+  const bool none_left = fresh.size() == data.sources.size();
+  for (const SavedSource& source : sources) {
+    if (source.taken) continue;
+    if (none_left || std::ranges::find(fresh, source.name) != fresh.end()) {
+      throw Error(
+          "{} was trained on other data than the source {} holds now; resume with the data it was "
+          "started with, or give other data another name",
+          origin, none_left ? data.sources.front().name : source.name);
+    }
+  }
+  if (same_mix) return state;
+  for (SourcePosition& position : state.sources) position.drawn = 0;
+  logger.warn("the mix changes from {} to {}", shares(sources), shares(data.sources));
+  return state;
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "train/hugging_face.h"
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/hugging_face/import.h"
+#include "config/load_config.h"
+#include "data/tokenizer.h"
+
+namespace tessera {
+namespace {
+
+/// The configuration that an imported model is run with: of its training nothing is known.
+RunConfig imported_config(const hugging_face::SourceModel& source, const std::string& precision) {
+  RunConfig config;
+  config.model = source.config().model;
+  config.data.context = config.model.max_context;
+  config.data.document_mask = false;  // the library attends to whole sequences
+  config.train.precision = precision;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 1;
+  return config;
+}
+
+/// f16 holds digits that bf16 does not.
+std::string precision_of(DType widest) { return widest == DType::bf16 ? "bf16" : "fp32"; }
+
+std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfig& config,
+                                  const std::string& given) {
+  if (!given.empty()) return dtype_from_name(given);
+  if (reader.state().values.contains(std::string(hugging_face::kArchitectureState))) {
+    return std::nullopt;
+  }
+  return config.train.precision == "bf16" ? DType::bf16 : DType::f32;
+}
+
+/// Whether the checkpoint carries the library's own config.json, which has the ids of special
+/// tokens.
+bool carries_config(const CheckpointReader& reader) {
+  for (const CheckpointFile& file : reader.manifest().extra_files) {
+    if (file.name == hugging_face::kConfigName) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ImportReport import_model(const fs::path& folder, const fs::path& output,
+                          const ImportOptions& options, const Logger& logger) {
+  const hugging_face::SourceModel source(folder);
+  for (const std::string& warning : source.warnings()) logger.warn("{}", warning);
+  ImportReport report;
+  report.architecture = source.config().architecture->name;
+  report.precision = options.precision.empty() ? precision_of(source.widest()) : options.precision;
+  report.parameters = source.elements();
+  report.bytes = source.bytes();
+  const std::string config = to_toml(imported_config(source, report.precision));
+  // What a checkpoint holds can be read back: every rule of every key is met.
+  parse_config(config, (folder / hugging_face::kConfigName).string());
+  report.checkpoint = source.import(output, config, options.progress);
+  return report;
+}
+
+hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
+                                        const ExportModelOptions& options) {
+  const CheckpointReader reader(find_checkpoint(path));
+  const RunConfig config =
+      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
+  hugging_face::ExportOptions details;
+  details.model = config.model;
+  details.max_context =
+      config.model.max_context > 0 ? config.model.max_context : config.data.context;
+  if (!carries_config(reader)) {
+    details.end_of_document = load_tokenizer(reader.path())->end_of_document();
+  }
+  details.dtype = export_dtype(reader, config, options.dtype);
+  details.shard_bytes = options.shard_bytes;
+  details.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
+                                          : hugging_face::ExpertNaming::single;
+  details.progress = options.progress;
+  return hugging_face::export_checkpoint(reader, output, details);
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "checkpoint/hugging_face/export.h"
+
+namespace tessera {
+
+struct ImportOptions {
+  std::string precision;  ///< "bf16" or "fp32", what the model is run in; empty: by its weights
+  bool progress = true;
+};
+
+/// What import_model() made.
+struct ImportReport {
+  fs::path checkpoint;
+  std::string architecture;
+  std::string precision;
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+};
+
+/// Imports a model of transformers from `folder` as the checkpoint of step 0 in `output`, which
+/// evaluation, generation and, as checkpoint.initial, training take. Warns of keys that have no
+/// effect. Throws Error as SourceModel does.
+ImportReport import_model(const fs::path& folder, const fs::path& output,
+                          const ImportOptions& options, const Logger& logger);
+
+struct ExportModelOptions {
+  std::string dtype;  ///< "bf16", "f16", "f32"; empty: an imported checkpoint's own types,
+                      ///< otherwise that of the training's precision
+  int64_t shard_bytes = 5'000'000'000;
+  bool fused_experts = false;
+  bool progress = true;
+};
+
+/// Exports a checkpoint (`path` is a run's folder, its checkpoints or one) as a model of
+/// transformers. Throws Error as export_checkpoint() does.
+hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
+                                        const ExportModelOptions& options);
+
+}  // namespace tessera

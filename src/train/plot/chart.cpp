@@ -1,0 +1,234 @@
+#include "train/plot/chart.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "train/plot/style.h"
+#include "train/plot/svg.h"
+
+namespace tessera {
+namespace {
+
+// In pixels.
+constexpr double kSinglePanelWidth = 860, kSinglePanelHeight = 384;
+constexpr double kPanelWidth = 540, kPanelHeight = 300;             // where there are several
+constexpr double kLeft = 76, kRight = 20, kTop = 12, kBottom = 48;  // of each panel, for its axes
+constexpr double kMargin = 16;                                      // of the picture
+constexpr double kTitleHeight = 30, kLegendHeight = 20, kNoteHeight = 20;
+constexpr double kLegendLine = 34, kLegendGap = 24;
+constexpr double kLetter = 6.6;  // a letter of size 12 on the average
+constexpr double kMarkerColumn = 16;
+
+/// A panel's place and its scales, from data to pixels.
+struct Frame {
+  double left, right, top, bottom;
+  Axis x, y;
+
+  static double place(const Axis& axis, double value, double from, double to) {
+    const auto scale = [&](double v) { return axis.logarithmic ? std::log10(v) : v; };
+    const double low = scale(axis.range.low), high = scale(axis.range.high);
+    return from + (scale(value) - low) / (high - low) * (to - from);
+  }
+  Point operator()(Point point) const {
+    return {place(x, point.x, left, right), place(y, point.y, bottom, top)};
+  }
+};
+
+bool has_place(double value, const Axis& axis) {
+  return std::isfinite(value) && value >= axis.range.low && value <= axis.range.high;
+}
+
+/// Calls `visit` with all points of a panel's curves whose x and y have a place.
+template <typename Visitor>
+void visit_points(const Panel& panel, const Axis& x, bool logarithmic_y, const Visitor& visit) {
+  for (const Curve& curve : panel.curves) {
+    for (const auto* points : {&curve.faint, &curve.line, &curve.markers}) {
+      for (const Point& point : *points) {
+        const bool y_has_place = std::isfinite(point.y) && (!logarithmic_y || point.y > 0);
+        if (has_place(point.x, x) && y_has_place) visit(point);
+      }
+    }
+  }
+}
+
+/// The range of what is to be seen, with a margin; some width also for a constant.
+Axis y_axis(const Panel& panel, const Axis& x, bool logarithmic) {
+  double low = std::numeric_limits<double>::max();
+  double high = std::numeric_limits<double>::lowest();
+  visit_points(panel, x, logarithmic, [&](const Point& point) {
+    low = std::min(low, point.y);
+    high = std::max(high, point.y);
+  });
+  Axis axis{.label = panel.label, .logarithmic = logarithmic};
+  if (logarithmic) {
+    const double margin = std::max(std::pow(high / low, 0.05), 1.02);
+    axis.range = {low / margin, high * margin};
+  } else {
+    const double largest = std::max(std::abs(low), std::abs(high));
+    const double least = largest > 0 ? largest * 1e-6 : 1;
+    const double margin =
+        high - low > least ? (high - low) * 0.05 : std::max(largest * 0.05, 1e-300);
+    axis.range = largest > 0 ? Range{low - margin, high + margin} : Range{-1, 1};
+  }
+  return axis;
+}
+
+Ticks ticks_of(const Axis& axis, int count) {
+  return axis.logarithmic ? log_ticks(axis.range, count)
+                          : linear_ticks(axis.range, count, axis.whole);
+}
+
+std::string axes(const Frame& frame) {
+  std::string svg;
+  const Ticks y_ticks = ticks_of(frame.y, 8);
+  for (size_t i = 0; i < y_ticks.values.size(); ++i) {
+    const double y = frame({frame.x.range.low, y_ticks.values[i]}).y;
+    const Point ends[] = {{frame.left, y}, {frame.right, y}};
+    svg += svg_path(ends, "stroke=\"#ddd\"");
+    svg += svg_text({frame.left - 8, y + 4}, Anchor::end, y_ticks.labels[i]);
+  }
+  const Ticks x_ticks = ticks_of(frame.x, frame.right - frame.left > 600 ? 10 : 7);
+  for (size_t i = 0; i < x_ticks.values.size(); ++i) {
+    const double x = frame({x_ticks.values[i], frame.y.range.low}).x;
+    const Point ends[] = {{x, frame.bottom}, {x, frame.bottom + 5}};
+    svg += svg_path(ends, "stroke=\"#333\"");
+    svg += svg_text({x, frame.bottom + 20}, Anchor::middle, x_ticks.labels[i]);
+  }
+  const Point corner[] = {
+      {frame.left, frame.top}, {frame.left, frame.bottom}, {frame.right, frame.bottom}};
+  svg += svg_path(corner, "stroke=\"#333\"");
+  svg +=
+      svg_text({(frame.left + frame.right) / 2, frame.bottom + 40}, Anchor::middle, frame.x.label);
+  const Point label{frame.left - 60, (frame.top + frame.bottom) / 2};
+  svg += svg_text(label, Anchor::middle, frame.y.label, 12,
+                  fmt::format("transform=\"rotate(-90 {} {})\"", pixels(label.x), pixels(label.y)));
+  return svg;
+}
+
+/// The points in pixels, those without a place as gaps.
+std::vector<Point> placed(const std::vector<Point>& points, const Frame& frame) {
+  std::vector<Point> result;
+  for (const Point& point : points) {
+    const bool seen = has_place(point.x, frame.x) && has_place(point.y, frame.y);
+    result.push_back(seen ? frame(point) : Point{0, std::nan("")});
+  }
+  return result;
+}
+
+/// The curve's pieces as paths; a point between gaps as a dot.
+std::string paths(const std::vector<Point>& points, const Frame& frame, std::string_view style,
+                  std::string_view colour) {
+  std::string svg;
+  const std::vector<Point> on_picture = placed(points, frame);
+  for (const auto piece : pieces(on_picture)) {
+    const std::vector<Point> seen = thinned(piece, 1);
+    if (seen.size() > 1) {
+      svg += svg_path(seen, style);
+    } else {
+      svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"2\" fill=\"{}\"/>\n", pixels(seen[0].x),
+                         pixels(seen[0].y), colour);
+    }
+  }
+  return svg;
+}
+
+std::string faint_curve(const Curve& curve, const Frame& frame) {
+  return paths(curve.faint, frame,
+               fmt::format("stroke=\"{}\" stroke-opacity=\"0.3\"", colour(curve.run)),
+               colour(curve.run));
+}
+
+std::string strong_curve(const Curve& curve, const Frame& frame) {
+  return paths(curve.line, frame,
+               fmt::format("stroke=\"{}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{}",
+                           colour(curve.run), dashes(curve.run)),
+               colour(curve.run));
+}
+
+std::string markers(const Curve& curve, const Frame& frame) {
+  std::string svg;
+  const std::vector<Point> on_picture = placed(curve.markers, frame);
+  for (const auto piece : pieces(on_picture)) {
+    for (const Point& point : thinned(piece, kMarkerColumn)) svg += marker(curve.run, point);
+  }
+  return svg;
+}
+
+std::string panel_svg(const Panel& panel, const Frame& frame) {
+  std::string svg = axes(frame);
+  // No run's strong line lies below another's faint one, and no marker below a line.
+  for (const Curve& curve : panel.curves) svg += faint_curve(curve, frame);
+  for (const Curve& curve : panel.curves) svg += strong_curve(curve, frame);
+  for (const Curve& curve : panel.curves) svg += markers(curve, frame);
+  return svg;
+}
+
+/// Adds the runs' names with their lines at `top`, in rows; gives the height that they take.
+double add_legend(const Chart& chart, double width, double top, bool with_markers,
+                  std::string& svg) {
+  if (chart.runs.size() < 2) return 0;
+  const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetter) - 8;
+  double x = kMargin + kLeft;
+  double y = top;
+  for (size_t run = 0; run < chart.runs.size(); ++run) {
+    const std::string name = shortened(chart.runs[run], std::min<size_t>(longest, 60));
+    const double needed = kLegendLine + 6 + static_cast<double>(letters(name)) * kLetter;
+    if (x + needed > width - kMargin && x > kMargin + kLeft) {
+      x = kMargin + kLeft;
+      y += kLegendHeight;
+    }
+    const Point line[] = {{x, y + 10}, {x + kLegendLine, y + 10}};
+    svg += svg_path(line,
+                    fmt::format("stroke=\"{}\" stroke-width=\"1.8\"{}", colour(run), dashes(run)));
+    if (with_markers) svg += marker(run, {x + kLegendLine / 2, y + 10});
+    svg += svg_text({x + kLegendLine + 6, y + 14}, Anchor::start, name);
+    x += needed + kLegendGap;
+  }
+  return y + kLegendHeight - top;
+}
+
+bool any_markers(const Chart& chart) {
+  for (const Panel& panel : chart.panels) {
+    for (const Curve& curve : panel.curves) {
+      if (!curve.markers.empty()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string draw(const Chart& chart) {
+  const bool single = chart.panels.size() == 1;
+  const double panel_width = single ? kSinglePanelWidth : kPanelWidth;
+  const double panel_height = single ? kSinglePanelHeight : kPanelHeight;
+  const double width = single ? panel_width : 2 * panel_width;
+  std::string svg;
+  double y = kMargin / 2;
+  if (!chart.title.empty()) {
+    const auto longest = static_cast<size_t>(width / (kLetter * 15 / 12)) - 4;
+    svg += svg_text({width / 2, y + 18}, Anchor::middle, shortened(chart.title, longest), 15);
+    y += kTitleHeight;
+  }
+  y += add_legend(chart, width, y, any_markers(chart), svg);
+  for (size_t i = 0; i < chart.panels.size(); ++i) {
+    const double left = i % 2 == 0 ? 0 : panel_width;
+    const Frame frame{.left = left + kLeft,
+                      .right = left + panel_width - kRight,
+                      .top = y + kTop,
+                      .bottom = y + panel_height - kBottom,
+                      .x = chart.x,
+                      .y = y_axis(chart.panels[i], chart.x, chart.logarithmic_y)};
+    svg += panel_svg(chart.panels[i], frame);
+    if (i % 2 == 1 || i + 1 == chart.panels.size()) y += panel_height;
+  }
+  if (!chart.note.empty()) {
+    svg += svg_text({width - kRight, y + 8}, Anchor::end, chart.note, 11, "fill=\"#666\"");
+    y += kNoteHeight;
+  }
+  return svg_document(width, y, chart.title, svg);
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tessera {
+
+/// A number under a name such as "train/loss".
+struct Scalar {
+  std::string tag;
+  double value = 0;  ///< TensorBoard keeps it as a float
+};
+
+// Serialised messages of the type Event of TensorFlow's event.proto, which TensorBoard reads. A
+// wall time is in seconds since 1970.
+
+/// The first event of every file.
+std::string version_event(double wall_time);
+
+/// Says that a run starts, or starts again, at `first_step`: readers drop that step and later ones
+/// of earlier files.
+std::string start_event(double wall_time, int64_t first_step);
+
+/// The numbers of one step.
+std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);
+
+}  // namespace tessera

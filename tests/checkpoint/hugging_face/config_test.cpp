@@ -1,0 +1,227 @@
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/hugging_face/read_config.h"
+#include "checkpoint/hugging_face/write_config.h"
+#include "support/error_of.h"
+#include "support/hugging_face_folder.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+using testing::small_olmoe_config;
+
+Json llama_config() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", 40},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 500000.0},
+          {"rope_scaling",
+           {{"rope_type", "llama3"},
+            {"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192}}}};
+}
+
+ReadConfig read(const Json& json) { return read_config(json.dump(), "config.json"); }
+
+std::string error(Json json, const std::function<void(Json&)>& change) {
+  change(json);
+  const std::string message = error_of([&] { read(json); });
+  EXPECT_THAT(message, HasSubstr("config.json"));
+  return message;
+}
+
+TEST(HuggingFaceConfig, FillsTheModel) {
+  Json json = small_olmoe_config();
+  json["clip_qkv"] = 4.5;
+  json["norm_topk_prob"] = true;
+  json["router_aux_loss_coef"] = 0.02;
+  json["initializer_range"] = 0.03;
+  const ReadConfig config = read(json);
+  EXPECT_EQ(config.architecture->name, "OlmoeForCausalLM");
+  EXPECT_THAT(config.warnings, IsEmpty());
+  const ModelConfig& model = config.model;
+  EXPECT_EQ(model.family, "olmoe");
+  EXPECT_EQ(model.vocabulary_size, 300);
+  EXPECT_EQ(model.hidden_size, 16);
+  EXPECT_EQ(model.layers, 2);
+  EXPECT_EQ(model.heads, 2);
+  EXPECT_EQ(model.experts, 3);
+  EXPECT_EQ(model.experts_per_token, 2);
+  EXPECT_EQ(model.expert_size, 8);
+  EXPECT_EQ(model.feed_forward_size, 0);
+  EXPECT_EQ(model.max_context, 64);
+  EXPECT_EQ(model.clip_qkv, 4.5);
+  EXPECT_TRUE(model.renormalise_weights);
+  EXPECT_EQ(model.balance_coefficient, 0.02);
+  EXPECT_EQ(model.balance_form, "pooled");
+  EXPECT_EQ(model.initialization_deviation, 0.03);
+  EXPECT_EQ(model.query_key_norm, "projection");
+  EXPECT_FALSE(model.tied_head);
+}
+
+TEST(HuggingFaceConfig, KeysOfBothVersionsSayTheSame) {
+  const Json old_form = llama_config();
+  Json new_form = old_form;
+  new_form["rope_parameters"] = new_form["rope_scaling"];
+  new_form["rope_parameters"]["rope_theta"] = new_form["rope_theta"];
+  new_form.erase("rope_scaling");
+  new_form.erase("rope_theta");
+  Json older = old_form;  // the key's first name
+  older["rope_scaling"]["type"] = older["rope_scaling"]["rope_type"];
+  older["rope_scaling"].erase("rope_type");
+  for (const Json& json : {old_form, new_form, older}) {
+    const ModelConfig model = read(json).model;
+    EXPECT_EQ(model.rope_theta, 500000);
+    EXPECT_EQ(model.rope_scaling, "llama3");
+    EXPECT_EQ(model.rope_factor, 8);
+    EXPECT_EQ(model.rope_low_frequency_factor, 1);
+    EXPECT_EQ(model.rope_high_frequency_factor, 4);
+    EXPECT_EQ(model.rope_original_context, 8192);
+  }
+}
+
+TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
+  Json json = llama_config();
+  for (const char* key : {"architectures", "rope_scaling", "rope_theta", "rms_norm_eps",
+                          "num_key_value_heads", "max_position_embeddings"}) {
+    json.erase(key);
+  }
+  const ModelConfig model = read(json).model;
+  EXPECT_EQ(model.rope_theta, 10000);
+  EXPECT_EQ(model.rope_scaling, "none");
+  EXPECT_EQ(model.norm_epsilon, 1e-6);
+  EXPECT_EQ(model.kv_heads, 4);
+  EXPECT_EQ(model.max_context, 2048);
+  EXPECT_FALSE(model.tied_head);
+}
+
+TEST(HuggingFaceConfig, WhatTesseraDoesNotHaveIsNamedWithItsValue) {
+  const auto llama = [](const char* key, const Json& value) {
+    return error(llama_config(), [&](Json& json) { json[key] = value; });
+  };
+  EXPECT_THAT(llama("architectures", {"GemmaForCausalLM"}),
+              HasSubstr("the architecture 'GemmaForCausalLM' (model_type 'llama') is not known; "
+                        "known are OlmoForCausalLM"));
+  EXPECT_THAT(llama("architectures", "LlamaForCausalLM"), HasSubstr("a list of one name"));
+  EXPECT_THAT(llama("model_type", "mixtral"), HasSubstr("contradicts model_type 'mixtral'"));
+  EXPECT_THAT(llama("attention_bias", true), HasSubstr("'attention_bias' is true"));
+  EXPECT_THAT(llama("mlp_bias", true), HasSubstr("'mlp_bias' is true"));
+  EXPECT_THAT(llama("mlp_bias", 1), HasSubstr("'mlp_bias' is 1; expected true or false"));
+  EXPECT_THAT(llama("hidden_act", "gelu"), HasSubstr("'hidden_act' is \"gelu\""));
+  EXPECT_THAT(llama("pretraining_tp", 2), HasSubstr("'pretraining_tp' is 2"));
+  EXPECT_THAT(llama("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is 0.5"));
+  EXPECT_THAT(llama("sliding_window", 4096), HasSubstr("'sliding_window' is 4096"));
+  EXPECT_THAT(llama("layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("'layer_types'"));
+  EXPECT_THAT(llama("quantization_config", {{"bits", 4}}), HasSubstr("not quantised"));
+  EXPECT_THAT(llama("rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+              HasSubstr("the rope type is 'linear'; supported are 'default' and 'llama3'"));
+  EXPECT_THAT(llama("rope_scaling", {{"type", "llama3"}, {"factor", 2}}),
+              HasSubstr("rope_scaling: the key 'low_freq_factor' is missing"));
+  EXPECT_THAT(llama("rope_scaling", {{"rope_type", "default"}, {"beta_fast", 2}}),
+              HasSubstr("the key 'beta_fast' is not known"));
+}
+
+TEST(HuggingFaceConfig, ContradictionsAreNamed) {
+  const auto olmoe = [](const char* key, const Json& value) {
+    return error(small_olmoe_config(), [&](Json& json) { json[key] = value; });
+  };
+  EXPECT_THAT(olmoe("num_attention_heads", 3),
+              HasSubstr("num_attention_heads (3) does not divide hidden_size (16)"));
+  EXPECT_THAT(olmoe("num_key_value_heads", 4),
+              HasSubstr("num_key_value_heads (4) does not divide num_attention_heads (2)"));
+  EXPECT_THAT(olmoe("num_experts_per_tok", 4),
+              HasSubstr("num_experts_per_tok (4) is larger than num_experts (3)"));
+  EXPECT_THAT(olmoe("num_local_experts", 4),
+              HasSubstr("num_experts is 3 and num_local_experts is 4"));
+  EXPECT_THAT(olmoe("head_dim", 4), HasSubstr("head_dim is 4"));
+  EXPECT_THAT(olmoe("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5.0}}),
+              HasSubstr("rope_theta is 10000, and 5 in rope_parameters"));
+  EXPECT_THAT(error(llama_config(),
+                    [](Json& json) {
+                      json["rope_parameters"] = {{"rope_type", "default"}};
+                    }),
+              HasSubstr("contradicts rope_parameters"));
+}
+
+TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {
+  const auto olmoe = [](const char* key, const Json& value) {
+    return error(small_olmoe_config(), [&](Json& json) { json[key] = value; });
+  };
+  for (const Json& value :
+       {Json(0), Json(-1), Json(1.5), Json("16"), Json(uint64_t{1} << 63), Json::array({16})}) {
+    EXPECT_THAT(olmoe("hidden_size", value),
+                HasSubstr("'hidden_size' is " + value.dump() + "; expected a whole number from 1"));
+  }
+  EXPECT_THAT(olmoe("hidden_size", nullptr), HasSubstr("the key 'hidden_size' is missing"));
+  EXPECT_THAT(olmoe("rms_norm_eps", "small"), HasSubstr("'rms_norm_eps' is \"small\""));
+  EXPECT_THAT(olmoe("rope_theta", 0), HasSubstr("rope_theta is 0"));
+  EXPECT_THAT(error_of([] { read_config("{", "config.json"); }), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of([] { read_config("[]", "config.json"); }), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_of([] { read_config(std::string(100000, '['), "config.json"); }),
+              HasSubstr("nested deeper"));
+}
+
+TEST(HuggingFaceConfig, WarnsOfKeysWithoutEffect) {
+  Json json = small_olmoe_config();
+  json["attention_dropout"] = 0.1;
+  json["\x1b[31mnovel"] = 5;
+  json["use_cache"] = true;
+  json["unset"] = nullptr;
+  EXPECT_THAT(read(json).warnings,
+              ElementsAre(HasSubstr("'attention_dropout' is 0.1; Tessera trains without it"),
+                          HasSubstr("the key '?[31mnovel' is not known")));
+}
+
+TEST(HuggingFaceConfig, WhatIsWrittenReadsBackTheSame) {
+  Json mixtral = small_olmoe_config();
+  mixtral["architectures"] = {"MixtralForCausalLM"};
+  mixtral["model_type"] = "mixtral";
+  mixtral["num_local_experts"] = mixtral["num_experts"];
+  mixtral.erase("num_experts");
+  mixtral["head_dim"] = 12;
+  for (const Json& json : {small_olmoe_config(), llama_config(), mixtral}) {
+    const ReadConfig before = read(json);
+    const std::string text =
+        write_config(*before.architecture, before.model,
+                     {.max_context = before.model.max_context,
+                      .dtype = "bfloat16",
+                      .original = R"({"bos_token_id": 1, "eos_token_id": [2, 3]})"});
+    const ReadConfig after = read_config(text, "written");
+    EXPECT_THAT(after.warnings, IsEmpty());
+    EXPECT_EQ(after.architecture, before.architecture);
+    const std::string again = write_config(
+        *after.architecture, after.model,
+        {.max_context = after.model.max_context, .dtype = "bfloat16", .original = text});
+    EXPECT_EQ(again, text);
+    EXPECT_EQ(after.model.rope_scaling, before.model.rope_scaling);
+    EXPECT_EQ(after.model.rope_theta, before.model.rope_theta);
+    EXPECT_EQ(after.model.head_size(), before.model.head_size());
+    const Json written = Json::parse(text);
+    EXPECT_EQ(written["eos_token_id"], Json({2, 3}));
+    EXPECT_EQ(written["bos_token_id"], 1);
+    EXPECT_TRUE(written["pad_token_id"].is_null());
+    EXPECT_EQ(written["torch_dtype"], "bfloat16");
+    EXPECT_EQ(Json::parse(write_generation_config(text)),
+              Json({{"bos_token_id", 1}, {"eos_token_id", {2, 3}}}));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::hugging_face

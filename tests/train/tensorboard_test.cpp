@@ -1,0 +1,147 @@
+#include <cstring>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/temporary_folder.h"
+#include "train/metrics_writer.h"
+#include "train/tensorboard/event.h"
+#include "train/tensorboard/events_file.h"
+#include "train/tensorboard/record.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+fs::path fixture(const std::string& name) {
+  return fs::path(TESSERA_SOURCE) / "tests/fixtures/tensorboard" / name;
+}
+
+/// An event of the fixture's description.
+std::string encoded(const Json& event) {
+  const double wall_time = event.at("wall_time");
+  if (event.at("kind") == "version") return version_event(wall_time);
+  if (event.at("kind") == "start") return start_event(wall_time, event.at("step"));
+  const auto named = event.at("scalars").get<std::vector<std::pair<std::string, double>>>();
+  std::vector<Scalar> scalars;
+  for (const auto& [tag, value] : named) scalars.push_back({tag, value});
+  return scalars_event(wall_time, event.at("step"), scalars);
+}
+
+/// The payloads of all records; fails where a checksum is wrong or the last record is torn.
+std::vector<std::string> payloads(const std::string& bytes) {
+  std::vector<std::string> result;
+  for (size_t at = 0; at < bytes.size(); at += tfrecord(result.back()).size()) {
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data() + at, sizeof(length));
+    result.push_back(bytes.substr(at + 12, length));
+    EXPECT_EQ(bytes.substr(at, length + 16), tfrecord(result.back()));
+  }
+  return result;
+}
+
+std::vector<fs::path> files(const fs::path& folder) {
+  std::vector<fs::path> result;
+  for (const auto& entry : fs::directory_iterator(folder)) result.push_back(entry.path());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+TEST(TensorBoard, TheChecksumIsThatOfTheStandard) {
+  // RFC 3720, appendix B.4, and the usual check value.
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
+  std::string rising;
+  for (char byte = 0; byte < 32; ++byte) rising += byte;
+  EXPECT_EQ(crc32c(rising), 0x46DD794EU);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
+}
+
+TEST(TensorBoard, FilesAreThoseOfThePythonPackageByteForByte) {
+  const Json expected = Json::parse(read_file(fixture("expected.json")));
+  ASSERT_EQ(expected.at("files").size(), 2U);
+  for (const auto& [name, events] : expected.at("files").items()) {
+    std::string bytes;
+    for (const Json& event : events) bytes += tfrecord(encoded(event));
+    EXPECT_EQ(bytes, read_file(fixture(name))) << name;
+  }
+}
+
+TEST(TensorBoard, AStartVoidsWhatThePythonPackageDrops) {
+  // What a start at step 4 leaves of the two files, by our reading of the format.
+  const Json expected = Json::parse(read_file(fixture("expected.json")));
+  std::map<std::string, std::map<int64_t, float>> kept;
+  for (const auto& [name, events] : expected.at("files").items()) {  // in the names' order
+    for (const Json& event : events) {
+      if (event.at("kind") == "start") {
+        for (auto& [tag, values] : kept) {
+          values.erase(values.lower_bound(event.at("step")), values.end());
+        }
+      } else if (event.at("kind") == "scalars") {
+        for (const Json& scalar : event.at("scalars")) {
+          kept[scalar[0]][event.at("step")] = static_cast<float>(scalar[1].get<double>());
+        }
+      }
+    }
+  }
+  std::map<std::string, std::map<int64_t, float>> read;
+  for (const auto& [tag, scalars] : expected.at("read").items()) {
+    for (const Json& scalar : scalars) read[tag][scalar[0]] = scalar[1];
+  }
+  EXPECT_EQ(read, kept);
+  EXPECT_EQ(read.at("train/loss").at(4), 2 * 7.25F / 4);
+}
+
+TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {
+  const TemporaryFolder folder;
+  std::vector<fs::path> in_order;
+  for (int64_t part = 0; part < 3; ++part) {
+    EventsFile file(folder.path(), 10 * part + 1);
+    const Scalar scalars[] = {{"train/loss", 1.5}};
+    file.append(10 * part + 1, scalars);
+    for (const fs::path& path : files(folder.path())) {
+      if (std::find(in_order.begin(), in_order.end(), path) == in_order.end()) {
+        in_order.push_back(path);
+      }
+    }
+  }
+  ASSERT_EQ(in_order.size(), 3U);
+  EXPECT_EQ(files(folder.path()), in_order);
+  for (const fs::path& path : in_order) {
+    const auto events = payloads(read_file(path));
+    ASSERT_EQ(events.size(), 3U);
+    EXPECT_THAT(events[0], HasSubstr("brain.Event:2"));
+    EXPECT_THAT(events[2], HasSubstr("train/loss"));
+    EXPECT_THAT(path.filename().string(), ::testing::StartsWith("events.out.tfevents."));
+  }
+}
+
+TEST(TensorBoard, AStepIsOneRecordWithTheNumbersThatItHas) {
+  const TemporaryFolder folder;
+  {
+    MetricsWriter writer({.directory = folder.path().string()}, 0);
+    StepMetrics metrics{.step = 1, .loss = 2};
+    writer.append(metrics);
+    metrics.expert_load = 1.25;
+    metrics.sources = {{.name = "web", .tokens = 64, .epochs = 0.5, .held_out_loss = 3}};
+    writer.append(metrics);
+  }
+  const auto paths = files(folder / "tensorboard");
+  ASSERT_EQ(paths.size(), 1U);
+  const auto events = payloads(read_file(paths[0]));
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_THAT(events[2], HasSubstr("train/loss"));
+  EXPECT_THAT(events[2], ::testing::Not(HasSubstr("router/")));
+  EXPECT_THAT(events[3], HasSubstr("router/expert_load"));
+  EXPECT_THAT(events[3], HasSubstr("sources/web/tokens"));
+  EXPECT_THAT(events[3], HasSubstr("sources/web/epochs"));
+  EXPECT_THAT(events[3], HasSubstr("sources/web/held_out_loss"));
+}
+
+}  // namespace
+}  // namespace tessera
