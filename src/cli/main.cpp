@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdlib>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +26,9 @@ void let_waiting_threads_sleep(char** argv) {
 int main(int argc, char** argv) {
   using namespace tessera;
   let_waiting_threads_sleep(argv);
+  // A file above the user's limit is an error of its write, which says which file; the signal would
+  // end the program with half of it on the disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("tessera: pretrain large language models, mixtures of experts first of all");
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);

@@ -28,12 +28,15 @@ void add_prepare_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "prepare", "Tokenize, shuffle and shard text (plain or JSONL) for training");
   auto options = std::make_shared<PrepareOptions>();
-  command->add_option("--input", options->inputs, "Files, folders or globs; .jsonl is JSON lines, and any file may be .gz or .zst")
+  command
+      ->add_option("--input", options->inputs,
+                   "Files, folders or globs; .jsonl is JSON lines, and any file may be .gz or .zst")
       ->required();
   command->add_option("--output", options->output, "Folder that is written")->required();
-  auto* tokenizer = command->add_option("--tokenizer", options->tokenizer,
-                                        "A SentencePiece model, a Hugging Face tokenizer.json (byte-level "
-                                        "BPE), a folder with one of them, or the word \"bytes\"");
+  auto* tokenizer =
+      command->add_option("--tokenizer", options->tokenizer,
+                          "A SentencePiece model, a Hugging Face tokenizer.json (byte-level "
+                          "BPE), a folder with one of them, or the word \"bytes\"");
   command
       ->add_option("--end-of-document", options->end_of_document,
                    "Token of a tokenizer.json that ends a document; left out: the one that a "
@@ -50,7 +53,8 @@ void add_prepare_command(CLI::App& app) {
       ->add_option("--held-out", options->held_out, "Fraction of the instances kept for evaluation")
       ->capture_default_str();
   command
-      ->add_option("--text-field", options->text_field, "Field of a JSON line that holds the text; a.b is the field b of the object a")
+      ->add_option("--text-field", options->text_field,
+                   "Field of a JSON line that holds the text; a.b is the field b of the object a")
       ->capture_default_str();
   command
       ->add_option("--max-bad-lines", options->max_bad_lines,

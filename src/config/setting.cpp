@@ -124,7 +124,7 @@ std::vector<Setting> settings_of_override(const std::string& text) {
     throw Error("the override '{}' is not of the form section.key=VALUE, such as train.steps=100",
                 text);
   }
-  const std::string where = "override " + text;
+  std::string where = "override " + text;
   const std::string section = path.substr(0, dot);
   const std::string rest = path.substr(dot + 1);
   std::vector<Setting> settings;

@@ -31,7 +31,8 @@ void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw Error("no output folder given; name one");
   if (options.tokenizer.empty() == (options.train_tokenizer == 0)) {
     throw Error(
-        "give either a tokenizer (a SentencePiece model, a tokenizer.json or the word 'bytes') or the "
+        "give either a tokenizer (a SentencePiece model, a tokenizer.json or the word 'bytes') or "
+        "the "
         "size of one to train; {} given",
         options.tokenizer.empty() ? "neither was" : "both were");
   }

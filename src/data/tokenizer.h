@@ -53,13 +53,13 @@ class Tokenizer {
 };
 
 /// Loads a tokenizer by what the user names: the word "bytes", a SentencePiece model, a
-/// tokenizer.json of ours or of Hugging Face (byte-level BPE, see ByteLevelBpeTokenizer), or a folder
-/// with one of these: a prepared folder, a checkpoint, a model's folder. Where a folder has both
-/// tokenizer.json and tokenizer.model, tokenizer.json is taken when it is byte-level BPE, otherwise
-/// tokenizer.model, of which such a tokenizer.json is a conversion.
+/// tokenizer.json of ours or of Hugging Face (byte-level BPE, see ByteLevelBpeTokenizer), or a
+/// folder with one of these: a prepared folder, a checkpoint, a model's folder. Where a folder has
+/// both tokenizer.json and tokenizer.model, tokenizer.json is taken when it is byte-level BPE,
+/// otherwise tokenizer.model, of which such a tokenizer.json is a conversion.
 ///
-/// `end_of_document` names the token that ends a document, where it is not "" and the tokenizer is a
-/// Hugging Face one; the others know theirs, and it is an Error. Throws Error when there is no
+/// `end_of_document` names the token that ends a document, where it is not "" and the tokenizer is
+/// a Hugging Face one; the others know theirs, and it is an Error. Throws Error when there is no
 /// tokenizer, when it is damaged, or has a feature that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document = "");

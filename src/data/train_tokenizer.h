@@ -12,7 +12,8 @@
 namespace tessera {
 
 /// Lines of text from the whole corpus, evenly spread over it, of about `maximum_bytes` in all (the
-/// whole corpus when it is smaller). Compressed files give their beginnings. The same corpus gives the same lines.
+/// whole corpus when it is smaller). Compressed files give their beginnings. The same corpus gives
+/// the same lines.
 std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_bytes,
                                       const ReadOptions& options);
 

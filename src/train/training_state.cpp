@@ -86,8 +86,7 @@ TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
   };
   const CheckpointReader reader = undamaged([&] { return CheckpointReader(path); });
   require_same_run(reader, config, logger);
-  const LoaderState position =
-      restored_state(reader.state(), data, reader.path().string(), logger);
+  const LoaderState position = restored_state(reader.state(), data, reader.path().string(), logger);
   undamaged([&] { reader.load_all(named_tensors(store), static_cast<int>(config.run.threads)); });
   store.masters_to_weights();
   const CheckpointState& state = reader.state();

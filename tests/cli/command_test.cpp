@@ -115,6 +115,17 @@ TEST_F(CommandTest, TheWholeWayFromTextToText) {
   EXPECT_EQ(verified.status, 0) << verified.output;
 }
 
+TEST_F(CommandTest, AFileAboveTheUsersLimitIsAnErrorThatNamesIt) {
+  Subprocess shell(
+      {"/bin/sh", "-c",
+       "ulimit -f 8; exec \"$0\" prepare --input \"$1\" --output \"$2\" --tokenizer bytes "
+       "--context 32",
+       TESSERA_PROGRAM, path("text.txt"), path("data")},
+      folder_.path() / "output.txt");
+  EXPECT_EQ(shell.wait(), 1);
+  EXPECT_THAT(shell.output(), ::testing::AllOf(HasSubstr(path("data")), HasSubstr("too large")));
+}
+
 TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
   const Result result =
       run({"explain", config_path().string(), "--set", "model.vocabulary_size=257", "--json"});

@@ -147,9 +147,8 @@ TEST(Tokenizer, OfTwoFilesTheOneThatIsNotAConversionIsTaken) {
 
 TEST(Tokenizer, OnlyAHuggingFaceOneIsToldWhatEndsADocument) {
   EXPECT_THAT(error_of([] { load_tokenizer("bytes", "</s>"); }), HasSubstr("of its own"));
-  EXPECT_THAT(
-      error_of([] { load_tokenizer(tokenizer_fixture("sentencepiece"), "</s>"); }),
-      HasSubstr("of its own"));
+  EXPECT_THAT(error_of([] { load_tokenizer(tokenizer_fixture("sentencepiece"), "</s>"); }),
+              HasSubstr("of its own"));
 }
 
 TEST(Tokenizer, TrainingSaysWhichSizesDoNotFit) {

@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "support/gradient_check.h"
+#include "support/larger.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,7 @@ double difference(const std::vector<double>& actual, const std::vector<double>& 
   double largest = 1e-3, worst = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     largest = std::max(largest, std::abs(expected[i]));
-    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+    worst = testing::larger(worst, std::abs(actual[i] - expected[i]));
   }
   return worst / largest;
 }

@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "support/gradient_check.h"
+#include "support/larger.h"
 #include "support/run_program.h"
 
 namespace tessera {
@@ -51,7 +52,7 @@ double difference(const testing::RunResult& actual, const testing::RunResult& ex
       double largest = 1e-3, error = 0;
       for (size_t k = 0; k < expected_group[i].size(); ++k) {
         largest = std::max(largest, std::abs(expected_group[i][k]));
-        error = std::max(error, std::abs(actual_group[i][k] - expected_group[i][k]));
+        error = testing::larger(error, std::abs(actual_group[i][k] - expected_group[i][k]));
       }
       worst = std::max(worst, error / largest);
     }

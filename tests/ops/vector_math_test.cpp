@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/larger.h"
+
 namespace tessera {
 namespace {
 
@@ -27,7 +29,7 @@ double largest_error(float largest, uint32_t stride, Function function, Referenc
       const double expected = reference(static_cast<double>(points[i]));
       const int exponent = expected == 0 ? -126 : std::max(std::ilogb(expected), -126);
       const double unit = std::ldexp(1.0, exponent - 23);
-      worst = std::max(worst, std::abs(results[i] - expected) / unit);
+      worst = testing::larger(worst, std::abs(results[i] - expected) / unit);
     }
   }
   return worst;

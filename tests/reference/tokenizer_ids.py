@@ -125,13 +125,17 @@ def split_then_bytes(pattern, behavior="isolated", invert=False):
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def trained(size, normalizer, pre_tokenizer, first_special, added=(), **model):
+ALPHABET = pre_tokenizers.ByteLevel.alphabet()
+NEVER_IN_UTF8 = "\u00c0\u00c1" + "".join(chr(byte) for byte in range(0xF5, 0x100))
+
+
+def trained(size, normalizer, pre_tokenizer, first_special, added=(), alphabet=ALPHABET, **model):
     tokenizer = Tokenizer(models.BPE(**model))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.train_from_iterator(PROSE * 3, trainers.BpeTrainer(
-        vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        vocab_size=size, initial_alphabet=alphabet, show_progress=False,
         special_tokens=first_special))
     tokenizer.add_tokens(list(added))
     tokenizer.decoder = decoders.ByteLevel()
@@ -139,11 +143,12 @@ def trained(size, normalizer, pre_tokenizer, first_special, added=(), **model):
 
 
 def gpt_neox():
-    """OLMo, OLMoE, GPT-NeoX: NFC, runs of spaces as tokens."""
+    """OLMo, OLMoE, GPT-NeoX: NFC, runs of spaces as tokens, no tokens for bytes outside UTF-8."""
     runs = [AddedToken(" " * count, normalized=True) for count in range(24, 1, -1)]
     tokenizer = trained(900, normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False),
                         ["<|endoftext|>", "<|padding|>"],
-                        runs + [AddedToken("|||EMAIL|||", normalized=False)])
+                        runs + [AddedToken("|||EMAIL|||", normalized=False)],
+                        alphabet=[symbol for symbol in ALPHABET if symbol not in NEVER_IN_UTF8])
     tokenizer.post_processor = processors.TemplateProcessing("$A", special_tokens=[])
     return tokenizer
 

@@ -22,7 +22,8 @@ struct AddedTokenPart {
 
 /// Finds added tokens in text: from left to right, at each place the longest. What control tokens
 /// spell stays text, so that no document can hold a control token, and no other token is found
-/// within it: the `tokenizers` library does the same with encode_special_tokens set, not by default.
+/// within it: the `tokenizers` library does the same with encode_special_tokens set, not by
+/// default.
 class AddedTokenFinder {
  public:
   /// Of tokens with equal content the first counts.

@@ -11,8 +11,8 @@ namespace tessera {
 
 /// One cut of text into pieces.
 struct SplitStep {
-  std::string pattern;      ///< in the syntax of tokenizer.json (see pattern_for_pcre2())
-  bool keeps_rest = true;   ///< whether what lies between two matches is a piece too, or is dropped
+  std::string pattern;     ///< in the syntax of tokenizer.json (see pattern_for_pcre2())
+  bool keeps_rest = true;  ///< whether what lies between two matches is a piece too, or is dropped
 
   bool operator==(const SplitStep&) const = default;
 };

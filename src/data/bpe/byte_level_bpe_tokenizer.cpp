@@ -42,12 +42,12 @@ std::string fingerprint_of(const BpeDescription& description, int32_t end_of_doc
     add_number(static_cast<int64_t>(text.size()));
     all += text;
   };
-  for (const int64_t number : {int64_t{end_of_document}, int64_t{description.ignores_merges},
-                               int64_t{description.normalizes_nfc},
-                               int64_t{description.adds_prefix_space},
-                               static_cast<int64_t>(description.vocabulary.size()),
-                               static_cast<int64_t>(description.merges.size()),
-                               static_cast<int64_t>(description.splits.size())}) {
+  for (const int64_t number :
+       {int64_t{end_of_document}, int64_t{description.ignores_merges},
+        int64_t{description.normalizes_nfc}, int64_t{description.adds_prefix_space},
+        static_cast<int64_t>(description.vocabulary.size()),
+        static_cast<int64_t>(description.merges.size()),
+        static_cast<int64_t>(description.splits.size())}) {
     add_number(number);
   }
   for (const auto& [symbols, id] : description.vocabulary) {
@@ -64,9 +64,9 @@ std::string fingerprint_of(const BpeDescription& description, int32_t end_of_doc
   }
   for (const AddedToken& token : description.added_tokens) {
     add_text(token.content);
-    for (const int32_t number : {token.id, int32_t{token.special}, int32_t{token.single_word},
-                                 int32_t{token.strip_left}, int32_t{token.strip_right},
-                                 int32_t{token.normalized}}) {
+    for (const int32_t number :
+         {token.id, int32_t{token.special}, int32_t{token.single_word}, int32_t{token.strip_left},
+          int32_t{token.strip_right}, int32_t{token.normalized}}) {
       add_number(number);
     }
   }
@@ -235,8 +235,8 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode_text(std::string_view text,
   return tokens;
 }
 
-void ByteLevelBpeTokenizer::encode_plain(std::string_view text, bool begins,
-                                         Scratch& scratch, std::vector<int32_t>& tokens) const {
+void ByteLevelBpeTokenizer::encode_plain(std::string_view text, bool begins, Scratch& scratch,
+                                         std::vector<int32_t>& tokens) const {
   if (adds_prefix_space_ && begins && !text.empty() && !text.starts_with(' ')) {
     scratch.prefixed = ' ';
     scratch.prefixed += text;
@@ -281,14 +281,13 @@ std::unique_ptr<Tokenizer> load_byte_level_bpe(const fs::path& path, std::string
   const std::string origin = path.string();
   const BpeDescription description = read_tokenizer_json(json, origin);
   const fs::path folder = path.parent_path();
-  const std::string end = end_of_document.empty()
-                              ? find_end_of_document(folder, description, origin)
-                              : end_of_document;
+  const std::string end =
+      end_of_document.empty() ? find_end_of_document(folder, description, origin) : end_of_document;
   const fs::path config = folder / kTokenizerConfigName;
   std::vector<TokenizerFile> files{{"tokenizer.json", std::move(text)}};
   files.push_back(
-      {kTokenizerConfigName, with_end_of_document(fs::exists(config) ? read_file(config) : "", end,
-                                                  config.string())});
+      {kTokenizerConfigName,
+       with_end_of_document(fs::exists(config) ? read_file(config) : "", end, config.string())});
   return std::make_unique<ByteLevelBpeTokenizer>(description, end, std::move(files), origin);
 }
 

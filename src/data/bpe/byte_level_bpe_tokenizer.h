@@ -23,8 +23,8 @@ namespace tessera {
 /// Gives the ids that the library gives without adding special tokens and with
 /// encode_special_tokens set: control tokens ("special" in the file) and the end-of-document token
 /// are never found in text, where they would let a document forge the end of another, while other
-/// added tokens, such as runs of spaces, are. Ids differ only where a pattern asks for properties of
-/// characters that Unicode assigned after the version that PCRE2 knows.
+/// added tokens, such as runs of spaces, are. Ids differ only where a pattern asks for properties
+/// of characters that Unicode assigned after the version that PCRE2 knows.
 class ByteLevelBpeTokenizer : public Tokenizer {
  public:
   /// `end_of_document` is the content of a token. `files` are what save() writes, the

@@ -54,7 +54,7 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
   const Json json = read_json(path);
   const auto found = json.find("eos_token");
   if (found == json.end() || found->is_null()) return "";
-  const std::string content = content_of(*found);
+  std::string content = content_of(*found);
   if (content.empty() || !token_id(description, content)) {
     throw Error("{}: eos_token is {}, which is no token of the tokenizer beside it; {}",
                 path.string(), printable(found->dump()), kRemedy);
@@ -72,8 +72,9 @@ std::string numbered_token(const fs::path& path, const BpeDescription& descripti
                            ? std::nullopt
                            : content_with_id(description, list ? found->front() : *found);
   if (!content) {
-    throw Error("{}: eos_token_id is {}, expected the id of one token of the tokenizer beside it; {}",
-                path.string(), printable(found->dump()), kRemedy);
+    throw Error(
+        "{}: eos_token_id is {}, expected the id of one token of the tokenizer beside it; {}",
+        path.string(), printable(found->dump()), kRemedy);
   }
   return *content;
 }
@@ -100,7 +101,7 @@ std::string find_end_of_document(const fs::path& folder, const BpeDescription& d
        {"config.json", numbered_token}}};
   for (const auto& [name, read] : sources) {
     if (!fs::exists(folder / name)) continue;
-    const std::string found = read(folder / name, description);
+    std::string found = read(folder / name, description);
     if (!found.empty()) return found;
   }
   std::vector<std::string> known;

@@ -84,7 +84,7 @@ void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) cons
   TESSERA_CHECK(count < kNoRank, "a piece of {} bytes is too long to merge", count);
   auto& ranks = scratch.ranks;  // [count], of each token with its right neighbour
   auto& previous = scratch.previous;
-  auto& next = scratch.next;  // count stands for none
+  auto& next = scratch.next;        // count stands for none
   auto& heap = scratch.candidates;  // rank above, place below: the leftmost of equals comes first
   ranks.assign(count, kNoRank);
   previous.resize(count);

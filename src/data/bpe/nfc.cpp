@@ -45,9 +45,9 @@ size_t decompose(uint32_t code, std::array<int32_t, kLongestDecomposition>& resu
 }
 
 void compose(std::vector<int32_t>& codes) {
-  const auto length = utf8proc_normalize_utf32(
-      codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto length =
+      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   TESSERA_CHECK(length >= 0, "composing failed: {}", utf8proc_errmsg(length));
   codes.resize(static_cast<size_t>(length));
 }

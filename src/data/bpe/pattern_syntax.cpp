@@ -15,8 +15,8 @@ constexpr std::array<std::string_view, 36> kCategories{
     "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf",
     "Pi", "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
 
-/// ASCII letters for which, where case is disregarded, Oniguruma also takes one character: U+00DF for
-/// "ss", U+FB01 for "fi".
+/// ASCII letters for which, where case is disregarded, Oniguruma also takes one character: U+00DF
+/// for "ss", U+FB01 for "fi".
 constexpr std::array<std::string_view, 5> kLigatures{"ff", "fi", "fl", "ss", "st"};
 
 constexpr std::array<std::string_view, 6> kGroups{"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!"};

@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDepth = 16;
-/// Far above the largest vocabularies in use, a quarter of a million; so that one hostile id does not
-/// take all memory.
+/// Far above the largest vocabularies in use, a quarter of a million; so that one hostile id does
+/// not take all memory.
 constexpr int32_t kLargestId = (1 << 22) - 1;
 
 /// What a ByteLevel pre-tokenizer cuts by unless use_regex is false: contractions, letters, digits,
@@ -157,8 +157,8 @@ void read_pre_tokenizer(const Part& file, BpeDescription& description) {
       description.splits.push_back(read_split(part));
     } else if (type == "ByteLevel") {
       symbols = true;
-      part.allow(std::array<std::string_view, 4>{"type", "add_prefix_space", "trim_offsets",
-                                                 "use_regex"});
+      part.allow(
+          std::array<std::string_view, 4>{"type", "add_prefix_space", "trim_offsets", "use_regex"});
       description.adds_prefix_space = part.flag("add_prefix_space");
       if (description.adds_prefix_space && !description.splits.empty()) {
         part.refuse("add_prefix_space", part.get("add_prefix_space"), "false after a Split");
@@ -201,8 +201,7 @@ void check_neutral(const Part& model) {
   const Json& dropout = model.get("dropout");
   require("dropout", dropout.is_null() || dropout == 0.0, "null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const Json& affix = model.get(key);
-    require(key, affix.is_null() || affix == "", "null or an empty text");
+    require(key, model.get(key).is_null() || model.text(key).empty(), "null or an empty text");
   }
   require("byte_fallback", !model.flag("byte_fallback", false), "false");
 }

@@ -14,7 +14,7 @@ struct ReadOptions {
   std::string text_field = "text";    // see JsonLineParser
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
   /// Bytes; a longer JSONL line gives no document, so that memory is bounded whatever a file holds.
-  size_t longest_line = size_t{256} << 20;
+  size_t longest_line = size_t{128} << 20;
 };
 
 /// A JSONL line that gave no document.

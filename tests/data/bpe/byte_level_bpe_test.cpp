@@ -1,5 +1,3 @@
-#include "data/bpe/byte_level_bpe_tokenizer.h"
-
 #include <atomic>
 #include <functional>
 #include <map>
@@ -11,6 +9,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "data/bpe/byte_alphabet.h"
+#include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/fixtures.h"
 #include "data/bpe/tokenizer_json.h"
 #include "data/corpus/utf8.h"
@@ -83,14 +82,13 @@ TEST_P(Families, BrokenTextIsThatOfPythonAfterRepair) {
       bytes.push_back(static_cast<char>(std::stoi(hexadecimal.substr(i, 2), nullptr, 16)));
     }
     EXPECT_EQ(repaired(bytes), pair.at(1).get<std::string>());
-    EXPECT_THAT(error_of([&] { fixture(GetParam()).encode(bytes); }),
-                HasSubstr("not valid UTF-8"));
+    EXPECT_THAT(error_of([&] { fixture(GetParam()).encode(bytes); }), HasSubstr("not valid UTF-8"));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(ByteLevelBpe, Families,
                          testing::Values("gpt_neox", "gpt2", "llama3", "qwen", "dolma2", "several",
-                                           "added"));
+                                         "added"));
 
 RC_GTEST_PROP(ByteLevelBpe, LosesNothing, (bool merges_ignored)) {
   const Tokenizer& tokenizer = fixture(merges_ignored ? "llama3" : "gpt2");
@@ -137,7 +135,8 @@ TEST(ByteLevelBpe, TheEndOfADocumentIsNeverFoundInText) {
       },
       "</s>");
   EXPECT_GT(pieces->encode("</s>").size(), 1U);
-  const auto added = changed("gpt_neox", [](auto&) {}, "|||EMAIL|||");
+  const auto added = changed(
+      "gpt_neox", [](auto&) {}, "|||EMAIL|||");
   EXPECT_GT(added->encode("|||EMAIL|||").size(), 1U);
   EXPECT_EQ(fixture("gpt_neox").encode("|||EMAIL|||").size(), 1U);
 }
@@ -164,10 +163,15 @@ TEST(ByteLevelBpe, TextBetweenMatchesIsDroppedWhereTheFileSaysSo) {
 }
 
 TEST(ByteLevelBpe, VocabularyMayHaveHoles) {
-  const auto tokenizer =
-      changed("gpt2", [](nlohmann::json& file) { file["added_tokens"].push_back(
-          {{"id", 2000}, {"content", "<far>"}, {"single_word", false}, {"lstrip", false},
-           {"rstrip", false}, {"normalized", false}, {"special", false}}); });
+  const auto tokenizer = changed("gpt2", [](nlohmann::json& file) {
+    file["added_tokens"].push_back({{"id", 2000},
+                                    {"content", "<far>"},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", false}});
+  });
   EXPECT_EQ(tokenizer->vocabulary_size(), 2001);
   EXPECT_EQ(tokenizer->encode("<far>"), Ids{2000});
   EXPECT_EQ(tokenizer->decode(Ids{1500, 2000}), "<far>");
@@ -194,7 +198,10 @@ TEST(ByteLevelBpe, FingerprintsTellEncodingsApart) {
                     })
                 ->fingerprint(),
             original);
-  EXPECT_NE(changed("gpt_neox", [](auto&) {}, "<|padding|>")->fingerprint(), original);
+  EXPECT_NE(changed(
+                "gpt_neox", [](auto&) {}, "<|padding|>")
+                ->fingerprint(),
+            original);
   for (const auto& change : std::vector<std::function<void(nlohmann::json&)>>{
            [](nlohmann::json& file) { file["normalizer"] = nullptr; },
            [](nlohmann::json& file) { file["model"]["ignore_merges"] = true; },

@@ -17,8 +17,12 @@ class EndOfDocument : public testing::Test {
                                  {.id = 11, .content = "<turn>", .special = true}};
   }
 
-  std::string found() { return find_end_of_document(folder_.path(), description_, "tokenizer.json"); }
-  std::string error() { return error_of([&] { found(); }); }
+  std::string found() {
+    return find_end_of_document(folder_.path(), description_, "tokenizer.json");
+  }
+  std::string error() {
+    return error_of([&] { found(); });
+  }
 
   TemporaryFolder folder_;
   BpeDescription description_;

@@ -62,7 +62,8 @@ std::vector<Merge> any_merges() {
 RC_GTEST_PROP(MergeTable, MergesAsDefined, ()) {
   const std::vector<Merge> merges = any_merges();
   // Short pieces and long ones are merged in different ways.
-  const auto length = *rc::gen::oneOf(rc::gen::inRange<size_t>(0, 30), rc::gen::inRange<size_t>(90, 250));
+  const auto length =
+      *rc::gen::oneOf(rc::gen::inRange<size_t>(0, 30), rc::gen::inRange<size_t>(90, 250));
   Tokens tokens = *rc::gen::container<Tokens>(length, rc::gen::inRange<int32_t>(0, 3));
   const Tokens expected = merged_naively(tokens, merges);
   MergeTable::Scratch scratch;

@@ -51,11 +51,11 @@ TEST(Nfc, KnownForms) {
   EXPECT_EQ(normalized("x e\u0301 y"), "x \u00e9 y");
   EXPECT_EQ(normalized("\u212b"), "\u00c5");
   EXPECT_EQ(normalized("a\u0328\u0301"), "\u0105\u0301");
-  EXPECT_EQ(normalized("q\u0307\u0323"), "q\u0323\u0307");            // marks in the order of classes
-  EXPECT_EQ(normalized("e\u0323\u0302"), "\u1ec7");                    // two marks, one character
-  EXPECT_EQ(normalized("\u1100\u1161\u11a8"), "\uac01");               // Hangul
-  EXPECT_EQ(normalized("\u0958"), "\u0915\u093c");                     // excluded from composition
-  EXPECT_EQ(normalized("\u0301a"), "\u0301a");                         // a mark with no base
+  EXPECT_EQ(normalized("q\u0307\u0323"), "q\u0323\u0307");  // marks in the order of classes
+  EXPECT_EQ(normalized("e\u0323\u0302"), "\u1ec7");         // two marks, one character
+  EXPECT_EQ(normalized("\u1100\u1161\u11a8"), "\uac01");    // Hangul
+  EXPECT_EQ(normalized("\u0958"), "\u0915\u093c");          // excluded from composition
+  EXPECT_EQ(normalized("\u0301a"), "\u0301a");              // a mark with no base
   EXPECT_EQ(normalized("a\u0301\u0301"), "\u00e1\u0301");
 }
 

@@ -24,8 +24,8 @@ std::string refusal(const std::string& tokenizer, const std::function<void(json&
 
 /// Sets one value of gpt_neox's file and expects an error that names the place.
 void expect_refused(const std::string& pointer, const json& value, const std::string& named) {
-  const std::string error = refusal(
-      "gpt_neox", [&](json& file) { file[json::json_pointer(pointer)] = value; });
+  const std::string error =
+      refusal("gpt_neox", [&](json& file) { file[json::json_pointer(pointer)] = value; });
   EXPECT_THAT(error, HasSubstr("tokenizer.json: ")) << pointer;
   EXPECT_THAT(error, HasSubstr(named)) << pointer;
 }
@@ -168,9 +168,12 @@ class Contradictions : public testing::Test {
 };
 
 TEST_F(Contradictions, AreNamed) {
-  EXPECT_THAT(refusal([](auto& d) { std::erase_if(d.vocabulary, [](auto& t) { return t.first == "q"; }); }),
-              HasSubstr("no token 'q' for the byte 0x71"));
-  EXPECT_THAT(refusal([](auto& d) { d.merges.front() = {"q", "~~"}; }),
+  EXPECT_THAT(
+      refusal([](auto& d) { std::erase_if(d.vocabulary, [](auto& t) { return t.first == "q"; }); }),
+      HasSubstr("no token 'q' for the byte 0x71"));
+  EXPECT_THAT(refusal([](auto& d) {
+                d.merges.front() = {"q", "~~"};
+              }),
               HasSubstr("model.merges[0] needs the token 'q~~'"));
   EXPECT_THAT(refusal([](auto& d) { d.added_tokens[2].id = 40; }), HasSubstr("the id 40 belongs"));
   EXPECT_THAT(refusal([](auto& d) { d.added_tokens[3].id = d.added_tokens[2].id; }),

@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "state/adamw.h"
 #include "state/parameter_store.h"
+#include "support/larger.h"
 #include "support/run_program.h"
 #include "train/decoder.h"
 #include "train/parity/reference_model.h"
@@ -30,7 +31,7 @@ double largest_error(std::span<const double> found, std::span<const float> expec
   double difference = 0;
   double largest = 0;
   for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    difference = std::max(difference, std::abs(found[i] - static_cast<double>(expected[i])));
+    difference = larger(difference, std::abs(found[i] - static_cast<double>(expected[i])));
     largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
   }
   EXPECT_GT(largest, 0);
