@@ -139,7 +139,7 @@ void add_task_options(CLI::App& command, EvalTasksArguments& tasks,
       ->needs(files);
   command
       .add_option("--delimiter", tasks.delimiter,
-                  "With --tasks: what joins a context and a choice without white space between")
+                  "With --tasks: what joins a context and a choice that begins without white space")
       ->needs(files)
       ->capture_default_str();
 }

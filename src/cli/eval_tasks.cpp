@@ -1,6 +1,7 @@
 #include "cli/eval_tasks.h"
 
-#include <cmath>
+#include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -88,20 +89,42 @@ std::string predictions(const std::vector<Question>& questions,
   return lines;
 }
 
+/// Questions of all files. A task's name that only two files' names give would mix what does not
+/// belong together: test.jsonl of two folders.
 std::vector<Question> read_all(const std::vector<std::string>& files) {
   std::vector<Question> questions;
+  std::map<std::string, std::string> named_by;  // tasks by their file's name -> the file
   for (const std::string& file : files) {
     std::vector<Question> more = read_questions(file);
+    const std::string name = fs::path(file).stem().string();
+    if (std::ranges::any_of(more, [&](const Question& q) { return q.task == name; })) {
+      const auto [place, fresh] = named_by.try_emplace(name, file);
+      if (!fresh) {
+        throw Error(
+            "{} and {} both give their questions the task {}; rename one, or give its questions a "
+            "\"task\"",
+            place->second, file, name);
+      }
+    }
     questions.insert(questions.end(), std::make_move_iterator(more.begin()),
                      std::make_move_iterator(more.end()));
   }
   return questions;
 }
 
+/// So that a wrong path does not show after hours of work.
+void require_folder_of(const std::string& file) {
+  const fs::path folder = fs::absolute(file).parent_path();
+  if (!fs::is_directory(folder)) {
+    throw Error("--predictions {}: there is no folder {}; make it first", file, folder.string());
+  }
+}
+
 }  // namespace
 
 void eval_tasks(const EvalTasksArguments& arguments) {
   const std::vector<Question> questions = read_all(arguments.files);
+  if (!arguments.predictions.empty()) require_folder_of(arguments.predictions);
   MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
   Context context(threads, Kernels::fast, &pool);
@@ -121,14 +144,14 @@ void eval_tasks(const EvalTasksArguments& arguments) {
         });
     progress.clear();
   }
-  if (!arguments.predictions.empty()) {
-    write_file(arguments.predictions, predictions(questions, scored));
-  }
   const std::vector<TaskScore> tasks = score_tasks(questions, scored);
   if (arguments.json) {
     print_json(model, tasks);
   } else {
     print(model, tasks);
+  }
+  if (!arguments.predictions.empty()) {
+    write_file(arguments.predictions, predictions(questions, scored));
   }
 }
 

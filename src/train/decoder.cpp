@@ -54,9 +54,8 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
 }
 
 Decoder::Step& Decoder::prepare(int64_t count) {
-  std::unique_ptr<Step>& step = steps_[count];
-  if (step) return *step;
-  step = std::make_unique<Step>(*this, count);
+  if (const auto found = steps_.find(count); found != steps_.end()) return *found->second;
+  auto step = std::make_unique<Step>(*this, count);
   const auto& values = step->decoding.program.values();
   for (size_t id = 0; id < values.size(); ++id) {
     if (values[id].kind != ValueKind::state) continue;
@@ -67,7 +66,7 @@ Decoder::Step& Decoder::prepare(int64_t count) {
     }
     step->frame.bind(Value{static_cast<int>(id)}, cache);
   }
-  return *step;
+  return *steps_.emplace(count, std::move(step)).first->second;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/memory_plan.h"
 
 namespace tessera {
 
@@ -19,7 +20,8 @@ Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const T
       executor_(training_.program, execution),
       frame_(training_.program),
       inputs_(training_, execution.pool(), frame_),
-      rows_(rows) {
+      rows_(rows),
+      planned_bytes_(plan_memory(training_.program, execution).peak_bytes) {
   for (size_t i = 0; i < weights.size(); ++i) {
     frame_.bind(training_.parameters.values()[i], weights[i]);
   }

@@ -35,6 +35,8 @@ class Evaluator {
   /// The mean loss over the first `instances` instances that the loader hands out, each counted
   /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch.
   Evaluation run(Loader& loader, int64_t instances = 0);
+  /// Memory that a run takes from the pool beside weights and inputs.
+  int64_t planned_bytes() const { return planned_bytes_; }
   /// The cross-entropy (nats) of each row's target tokens, summed; the batch has the program's
   /// size.
   std::vector<double> row_losses(const Batch& batch);
@@ -45,6 +47,7 @@ class Evaluator {
   Frame frame_;
   ProgramInputs inputs_;
   int64_t rows_;
+  int64_t planned_bytes_;
 };
 
 /// What a model makes of one source.

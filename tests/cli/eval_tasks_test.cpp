@@ -97,6 +97,13 @@ TEST_F(EvalTasks, ErrorsSayWhatToDo) {
   EXPECT_EQ(wrong.status, 1);
   EXPECT_THAT(wrong.output, AllOf(HasSubstr("wrong.jsonl:1"), HasSubstr("\"answer\" is 2")));
   EXPECT_NE(eval({"--predictions", path("p")}).status, 0);
+  EXPECT_THAT(
+      eval({"--tasks", path("first.jsonl"), "--predictions", path("missing/p.jsonl")}).output,
+      AllOf(HasSubstr("there is no folder"), ::testing::Not(HasSubstr("accuracy"))));
+  fs::create_directory(path("other"));
+  fs::copy(path("first.jsonl"), path("other/first.jsonl"));
+  EXPECT_THAT(eval({"--tasks", path("first.jsonl"), path("other/first.jsonl")}).output,
+              HasSubstr("both give their questions the task first"));
   EXPECT_THAT(eval({"--tasks", path("first.jsonl"), "--data", path("data")}).output,
               HasSubstr("excludes"));
 }

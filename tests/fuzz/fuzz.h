@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <string>
 #include <string_view>
 
 #include <sys/mman.h>
@@ -33,6 +35,31 @@ class MemoryFile {
 
  private:
   int descriptor_;
+};
+
+/// A folder of files, in memory where the system has such a place, gone with the object.
+class MemoryFolder {
+ public:
+  MemoryFolder() : path_(root() / ("tessera-fuzz-" + std::to_string(::getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~MemoryFolder() { fs::remove_all(path_); }
+  MemoryFolder(const MemoryFolder&) = delete;
+  MemoryFolder& operator=(const MemoryFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void write(const char* name, std::string_view bytes) const {
+    std::ofstream file(path_ / name, std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    TESSERA_CHECK(file.good(), "the input cannot be written");
+  }
+
+ private:
+  static fs::path root() {
+    return fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+  }
+
+  fs::path path_;
 };
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {

@@ -8,6 +8,9 @@ Writes tests/fixtures/multiple_choice/:
     log_likelihoods      f32, of every choice in order: the sum over the choice's tokens
     chosen               i32, by question: the largest log-likelihood
     chosen_normalised    i32: the largest over the choice's number of characters
+  boundaries.json        tokens of texts after contexts by the `tokenizers` library and the
+                         tokenizers of tests/fixtures/tokenizers, cut to the last `limit` + 1, and
+                         at which of them the text begins
 
 A token is a byte, and 256 ends a document: Tessera's "bytes" tokenizer. Usage, with torch and
 transformers installed (the versions stand in the file's metadata):
@@ -19,6 +22,7 @@ import json
 import pathlib
 import sys
 
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -72,12 +76,32 @@ QUESTIONS = [
 
 def continuation(context, choice):
     """Tokens, and where the scored ones begin."""
-    if context and not context[-1].isspace() and not choice[0].isspace():
+    if not choice[0].isspace():
         choice = " " + choice
     stem = context.rstrip()
     tokens = list((context + choice).encode())
     first = len(stem.encode())
     return (tokens, first) if first else ([END_OF_DOCUMENT] + tokens, 1)
+
+
+def boundaries():
+    root = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
+    cases = []
+    for name in ["gpt_neox", "llama3"]:
+        library = tokenizers.Tokenizer.from_file(str(root / name / "tokenizer.json"))
+        encode = lambda text: library.encode(text, add_special_tokens=False).ids
+        for context, text in [("The end of the", " sentence"), ("The end of the ", "sentence"),
+                              ("It is", "n't so"), ("x = 1\n\n", "    return x"),
+                              ("Numbers: 12", "345 and more"), ("naï", "ve"), ("日本", "語です"), ("one two three four five six seven", " eight"),
+                              ("The ship sails over the sea and the", " birds go")]:
+            for limit in [64, 10, 7]:
+                stem = len(encode(context.rstrip()))
+                tokens = encode(context + text)
+                cut = max(0, len(tokens) - (limit + 1))
+                if 0 < len(tokens) - stem <= limit:
+                    cases.append(dict(tokenizer=name, context=context, text=text, limit=limit,
+                                      tokens=tokens[cut:], first=stem - cut, truncated=cut > 0))
+    return cases
 
 
 def main():
@@ -110,6 +134,9 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "questions.jsonl").write_text(
         "".join(json.dumps(question, ensure_ascii=False) + "\n" for question in QUESTIONS))
+    (folder / "boundaries.json").write_text(json.dumps(
+        dict(made_by="tests/reference/multiple_choice.py", tokenizers=tokenizers.__version__,
+             cases=boundaries()), ensure_ascii=False, indent=1) + "\n")
     weights = tessera_names(dict(model.named_parameters()), config)
     expected = {"initial/" + name: tensor for name, tensor in weights.items()}
     expected |= {"log_likelihoods": torch.tensor(scores, dtype=torch.float32),

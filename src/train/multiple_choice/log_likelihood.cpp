@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/loader.h"
+#include "tensor/memory_pool.h"
 #include "train/evaluate.h"
 
 namespace tessera {
@@ -14,8 +16,9 @@ namespace {
 /// Lengths are rounded up to multiples of this, so that few programs serve all.
 constexpr size_t kLengthStep = 32;
 
+/// Tokens that the model reads: all but the last, rounded up.
 int64_t padded_length(const Continuation& continuation, int64_t limit) {
-  const size_t steps = (continuation.tokens.size() + kLengthStep - 1) / kLengthStep;
+  const size_t steps = (continuation.tokens.size() - 1 + kLengthStep - 1) / kLengthStep;
   return std::min(static_cast<int64_t>(steps * kLengthStep), limit);
 }
 
@@ -38,7 +41,7 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
     if (row >= chosen.size()) continue;
     const Continuation& continuation = all[chosen[row]];
     for (size_t t = 0; t < continuation.tokens.size(); ++t) {
-      batch.tokens[begin + t] = continuation.tokens[t];
+      if (t + 1 < continuation.tokens.size()) batch.tokens[begin + t] = continuation.tokens[t];
       if (t >= continuation.first) batch.targets[begin + t - 1] = continuation.tokens[t];
     }
     batch.target_count += static_cast<int64_t>(continuation.tokens.size() - continuation.first);
@@ -46,11 +49,20 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
   return batch;
 }
 
+/// What would end with the system killing the process is an error before it begins.
+void require_memory(const Evaluator& evaluator, int64_t rows, int64_t length,
+                    const Context& context) {
+  const int64_t needed = context.pool().in_use() + evaluator.planned_bytes();
+  if (needed <= physical_memory()) return;
+  throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
+              rows, length, format_bytes(needed), format_bytes(physical_memory()));
+}
+
 }  // namespace
 
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view context,
                                    std::string_view text, int64_t limit) {
-  const size_t last = context.find_last_not_of(" \t\r\n");
+  const size_t last = context.find_last_not_of(" \t\n\v\f\r");
   const std::string_view stem = context.substr(0, last == std::string_view::npos ? 0 : last + 1);
   Continuation result;
   result.tokens = tokenizer.encode(std::string(context) + std::string(text));
@@ -63,13 +75,11 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view 
     result.first = 1;
   }
   const size_t scored = result.tokens.size() - result.first;
-  if (scored >= static_cast<size_t>(limit)) {
-    throw Error(
-        "the choice has {} tokens, which with one before it exceed the model's context of {}",
-        scored, limit);
+  if (scored > static_cast<size_t>(limit)) {
+    throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
   }
-  if (result.tokens.size() > static_cast<size_t>(limit)) {
-    const size_t cut = result.tokens.size() - static_cast<size_t>(limit);
+  if (result.tokens.size() > static_cast<size_t>(limit) + 1) {
+    const size_t cut = result.tokens.size() - static_cast<size_t>(limit) - 1;
     result.tokens.erase(result.tokens.begin(), result.tokens.begin() + static_cast<int64_t>(cut));
     result.first -= cut;
     result.truncated = true;
@@ -90,22 +100,27 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
   std::vector<double> result(continuations.size());
   std::optional<Evaluator> evaluator;
   int64_t length = 0;
+  int64_t bucket_rows = 0;
   for (size_t begin = 0; begin < order.size();) {
-    const int64_t needed = padded_length(continuations[order[begin]], limit);
-    if (needed != length) {
-      length = needed;
+    const auto same_length = [&](size_t i) {
+      return padded_length(continuations[i], limit) ==
+             padded_length(continuations[order[begin]], limit);
+    };
+    const auto rest = std::span(order).subspan(begin);
+    const auto bucket = std::ranges::find_if_not(rest, same_length) - rest.begin();
+    if (padded_length(continuations[order[begin]], limit) != length) {
+      length = padded_length(continuations[order[begin]], limit);
+      bucket_rows = std::min(rows, static_cast<int64_t>(bucket));
       evaluator.reset();
       evaluator.emplace(model.config.model, compute_dtype(model.config.train.precision),
-                        model.weights, rows, length, false, context);
+                        model.weights, bucket_rows, length, false, context);
+      require_memory(*evaluator, bucket_rows, length, context);
     }
-    size_t end = begin;
-    while (end < order.size() && end - begin < static_cast<size_t>(rows) &&
-           padded_length(continuations[order[end]], limit) == length) {
-      ++end;
-    }
+    const size_t end =
+        begin + std::min(static_cast<size_t>(bucket_rows), static_cast<size_t>(bucket));
     const auto chosen = std::span(order).subspan(begin, end - begin);
     const std::vector<double> losses =
-        evaluator->row_losses(make_batch(continuations, chosen, rows, length));
+        evaluator->row_losses(make_batch(continuations, chosen, bucket_rows, length));
     for (size_t row = 0; row < chosen.size(); ++row) result[chosen[row]] = -losses[row];
     begin = end;
     if (on_progress && !on_progress(static_cast<int64_t>(begin))) {

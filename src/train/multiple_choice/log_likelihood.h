@@ -19,11 +19,11 @@ struct Continuation {
   bool truncated = false;  ///< the context's start was cut to fit the model
 };
 
-/// `text` after `context` as tokens. The two are tokenized together and divided at the number of
-/// tokens that the context alone has, its trailing spaces counted to the text, as the LM Evaluation
-/// Harness does. An empty context is the end of another document. What exceeds `limit` tokens is
-/// cut from the context's start. Throws Error when the text has no token of its own or does not fit
-/// by itself.
+/// `text` after `context` as tokens, for a model that reads at most `limit` of them. The two are
+/// tokenized together and divided at the number of tokens that the context alone has, its trailing
+/// white space counted to the text. Nothing is put before a context; an empty one is the end of
+/// another document. What the model cannot read (the last token is only predicted) is cut from the
+/// context's start. Throws Error when the text has no token of its own or does not fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view context,
                                    std::string_view text, int64_t limit);
 

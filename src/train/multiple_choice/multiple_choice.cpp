@@ -15,10 +15,8 @@ bool is_space(char letter) {
 }
 
 /// The choice as it follows its context.
-std::string joined(const std::string& context, const std::string& choice,
-                   const std::string& delimiter) {
-  const bool apart = context.empty() || is_space(context.back()) || is_space(choice.front());
-  return apart ? choice : delimiter + choice;
+std::string joined(const std::string& choice, const std::string& delimiter) {
+  return is_space(choice.front()) ? choice : delimiter + choice;
 }
 
 /// Characters of UTF-8 text.
@@ -39,16 +37,14 @@ double standard_error(double mean, int64_t count) {
 std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Question> questions,
                                    const std::string& delimiter) {
   std::vector<Continuation> continuations;
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const Question& question = questions[i];
+  for (const Question& question : questions) {
     for (size_t choice = 0; choice < question.choices.size(); ++choice) {
-      const std::string& context = question.contexts[choice];
       try {
-        continuations.push_back(tokenize_continuation(
-            *model.tokenizer, context, joined(context, question.choices[choice], delimiter),
-            model.config.data.context));
+        continuations.push_back(tokenize_continuation(*model.tokenizer, question.contexts[choice],
+                                                      joined(question.choices[choice], delimiter),
+                                                      model.config.data.context));
       } catch (const Error& error) {
-        throw Error("task {}, question {}, choice {}: {}", question.task, i, choice, error.what());
+        throw Error("{}: choice {}: {}", question.origin, choice, error.what());
       }
     }
   }
@@ -72,6 +68,10 @@ std::vector<ScoredQuestion> score_questions(
     ScoredQuestion& scored = result.emplace_back();
     std::vector<double> normalised;
     for (const std::string& choice : question.choices) {
+      if (!std::isfinite(scores[next])) {
+        throw Error("{}: the log-likelihood of \"{}\" is {}: the model's weights are damaged",
+                    question.origin, choice, scores[next]);
+      }
       scored.truncated |= continuations[next].truncated;
       scored.log_likelihoods.push_back(scores[next++]);
       normalised.push_back(scored.log_likelihoods.back() / characters(choice));

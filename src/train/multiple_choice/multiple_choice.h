@@ -12,8 +12,7 @@
 namespace tessera {
 
 struct MultipleChoiceOptions {
-  /// What stands between a context and a choice, unless one of the two ends or begins with white
-  /// space there or the context is empty.
+  /// What stands between a context and a choice, unless the choice begins with white space.
   std::string delimiter = " ";
   int64_t rows = 8;  ///< choices that run through the model at once
 };
@@ -37,9 +36,10 @@ struct TaskScore {
   int64_t truncated = 0;
 };
 
-/// Scores every choice of every question by the log-likelihood of its tokens after its context, as
-/// the LM Evaluation Harness does, which Optimus' Table 2 is made with. `on_progress` gets the
-/// number of choices done and of all; where it returns false the work ends with an Error.
+/// Scores every choice of every question by the log-likelihood of its tokens after its context.
+/// `on_progress` gets the number of choices done and of all; where it returns false the work ends
+/// with an Error. Throws Error naming the question where a choice does not fit the model or its
+/// score is not a number.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Context& context,

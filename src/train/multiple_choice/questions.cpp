@@ -81,6 +81,7 @@ Question read_question(const std::string& text, const std::string& task,
   const Json line = parse_strict_json(text, origin, kDeepestLine);
   if (!line.is_object()) throw Error("{}: a question is a JSON object", origin);
   Question question;
+  question.origin = origin;
   question.task = task;
   if (const auto found = line.find("task"); found != line.end()) {
     if (!found->is_string()) throw Error("{}: \"task\" must be a text", origin);
@@ -95,6 +96,7 @@ Question read_question(const std::string& text, const std::string& task,
 }  // namespace
 
 std::vector<Question> read_questions(const fs::path& path) {
+  if (!fs::is_regular_file(path)) throw Error("{}: there is no such file", path.string());
   std::ifstream file(path);
   if (!file) throw Error("{}: the questions cannot be opened", path.string());
   std::vector<Question> questions;

@@ -9,6 +9,7 @@ namespace tessera {
 
 /// One multiple-choice question: each choice is a continuation of its context.
 struct Question {
+  std::string origin;                 ///< "file.jsonl:7", for messages
   std::string task;                   ///< questions of one task are counted together
   std::vector<std::string> contexts;  ///< by choice; may be empty texts
   std::vector<std::string> choices;   ///< at least two, none empty

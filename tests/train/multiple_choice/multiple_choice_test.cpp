@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "data/byte_tokenizer.h"
 #include "model/model.h"
@@ -88,7 +89,7 @@ TEST(MultipleChoice, ScoresDoNotDependOnTheBatch) {
       score_questions(machine.model, machine.questions, {.rows = 5}, machine.context);
   const std::vector<double> expected = all_scores(alone);
   const std::vector<double> scores = all_scores(together);
-  for (size_t i = 0; i < scores.size(); ++i) EXPECT_NEAR(scores[i], expected[i], 1e-4) << i;
+  EXPECT_EQ(scores, expected);
 }
 
 TEST(MultipleChoice, TasksAreScoredOnTheirOwn) {
@@ -128,26 +129,49 @@ TEST(MultipleChoice, ALongContextIsCutAtItsStartAndSaysSo) {
   const auto scored = score_questions(machine.model, questions, {}, machine.context);
   EXPECT_TRUE(scored[0].truncated);
   EXPECT_EQ(score_tasks(questions, scored)[0].truncated, 1);
+}
 
-  const Continuation cut = tokenize_continuation(ByteTokenizer(), "abcdefgh", " ij", 5);
-  EXPECT_EQ(ByteTokenizer().decode(cut.tokens), "gh ij");
-  EXPECT_EQ(cut.first, 2U);
-  EXPECT_TRUE(cut.truncated);
-  const Continuation whole = tokenize_continuation(ByteTokenizer(), "ab ", "cd", 5);
-  EXPECT_EQ(whole.first, 2U) << "the context's last space belongs to the choice";
-  EXPECT_FALSE(whole.truncated);
+TEST(MultipleChoice, TokensAtTheBoundaryAreThoseOfTheTokenizersLibrary) {
+  const auto fixture = nlohmann::json::parse(
+      read_file(ReferenceTensors::path("multiple_choice") / "boundaries.json"));
+  size_t cut = 0;
+  for (const auto& known : fixture["cases"]) {
+    const auto tokenizer = load_tokenizer(ReferenceTensors::path("tokenizers") /
+                                          known["tokenizer"].get<std::string>() / "tokenizer.json");
+    const Continuation found =
+        tokenize_continuation(*tokenizer, known["context"].get<std::string>(),
+                              known["text"].get<std::string>(), known["limit"]);
+    EXPECT_EQ(found.tokens, known["tokens"].get<std::vector<int32_t>>()) << known;
+    EXPECT_EQ(found.first, known["first"]) << known;
+    EXPECT_EQ(found.truncated, known["truncated"]) << known;
+    cut += found.truncated ? 1 : 0;
+  }
+  EXPECT_GT(fixture["cases"].size(), 15U);
+  EXPECT_GE(cut, 5U);
+}
+
+TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
+  Machine machine;
+  for (size_t i = 0; i < machine.model.specs.size(); ++i) {
+    if (machine.model.specs[i].name == "head.weight") {
+      for (float& weight : machine.model.weights[i].values<float>()) weight = 3e38F;
+    }
+  }
+  EXPECT_THAT(
+      error_of([&] { score_questions(machine.model, machine.questions, {}, machine.context); }),
+      AllOf(HasSubstr("questions.jsonl:1"), HasSubstr("log-likelihood of")));
 }
 
 TEST(MultipleChoice, AChoiceThatDoesNotFitIsAnError) {
   Machine machine;
   machine.model.config.data.context = 8;
-  const std::vector<Question> questions{{.task = "t",
+  const std::vector<Question> questions{{.origin = "q.jsonl:4",
+                                         .task = "t",
                                          .contexts = {"a", "a"},
                                          .choices = {"b", "a choice of many tokens"},
                                          .answer = 0}};
-  EXPECT_THAT(
-      error_of([&] { score_questions(machine.model, questions, {}, machine.context); }),
-      AllOf(HasSubstr("task t, question 0, choice 1"), HasSubstr("24 tokens"), HasSubstr("of 8")));
+  EXPECT_THAT(error_of([&] { score_questions(machine.model, questions, {}, machine.context); }),
+              AllOf(HasSubstr("q.jsonl:4: choice 1"), HasSubstr("24 tokens"), HasSubstr("of 8")));
 }
 
 TEST(MultipleChoice, StopsWhereItIsToldTo) {
