@@ -1,6 +1,6 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,6 +16,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> runs;
   PlotOptions options;
+  std::string x{kPlotAxes.front()};
   std::string range;
   std::string output = "plot.svg";
 };
@@ -66,6 +67,8 @@ void run_plot(Arguments& arguments) {
         output);
   }
   set_range(arguments.options, arguments.range);
+  const auto axis = std::find(kPlotAxes.begin(), kPlotAxes.end(), arguments.x);
+  arguments.options.x = static_cast<PlotAxis>(axis - kPlotAxes.begin());
   const std::vector<RunMetrics> runs = read_runs(arguments.runs);
   const std::string svg = plot_metrics(runs, arguments.options);
   if (output == "-") {
@@ -89,13 +92,9 @@ void add_plot_command(CLI::App& app) {
                    "What to draw, a panel each: loss,grad_norm,... as in metrics.jsonl")
       ->delimiter(',')
       ->capture_default_str();
-  const std::map<std::string, PlotAxis> axes{{"step", PlotAxis::step},
-                                             {"tokens", PlotAxis::tokens},
-                                             {"seconds", PlotAxis::seconds},
-                                             {"flops", PlotAxis::flops}};
-  command->add_option("--x", options.x, "The x axis; seconds: time spent in steps")
-      ->transform(CLI::CheckedTransformer(axes))
-      ->default_str("step");
+  command->add_option("--x", arguments->x, "The x axis; seconds: time spent in steps")
+      ->check(CLI::IsMember(std::vector<std::string>(kPlotAxes.begin(), kPlotAxes.end())))
+      ->capture_default_str();
   command
       ->add_option("--smooth", options.smooth,
                    "Steps in a mean; 1: none; left out: a thirtieth of each run")

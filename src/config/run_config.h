@@ -14,8 +14,8 @@ namespace tessera {
 struct RunSection {
   std::string directory = "runs/demo";  ///< everything a run writes
   std::string device = "cpu";
-  int64_t threads = 0;     ///< 0: all cores
-  int64_t trace_step = 0;  ///< the step whose trace is written to trace.json; 0: none
+  int64_t threads = 0;      ///< 0: all cores
+  int64_t trace_step = 0;   ///< the step whose trace is written to trace.json; 0: none
   bool tensorboard = true;  ///< TensorBoard's events in tensorboard/
   bool csv = false;         ///< metrics.csv beside metrics.jsonl
 };

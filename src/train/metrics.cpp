@@ -1,7 +1,5 @@
 #include "train/metrics.h"
 
-#include <limits>
-
 #include <nlohmann/json.hpp>
 
 #include "train/metrics_lines.h"
@@ -52,17 +50,12 @@ Json to_json(const StepMetrics& metrics) {
   return json;
 }
 
-/// A number; JSON has no NaN, and what is written for one is null.
-double number(const Json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
-
 std::vector<SourceMetrics> sources_from_json(const Json& json) {
   std::vector<SourceMetrics> sources;
   for (const auto& [name, entry] : json.items()) {
-    sources.push_back({name, entry.at("tokens"), number(entry.at("epochs")), {}});
+    sources.push_back({name, whole_member(entry, "tokens"), number_member(entry, "epochs"), {}});
     if (entry.contains("held_out_loss")) {
-      sources.back().held_out_loss = number(entry["held_out_loss"]);
+      sources.back().held_out_loss = number_member(entry, "held_out_loss");
     }
   }
   return sources;
@@ -70,16 +63,16 @@ std::vector<SourceMetrics> sources_from_json(const Json& json) {
 
 StepMetrics from_json(const Json& json) {
   StepMetrics metrics;
-  metrics.step = json.at("step");
+  metrics.step = whole_member(json, "step");
   for (const Metric& metric : kMetrics) {
     const std::string name(metric.name);
     if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
-      metrics.*(*whole) = json.at(name);
+      metrics.*(*whole) = whole_member(json, name);
     } else if (const auto* real = std::get_if<double StepMetrics::*>(&metric.member)) {
-      metrics.*(*real) = number(json.at(name));
+      metrics.*(*real) = number_member(json, name);
     } else if (json.contains(name)) {
       metrics.*std::get<std::optional<double> StepMetrics::*>(metric.member) =
-          number(json.at(name));
+          number_member(json, name);
     }
   }
   if (json.contains("sources")) metrics.sources = sources_from_json(json["sources"]);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,8 +15,14 @@ namespace tessera {
 using MetricsLineVisitor =
     std::function<void(const nlohmann::ordered_json& object, std::string_view line)>;
 
-/// Calls `visit` for each complete line in turn. Throws Error naming the line when it is not a JSON
-/// object with a whole number `step`, and when `visit` throws the JSON library's exception.
+/// A member of such an object, or of one within it: a whole number, or a number, where null, which
+/// stands for one that was not finite, is NaN. Throw Error naming a member that is missing or
+/// something else.
+int64_t whole_member(const nlohmann::ordered_json& object, const std::string& name);
+double number_member(const nlohmann::ordered_json& object, const std::string& name);
+
+/// Calls `visit` for each complete line in turn. Throws Error naming the file and the line when it
+/// is not a JSON object with a whole number `step`, and when `visit` throws Error.
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "base/error.h"
@@ -50,6 +51,7 @@ class Trainer {
   TrainReport run() {
     start();
     if (position_.step >= last_step()) return nothing_to_do();
+    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step);
     announce();
     Trace trace;
     TrainReport report{.step = position_.step};
@@ -87,7 +89,6 @@ class Trainer {
     }
     keep_tokenizer(config_);
     write_file(directory / "config.toml", to_toml(config_));
-    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step);
     if (config_.train.evaluate_every > 0) {
       evaluator_ = std::make_unique<Evaluator>(
           config_.model, compute_dtype(config_.train.precision), weights_of(store_),
@@ -104,9 +105,14 @@ class Trainer {
   }
 
   TrainReport nothing_to_do() const {
-    const auto metrics = read_metrics(fs::path(config_.run.directory) / "metrics.jsonl");
     logger_.info("nothing to do: step {} of {} is done", position_.step, last_step());
-    return {.step = position_.step, .loss = metrics.empty() ? 0 : metrics.back().loss};
+    TrainReport report{.step = position_.step, .loss = std::nan("")};
+    const fs::path path = fs::path(config_.run.directory) / "metrics.jsonl";
+    if (!fs::exists(path)) return report;
+    const auto metrics = read_metrics(path);
+    const auto last = std::ranges::find(metrics, position_.step, &StepMetrics::step);
+    if (last != metrics.end()) report.loss = last->loss;
+    return report;
   }
 
   void announce() {
@@ -270,7 +276,12 @@ class Trainer {
       }
     }
     save_training(config_, store_, position_, data_);
-    plot();
+    // A picture can be drawn at any time from the metrics; training is not ended for one.
+    try {
+      plot();
+    } catch (const std::runtime_error& error) {  // of ours and of the file system
+      logger_.warn("loss.svg was not drawn: {}", error.what());
+    }
   }
 
   void plot() const {

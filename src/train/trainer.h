@@ -13,8 +13,8 @@ struct TrainOptions {
 };
 
 struct TrainReport {
-  int64_t step = 0;          ///< steps done since the start of the run
-  double loss = 0;           ///< of the last step
+  int64_t step = 0;  ///< steps done since the start of the run
+  double loss = 0;   ///< of the last step; NaN where it was done before and metrics.jsonl lost it
   bool interrupted = false;  ///< ended by a signal, after saving
 };
 

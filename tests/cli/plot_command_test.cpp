@@ -51,6 +51,12 @@ TEST_F(PlotCommandTest, DrawsMetricsOfSeveralRuns) {
   EXPECT_EQ(testing::parse_xml(printed.output)[0].name, "svg");
 }
 
+TEST_F(PlotCommandTest, EachXAxisHasItsNameInTheHelp) {
+  EXPECT_THAT(plot({"--help"}).output, HasSubstr("{step,tokens,seconds,flops}"));
+  EXPECT_THAT(plot({path("first"), "--x", "tokens", "--output", "-"}).output,
+              HasSubstr(">tokens</text>"));
+}
+
 TEST_F(PlotCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   const auto expect_error = [&](std::vector<std::string> arguments, const char* message) {
     arguments.insert(arguments.end(), {"--output", path("picture.svg")});
@@ -66,7 +72,9 @@ TEST_F(PlotCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   expect_error({path("first"), "--range", "5:x"}, "expected A:B");
   expect_error({path("first"), "--range", "5:5"}, "above its beginning");
   EXPECT_NE(plot({}).status, 0);
+  expect_error({path("first"), "--metric", "loss,loss"}, "'loss' is given twice");
   EXPECT_NE(plot({path("first"), "--x", "days"}).status, 0);
+  EXPECT_NE(plot({path("first"), "--x", "2"}).status, 0);
   EXPECT_NE(plot({path("first"), "--smooth", "0"}).status, 0);
   const Result picture = plot({path("first"), "--output", path("picture.png")});
   EXPECT_THAT(picture.output, HasSubstr("pictures are SVG"));

@@ -93,6 +93,36 @@ TEST(Metrics, ALineThatIsNotValidIsNamed) {
   }
 }
 
+TEST(Metrics, AMemberThatIsMissingOrSomethingElseIsNamed) {
+  const TemporaryFolder folder;
+  std::string good;
+  {
+    MetricsFile file(folder / "good.jsonl", 0);
+    StepMetrics metrics = sample(1);
+    metrics.sources = {{.name = "web", .tokens = 64, .epochs = 0.5}};
+    file.append(metrics);
+  }
+  good = read_file(folder / "good.jsonl");
+  const auto message = [&](const std::string& found, const std::string& replacement) {
+    std::string bad = good;
+    bad.replace(bad.find(found), found.size(), replacement);
+    const fs::path path = folder.write("metrics.jsonl", good + bad);
+    return error_of([&] { read_metrics(path); });
+  };
+  const auto says = [](const std::string& text) {
+    return ::testing::AllOf(HasSubstr("metrics.jsonl:2: not a line of metrics: " + text),
+                            ::testing::Not(HasSubstr("json.exception")));
+  };
+  EXPECT_THAT(message("\"step\":", "\"stop\":"), says("it has no member step"));
+  EXPECT_THAT(message("\"lr\":", "\"rl\":"), says("it has no member lr"));
+  EXPECT_THAT(message("\"tokens\":64,\"tok", "\"tok"), says("it has no member tokens"));
+  EXPECT_THAT(message("\"loss\":0.1", "\"loss\":\"x\""), says("loss is \"x\", expected a number"));
+  EXPECT_THAT(message("\"tokens\":64,\"tok", "\"tokens\":6.4,\"tok"),
+              says("tokens is 6.4, expected a whole number"));
+  EXPECT_THAT(message(",\"epochs\":0.5", ""), says("it has no member epochs"));
+  EXPECT_THAT(message(good, "[1]\n"), says("found [1], expected an object"));
+}
+
 TEST(Csv, HasAColumnForEachMetricAndReadsBackTheSame) {
   StepMetrics metrics = sample(7);
   metrics.grad_norm = kNan;

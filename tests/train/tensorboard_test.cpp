@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cstring>
-#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,15 +21,11 @@ fs::path fixture(const std::string& name) {
   return fs::path(TESSERA_SOURCE) / "tests/fixtures/tensorboard" / name;
 }
 
-/// An event of the fixture's description.
-std::string encoded(const Json& event) {
-  const double wall_time = event.at("wall_time");
-  if (event.at("kind") == "version") return version_event(wall_time);
-  if (event.at("kind") == "start") return start_event(wall_time, event.at("step"));
-  const auto named = event.at("scalars").get<std::vector<std::pair<std::string, double>>>();
+/// The numbers of an event of the fixture's description.
+std::vector<Scalar> scalars_of(const Json& event) {
   std::vector<Scalar> scalars;
-  for (const auto& [tag, value] : named) scalars.push_back({tag, value});
-  return scalars_event(wall_time, event.at("step"), scalars);
+  for (const Json& scalar : event.at("scalars")) scalars.push_back({scalar.at(0), scalar.at(1)});
+  return scalars;
 }
 
 /// The payloads of all records; fails where a checksum is wrong or the last record is torn.
@@ -42,6 +38,12 @@ std::vector<std::string> payloads(const std::string& bytes) {
     EXPECT_EQ(bytes.substr(at, length + 16), tfrecord(result.back()));
   }
   return result;
+}
+
+/// An event with another wall time: its first member, a double after one byte.
+std::string at_time(std::string event, double wall_time) {
+  std::memcpy(event.data() + 1, &wall_time, sizeof(wall_time));
+  return event;
 }
 
 std::vector<fs::path> files(const fs::path& folder) {
@@ -63,38 +65,37 @@ TEST(TensorBoard, TheChecksumIsThatOfTheStandard) {
 }
 
 TEST(TensorBoard, FilesAreThoseOfThePythonPackageByteForByte) {
+  // One run's two files; of the first, the package's reader drops what the second declares void.
   const Json expected = Json::parse(read_file(fixture("expected.json")));
   ASSERT_EQ(expected.at("files").size(), 2U);
+  const TemporaryFolder folder;
   for (const auto& [name, events] : expected.at("files").items()) {
+    {
+      EventsFile file(folder.path(), events.at(1).at("step"));
+      for (size_t i = 2; i < events.size(); ++i) {
+        file.append(events[i].at("step"), scalars_of(events[i]));
+      }
+    }
     std::string bytes;
-    for (const Json& event : events) bytes += tfrecord(encoded(event));
+    const auto written = payloads(read_file(files(folder.path()).back()));
+    ASSERT_EQ(written.size(), events.size());
+    for (size_t i = 0; i < events.size(); ++i) {
+      bytes += tfrecord(at_time(written[i], events[i].at("wall_time")));
+    }
     EXPECT_EQ(bytes, read_file(fixture(name))) << name;
   }
 }
 
-TEST(TensorBoard, AStartVoidsWhatThePythonPackageDrops) {
-  // What a start at step 4 leaves of the two files, by our reading of the format.
-  const Json expected = Json::parse(read_file(fixture("expected.json")));
-  std::map<std::string, std::map<int64_t, float>> kept;
-  for (const auto& [name, events] : expected.at("files").items()) {  // in the names' order
-    for (const Json& event : events) {
-      if (event.at("kind") == "start") {
-        for (auto& [tag, values] : kept) {
-          values.erase(values.lower_bound(event.at("step")), values.end());
-        }
-      } else if (event.at("kind") == "scalars") {
-        for (const Json& scalar : event.at("scalars")) {
-          kept[scalar[0]][event.at("step")] = static_cast<float>(scalar[1].get<double>());
-        }
-      }
-    }
+TEST(TensorBoard, AResumedRunDeclaresVoidWhatFollowsItsCheckpoint) {
+  const TemporaryFolder folder;
+  const RunSection run{.directory = folder.path().string()};
+  for (const int64_t last_step : {0, 3}) {
+    MetricsWriter writer(run, last_step);
+    writer.append({.step = last_step + 1});
+    const auto events = payloads(read_file(files(folder / "tensorboard").back()));
+    ASSERT_EQ(events.size(), 3U);
+    EXPECT_EQ(at_time(events[1], 5), start_event(5, last_step + 1));
   }
-  std::map<std::string, std::map<int64_t, float>> read;
-  for (const auto& [tag, scalars] : expected.at("read").items()) {
-    for (const Json& scalar : scalars) read[tag][scalar[0]] = scalar[1];
-  }
-  EXPECT_EQ(read, kept);
-  EXPECT_EQ(read.at("train/loss").at(4), 2 * 7.25F / 4);
 }
 
 TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {

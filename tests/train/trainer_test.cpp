@@ -206,6 +206,22 @@ TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDo) {
   const TrainReport again = train(two_steps, kResume, Logger());
   EXPECT_EQ(again.step, 2);
   EXPECT_EQ(again.loss, loss);
+  // Nor is anything written to what TensorBoard reads.
+  const fs::directory_iterator events(run_folder("finished") / "tensorboard");
+  EXPECT_EQ(std::distance(begin(events), end(events)), 1);
+  fs::remove(run_folder("finished") / "metrics.jsonl");
+  EXPECT_TRUE(std::isnan(train(two_steps, kResume, Logger()).loss));
+}
+
+TEST_F(TrainerTest, APictureThatCannotBeDrawnDoesNotEndTheRun) {
+  fs::create_directories(run_folder("blind") / "loss.svg" / "in-the-way");
+  const auto config =
+      this->config("blind", {"train.steps=4", "optimizer.warmup_steps=1", "checkpoint.every=2"});
+  ::testing::internal::CaptureStderr();
+  const TrainReport report = train(config, kQuiet, Logger());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("loss.svg was not drawn"));
+  EXPECT_EQ(report.step, 4);
+  EXPECT_FALSE(tensors("blind", 4).empty());
 }
 
 TEST_F(TrainerTest, ARunThatCannotFitIsRefusedBeforeItTakesMemory) {

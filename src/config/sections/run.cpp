@@ -11,7 +11,8 @@ Section run_section() {
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{},
            "write metrics as TensorBoard's events too, to tensorboard/")
-      .key("csv", &RunSection::csv, FlagRule{}, "write metrics as metrics.csv too")
+      .key("csv", &RunSection::csv, FlagRule{},
+           "write metrics as metrics.csv too; the sources of a mix stand in metrics.jsonl only")
       .section();
 }
 

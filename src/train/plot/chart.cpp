@@ -13,9 +13,13 @@ namespace {
 
 // In pixels.
 constexpr double kSinglePanelWidth = 860, kSinglePanelHeight = 384;
-constexpr double kPanelWidth = 540, kPanelHeight = 300;             // where there are several
-constexpr double kLeft = 76, kRight = 20, kTop = 12, kBottom = 48;  // of each panel, for its axes
-constexpr double kMargin = 16;                                      // of the picture
+constexpr double kPanelWidth = 540, kPanelHeight = 300;  // where there are several
+constexpr double kRight = 20, kTop = 12, kBottom = 48;   // of each panel, for its axes
+constexpr double kTickGap = 8;                           // between the y axis and its ticks' labels
+constexpr double kLabelDistance = 60;                    // of the y axis from its label, at least
+constexpr double kLabelHeight = 16;
+constexpr double kDigit = 7.7;  // of size 12, in the widest of the usual fonts
+constexpr double kMargin = 16;  // of the picture
 constexpr double kTitleHeight = 30, kLegendHeight = 20, kNoteHeight = 20;
 constexpr double kLegendLine = 34, kLegendGap = 24;
 constexpr double kLetter = 6.6;  // a letter of size 12 on the average
@@ -80,14 +84,23 @@ Ticks ticks_of(const Axis& axis, int count) {
                           : linear_ticks(axis.range, count, axis.whole);
 }
 
+Ticks y_ticks_of(const Axis& y) { return ticks_of(y, 8); }
+
+/// How far to the left of the axis its label stands, so that it is clear of the ticks' labels.
+double label_distance(const Ticks& y_ticks) {
+  size_t longest = 0;
+  for (const std::string& label : y_ticks.labels) longest = std::max(longest, letters(label));
+  return std::max(kLabelDistance, static_cast<double>(longest) * kDigit + 2 * kTickGap);
+}
+
 std::string axes(const Frame& frame) {
   std::string svg;
-  const Ticks y_ticks = ticks_of(frame.y, 8);
+  const Ticks y_ticks = y_ticks_of(frame.y);
   for (size_t i = 0; i < y_ticks.values.size(); ++i) {
     const double y = frame({frame.x.range.low, y_ticks.values[i]}).y;
     const Point ends[] = {{frame.left, y}, {frame.right, y}};
     svg += svg_path(ends, "stroke=\"#ddd\"");
-    svg += svg_text({frame.left - 8, y + 4}, Anchor::end, y_ticks.labels[i]);
+    svg += svg_text({frame.left - kTickGap, y + 4}, Anchor::end, y_ticks.labels[i]);
   }
   const Ticks x_ticks = ticks_of(frame.x, frame.right - frame.left > 600 ? 10 : 7);
   for (size_t i = 0; i < x_ticks.values.size(); ++i) {
@@ -101,7 +114,7 @@ std::string axes(const Frame& frame) {
   svg += svg_path(corner, "stroke=\"#333\"");
   svg +=
       svg_text({(frame.left + frame.right) / 2, frame.bottom + 40}, Anchor::middle, frame.x.label);
-  const Point label{frame.left - 60, (frame.top + frame.bottom) / 2};
+  const Point label{frame.left - label_distance(y_ticks), (frame.top + frame.bottom) / 2};
   svg += svg_text(label, Anchor::middle, frame.y.label, 12,
                   fmt::format("transform=\"rotate(-90 {} {})\"", pixels(label.x), pixels(label.y)));
   return svg;
@@ -117,18 +130,20 @@ std::vector<Point> placed(const std::vector<Point>& points, const Frame& frame) 
   return result;
 }
 
-/// The curve's pieces as paths; a point between gaps as a dot.
+/// The curve's pieces as paths; a point between gaps as a dot, the only point as a large one.
 std::string paths(const std::vector<Point>& points, const Frame& frame, std::string_view style,
                   std::string_view colour) {
   std::string svg;
   const std::vector<Point> on_picture = placed(points, frame);
-  for (const auto piece : pieces(on_picture)) {
+  const auto all = pieces(on_picture);
+  const bool only = all.size() == 1 && all[0].size() == 1;
+  for (const auto piece : all) {
     const std::vector<Point> seen = thinned(piece, 1);
     if (seen.size() > 1) {
       svg += svg_path(seen, style);
     } else {
-      svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"2\" fill=\"{}\"/>\n", pixels(seen[0].x),
-                         pixels(seen[0].y), colour);
+      svg += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", pixels(seen[0].x),
+                         pixels(seen[0].y), only ? 4 : 2, colour);
     }
   }
   return svg;
@@ -165,18 +180,27 @@ std::string panel_svg(const Panel& panel, const Frame& frame) {
   return svg;
 }
 
+bool any_markers(const Chart& chart) {
+  for (const Panel& panel : chart.panels) {
+    for (const Curve& curve : panel.curves) {
+      if (!curve.markers.empty()) return true;
+    }
+  }
+  return false;
+}
+
 /// Adds the runs' names with their lines at `top`, in rows; gives the height that they take.
-double add_legend(const Chart& chart, double width, double top, bool with_markers,
-                  std::string& svg) {
+double add_legend(const Chart& chart, double width, double left, double top, std::string& svg) {
   if (chart.runs.size() < 2) return 0;
   const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetter) - 8;
-  double x = kMargin + kLeft;
+  const bool with_markers = any_markers(chart);
+  double x = left;
   double y = top;
   for (size_t run = 0; run < chart.runs.size(); ++run) {
     const std::string name = shortened(chart.runs[run], std::min<size_t>(longest, 60));
     const double needed = kLegendLine + 6 + static_cast<double>(letters(name)) * kLetter;
-    if (x + needed > width - kMargin && x > kMargin + kLeft) {
-      x = kMargin + kLeft;
+    if (x + needed > width - kMargin && x > left) {
+      x = left;
       y += kLegendHeight;
     }
     const Point line[] = {{x, y + 10}, {x + kLegendLine, y + 10}};
@@ -189,15 +213,6 @@ double add_legend(const Chart& chart, double width, double top, bool with_marker
   return y + kLegendHeight - top;
 }
 
-bool any_markers(const Chart& chart) {
-  for (const Panel& panel : chart.panels) {
-    for (const Curve& curve : panel.curves) {
-      if (!curve.markers.empty()) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string draw(const Chart& chart) {
@@ -205,6 +220,13 @@ std::string draw(const Chart& chart) {
   const double panel_width = single ? kSinglePanelWidth : kPanelWidth;
   const double panel_height = single ? kSinglePanelHeight : kPanelHeight;
   const double width = single ? panel_width : 2 * panel_width;
+  // The same for all panels, so that those below each other have their axes in line.
+  std::vector<Axis> y_axes;
+  double axis_left = 0;
+  for (const Panel& panel : chart.panels) {
+    y_axes.push_back(y_axis(panel, chart.x, chart.logarithmic_y));
+    axis_left = std::max(axis_left, label_distance(y_ticks_of(y_axes.back())) + kLabelHeight);
+  }
   std::string svg;
   double y = kMargin / 2;
   if (!chart.title.empty()) {
@@ -212,15 +234,15 @@ std::string draw(const Chart& chart) {
     svg += svg_text({width / 2, y + 18}, Anchor::middle, shortened(chart.title, longest), 15);
     y += kTitleHeight;
   }
-  y += add_legend(chart, width, y, any_markers(chart), svg);
+  y += add_legend(chart, width, kMargin + axis_left, y, svg);
   for (size_t i = 0; i < chart.panels.size(); ++i) {
     const double left = i % 2 == 0 ? 0 : panel_width;
-    const Frame frame{.left = left + kLeft,
+    const Frame frame{.left = left + axis_left,
                       .right = left + panel_width - kRight,
                       .top = y + kTop,
                       .bottom = y + panel_height - kBottom,
                       .x = chart.x,
-                      .y = y_axis(chart.panels[i], chart.x, chart.logarithmic_y)};
+                      .y = y_axes[i]};
     svg += panel_svg(chart.panels[i], frame);
     if (i % 2 == 1 || i + 1 == chart.panels.size()) y += panel_height;
   }

@@ -9,34 +9,12 @@ namespace {
 
 bool lower(const Point& a, const Point& b) { return a.y < b.y; }
 
-/// Straight lines fitted to any stretch of points in constant time.
-class PrefixSums {
- public:
-  explicit PrefixSums(std::span<const Point> points) : values_{0}, moments_{0} {
-    for (size_t i = 0; i < points.size(); ++i) {
-      const long double value = points[i].y;
-      values_.push_back(values_.back() + value);
-      moments_.push_back(moments_.back() + static_cast<long double>(i) * value);
-    }
-  }
-
-  /// The value at point `at` of the line that fits points `first` to `last` best, each one step
-  /// from the next: their mean where `at` is in the middle.
-  double line_at(int64_t at, int64_t first, int64_t last) const {
-    const auto begin = static_cast<size_t>(first), end = static_cast<size_t>(last) + 1;
-    const auto count = static_cast<long double>(end - begin);
-    const long double middle = static_cast<long double>(first + last) / 2;
-    const long double mean = (values_[end] - values_[begin]) / count;
-    if (2 * at == first + last) return static_cast<double>(mean);
-    const long double covariance = moments_[end] - moments_[begin] - count * middle * mean;
-    const long double slope = covariance / (count * (count * count - 1) / 12);
-    return static_cast<double>(mean + slope * (static_cast<long double>(at) - middle));
-  }
-
- private:
-  std::vector<long double> values_;   // the sum of all before each
-  std::vector<long double> moments_;  // of number times value
-};
+/// The sum of all y before each point and, last, of all: any stretch's mean in constant time.
+std::vector<long double> sums_before(std::span<const Point> points) {
+  std::vector<long double> sums{0};
+  for (const Point& point : points) sums.push_back(sums.back() + point.y);
+  return sums;
+}
 
 }  // namespace
 
@@ -56,14 +34,15 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
   std::vector<Point> result(curve.begin(), curve.end());
   for (const auto piece : pieces(curve)) {
     const auto [lowest, highest] = std::minmax_element(piece.begin(), piece.end(), lower);
-    const PrefixSums sums(piece);
-    const auto last = static_cast<int64_t>(piece.size()) - 1;
-    const auto offset = piece.data() - curve.data();
-    for (int64_t i = 0; i <= last; ++i) {
-      const double fitted =
-          sums.line_at(i, std::max<int64_t>(i - window / 2, 0), std::min(i + window / 2, last));
-      // A line through the beginning of a steep fall must not end below what it falls to.
-      result[static_cast<size_t>(offset + i)].y = std::clamp(fitted, lowest->y, highest->y);
+    const std::vector<long double> sums = sums_before(piece);
+    const auto offset = static_cast<size_t>(piece.data() - curve.data());
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const size_t behind = std::min(static_cast<size_t>(window / 2), i);
+      const size_t ahead = std::min(behind, piece.size() - 1 - i);
+      const auto mean = static_cast<double>((sums[i + ahead + 1] - sums[i - behind]) /
+                                            static_cast<long double>(behind + 1 + ahead));
+      // Sums that differ little from each other round; no mean is beyond its values.
+      result[offset + i].y = std::clamp(mean, lowest->y, highest->y);
     }
   }
   return result;

@@ -17,9 +17,10 @@ struct Point {
 /// The parts of a curve between its gaps, none of them empty.
 std::vector<std::span<const Point>> pieces(std::span<const Point> curve);
 
-/// The curve with each y replaced by the mean of `window` points around it. Near the ends of its
-/// pieces, where there are fewer, by the line that fits them, so that the ends do not lean; it is
-/// kept within the piece's values. Gaps stay, and no mean goes across one.
+/// The curve with each y replaced by the mean of `window` points around it, an odd number. Where a
+/// piece begins, which is often steep, the window shrinks on both sides, so that the line begins at
+/// the first value; where it ends, only on the side that has no more points, so that the line ends
+/// at a mean and not at the last value's chance. Gaps stay, and no mean goes across one.
 std::vector<Point> smoothed(std::span<const Point> curve, int64_t window);
 
 /// What is seen of a curve without gaps, x growing: of the points in each column of that width, the

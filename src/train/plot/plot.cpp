@@ -42,8 +42,7 @@ double drawable(double value, bool logarithmic) {
 }
 
 std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
-  constexpr const char* kNames[] = {"step", "tokens", "seconds", "flops"};
-  const std::string name = kNames[static_cast<size_t>(axis)];
+  const std::string name(kPlotAxes[static_cast<size_t>(axis)]);
   std::vector<double> result;
   double last = 0;
   for (size_t row = 0; row < run.steps().size(); ++row) {
@@ -90,14 +89,20 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
       high = std::max(high, x);
     }
   }
-  if (!options.logarithmic_x) low = std::min(low, 0.0);
+  if (low == high && !options.from && !options.to) {
+    // A single point has its place in the middle of an axis of some width.
+    if (options.logarithmic_x) return {low / 2, high * 2};
+    const double margin = low == 0 ? 1 : std::abs(low) / 2;
+    return {low - margin, high + margin};
+  }
+  // An axis begins at zero unless that leaves less than half of it to the runs; runs that are next
+  // to a point by themselves keep it, because linear_ticks() has nothing to tell them apart by.
+  const double width = high - low;
+  const bool far = 2 * width < high && width > 1e-6 * high;
+  if (!options.logarithmic_x && !far) low = std::min(low, 0.0);
   const Range range{options.from.value_or(low), options.to.value_or(high)};
   if (options.logarithmic_x && !(range.low > 0)) {
     throw Error("a logarithmic x axis begins above zero, not at {}", range.low);
-  }
-  // A single point has its place in the middle of an axis of some width.
-  if (!options.from && !options.to && range.low == range.high) {
-    return options.logarithmic_x ? Range{low / 2, high * 2} : Range{low, low + 1};
   }
   const double largest = std::max(std::abs(range.low), std::abs(range.high));
   if (!(range.high - range.low > 1e-9 * largest)) {
@@ -236,7 +241,12 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
     throw Error("{} runs are too many for one picture, which tells {} apart; plot fewer",
                 runs.size(), kStyles);
   }
-  for (const std::string& metric : options.metrics) require_known(runs, metric);
+  for (auto metric = options.metrics.begin(); metric != options.metrics.end(); ++metric) {
+    require_known(runs, *metric);
+    if (std::find(options.metrics.begin(), metric, *metric) != metric) {
+      throw Error("the metric '{}' is given twice", *metric);
+    }
+  }
   std::vector<Run> ready;
   for (const RunMetrics& run : runs) {
     ready.push_back({&run, ready.size(), x_values(run, options.x)});

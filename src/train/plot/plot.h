@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/plot/run_metrics.h"
@@ -13,11 +15,15 @@ namespace tessera {
 /// What can stand at the x axis. `seconds` is the time spent in steps since the run's start.
 enum class PlotAxis { step, tokens, seconds, flops };
 
+/// What users call them, in the order of PlotAxis.
+inline constexpr std::array<std::string_view, 4> kPlotAxes{"step", "tokens", "seconds", "flops"};
+
 /// How runs are drawn.
 struct PlotOptions {
-  std::vector<std::string> metrics{"loss"};  ///< one panel each
+  std::vector<std::string> metrics{"loss"};  ///< one panel each, none twice
   PlotAxis x = PlotAxis::step;
-  /// The part of the x axis that is shown, in its unit; seconds in the case of time.
+  /// The part of the x axis that is shown, in its unit; seconds in the case of time. Absent: from
+  /// zero, or from the first x where the runs cover less than half of that, to the last x.
   std::optional<double> from, to;
   /// Steps in a mean of the strong lines; 1: no smoothing. Absent: a thirtieth of each run.
   std::optional<int64_t> smooth;

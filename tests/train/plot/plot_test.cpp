@@ -201,6 +201,59 @@ TEST_F(PlotTest, ARangeCutsStepsOffAndScalesToTheRest) {
               HasSubstr("above zero"));
 }
 
+TEST_F(PlotTest, TheXAxisBeginsAtTheFirstXWhereThatIsFarFromZero) {
+  const auto part = [&](int64_t first, int64_t last) {
+    std::string text;
+    for (int64_t step = first; step <= last; ++step) {
+      text += fmt::format("{{\"step\":{},\"loss\":{}}}\n", step, step % 2);
+    }
+    return lines(draw({run("part", text)}, {.smooth = 1}), kBlue).at(0);
+  };
+  constexpr double kLeft = 76, kRight = 840;  // of the panel
+  EXPECT_EQ(part(100000, 100049).front(), kLeft);
+  EXPECT_EQ(part(100000, 100049)[98], kRight);
+  EXPECT_EQ(part(51, 100).front(), kLeft);
+  EXPECT_NEAR(part(50, 100).front(), (kLeft + kRight) / 2, 0.1) << "half of the axis";
+  // Steps that no axis of their own tells apart.
+  EXPECT_NEAR(part(4000000000000000, 4000000000000001).front(), kRight, 0.1);
+}
+
+TEST_F(PlotTest, ASinglePointIsALargeDotInTheMiddle) {
+  for (const int64_t step : {0, 1, 7, 100000}) {
+    const auto svg = draw({run("one", fmt::format("{{\"step\":{},\"loss\":3}}\n", step))});
+    const auto dot = std::find_if(
+        svg.begin(), svg.end(), [](const XmlElement& element) { return element.name == "circle"; });
+    ASSERT_NE(dot, svg.end());
+    EXPECT_EQ(dot->attributes.at("cx"), "458");
+    EXPECT_EQ(dot->attributes.at("r"), "4");
+  }
+}
+
+TEST_F(PlotTest, TheLabelOfTheYAxisIsClearOfItsTicks) {
+  // The steps are small against the numbers, so that labels need up to nine digits.
+  for (const auto& [base, step] : {std::pair<int64_t, int64_t>{0, 1},
+                                   {12345678, 10},
+                                   {123456789, 1000},
+                                   {1234567890123, 2000000}}) {
+    std::string text;
+    for (int64_t i = 1; i <= 5; ++i) {
+      text += fmt::format("{{\"step\":{},\"loss\":1,\"flops\":{}}}\n", i, base + i * step);
+    }
+    const auto svg = draw({run("long", text)}, {.metrics = {"flops", "loss"}});
+    double label = 0, leftmost = 1e9;
+    for (const XmlElement& element : svg) {
+      if (element.name != "text" || std::stod(element.attributes.at("x")) > 500) continue;
+      const double x = std::stod(element.attributes.at("x"));
+      if (element.text == "useful FLOPs") label = x;
+      if (element.attributes.at("text-anchor") == "end") {
+        leftmost = std::min(leftmost, x - 7.6 * static_cast<double>(letters(element.text)));
+      }
+    }
+    EXPECT_GE(leftmost - label, 6) << base;
+    EXPECT_GE(label, 14) << base << ": the label's letters have their height to its left";
+  }
+}
+
 TEST_F(PlotTest, AnyNumberOfTheLinesCanBeDrawn) {
   const RunMetrics run = steps("mix", 4, ",\"sources\":{\"web\":{\"tokens\":5}},\"note\":\"text\"");
   EXPECT_THAT(run.metrics(), ElementsAre("loss", "seconds", "sources/web/tokens", "tokens"));
@@ -208,6 +261,10 @@ TEST_F(PlotTest, AnyNumberOfTheLinesCanBeDrawn) {
   EXPECT_THAT(texts(svg), AllOf(Contains("sources/web/tokens"), Contains("loss (nats a token)")));
   EXPECT_THAT(error_of([&] { draw({run}, {.metrics = {"los"}}); }),
               AllOf(HasSubstr("did you mean 'loss'"), HasSubstr("sources/web/tokens, tokens")));
+  EXPECT_THAT(error_of([&] {
+                draw({run}, {.metrics = {"loss", "tokens", "loss"}});
+              }),
+              HasSubstr("'loss' is given twice"));
 }
 
 TEST_F(PlotTest, LaterLinesCountWhereStepsGoBack) {
