@@ -40,8 +40,9 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      throw Error("cannot write {}: {}; free some space or choose another folder", path.string(),
-                  reason());
+      const bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+      throw Error("cannot write {}: {}{}", path.string(), reason(),
+                  is_full ? "; free some space or choose another folder" : "");
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
@@ -139,11 +140,15 @@ void write_file(const fs::path& path, std::string_view text) {
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without waiting: opening a pipe would wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw Error("cannot open {}: {}", path.string(), reason());
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw Error("cannot read {}: {}", path.string(), reason());
   if (S_ISDIR(status.st_mode)) throw Error("cannot read {}: it is a folder", path.string());
+  if (!S_ISREG(status.st_mode)) {
+    throw Error("cannot read {}: it is not a regular file", path.string());
+  }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);

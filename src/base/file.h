@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-/// Reads a whole file. Throws Error with the path and the system's reason.
+/// Reads a whole regular file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
 /// Whether `name`, joined to a folder's path, names a file of that folder and leads nowhere else.
@@ -63,7 +63,8 @@ void write_file(const fs::path& path, std::string_view text);
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Throws Error with the path and the system's reason. An empty file maps to an empty span.
+  /// Throws Error with the path and the system's reason, and for what is not a regular file (a
+  /// pipe, a device). An empty file maps to an empty span.
   explicit MappedFile(const fs::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

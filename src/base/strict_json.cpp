@@ -1,5 +1,6 @@
 #include "base/strict_json.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -52,12 +53,18 @@ Json parse_strict_json(std::string_view text, const std::string& origin, int max
 
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 200;
-  std::string result(text.substr(0, kLongest));
+  size_t size = std::min(text.size(), kLongest);
+  // Not within a character: those bytes that continue one are 10xxxxxx.
+  const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
+  for (int i = 0; i < 3 && size > 0 && size < text.size() && continues(size); ++i) --size;
+  const Json escaped(std::string(text.substr(0, size)));
+  auto result =
+      Json::parse(escaped.dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
   for (char& letter : result) {
     const auto code = static_cast<unsigned char>(letter);
     if (code < 0x20 || code == 0x7f) letter = '?';
   }
-  if (text.size() > kLongest) result += "...";
+  if (size < text.size()) result += "...";
   return result;
 }
 

@@ -13,8 +13,8 @@ namespace tessera {
 nlohmann::json parse_strict_json(std::string_view text, const std::string& origin,
                                  int maximum_depth);
 
-/// Text from a file that may be hostile, fit for a terminal: control characters become '?' and what
-/// exceeds 200 bytes is cut.
+/// Text from a file that may be hostile, fit for a terminal: control characters become '?', bytes
+/// that are not UTF-8 U+FFFD, and what exceeds 200 bytes is cut.
 std::string printable(std::string_view text);
 
 /// `printable` in single quotes.

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
 
 #include <fmt/format.h>
+
+#include "base/error.h"
 
 namespace tessera {
 namespace {
@@ -56,6 +59,34 @@ std::string format_bytes(int64_t bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+int64_t parse_bytes(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, double>, 12> units{{{"", 1},
+                                                                       {"b", 1},
+                                                                       {"kb", 1e3},
+                                                                       {"mb", 1e6},
+                                                                       {"gb", 1e9},
+                                                                       {"tb", 1e12},
+                                                                       {"pb", 1e15},
+                                                                       {"kib", 0x1p10},
+                                                                       {"mib", 0x1p20},
+                                                                       {"gib", 0x1p30},
+                                                                       {"tib", 0x1p40},
+                                                                       {"pib", 0x1p50}}};
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' '));
+  std::ranges::transform(unit, unit.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  const auto known = std::ranges::find(units, unit, &std::pair<std::string_view, double>::first);
+  const double bytes = known == units.end() ? -1 : number * known->second;
+  if (code != std::errc() || !(bytes >= 0 && bytes < 0x1p63)) {
+    throw Error("found '{}'; expected a number of bytes, such as 5GB, 500MB or 1.5GiB", text);
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 std::string format_count(double count) {

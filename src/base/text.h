@@ -15,6 +15,10 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
 /// 1536 -> "1.5 KiB"; always binary units.
 std::string format_bytes(int64_t bytes);
 
+/// A number of bytes as people write it: "300", "2kB", "1.5GB" (10^9 bytes a GB), "2GiB" (2^30),
+/// case-insensitive; a part of a byte is dropped. Throws Error for anything else and from 2^63.
+int64_t parse_bytes(std::string_view text);
+
 /// 1234567 -> "1.23 M"; decimal units, three significant digits.
 std::string format_count(double count);
 

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -143,19 +144,29 @@ fs::path find_checkpoint(const fs::path& path) {
 }
 
 CheckpointLock::CheckpointLock(const fs::path& directory)
+    : CheckpointLock(directory,
+                     fmt::format("another process is changing the checkpoints in {}; stop it or "
+                                 "choose another folder for this run",
+                                 directory.string())) {}
+
+CheckpointLock::CheckpointLock(const fs::path& directory, const std::string& busy)
     : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) throw Error("cannot open {}: {}", directory.string(), std::strerror(errno));
   // A file system without locks is no reason to refuse: the lock only guards against a mistake.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
-    throw Error(
-        "another process is changing the checkpoints in {}; stop it or choose another "
-        "folder for this run",
-        directory.string());
+    throw Error(busy);
   }
 }
 
 CheckpointLock::~CheckpointLock() { ::close(descriptor_); }
+
+bool CheckpointLock::is_at(const fs::path& path) const {
+  struct stat locked {};
+  struct stat found {};
+  return ::fstat(descriptor_, &locked) == 0 && ::lstat(path.c_str(), &found) == 0 &&
+         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+}
 
 void remove_stale_checkpoints(const fs::path& directory) {
   const CheckpointListing listing = list_checkpoints(directory);

@@ -69,9 +69,14 @@ fs::path find_checkpoint(const fs::path& path);
 class CheckpointLock {
  public:
   explicit CheckpointLock(const fs::path& directory);
+  /// Of another folder; `busy` is the error when another process holds it.
+  CheckpointLock(const fs::path& directory, const std::string& busy);
   ~CheckpointLock();
   CheckpointLock(const CheckpointLock&) = delete;
   CheckpointLock& operator=(const CheckpointLock&) = delete;
+
+  /// Whether the folder that is locked stands at `path`: it may have been renamed or removed since.
+  bool is_at(const fs::path& path) const;
 
  private:
   int descriptor_ = -1;

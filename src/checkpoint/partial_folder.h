@@ -1,6 +1,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 
@@ -22,6 +23,38 @@ class PartialFolder {
 
  private:
   fs::path path_;
+  bool kept_ = false;
+};
+
+/// Makes sure that a folder is there. Unless keep() is called its destructor removes what it had to
+/// create, parents too, as far as that is empty: it serves results that may fail to come.
+class CreatedFolders {
+ public:
+  explicit CreatedFolders(const fs::path& path) {
+    std::error_code code;
+    for (fs::path at = path; !at.empty() && !fs::exists(at, code); at = at.parent_path()) {
+      created_.push_back(at);
+    }
+    ensure_directory(path);
+  }
+  ~CreatedFolders() {
+    for (const fs::path& path : created_) {
+      std::error_code ignored;  // the failure's own error is the one to report
+      if (!kept_) fs::remove(path, ignored);
+    }
+  }
+  CreatedFolders(const CreatedFolders&) = delete;
+  CreatedFolders& operator=(const CreatedFolders&) = delete;
+  /// Keeps them, durably.
+  void keep() {
+    kept_ = true;
+    for (const fs::path& path : created_) {
+      sync_directory(fs::absolute(path / ".").lexically_normal().parent_path().parent_path());
+    }
+  }
+
+ private:
+  std::vector<fs::path> created_;  // innermost first
   bool kept_ = false;
 };
 

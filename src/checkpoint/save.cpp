@@ -133,13 +133,6 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   if (is_there(replaced)) discard_checkpoint(replaced, step);
 }
 
-void create_checkpoints_directory(const fs::path& directory) {
-  if (is_there(directory)) return;
-  ensure_directory(directory);
-  const fs::path parent = fs::absolute(directory / ".").parent_path().parent_path();
-  sync_directory(parent);
-}
-
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
@@ -161,7 +154,7 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
   check_tensors(tensors);
   const std::vector<PlannedFile> plan = plan_files(tensors, options.file_bytes);
   check_file_names(plan, state, extra_files);
-  create_checkpoints_directory(directory);
+  CreatedFolders created(directory);
   const CheckpointLock lock(directory);
   remove_stale_checkpoints(directory);
 
@@ -186,6 +179,7 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
   // Flushes itself and the folder, as every file did.
   write_checkpoint_manifest(partial.path(), manifest);
   publish(directory, state.step, partial);
+  created.keep();
   return checkpoint_path(directory, state.step);
 }
 

@@ -25,7 +25,8 @@ struct SaveOptions {
 ///
 /// Tensors of a group are written in the order given, wider elements first. `extra_files` (the
 /// tokenizer, ...) are copied under their own names. Throws Error on a full disk, an unwritable
-/// folder, an equal pair (group, name) or a file name taken twice; nothing partial is left then.
+/// folder, an equal pair (group, name) or a file name taken twice; nothing partial is left then,
+/// nor an empty `directory` that was not there.
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors,
                          std::span<const fs::path> extra_files = {},

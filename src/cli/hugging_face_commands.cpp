@@ -6,11 +6,28 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "train/hugging_face.h"
 
 namespace tessera {
+namespace {
+
+/// What is wrong with a size of files; empty: nothing.
+std::string check_shard_size(const std::string& text) {
+  constexpr int64_t kLeast = 1'000;
+  constexpr int64_t kMost = 1'000'000'000'000'000;
+  try {
+    const int64_t bytes = parse_bytes(text);
+    if (bytes >= kLeast && bytes <= kMost) return "";
+    return fmt::format("found '{}'; expected a size from 1kB to 1PB", text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
 
 void add_import_command(CLI::App& checkpoint) {
   CLI::App* command = checkpoint.add_subcommand(
@@ -48,6 +65,7 @@ void add_export_command(CLI::App& checkpoint) {
       checkpoint.add_subcommand("export", "Write a checkpoint as a folder that transformers loads");
   struct Arguments {
     std::string checkpoint, output;
+    std::string shard_size = "5GB";
     ExportModelOptions options;
     bool quiet = false;
   };
@@ -62,10 +80,9 @@ void add_export_command(CLI::App& checkpoint) {
                    "Element type; left out: an imported model's own, else the training's precision")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}));
   command
-      ->add_option("--shard-size", options.shard_bytes,
-                   "Bytes of one file at most, such as 2GB (10^9 bytes a GB)")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::PositiveNumber)
+      ->add_option("--shard-size", arguments->shard_size,
+                   "Size of one file of weights at most, such as 500MB, 1.5GB or 2GiB")
+      ->check(check_shard_size, "SIZE")
       ->capture_default_str();
   command->add_flag("--fused-experts", options.fused_experts,
                     "One tensor for all experts of a layer, as newer classes have it");
@@ -73,14 +90,14 @@ void add_export_command(CLI::App& checkpoint) {
   command->callback([arguments] {
     const InterruptGuard guard;
     arguments->options.progress = !arguments->quiet;
+    arguments->options.shard_bytes = parse_bytes(arguments->shard_size);
     const auto report = export_model(arguments->checkpoint, arguments->output, arguments->options);
     fmt::print("{}: {}, {} tensors of {}, {} in {} file{}\n", arguments->output,
                report.architecture->name, report.tensors, report.dtype, format_bytes(report.bytes),
                report.files, report.files == 1 ? "" : "s");
-    if (report.carried.empty()) {
+    if (!report.carried.empty()) fmt::print("beside it {}\n", join(report.carried, ", "));
+    if (!report.tokenizer) {
       fmt::print("no tokenizer that transformers reads came with the checkpoint\n");
-    } else {
-      fmt::print("beside it {}\n", join(report.carried, ", "));
     }
   });
 }

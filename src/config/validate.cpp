@@ -70,6 +70,13 @@ void validate_steps(const RunConfig& config) {
   require_at_most("run.trace_step", config.run.trace_step, "train.steps", steps);
 }
 
+/// The context that a model declares is one that it was trained on.
+void validate_context(const RunConfig& config) {
+  if (config.model.max_context == 0) return;
+  require_at_most("data.context", config.data.context, "model.max_context",
+                  config.model.max_context);
+}
+
 void validate_rates(const OptimizerConfig& optimizer) {
   require_at_most("optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
                   "optimizer.learning_rate", optimizer.learning_rate);
@@ -96,6 +103,7 @@ void validate_checkpoints(const CheckpointSection& checkpoint) {
 void validate(const RunConfig& config) {
   validate(config.model);
   validate_data(config.data);
+  validate_context(config);
   validate_batches(config.train);
   validate_rows(config);
   validate_steps(config);

@@ -113,6 +113,10 @@ void validate(const ModelConfig& config) {
   if (config.vocabulary_size < 0) {
     throw Error("model.vocabulary_size is {}; it must not be negative", config.vocabulary_size);
   }
+  if (!(config.norm_epsilon > 0)) {
+    throw Error("model.norm_epsilon is {}; it must be above 0: norms divide by it where all is 0",
+                config.norm_epsilon);
+  }
   validate_heads(config);
   validate_rope_scaling(config);
   if (config.mixture()) {

@@ -8,18 +8,6 @@
 namespace tessera {
 namespace {
 
-/// The configuration that an imported model is run with: of its training nothing is known.
-RunConfig imported_config(const hugging_face::SourceModel& source, const std::string& precision) {
-  RunConfig config;
-  config.model = source.config().model;
-  config.data.context = config.model.max_context;
-  config.data.document_mask = false;  // the library attends to whole sequences
-  config.train.precision = precision;
-  config.train.micro_batch = 1;
-  config.train.global_batch = 1;
-  return config;
-}
-
 /// f16 holds digits that bf16 does not.
 std::string precision_of(DType widest) { return widest == DType::bf16 ? "bf16" : "fp32"; }
 
@@ -43,6 +31,20 @@ bool carries_config(const CheckpointReader& reader) {
 
 }  // namespace
 
+std::string imported_config(const ModelConfig& model, const std::string& precision,
+                            const std::string& origin) {
+  RunConfig config;
+  config.model = model;
+  config.data.context = config.model.max_context;
+  config.data.document_mask = false;  // the library attends to whole sequences
+  config.train.precision = precision;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 1;
+  std::string text = to_toml(config);
+  parse_config(text, origin);
+  return text;
+}
+
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger) {
   const hugging_face::SourceModel source(folder);
@@ -52,9 +54,8 @@ ImportReport import_model(const fs::path& folder, const fs::path& output,
   report.precision = options.precision.empty() ? precision_of(source.widest()) : options.precision;
   report.parameters = source.elements();
   report.bytes = source.bytes();
-  const std::string config = to_toml(imported_config(source, report.precision));
-  // What a checkpoint holds can be read back: every rule of every key is met.
-  parse_config(config, (folder / hugging_face::kConfigName).string());
+  const std::string config = imported_config(source.config().model, report.precision,
+                                             (folder / hugging_face::kConfigName).string());
   report.checkpoint = source.import(output, config, options.progress);
   return report;
 }

@@ -23,6 +23,12 @@ struct ImportReport {
   int64_t bytes = 0;
 };
 
+/// The text of the configuration that an imported model is run with; of its training nothing is
+/// known. It can be read back, as every checkpoint's can: throws Error, its message starting with
+/// `origin`, when the model breaks the rule of a key.
+std::string imported_config(const ModelConfig& model, const std::string& precision,
+                            const std::string& origin);
+
 /// Imports a model of transformers from `folder` as the checkpoint of step 0 in `output`, which
 /// evaluation, generation and, as checkpoint.initial, training take. Warns of keys that have no
 /// effect. Throws Error as SourceModel does.

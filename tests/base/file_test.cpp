@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/error_of.h"
@@ -118,6 +119,13 @@ TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   const MappedFile mapped(folder / "empty");
   EXPECT_TRUE(mapped.bytes().empty());
   EXPECT_EQ(mapped.text(), "");
+}
+
+TEST(MappedFile, APipeIsRefusedWithoutWaitingForItsWriter) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { MappedFile mapped(folder / "pipe"); }),
+              HasSubstr("it is not a regular file"));
 }
 
 TEST(MappedFile, MovesWithItsMemory) {

@@ -30,6 +30,17 @@ TEST(FormatBytes, UsesBinaryUnits) {
   EXPECT_EQ(format_bytes(-2048), "-2.0 KiB");
 }
 
+TEST(ParseBytes, TakesUnitsAsPeopleWriteThem) {
+  EXPECT_EQ(parse_bytes("300"), 300);
+  EXPECT_EQ(parse_bytes("2kB"), 2000);
+  EXPECT_EQ(parse_bytes("500MB"), 500'000'000);
+  EXPECT_EQ(parse_bytes("1.5 gb"), 1'500'000'000);
+  EXPECT_EQ(parse_bytes("2GiB"), int64_t{2} << 30);
+  for (const char* text : {"", "GB", "5 G B", "5XB", "-1", "nan", "inf", "1e300", "9300PB"}) {
+    EXPECT_THROW(parse_bytes(text), Error) << text;
+  }
+}
+
 TEST(FormatCount, KeepsThreeDigits) {
   EXPECT_EQ(format_count(0), "0");
   EXPECT_EQ(format_count(999), "999");

@@ -144,6 +144,15 @@ TEST_F(HuggingFaceCommand, ImportAndExportGiveBackTheSameBytes) {
                               "--shard-size", "2KB", "--fused-experts"});
   EXPECT_EQ(sharded.status, 0) << sharded.output;
   EXPECT_TRUE(fs::exists(folder_ / "sharded/model.safetensors.index.json"));
+  const Result whole = run({"checkpoint", "export", path("imported"), "--output", path("whole"),
+                            "--shard-size", "1.5GB", "--quiet"});
+  EXPECT_EQ(whole.status, 0) << whole.output;
+  for (const char* size : {"5XB", "0", "-1", "999", "2000PB"}) {
+    const Result refused = run(
+        {"checkpoint", "export", path("imported"), "--output", path("no"), "--shard-size", size});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.output, HasSubstr(std::string("--shard-size: found '") + size + "'"));
+  }
 }
 
 TEST_F(HuggingFaceCommand, AnotherModelThanTheWeightsIsNamedKeyByKey) {
@@ -180,6 +189,7 @@ TEST_F(HuggingFaceCommand, ErrorsSayWhatToDo) {
       [] {
         auto json = testing::small_olmoe_config();
         json["vocab_size"] = 100;
+        json["eos_token_id"] = 99;
         return json;
       }(),
       DType::bf16);

@@ -40,6 +40,13 @@ TEST(ValidateRun, StepsEndWithTheSchedule) {
       parse("", {"train.steps=30", "optimizer.warmup_steps=30", "train.stop_after=30"}));
 }
 
+TEST(ValidateRun, TheDeclaredContextHoldsThatOfTheData) {
+  EXPECT_THAT(message_of("", {"data.context=128", "model.max_context=64"}),
+              HasSubstr("data.context (128) is larger than model.max_context (64)"));
+  EXPECT_NO_THROW(parse("", {"data.context=64", "model.max_context=64"}));
+  EXPECT_NO_THROW(parse("", {"data.context=128", "model.max_context=0"}));
+}
+
 TEST(ValidateRun, LearningRatesAreInOrder) {
   EXPECT_THAT(message_of("[optimizer]\nlearning_rate = 1e-5\nminimum_learning_rate = 2e-5\n"),
               HasSubstr("optimizer.minimum_learning_rate (2e-05) is larger than "

@@ -269,6 +269,14 @@ TEST(TrainingProgram, RotaryChannelsAreThoseThatTheFractionNames) {
   }
 }
 
+TEST(TrainingProgram, ANormsEpsilonIsAboveZero) {
+  ModelConfig config = family_preset("olmoe");
+  config.norm_epsilon = 0;
+  EXPECT_THROW(validate(config), Error);
+  config.norm_epsilon = 1e-5;
+  EXPECT_NO_THROW(validate(config));
+}
+
 TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
   MemoryPool pool;
   const auto specs = model_parameters(small_mixture(), DType::f32);

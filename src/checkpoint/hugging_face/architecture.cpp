@@ -102,6 +102,7 @@ const Architecture& architecture_of(const ModelConfig& config) {
   }
   requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
   requirements.equal("activation", config.activation, std::string("swiglu"));
+  requirements.equal("forced_uniform_routing", config.forced_uniform_routing, false);
   requirements.equal("shared_experts", config.shared_experts, int64_t{0});
   requirements.equal("dense_layers", config.dense_layers, int64_t{0});
   if (nearest.family == "mixtral") {

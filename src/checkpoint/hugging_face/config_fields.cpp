@@ -50,6 +50,12 @@ std::optional<double> ConfigFields::number(const std::string& key, double minimu
   return value;
 }
 
+std::optional<double> ConfigFields::number_above_zero(const std::string& key) {
+  const auto value = number(key, 0);
+  if (value && *value == 0) refuse(key, *find(key), "a number above 0");
+  return value;
+}
+
 double ConfigFields::required_number(const std::string& key, double minimum) {
   const auto value = number(key, minimum);
   if (!value) throw Error("{}: the key '{}' is missing", origin_, key);

@@ -26,6 +26,7 @@ class ConfigFields {
   int64_t required_size(const std::string& key, int64_t minimum, int64_t maximum);
   /// A finite number.
   std::optional<double> number(const std::string& key, double minimum);
+  std::optional<double> number_above_zero(const std::string& key);
   double required_number(const std::string& key, double minimum);
   bool flag(const std::string& key, bool standard);
   std::optional<std::string> text(const std::string& key);

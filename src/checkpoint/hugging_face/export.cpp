@@ -1,6 +1,7 @@
 #include "checkpoint/hugging_face/export.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -9,16 +10,18 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/hugging_face/export_tensor.h"
 #include "checkpoint/hugging_face/import.h"
+#include "checkpoint/hugging_face/output_folder.h"
 #include "checkpoint/hugging_face/write_config.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/partial_folder.h"
 #include "data/tokenizer.h"
 
 namespace tessera::hugging_face {
 namespace {
 
-constexpr std::string_view kPartialSuffix = ".tessera-partial";
 constexpr int kThreads = 2;  // files written at once
+/// Of these each is enough for the library to make a tokenizer.
+constexpr std::array<std::string_view, 3> kTokenizerFiles{"tokenizer.json", "tokenizer.model",
+                                                          "vocab.json"};
 
 /// The tensors of one file, by index.
 using Shard = std::vector<int64_t>;
@@ -43,8 +46,25 @@ std::string shard_name(size_t index, size_t count) {
                     : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
 }
 
-void write_index(const fs::path& folder, const ExportTensors& tensors,
-                 const std::vector<Shard>& shards, int64_t total) {
+/// Writes the files of weights and gives their bytes by name.
+std::map<std::string, int64_t> write_shards(const fs::path& folder, const ExportTensors& tensors,
+                                            const std::vector<Shard>& shards,
+                                            CopyProgress& progress) {
+  std::vector<int64_t> bytes(shards.size());
+  parallel_tasks(kThreads, static_cast<int64_t>(shards.size()), [&](int64_t index) {
+    const auto at = static_cast<size_t>(index);
+    std::vector<TensorStream> streams;
+    for (const int64_t tensor : shards[at]) streams.push_back(tensors.stream(tensor, progress));
+    const fs::path path = folder / shard_name(at, shards.size());
+    bytes[at] = write_streams(path, streams, {{"format", "pt"}}).bytes;
+  });
+  std::map<std::string, int64_t> files;
+  for (size_t i = 0; i < shards.size(); ++i) files[shard_name(i, shards.size())] = bytes[i];
+  return files;
+}
+
+std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& shards,
+                       int64_t total) {
   nlohmann::ordered_json weights = nlohmann::ordered_json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const int64_t tensor : shards[i]) {
@@ -53,16 +73,7 @@ void write_index(const fs::path& folder, const ExportTensors& tensors,
   }
   const nlohmann::ordered_json json{{"metadata", {{"total_size", total}}},
                                     {"weight_map", std::move(weights)}};
-  write_file(folder / kWeightsIndexName, json.dump(2) + "\n");
-}
-
-void require_free(const fs::path& output) {
-  std::error_code code;
-  if (!fs::exists(output, code)) return;
-  if (!fs::is_directory(output, code) || !fs::is_empty(output, code)) {
-    throw Error("{} is there already and not an empty folder; choose another --output",
-                output.string());
-  }
+  return json.dump(2) + "\n";
 }
 
 /// Whether a file is the byte tokenizer's, which is ours alone: the library could not read it.
@@ -75,17 +86,15 @@ bool is_byte_tokenizer(const fs::path& path) {
   }
 }
 
-/// Copies what the checkpoint carries of the library's files, each checked against its hash.
-std::vector<std::string> copy_carried(const CheckpointReader& checkpoint, const fs::path& folder) {
-  std::vector<std::string> names;
+/// What the checkpoint carries of the library's files, each checked against its hash.
+std::vector<fs::path> carried_files(const CheckpointReader& checkpoint) {
+  std::vector<fs::path> paths;
   for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
     if (file.name == kCheckpointConfigName || file.name == kConfigName) continue;
-    const fs::path path = checkpoint.extra_file(file.name);
-    if (is_byte_tokenizer(path)) continue;
-    write_file(folder / file.name, read_file(path));
-    names.push_back(file.name);
+    fs::path path = checkpoint.extra_file(file.name);
+    if (!is_byte_tokenizer(path)) paths.push_back(std::move(path));
   }
-  return names;
+  return paths;
 }
 
 std::string original_config(const CheckpointReader& checkpoint) {
@@ -126,7 +135,7 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
                                const ExportOptions& options) {
   ExportReport report;
   report.architecture = &architecture_of(options.model);
-  require_free(output);
+  OutputFolder folder(output);
   const WeightMap map = weight_map(*report.architecture, options.model, options.experts);
   const ExportTensors tensors(checkpoint, map, options.dtype);
 
@@ -142,27 +151,26 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
                                            .dtype = report.dtype,
                                            .original = original,
                                            .end_of_document = options.end_of_document});
-  const fs::path place = fs::absolute(output / ".").lexically_normal().parent_path();
-  const fs::path partial_path = place.string() + std::string(kPartialSuffix);
-  std::error_code code;
-  fs::remove_all(partial_path, code);  // of an export that was killed
-  PartialFolder partial(partial_path);
   CopyProgress progress("exporting", report.bytes, options.progress);
-  parallel_tasks(kThreads, report.files, [&](int64_t index) {
-    const auto at = static_cast<size_t>(index);
-    std::vector<TensorStream> streams;
-    for (const int64_t tensor : shards[at]) streams.push_back(tensors.stream(tensor, progress));
-    write_streams(partial.path() / shard_name(at, shards.size()), streams, {{"format", "pt"}});
-  });
-  if (shards.size() > 1) write_index(partial.path(), tensors, shards, report.bytes);
-  report.carried = copy_carried(checkpoint, partial.path());
-  if (std::ranges::find(report.carried, kGenerationConfigName) == report.carried.end()) {
-    write_file(partial.path() / kGenerationConfigName, write_generation_config(config));
+  std::map<std::string, int64_t> files = write_shards(folder.path(), tensors, shards, progress);
+  const auto write = [&](const std::string& name, const std::string& text) {
+    write_file(folder.path() / name, text);
+    files[name] = static_cast<int64_t>(text.size());
+  };
+  if (shards.size() > 1) {
+    write(std::string(kWeightsIndexName), index_text(tensors, shards, report.bytes));
   }
-  write_file(partial.path() / kConfigName, config);
-  rename_folder(partial.path(), place);
-  partial.keep();
-  sync_directory(place.parent_path());
+  for (const fs::path& path : carried_files(checkpoint)) {
+    report.carried.push_back(path.filename().string());
+    write(report.carried.back(), read_file(path));
+  }
+  if (!files.contains(std::string(kGenerationConfigName))) {
+    write(std::string(kGenerationConfigName), write_generation_config(config));
+  }
+  write(std::string(kConfigName), config);
+  report.tokenizer = std::ranges::any_of(
+      kTokenizerFiles, [&](std::string_view name) { return files.contains(std::string(name)); });
+  folder.publish(files);
   progress.finish();
   return report;
 }

@@ -27,13 +27,15 @@ struct ExportReport {
   int64_t tensors = 0;
   int64_t bytes = 0;
   int64_t files = 0;                 ///< of weights
-  std::vector<std::string> carried;  ///< tokenizer files
+  std::vector<std::string> carried;  ///< files that came with the checkpoint
+  bool tokenizer = false;            ///< whether a tokenizer is among them
 };
 
 /// Writes a checkpoint's parameters as a model of transformers: config.json, safetensors files with
 /// an index where there are several, the files that the checkpoint carries and
 /// generation_config.json. The folder appears whole or not at all, and memory does not grow with
-/// the model. Throws Error when `output` holds anything, when no architecture of transformers has
+/// the model. Throws Error when `output` cannot be
+/// the folder (see OutputFolder), when no architecture of transformers has
 /// the model's layers (naming the keys), when the checkpoint is damaged, when a weight is not
 /// finite or leaves the range of the element type (naming tensor and element) and when interrupted.
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,

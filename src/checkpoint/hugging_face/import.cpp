@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kChunk = size_t{4} << 20;
 constexpr size_t kMostDifferences = 10;  // listed in one message
+constexpr int64_t kMostMissing = 1000;   // tensors that are looked for by name
 
 /// Files beside the weights that a checkpoint carries along, where the folder has them. config.json
 /// keeps the ids of special tokens.
@@ -44,8 +45,70 @@ bool names_fused_experts(const WeightFolder& weights) {
   });
 }
 
-bool same_bytes(const FolderTensor& a, const FolderTensor& b) {
-  return a.entry->dtype == b.entry->dtype && std::ranges::equal(a.bytes(), b.bytes());
+/// How a tensor differs from another that should be the same; empty: not at all.
+std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
+  const SafetensorsEntry& a = *tensor.entry;
+  const SafetensorsEntry& b = *other.entry;
+  if (a.dtype != b.dtype || a.shape != b.shape) {
+    return fmt::format("is {} {}, not {} {} as", a.dtype, shape_text(a.shape), b.dtype,
+                       shape_text(b.shape));
+  }
+  return std::ranges::equal(tensor.bytes(), other.bytes()) ? "" : "differs from";
+}
+
+/// The map of a model whose folder holds about as many tensors as it asks for, so that the map is
+/// no larger than the folder warrants; a difference of fewer is told by name later.
+WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
+                      const WeightFolder& weights) {
+  const ExpertNaming naming =
+      names_fused_experts(weights) ? ExpertNaming::fused : ExpertNaming::single;
+  const Architecture& architecture = *config.architecture;
+  const int64_t expected = count_tensors(architecture, config.model, naming);
+  const auto found = static_cast<int64_t>(weights.tensors().size());
+  if (expected > found + kMostMissing) {
+    throw Error(
+        "{} has {} tensors, but its {} (num_hidden_layers {}{}) describes a model of {}; fetch the "
+        "folder again or mend the configuration",
+        folder.string(), found, kConfigName, config.model.layers,
+        architecture.mixture
+            ? fmt::format(", {} {}", architecture.experts_key, config.model.experts)
+            : "",
+        expected);
+  }
+  return weight_map(architecture, config.model, naming);
+}
+
+/// A file that became shorter while it is mapped must not be touched beyond its end.
+void check_not_shortened(const SafetensorsReader& file, const SafetensorsEntry& entry) {
+  std::error_code code;
+  const auto size = fs::file_size(file.path(), code);
+  const auto needed = file.header().size() + static_cast<uintmax_t>(entry.end);
+  if (!code && size >= needed) return;
+  throw Error("{} was changed while it was imported ({}); import it again when it is whole",
+              file.path().string(),
+              code ? code.message() : fmt::format("{} bytes, expected {} at least", size, needed));
+}
+
+/// Gives the elements of a segment to the sink, a little at a time.
+void copy_segment(const Segment& segment, const FolderTensor& source, DType dtype,
+                  const ByteSink& sink, CopyProgress& copied) {
+  const auto size = static_cast<size_t>(dtype_size(dtype));
+  auto rest = source.bytes().subspan(static_cast<size_t>(segment.tensor_begin) * size,
+                                     static_cast<size_t>(segment.count) * size);
+  int64_t element = segment.tensor_begin;
+  while (!rest.empty()) {
+    check_not_shortened(*source.file, *source.entry);
+    const auto chunk = rest.first(std::min(kChunk, rest.size()));
+    if (const int64_t bad = first_non_finite_element(chunk, dtype); bad >= 0) {
+      throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
+                  source.file->path().string(), element + bad, in_quotes(source.entry->name));
+    }
+    sink(chunk);
+    copied.add(static_cast<int64_t>(chunk.size()));
+    element += static_cast<int64_t>(chunk.size() / size);
+    rest = rest.subspan(chunk.size());
+  }
+  source.file->release(*source.entry);
 }
 
 }  // namespace
@@ -54,8 +117,7 @@ SourceModel::SourceModel(const fs::path& folder)
     : folder_(folder),
       config_(read_config(read_file(folder / kConfigName), (folder / kConfigName).string())),
       weights_(folder),
-      map_(weight_map(*config_.architecture, config_.model,
-                      names_fused_experts(weights_) ? ExpertNaming::fused : ExpertNaming::single)) {
+      map_(checked_map(folder, config_, weights_)) {
   match_tensors();
   check_element_types();
 }
@@ -97,11 +159,13 @@ void SourceModel::match_tensors() {
 
 void SourceModel::match_tied_head() {
   const auto& tensors = weights_.tensors();
-  if (same_bytes(tensors.at("lm_head.weight"), tensors.at("model.embed_tokens.weight"))) return;
+  const std::string found =
+      difference(tensors.at("lm_head.weight"), tensors.at("model.embed_tokens.weight"));
+  if (found.empty()) return;
   throw Error(
-      "{} says tie_word_embeddings, but the weights hold a 'lm_head.weight' that differs from "
+      "{} says tie_word_embeddings, but the weights hold a 'lm_head.weight' that {} "
       "'model.embed_tokens.weight'; set tie_word_embeddings to false, or remove the tensor",
-      (folder_ / kConfigName).string());
+      (folder_ / kConfigName).string(), found);
 }
 
 void SourceModel::check_element_types() const {
@@ -176,23 +240,7 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
     const DType dtype = type_of(i);
     const auto produce = [this, i, dtype, &copied](const ByteSink& sink) {
       for (const Segment& segment : map_.of_parameter[i]) {
-        const FolderTensor& source = tensor(segment);
-        const auto size = static_cast<size_t>(dtype_size(dtype));
-        auto rest = source.bytes().subspan(static_cast<size_t>(segment.tensor_begin) * size,
-                                           static_cast<size_t>(segment.count) * size);
-        int64_t element = segment.tensor_begin;
-        while (!rest.empty()) {
-          const auto chunk = rest.first(std::min(kChunk, rest.size()));
-          if (const int64_t bad = first_non_finite_element(chunk, dtype); bad >= 0) {
-            throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
-                        source.file->path().string(), element + bad, in_quotes(source.entry->name));
-          }
-          sink(chunk);
-          copied.add(static_cast<int64_t>(chunk.size()));
-          element += static_cast<int64_t>(chunk.size() / size);
-          rest = rest.subspan(chunk.size());
-        }
-        source.file->release(*source.entry);
+        copy_segment(segment, tensor(segment), dtype, sink, copied);
       }
     };
     streams.push_back(

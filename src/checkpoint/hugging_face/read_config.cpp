@@ -10,6 +10,7 @@
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/hugging_face/config_fields.h"
+#include "checkpoint/hugging_face/foreign_layers.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -17,17 +18,17 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDepth = 16;  // of a whole configuration; its unknown keys may hold anything
-constexpr int64_t kMostLayers = 1 << 16;
+constexpr int64_t kMostLayers = 1 << 12;
+constexpr int64_t kMostHeads = 1 << 16;
+constexpr int64_t kMostExperts = 1 << 12;
 constexpr int64_t kLargestSize = 1 << 24;
 
 /// Keys that no result depends on, or that the tensors themselves tell.
-constexpr std::array<const char*, 33> kWithoutEffect{"_attn_implementation",
+constexpr std::array<const char*, 30> kWithoutEffect{"_attn_implementation",
                                                      "_name_or_path",
                                                      "auto_map",
-                                                     "bos_token_id",
                                                      "chunk_size_feed_forward",
                                                      "dtype",
-                                                     "eos_token_id",
                                                      "finetuning_task",
                                                      "id2label",
                                                      "is_decoder",
@@ -35,7 +36,6 @@ constexpr std::array<const char*, 33> kWithoutEffect{"_attn_implementation",
                                                      "output_attentions",
                                                      "output_hidden_states",
                                                      "output_router_logits",
-                                                     "pad_token_id",
                                                      "prefix",
                                                      "problem_type",
                                                      "pruned_heads",
@@ -91,13 +91,13 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
   model.vocabulary_size = fields.required_size("vocab_size", 1, kLargestSize);
   model.hidden_size = fields.required_size("hidden_size", 1, kLargestSize);
   model.layers = fields.required_size("num_hidden_layers", 1, kMostLayers);
-  model.heads = fields.required_size("num_attention_heads", 1, kMostLayers);
+  model.heads = fields.required_size("num_attention_heads", 1, kMostHeads);
   const std::string kv_heads = "num_key_value_heads";
   // Where it is left out, Mixtral's class takes 8 and the others take all heads: too easily
   // confused.
   model.kv_heads = architecture.family == "mixtral"
-                       ? fields.required_size(kv_heads, 1, kMostLayers)
-                       : fields.size(kv_heads, 1, kMostLayers).value_or(model.heads);
+                       ? fields.required_size(kv_heads, 1, kMostHeads)
+                       : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
   model.head_dim = fields.size("head_dim", 1, kLargestSize).value_or(0);
   model.max_context =
       fields.size("max_position_embeddings", 1, kLargestSize).value_or(architecture.max_context);
@@ -115,6 +115,10 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
     throw Error("{}: head_dim is {}, but {} has heads of hidden_size / num_attention_heads = {}",
                 origin, model.head_dim, architecture.name, even);
   }
+  if (model.head_size() * model.heads > kLargestSize) {
+    throw Error("{}: num_attention_heads ({}) * head_dim ({}) is above {}", origin, model.heads,
+                model.head_size(), kLargestSize);
+  }
   if (model.head_dim * model.heads == model.hidden_size) model.head_dim = 0;  // the derived size
 }
 
@@ -126,13 +130,13 @@ void read_experts(ConfigFields& fields, const Architecture& architecture, ModelC
   }
   model.expert_size = inner;
   const std::string key(architecture.experts_key);
-  model.experts = fields.required_size(key, 1, kMostLayers);
+  model.experts = fields.required_size(key, 1, kMostExperts);
   const char* other = key == "num_experts" ? "num_local_experts" : "num_experts";
-  if (const auto again = fields.size(other, 1, kMostLayers); again && *again != model.experts) {
+  if (const auto again = fields.size(other, 1, kMostExperts); again && *again != model.experts) {
     throw Error("{}: {} is {} and {} is {}; they are the same number", fields.origin(), key,
                 model.experts, other, *again);
   }
-  model.experts_per_token = fields.required_size("num_experts_per_tok", 1, kMostLayers);
+  model.experts_per_token = fields.required_size("num_experts_per_tok", 1, kMostExperts);
   if (model.experts_per_token > model.experts) {
     throw Error("{}: num_experts_per_tok ({}) is larger than {} ({})", fields.origin(),
                 model.experts_per_token, key, model.experts);
@@ -164,7 +168,7 @@ struct Rope {
 
 Rope read_rope(const Json& json, const std::string& origin, int64_t max_context) {
   ConfigFields fields(json, origin);
-  Rope rope{.theta = fields.number("rope_theta", 0)};
+  Rope rope{.theta = fields.number_above_zero("rope_theta")};
   const auto old_type = fields.text("type");
   const std::string type = fields.text("rope_type").value_or(old_type.value_or("default"));
   if (type == "llama3") {
@@ -204,16 +208,12 @@ void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelCo
                 printable(fields.find("rope_parameters")->dump()));
   }
   const Rope rope = parameters.value_or(scaling.value_or(Rope{}));
-  const auto theta = fields.number("rope_theta", 0);
+  const auto theta = fields.number_above_zero("rope_theta");
   if (theta && rope.theta && *theta != *rope.theta) {
     throw Error("{}: rope_theta is {}, and {} in rope_parameters", fields.origin(), *theta,
                 *rope.theta);
   }
   model.rope_theta = rope.theta.value_or(theta.value_or(architecture.rope_theta));
-  if (model.rope_theta <= 0) {
-    throw Error("{}: rope_theta is {}; expected a number above 0", fields.origin(),
-                model.rope_theta);
-  }
   if (!rope.scaled) return;
   model.rope_scaling = "llama3";
   model.rope_factor = rope.factor;
@@ -222,33 +222,21 @@ void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelCo
   model.rope_original_context = rope.original_context;
 }
 
-/// Keys that change the mathematics in ways that Tessera does not have.
-void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
-  for (const char* key : {"attention_bias", "mlp_bias", "is_encoder_decoder", "add_cross_attention",
-                          "use_sliding_window", "rope_interleaved"}) {
-    if (fields.flag(key, false)) fields.refuse(key, *fields.find(key), "false");
-  }
-  if (const auto act = fields.text("hidden_act"); act && *act != "silu" && *act != "swish") {
-    fields.refuse("hidden_act", *fields.find("hidden_act"), "\"silu\"");
-  }
-  for (const char* key : {"pretraining_tp", "partial_rotary_factor"}) {
-    if (fields.number(key, 0).value_or(1) != 1) fields.refuse(key, *fields.find(key), "1");
-  }
-  const auto window = fields.size("sliding_window", 1, int64_t{1} << 40);
-  if (window && *window < model.max_context) {
-    fields.refuse("sliding_window", *fields.find("sliding_window"),
-                  fmt::format("null or at least max_position_embeddings ({}): attention here "
-                              "reaches back to the sequence's start",
-                              model.max_context));
-  }
-  if (const Json* types = fields.find("layer_types")) {
-    const bool full = types->is_array() && std::ranges::all_of(*types, [](const Json& type) {
-                        return type == "full_attention";
-                      });
-    if (!full) fields.refuse("layer_types", *types, "\"full_attention\" in every layer");
-  }
-  if (const Json* quantized = fields.find("quantization_config")) {
-    fields.refuse("quantization_config", *quantized, "weights that are not quantised");
+/// The ids of special tokens, which an export hands on.
+void check_token_ids(ConfigFields& fields, int64_t vocabulary_size) {
+  const auto is_token = [&](const Json& id) {
+    return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size);
+  };
+  for (const char* key : kTokenIds) {
+    const Json* ids = fields.find(key);
+    if (ids == nullptr) continue;
+    const bool fits =
+        ids->is_array() ? !ids->empty() && std::ranges::all_of(*ids, is_token) : is_token(*ids);
+    if (fits) continue;
+    fields.refuse(key, *ids,
+                  fmt::format("null, a token's number or a list of them, from 0 to {} (vocab_size "
+                              "is {})",
+                              vocabulary_size - 1, vocabulary_size));
   }
 }
 
@@ -260,8 +248,8 @@ void collect_warnings(ConfigFields& fields, std::vector<std::string>& warnings) 
                                    key, fields.find(key)->dump()));
   }
   for (const std::string& key : fields.unread()) {
-    warnings.push_back(fmt::format("{}: the key {} is not known and has no effect", fields.origin(),
-                                   in_quotes(key)));
+    warnings.push_back(
+        fmt::format("{}: the key {} is not known; ignored", fields.origin(), in_quotes(key)));
   }
 }
 
@@ -282,13 +270,16 @@ ReadConfig read_config(std::string_view text, const std::string& origin) {
   model.tied_head = fields.flag("tie_word_embeddings", false);
   // OLMo's class has a fixed epsilon and no key for it.
   if (architecture.family != "olmo") {
-    model.norm_epsilon = fields.number("rms_norm_eps", 0).value_or(architecture.norm_epsilon);
+    model.norm_epsilon =
+        fields.number_above_zero("rms_norm_eps").value_or(architecture.norm_epsilon);
   }
-  if (architecture.clips) model.clip_qkv = fields.number("clip_qkv", 0).value_or(0);
+  // The library clips to 0 where it is 0; to Tessera that is no limit, as null is to the library.
+  if (architecture.clips) model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
   if (const auto deviation = fields.number("initializer_range", 0); deviation && *deviation > 0) {
     model.initialization_deviation = *deviation;
   }
   refuse_other_layers(fields, model);
+  check_token_ids(fields, model.vocabulary_size);
   collect_warnings(fields, result.warnings);
   try {
     validate(model);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,10 @@
 #include "checkpoint/hugging_face/architecture.h"
 
 namespace tessera::hugging_face {
+
+/// The keys of special tokens' ids, which an export hands on.
+inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id",
+                                                      "pad_token_id"};
 
 /// What a config.json of transformers says, in our terms.
 struct ReadConfig {

@@ -1,54 +1,11 @@
 #include "checkpoint/hugging_face/weight_folder.h"
 
-#include <set>
-
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "checkpoint/hugging_face/weight_index.h"
 
 namespace tessera::hugging_face {
 namespace {
-
-using Json = nlohmann::json;
-
-constexpr int kDepth = 4;  // index, metadata and what tools put there
-constexpr std::string_view kExtension = ".safetensors";
-
-/// What an index says.
-struct Index {
-  std::map<std::string, std::string> file_of;  // by tensor
-  std::set<std::string> files;
-  std::optional<int64_t> total_size;  // bytes
-};
-
-Index read_index(const fs::path& path) {
-  const std::string origin = path.string();
-  const Json json = parse_strict_json(read_file(path), origin, kDepth);
-  const auto weights = json.is_object() ? json.find("weight_map") : json.end();
-  if (weights == json.end() || !weights->is_object()) {
-    throw Error("{}: found no object 'weight_map', which says the file of each tensor", origin);
-  }
-  Index index;
-  for (const auto& [tensor, file] : weights->items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (!is_plain_name(name) || !name.ends_with(kExtension)) {
-      throw Error("{}: the file of tensor {} is {}; expected the plain name of a {} file beside it",
-                  origin, in_quotes(tensor), printable(file.dump()), kExtension);
-    }
-    index.file_of.emplace(tensor, name);
-    index.files.insert(name);
-  }
-  if (index.files.empty()) throw Error("{}: its weight_map names no tensor", origin);
-  const auto metadata = json.find("metadata");
-  if (metadata != json.end() && metadata->is_object()) {
-    const auto size = metadata->find("total_size");
-    if (size != metadata->end() && size->is_number()) {
-      index.total_size = static_cast<int64_t>(size->get<double>());
-    }
-  }
-  return index;
-}
 
 bool is_file(const fs::path& path) {
   std::error_code code;
@@ -56,10 +13,11 @@ bool is_file(const fs::path& path) {
 }
 
 /// A shard that the index forgot would be weights dropped in silence.
-void refuse_forgotten_shards(const fs::path& folder, const Index& index) {
+void refuse_forgotten_shards(const fs::path& folder, const WeightIndex& index) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("model") || !name.ends_with(kExtension) || index.files.contains(name)) {
+    if (!name.starts_with("model") || !name.ends_with(kWeightsExtension) ||
+        index.files.contains(name)) {
       continue;
     }
     throw Error("{} is not named by {}; remove the one or the other, or fetch the folder again",
@@ -97,7 +55,7 @@ void WeightFolder::open(const fs::path& path) {
 
 void WeightFolder::open_shards(const fs::path& folder) {
   const fs::path path = folder / kWeightsIndexName;
-  const Index index = read_index(path);
+  const WeightIndex index = read_weight_index(read_file(path), path.string());
   for (const std::string& name : index.files) {
     if (!is_file(folder / name)) {
       throw Error("{} names the shard {}, which is missing; fetch the folder again", path.string(),
@@ -125,9 +83,9 @@ void WeightFolder::open_shards(const fs::path& folder) {
     throw Error("{} does not name tensor {}, which stands in {}", path.string(), in_quotes(tensor),
                 place.file->path().string());
   }
-  if (index.total_size && *index.total_size != bytes) {
+  if (!index.total_size.empty() && index.total_size != std::to_string(bytes)) {
     warnings_.push_back(fmt::format("{} says a total_size of {} bytes; its tensors have {}",
-                                    path.string(), *index.total_size, bytes));
+                                    path.string(), index.total_size, bytes));
   }
 }
 

@@ -142,18 +142,40 @@ class MapWriter {
   std::map<std::string, size_t> tensors_;
 };
 
+/// The row of a parameter, whose layer is cut from its name, and that layer.
+std::pair<Row, std::string> row_of(const ParameterSpec& spec, const std::vector<Row>& rows) {
+  const auto [generic, layer] = without_layer(spec.name);
+  const auto row = std::ranges::find(rows, generic, &Row::ours);
+  TESSERA_CHECK(row != rows.end(), "the parameter {} has no name in a table of {}", spec.name,
+                rows.size());
+  return {*row, layer};
+}
+
 }  // namespace
+
+int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
+                      ExpertNaming naming) {
+  const std::vector<Row> rows = rows_of(architecture, naming);
+  ModelConfig small = config;  // one of each that there are many of
+  small.layers = 1;
+  if (config.mixture()) small.experts = small.experts_per_token = 1;
+  int64_t count = 0;
+  for (const ParameterSpec& spec : model_parameters(small, DType::f32)) {
+    const auto [row, layer] = row_of(spec, rows);
+    if (row.part > 0) continue;  // stands in the tensor of part 0
+    const bool single = row.theirs.find('@') != std::string_view::npos;
+    count += (layer.empty() ? 1 : config.layers) * (single ? config.experts : 1);
+  }
+  return count;
+}
 
 WeightMap weight_map(const Architecture& architecture, const ModelConfig& config,
                      ExpertNaming naming) {
   const std::vector<Row> rows = rows_of(architecture, naming);
   MapWriter writer(config);
   for (const ParameterSpec& spec : model_parameters(config, DType::f32)) {
-    const auto [generic, layer] = without_layer(spec.name);
-    const auto row = std::ranges::find(rows, generic, &Row::ours);
-    TESSERA_CHECK(row != rows.end(), "the parameter {} has no name in {}", spec.name,
-                  architecture.name);
-    writer.add(spec, *row, layer);
+    const auto [row, layer] = row_of(spec, rows);
+    writer.add(spec, row, layer);
   }
   return writer.finish();
 }

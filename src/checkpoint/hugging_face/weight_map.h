@@ -39,6 +39,11 @@ struct WeightMap {
   std::vector<std::vector<Segment>> of_tensor;
 };
 
+/// The number of tensors of weight_map(), found without making it: a configuration of a few lines
+/// may ask for billions.
+int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
+                      ExpertNaming naming);
+
 WeightMap weight_map(const Architecture& architecture, const ModelConfig& config,
                      ExpertNaming naming);
 

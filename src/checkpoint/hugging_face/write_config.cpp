@@ -1,15 +1,13 @@
 #include "checkpoint/hugging_face/write_config.h"
 
-#include <array>
-
 #include <nlohmann/json.hpp>
+
+#include "checkpoint/hugging_face/read_config.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id", "pad_token_id"};
 
 void write_rotary(const ModelConfig& model, Json& json) {
   Json scaling;  // null: frequencies as they are
@@ -27,12 +25,21 @@ void write_rotary(const ModelConfig& model, Json& json) {
   json["rope_parameters"] = parameters;
 }
 
+/// The library's loss pools all layers. A loss for each layer has the same gradients in balance
+/// under this coefficient: it divides by the experts of a token, which pooling does not, and it is
+/// summed over layers, which pooling averages (ops/router/losses.h).
+double pooled_coefficient(const ModelConfig& model) {
+  if (model.balance_form == "pooled") return model.balance_coefficient;
+  return model.balance_coefficient * static_cast<double>(model.layers) /
+         static_cast<double>(model.experts_per_token);
+}
+
 void write_experts(const Architecture& architecture, const ModelConfig& model, Json& json) {
   json["intermediate_size"] = architecture.mixture ? model.expert_size : model.feed_forward_size;
   if (!architecture.mixture) return;
   json[std::string(architecture.experts_key)] = model.experts;
   json["num_experts_per_tok"] = model.experts_per_token;
-  json["router_aux_loss_coef"] = model.balance_coefficient;
+  json["router_aux_loss_coef"] = pooled_coefficient(model);
   if (architecture.family == "olmoe") json["norm_topk_prob"] = model.renormalise_weights;
 }
 

@@ -21,8 +21,8 @@ void add_sizes(SectionWriter<ModelConfig>& writer) {
       .key("vocabulary_size", &ModelConfig::vocabulary_size, optional_size,
            "tokens that the model knows; 0: those of the data's tokenizer")
       .key("max_context", &ModelConfig::max_context, whole(0, kLargestSize),
-           "tokens of the longest context that the model declares to others (export); 0: "
-           "data.context")
+           "tokens of the longest context that the model declares to others (export), "
+           "data.context at least; 0: data.context")
       .key("experts", &ModelConfig::experts, whole(0, kMostLayers),
            "experts of a layer; 0: a dense model")
       .key("experts_per_token", &ModelConfig::experts_per_token, whole(0, kMostLayers),

@@ -171,11 +171,75 @@ TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {
   }
   EXPECT_THAT(olmoe("hidden_size", nullptr), HasSubstr("the key 'hidden_size' is missing"));
   EXPECT_THAT(olmoe("rms_norm_eps", "small"), HasSubstr("'rms_norm_eps' is \"small\""));
-  EXPECT_THAT(olmoe("rope_theta", 0), HasSubstr("rope_theta is 0"));
+  EXPECT_THAT(olmoe("rope_theta", 0), HasSubstr("'rope_theta' is 0; expected a number above 0"));
+  EXPECT_THAT(olmoe("rms_norm_eps", 0),
+              HasSubstr("'rms_norm_eps' is 0; expected a number above 0"));
+  EXPECT_THAT(olmoe("clip_qkv", 0), HasSubstr("'clip_qkv' is 0; expected a number above 0"));
+  EXPECT_THAT(olmoe("num_hidden_layers", 65536), HasSubstr("from 1 to 4096"));
+  EXPECT_THAT(olmoe("num_experts", 65536), HasSubstr("from 1 to 4096"));
+  EXPECT_THAT(error(llama_config(),
+                    [](Json& json) {
+                      json["num_attention_heads"] = 65536;
+                      json["head_dim"] = 1 << 24;
+                    }),
+              HasSubstr("num_attention_heads (65536) * head_dim (16777216) is above"));
   EXPECT_THAT(error_of([] { read_config("{", "config.json"); }), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of([] { read_config("[]", "config.json"); }), HasSubstr("no JSON object"));
   EXPECT_THAT(error_of([] { read_config(std::string(100000, '['), "config.json"); }),
               HasSubstr("nested deeper"));
+}
+
+TEST(HuggingFaceConfig, TokenIdsAreTokens) {
+  for (const Json& value : {Json("2"), Json(-1), Json(300), Json(1.5), Json(true), Json::array(),
+                            Json({2, "3"}), Json({2, 300})}) {
+    EXPECT_THAT(error(small_olmoe_config(), [&](Json& json) { json["eos_token_id"] = value; }),
+                HasSubstr("'eos_token_id' is " + value.dump() + "; expected null, a token's"));
+  }
+  Json json = small_olmoe_config();
+  json["eos_token_id"] = {0, 299};
+  json["pad_token_id"] = nullptr;
+  EXPECT_THAT(read(json).warnings, IsEmpty());
+}
+
+TEST(HuggingFaceConfig, KeysOfDerivedModelsHaveTheirNeutralValue) {
+  const auto llama = [](const char* key, const Json& value) {
+    return error(llama_config(), [&](Json& json) { json[key] = value; });
+  };
+  EXPECT_THAT(llama("logits_scaling", 8), HasSubstr("'logits_scaling' is 8; expected 1"));
+  EXPECT_THAT(llama("residual_multiplier", 0.2), HasSubstr("'residual_multiplier' is 0.2"));
+  EXPECT_THAT(llama("embedding_multiplier", 12), HasSubstr("'embedding_multiplier' is 12"));
+  EXPECT_THAT(llama("attention_multiplier", 0.1), HasSubstr("'attention_multiplier' is 0.1"));
+  EXPECT_THAT(llama("attn_logit_softcapping", 50.0), HasSubstr("'attn_logit_softcapping'"));
+  EXPECT_THAT(llama("final_logit_softcapping", 30.0), HasSubstr("'final_logit_softcapping'"));
+  EXPECT_THAT(llama("n_shared_experts", 1), HasSubstr("'n_shared_experts' is 1; expected 0"));
+  Json json = llama_config();
+  for (const char* key : {"qk_layernorm", "use_qk_norm", "qkv_bias", "use_bias"}) {
+    EXPECT_THAT(llama(key, true), HasSubstr(std::string("'") + key + "' is true; expected false"));
+    json[key] = false;
+  }
+  json["logits_scaling"] = 1.0;
+  json["attn_logit_softcapping"] = nullptr;
+  EXPECT_THAT(read(json).warnings, IsEmpty());
+}
+
+TEST(HuggingFaceConfig, ALossOfEachLayerBecomesThePooledOne) {
+  ModelConfig model = read(small_olmoe_config()).model;  // 2 of 3 experts a token, 3 layers
+  model.layers = 3;
+  model.balance_coefficient = 0.01;
+  model.balance_form = "layer";
+  const Architecture& architecture = architecture_of(model);
+  const ConfigSurroundings surroundings{.max_context = 64, .dtype = "bfloat16"};
+  const std::string text = write_config(architecture, model, surroundings);
+  // In balance: 3 layers * 0.01 = coefficient * 2 experts a token.
+  EXPECT_DOUBLE_EQ(Json::parse(text)["router_aux_loss_coef"].get<double>(), 0.015);
+  EXPECT_EQ(write_config(architecture, read_config(text, "written").model, surroundings), text);
+}
+
+TEST(HuggingFaceConfig, RoutingInTurnIsNotExported) {
+  ModelConfig model = read(small_olmoe_config()).model;
+  model.forced_uniform_routing = true;
+  EXPECT_THAT(error_of([&] { architecture_of(model); }),
+              HasSubstr("model.forced_uniform_routing is true, it has false"));
 }
 
 TEST(HuggingFaceConfig, WarnsOfKeysWithoutEffect) {
@@ -186,7 +250,7 @@ TEST(HuggingFaceConfig, WarnsOfKeysWithoutEffect) {
   json["unset"] = nullptr;
   EXPECT_THAT(read(json).warnings,
               ElementsAre(HasSubstr("'attention_dropout' is 0.1; Tessera trains without it"),
-                          HasSubstr("the key '?[31mnovel' is not known")));
+                          HasSubstr("the key '?[31mnovel' is not known; ignored")));
 }
 
 TEST(HuggingFaceConfig, WhatIsWrittenReadsBackTheSame) {

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <limits>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "../sample.h"
 #include "base/interrupt.h"
 #include "checkpoint/hugging_face/import.h"
+#include "checkpoint/hugging_face/output_folder.h"
 #include "checkpoint/save.h"
 #include "data/byte_tokenizer.h"
 #include "model/model.h"
@@ -19,6 +21,7 @@
 namespace tessera::hugging_face {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HuggingFaceFolder;
@@ -192,6 +195,82 @@ TEST_F(ExportTest, TheFolderIsNewOrEmpty) {
   EXPECT_FALSE(fs::exists(folder_ / "new/x"));
 }
 
+TEST_F(ExportTest, WhatAnotherExportWritesIsLeftAlone) {
+  const Imported checkpoint = trained();
+  const fs::path partial = folder_ / "out.tessera-partial";
+  folder_.write("out.tessera-partial/model.safetensors.partial", "half");
+  {
+    const CheckpointLock other(partial);
+    EXPECT_THAT(error_of([&] { export_to("out", checkpoint); }),
+                HasSubstr("another export to " + (folder_ / "out").string() + " is going on"));
+  }
+  EXPECT_THAT(names_in(partial), ElementsAre("model.safetensors.partial"));
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
+}
+
+TEST_F(ExportTest, OfTwoExportsToOneFolderOneIsWritten) {
+  const Imported checkpoint = trained();
+  export_to("expected", checkpoint);
+  for (int round = 0; round < 20; ++round) {
+    fs::remove_all(folder_ / "out");
+    std::array<std::string, 2> errors;
+    {
+      std::vector<std::jthread> threads;
+      for (std::string& error : errors) {
+        threads.emplace_back([&] {
+          try {
+            export_to("out", checkpoint);
+          } catch (const Error& refusal) {
+            error = refusal.what();
+          }
+        });
+      }
+    }
+    ASSERT_NE(errors[0].empty(), errors[1].empty()) << errors[0] << "\n" << errors[1];
+    EXPECT_THAT(errors[0] + errors[1],
+                AnyOf(HasSubstr("is going on"), HasSubstr("is there already")));
+    expect_same_tensors(folder_ / "expected", folder_ / "out");
+    EXPECT_THAT(names_in(folder_.path()), ElementsAre("expected", "out", "trained"));
+  }
+}
+
+TEST_F(ExportTest, OutputsThatNoFolderCanTakeAreRefusedBeforeAnythingIsWritten) {
+  const Imported checkpoint = trained();
+  const auto error = [&](const fs::path& output) {
+    return error_of([&] { OutputFolder folder(output); });
+  };
+  EXPECT_THAT(error(""), HasSubstr("--output is empty"));
+  fs::create_symlink("nowhere", folder_ / "dangling");
+  for (const char* name : {"dangling", "dangling/"}) {
+    EXPECT_THAT(error(folder_ / name), HasSubstr("is a link to nowhere, which is not there"));
+  }
+  EXPECT_THAT(error("/proc"), HasSubstr("choose another --output"));
+  fs::create_directories(folder_ / "here");
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_ / "here");
+  for (const char* name : {".", "./", "../here"}) {
+    EXPECT_THAT(error(name), HasSubstr("is the current folder")) << name;
+  }
+  fs::current_path(before);
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("dangling", "here", "trained"));
+  // A link to an empty folder stands for it.
+  fs::create_directory_symlink("here", folder_ / "link");
+  export_to("link", checkpoint);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_TRUE(fs::exists(folder_ / "here/model.safetensors"));
+}
+
+TEST_F(ExportTest, AFolderThatLostAFileIsNotPublished) {
+  OutputFolder folder(folder_ / "deep/out");
+  write_file(folder.path() / "a", "12");
+  const std::map<std::string, int64_t> longer{{"a", 3}};
+  const std::map<std::string, int64_t> missing{{"a", 2}, {"b", 1}};
+  EXPECT_THAT(error_of([&] { folder.publish(longer); }), HasSubstr("2 bytes, expected 3"));
+  EXPECT_THAT(error_of([&] { folder.publish(missing); }), HasSubstr("was changed"));
+  folder.publish({{"a", 2}});
+  EXPECT_EQ(read_file(folder_ / "deep/out/a"), "12");
+}
+
 TEST_F(ExportTest, AnInterruptedExportLeavesNothing) {
   const Imported checkpoint = trained();
   const InterruptGuard guard;
@@ -208,6 +287,10 @@ TEST_F(ExportTest, TokenizerFilesAndTokenIdsComeAlong) {
   EXPECT_THAT(export_to("out", trained(0, files), options).carried,
               ElementsAre("tokenizer.model", "generation_config.json"));
   EXPECT_EQ(read_file(folder_ / "out/tokenizer.model"), "pieces");
+  const ExportReport without =
+      export_to("without", trained(0, {folder_ / "files/generation_config.json"}), options);
+  EXPECT_THAT(without.carried, ElementsAre("generation_config.json"));
+  EXPECT_FALSE(without.tokenizer);
   EXPECT_EQ(read_file(folder_ / "out/generation_config.json"), "{\"a\": 1}");
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "out/config.json"))["eos_token_id"], 2);
   // The byte tokenizer's file would make the library's loader fail.

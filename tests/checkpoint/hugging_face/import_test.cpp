@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "../sample.h"
 #include "base/interrupt.h"
@@ -51,7 +52,7 @@ class ImportTest : public ::testing::Test {
   /// The error of an import, which leaves nothing behind.
   std::string import_error(const fs::path& source) {
     const std::string message = error_of([&] { import(source); });
-    EXPECT_TRUE(!fs::exists(folder_ / "out") || fs::is_empty(folder_ / "out")) << message;
+    EXPECT_FALSE(fs::exists(folder_ / "out")) << message;
     return message;
   }
   HuggingFaceFolder model(DType dtype = DType::bf16, ExpertNaming naming = ExpertNaming::single) {
@@ -173,6 +174,42 @@ TEST_F(ImportTest, ATiedHeadMayStandThereTwiceButNotDiffer) {
   head.copy_from(embedding);
   source.write();
   import(source.path());
+  fs::remove_all(folder_ / "out");
+  source.add("lm_head.weight", {16, 300}, DType::bf16);
+  source.write();
+  EXPECT_THAT(import_error(source.path()),
+              HasSubstr("'lm_head.weight' that is BF16 [16, 300], not BF16 [300, 16] as"));
+  source.add("lm_head.weight", {300, 16}, DType::f16);
+  source.write();
+  EXPECT_THAT(import_error(source.path()), HasSubstr("that is F16 [300, 16], not BF16"));
+}
+
+TEST_F(ImportTest, AModelOfFarMoreTensorsIsRefusedByItsCount) {
+  HuggingFaceFolder source = model();
+  source.config()["num_hidden_layers"] = 4096;
+  source.config()["num_experts"] = 4096;
+  source.write();
+  EXPECT_THAT(import_error(source.path()),
+              HasSubstr("has " + std::to_string(source.names().size()) +
+                        " tensors, but its config.json (num_hidden_layers 4096, num_experts 4096) "
+                        "describes a model of 50"));
+}
+
+TEST_F(ImportTest, APipeForAConfigurationIsRefused) {
+  model().write();
+  fs::remove(folder_ / "source/config.json");
+  ASSERT_EQ(::mkfifo((folder_ / "source/config.json").c_str(), 0600), 0);
+  EXPECT_THAT(import_error(folder_ / "source"), HasSubstr("not a regular file"));
+}
+
+TEST_F(ImportTest, ASourceThatShrinksIsNamed) {
+  model().write();
+  const SourceModel source(folder_ / "source");
+  const fs::path path = folder_ / "source/model.safetensors";
+  fs::resize_file(path, fs::file_size(path) / 2);
+  EXPECT_THAT(error_of([&] { source.import(folder_ / "deep/out", "", false); }),
+              HasSubstr("model.safetensors was changed while it was imported"));
+  EXPECT_FALSE(fs::exists(folder_ / "deep")) << "an empty folder was left behind";
 }
 
 TEST_F(ImportTest, ComputedFrequenciesOfOldFilesAreNotWeights) {
@@ -327,7 +364,11 @@ TEST_F(HostileFolder, AWrongTotalSizeIsSaid) {
   nlohmann::json index = index_;
   index["metadata"]["total_size"] = 1e300;
   source_.write_index(index);
-  EXPECT_THAT(SourceModel(source_.path()).warnings(), ElementsAre(HasSubstr("total_size")));
+  EXPECT_THAT(SourceModel(source_.path()).warnings(),
+              ElementsAre(HasSubstr("says a total_size of 1e+300 bytes")));
+  index["metadata"]["total_size"] = index_["metadata"]["total_size"].get<double>();
+  source_.write_index(index);
+  EXPECT_THAT(SourceModel(source_.path()).warnings(), ElementsAre());
 }
 
 TEST_F(HostileFolder, DamagedShardsAreNamed) {

@@ -109,5 +109,22 @@ TEST(Architecture, WhatNoneCanExpressIsNamed) {
   EXPECT_THAT(both, HasSubstr("rotary_fraction"));
 }
 
+TEST(WeightMap, TensorsAreCountedWithoutTheMap) {
+  for (const Architecture& architecture : architectures()) {
+    ModelConfig config = small(std::string(architecture.family));
+    for (const bool tied : {false, true}) {
+      config.tied_head = tied;
+      for (const ExpertNaming naming : {ExpertNaming::single, ExpertNaming::fused}) {
+        EXPECT_EQ(count_tensors(architecture, config, naming),
+                  static_cast<int64_t>(weight_map(architecture, config, naming).tensors.size()));
+      }
+    }
+  }
+  ModelConfig huge = small("olmoe");
+  huge.layers = huge.experts = 1 << 16;
+  EXPECT_GT(count_tensors(*find_architecture("OlmoeForCausalLM"), huge, ExpertNaming::single),
+            int64_t{3} << 32);
+}
+
 }  // namespace
 }  // namespace tessera::hugging_face

@@ -178,7 +178,7 @@ TEST_F(Contradictions, AreNamed) {
   EXPECT_THAT(refusal([](auto& d) { d.added_tokens[2].id = 40; }), HasSubstr("the id 40 belongs"));
   EXPECT_THAT(refusal([](auto& d) { d.added_tokens[3].id = d.added_tokens[2].id; }),
               HasSubstr("expected one token an id"));
-  EXPECT_THAT(refusal([](auto& d) { d.added_tokens[2].content = "a"; }),
+  EXPECT_THAT(refusal([](auto& d) { d.added_tokens[2].content = std::string("a"); }),
               HasSubstr("the token 'a' has the ids"));
 }
 

@@ -1,0 +1,102 @@
+#include "checkpoint/hugging_face/foreign_layers.h"
+
+#include <algorithm>
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Biases, norms and attention of another kind.
+constexpr std::array<const char*, 24> kSwitches{"add_bias_linear",
+                                                "add_cross_attention",
+                                                "add_qkv_bias",
+                                                "alibi",
+                                                "attention_bias",
+                                                "attention_out_bias",
+                                                "attention_qkv_bias",
+                                                "is_encoder_decoder",
+                                                "lm_head_bias",
+                                                "mlp_bias",
+                                                "parallel_attn",
+                                                "qk_layernorm",
+                                                "qk_norm",
+                                                "qkv_bias",
+                                                "rope_interleaved",
+                                                "use_alibi",
+                                                "use_bias",
+                                                "use_mla",
+                                                "use_parallel_residual",
+                                                "use_qk_norm",
+                                                "use_qkv_bias",
+                                                "use_sliding_window",
+                                                "use_attention_sinks",
+                                                "zero_centered_norm"};
+
+/// Factors on what flows between layers.
+constexpr std::array<const char*, 9> kFactors{
+    "embedding_multiplier", "logit_scale",           "logits_scaling",
+    "lm_head_multiplier",   "partial_rotary_factor", "pretraining_tp",
+    "residual_multiplier",  "routed_scaling_factor", "scale_emb"};
+
+/// Experts and layers of another kind.
+constexpr std::array<const char*, 6> kCounts{
+    "attention_chunk_size", "first_k_dense_replace",  "n_shared_experts",
+    "num_shared_experts",   "no_rope_layer_interval", "shared_expert_intermediate_size"};
+
+/// Their presence says something, whatever the value.
+constexpr std::array<const char*, 8> kAlwaysForeign{
+    "attention_multiplier",    "attn_logit_softcapping",
+    "final_logit_softcapping", "kv_lora_rank",
+    "no_rope_layers",          "q_lora_rank",
+    "query_pre_attn_scalar",   "scale_depth"};
+
+void refuse_windows(ConfigFields& fields, const ModelConfig& model) {
+  const auto window = fields.size("sliding_window", 1, int64_t{1} << 40);
+  if (window && *window < model.max_context) {
+    fields.refuse("sliding_window", *fields.find("sliding_window"),
+                  fmt::format("null or at least max_position_embeddings ({}): attention here "
+                              "reaches back to the sequence's start",
+                              model.max_context));
+  }
+  if (const Json* types = fields.find("layer_types")) {
+    const bool full = types->is_array() && std::ranges::all_of(*types, [](const Json& type) {
+                        return type == "full_attention";
+                      });
+    if (!full) fields.refuse("layer_types", *types, "\"full_attention\" in every layer");
+  }
+}
+
+}  // namespace
+
+void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
+  for (const char* key : kSwitches) {
+    if (fields.flag(key, false)) fields.refuse(key, *fields.find(key), "false");
+  }
+  if (const auto act = fields.text("hidden_act"); act && *act != "silu" && *act != "swish") {
+    fields.refuse("hidden_act", *fields.find("hidden_act"), "\"silu\"");
+  }
+  for (const char* key : kFactors) {
+    if (fields.number(key, 0).value_or(1) != 1) fields.refuse(key, *fields.find(key), "1");
+  }
+  for (const char* key : kCounts) {
+    if (fields.number(key, 0).value_or(0) != 0) fields.refuse(key, *fields.find(key), "0");
+  }
+  for (const char* key : kAlwaysForeign) {
+    if (const Json* value = fields.find(key)) {
+      fields.refuse(key, *value,
+                    "null: the model computes or stores something that Tessera does not have");
+    }
+  }
+  if (const Json* quantized = fields.find("quantization_config")) {
+    fields.refuse("quantization_config", *quantized, "weights that are not quantised");
+  }
+  refuse_windows(fields, model);
+}
+
+}  // namespace tessera::hugging_face

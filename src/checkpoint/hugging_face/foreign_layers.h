@@ -1,0 +1,13 @@
+#pragma once
+
+#include "checkpoint/hugging_face/config_fields.h"
+#include "model/model_config.h"
+
+namespace tessera::hugging_face {
+
+/// Refuses keys of a config.json that change the mathematics in ways that Tessera does not have,
+/// those of the architectures that it knows and of others derived from them. Each may be left out,
+/// null, or have the value that changes nothing. Throws Error naming the key and that value.
+void refuse_other_layers(ConfigFields& fields, const ModelConfig& model);
+
+}  // namespace tessera::hugging_face

@@ -1,0 +1,104 @@
+#include "checkpoint/hugging_face/output_folder.h"
+
+#include <sys/stat.h>
+
+#include "base/error.h"
+
+namespace tessera::hugging_face {
+namespace {
+
+constexpr std::string_view kPartialSuffix = ".tessera-partial";
+
+void require_free(const fs::path& place) {
+  std::error_code code;
+  if (!fs::exists(place, code)) return;
+  if (!fs::is_directory(place, code) || !fs::is_empty(place, code)) {
+    throw Error("{} is there already and not an empty folder; choose another --output",
+                place.string());
+  }
+}
+
+bool is_mount_point(const fs::path& folder) {
+  struct stat inner {};
+  struct stat outer {};
+  return ::stat(folder.c_str(), &inner) == 0 && ::stat(folder.parent_path().c_str(), &outer) == 0 &&
+         inner.st_dev != outer.st_dev;
+}
+
+/// The path without links and dots. Throws Error where no folder can be renamed to it.
+fs::path resolve(const fs::path& output) {
+  if (output.empty()) throw Error("--output is empty; give the folder that is to be written");
+  const fs::path named = output.has_filename() ? output : output.parent_path();
+  std::error_code code;
+  if (fs::is_symlink(named, code) && !fs::exists(named, code)) {
+    throw Error(
+        "{} is a link to {}, which is not there; remove the link or choose another --output",
+        named.string(), fs::read_symlink(named, code).string());
+  }
+  const fs::path place = fs::weakly_canonical(named, code);
+  if (code) throw Error("cannot find {}: {}", output.string(), code.message());
+  require_free(place);
+  // A finished folder takes the place of an empty one, which cannot be these.
+  const char* role = !fs::exists(place, code)                              ? nullptr
+                     : fs::equivalent(place, fs::current_path(code), code) ? "current folder"
+                     : is_mount_point(place) ? "place where a file system is mounted"
+                                             : nullptr;
+  if (role != nullptr) {
+    throw Error(
+        "{} is the {}, which an export cannot replace; choose a new folder in it: --output {}",
+        place.string(), role, (output / "NAME").string());
+  }
+  return place;
+}
+
+/// Locks the folder, which is created where it is missing. One that its owner renamed or removed
+/// between its opening and its locking is not the one that stands there.
+void lock_folder(const fs::path& path, const fs::path& place, std::optional<CheckpointLock>& lock) {
+  std::error_code code;
+  if (fs::is_symlink(path, code)) {
+    throw Error("{} is a link; remove it, the export is written there", path.string());
+  }
+  do {
+    ensure_directory(path);
+    lock.emplace(path, fmt::format("another export to {} is going on; wait for it or choose "
+                                   "another --output",
+                                   place.string()));
+  } while (!lock->is_at(path));
+}
+
+void remove_content(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::error_code code;
+    fs::remove_all(entry.path(), code);
+    if (code) throw Error("cannot remove {}: {}", entry.path().string(), code.message());
+  }
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(const fs::path& output)
+    : place_(resolve(output)), partial_path_(place_.string() + std::string(kPartialSuffix)) {
+  parents_.emplace(place_.parent_path());
+  lock_folder(partial_path_, place_, lock_);
+  partial_.emplace(partial_path_);
+  require_free(place_);  // another export may have ended while this one came to hold the lock
+  remove_content(partial_path_);
+}
+
+void OutputFolder::publish(const std::map<std::string, int64_t>& files) {
+  for (const auto& [name, bytes] : files) {
+    std::error_code code;
+    const auto found = fs::file_size(partial_path_ / name, code);
+    if (!code && found == static_cast<uintmax_t>(bytes)) continue;
+    throw Error("{} was changed while it was written ({}); export again",
+                (partial_path_ / name).string(),
+                code ? code.message() : fmt::format("{} bytes, expected {}", found, bytes));
+  }
+  require_free(place_);
+  rename_folder(partial_path_, place_);
+  partial_->keep();
+  parents_->keep();
+  sync_directory(place_.parent_path());
+}
+
+}  // namespace tessera::hugging_face
