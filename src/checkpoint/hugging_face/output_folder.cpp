@@ -35,7 +35,7 @@ fs::path resolve(const fs::path& output) {
         "{} is a link to {}, which is not there; remove the link or choose another --output",
         named.string(), fs::read_symlink(named, code).string());
   }
-  const fs::path place = fs::weakly_canonical(named, code);
+  fs::path place = fs::weakly_canonical(named, code);
   if (code) throw Error("cannot find {}: {}", output.string(), code.message());
   require_free(place);
   // A finished folder takes the place of an empty one, which cannot be these.
