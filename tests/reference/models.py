@@ -28,7 +28,7 @@ import transformers
 from safetensors.torch import save_file
 
 SEQUENCES, CONTEXT, STEPS = 3, 24, 10
-LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
+LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.95), 1e-5, 0.1, 1.0
 SIZES = dict(vocab_size=48, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=64, initializer_range=0.2, pad_token_id=None,
              bos_token_id=None, eos_token_id=0)
