@@ -20,11 +20,14 @@ Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const T
       executor_(training_.program, execution),
       frame_(training_.program),
       inputs_(training_, execution.pool(), frame_),
-      rows_(rows),
-      planned_bytes_(plan_memory(training_.program, execution).peak_bytes) {
+      rows_(rows) {
   for (size_t i = 0; i < weights.size(); ++i) {
     frame_.bind(training_.parameters.values()[i], weights[i]);
   }
+}
+
+int64_t Evaluator::planned_bytes(Context& execution) const {
+  return plan_memory(training_.program, execution).peak_bytes;
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {

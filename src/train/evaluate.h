@@ -36,7 +36,7 @@ class Evaluator {
   /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch.
   Evaluation run(Loader& loader, int64_t instances = 0);
   /// Memory that a run takes from the pool beside weights and inputs.
-  int64_t planned_bytes() const { return planned_bytes_; }
+  int64_t planned_bytes(Context& execution) const;
   /// The cross-entropy (nats) of each row's target tokens, summed; the batch has the program's
   /// size.
   std::vector<double> row_losses(const Batch& batch);
@@ -47,7 +47,6 @@ class Evaluator {
   Frame frame_;
   ProgramInputs inputs_;
   int64_t rows_;
-  int64_t planned_bytes_;
 };
 
 /// What a model makes of one source.

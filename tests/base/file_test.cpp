@@ -9,6 +9,7 @@
 
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
+#include "support/names_in.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -17,15 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
+using testing::names_in;
 
 TEST(ReadFile, GivesEveryByte) {
   const TemporaryFolder folder;

@@ -7,6 +7,7 @@
 #include "checkpoint/save.h"
 #include "sample.h"
 #include "support/error_of.h"
+#include "support/names_in.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::names_in;
 
 void save(const fs::path& directory, int64_t step, uint64_t seed = 1) {
   save_checkpoint(directory, sample_state(step), sample_tensors(seed).items());
@@ -25,15 +27,6 @@ bool holds(const fs::path& path, uint64_t seed) {
   SampleTensors loaded = expected.empty_copy();
   CheckpointReader(path).load_all(loaded.items());
   return loaded.same_bytes(expected);
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 std::vector<int64_t> steps_in(const fs::path& directory) {

@@ -10,6 +10,7 @@
 #include "checkpoint/verify_checkpoint.h"
 #include "sample.h"
 #include "support/error_of.h"
+#include "support/names_in.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -17,16 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::names_in;
 using ::testing::Not;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 TEST(SaveLoad, EverythingComesBack) {
   const TemporaryFolder folder;

@@ -7,14 +7,15 @@
 #include <zstd.h>
 
 #include "data/corpus/documents.h"
+#include "data/read_documents.h"
 #include "data/support.h"
 
 namespace tessera {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 fs::path fixture(const std::string& name) {
   return fs::path(TESSERA_SOURCE) / "tests/fixtures/corpora" / name;
@@ -193,29 +194,14 @@ TEST(Compression, AWindowBeyondWhatCanBeUnpackedIsNamed) {
               AllOf(HasSubstr("a.txt.zst"), HasSubstr("window beyond 2 GiB")));
 }
 
-/// Reads a corpus of one file, each slice as it comes.
-struct Read {
-  std::vector<std::string> documents;
-  ReadStatistics statistics;
-  size_t longest_piece = 0;
+/// A corpus of one file, and the places of its bad lines.
+struct Read : testing::ReadDocuments {
   std::vector<std::string> bad_lines;
 };
 
 Read read_documents(const fs::path& path, const ReadOptions& options = {}) {
   const Corpus corpus = scan_inputs({path.string()}, "", Logger());
-  Read read;
-  std::string document;
-  for (const WorkItem& item : plan_items(corpus, int64_t{1} << 30)) {
-    for (const Slice& slice : item) {
-      read_slice(corpus, slice, options, read.statistics,
-                 [&](std::string_view piece, bool ends_document) {
-                   read.longest_piece = std::max(read.longest_piece, piece.size());
-                   document += piece;
-                   if (ends_document) read.documents.push_back(std::exchange(document, ""));
-                 });
-    }
-  }
-  EXPECT_EQ(document, "") << "a document without its end";
+  Read read{testing::read_all(corpus, int64_t{1} << 30, options), {}};
   for (const BadLine& line : read.statistics.first_bad_lines) {
     read.bad_lines.push_back(describe_bad_line(corpus, line));
   }

@@ -5,38 +5,16 @@
 #include <rapidcheck/gtest.h>
 
 #include "data/corpus/utf8.h"
+#include "data/read_documents.h"
 #include "data/support.h"
 
 namespace tessera {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-struct Read {
-  std::vector<std::string> documents;
-  ReadStatistics statistics;
-  size_t longest_piece = 0;
-};
-
-/// Reads a whole corpus in items of `item_bytes`.
-Read read_all(const Corpus& corpus, int64_t item_bytes, const ReadOptions& options = {}) {
-  Read read;
-  std::string document;
-  for (const WorkItem& item : plan_items(corpus, item_bytes)) {
-    for (const Slice& slice : item) {
-      read_slice(corpus, slice, options, read.statistics,
-                 [&](std::string_view piece, bool ends_document) {
-                   read.longest_piece = std::max(read.longest_piece, piece.size());
-                   document += piece;
-                   if (ends_document) read.documents.push_back(std::exchange(document, ""));
-                 });
-    }
-  }
-  EXPECT_EQ(document, "") << "a document without its end";
-  EXPECT_EQ(read.statistics.documents, static_cast<int64_t>(read.documents.size()));
-  return read;
-}
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::read_all;
+using Read = testing::ReadDocuments;
 
 Corpus scan(const fs::path& path) { return scan_inputs({path.string()}, "", Logger()); }
 

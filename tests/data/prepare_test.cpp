@@ -1,17 +1,13 @@
 #include "data/prepare.h"
 
 #include <csignal>
-#include <cstring>
 #include <set>
 
 #include <nlohmann/json.hpp>
 #include <sys/mount.h>
 
-#include "base/hash.h"
 #include "base/interrupt.h"
-#include "data/bpe/fixtures.h"
-#include "data/corpus/documents.h"
-#include "data/npy.h"
+#include "data/prepared_rows.h"
 #include "data/support.h"
 #include "data/tokenizer.h"
 #include "support/file_size_limit.h"
@@ -19,44 +15,12 @@
 namespace tessera {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-
-using Row = std::vector<int32_t>;
-
-/// The rows of one split, read with nothing but the .npy header.
-std::vector<Row> read_rows(const fs::path& folder, const SplitSummary& split) {
-  std::vector<Row> rows;
-  for (const Shard& shard : split.shards) {
-    const MappedFile file(folder / shard.file);
-    const NpyHeader header = parse_npy_header(file.bytes(), shard.file);
-    EXPECT_EQ(header.dtype, DType::u16);
-    EXPECT_EQ(hash_text(hash(file.bytes())), shard.hash);
-    const size_t context = static_cast<size_t>(header.shape.at(1));
-    std::vector<uint16_t> values(static_cast<size_t>(header.elements()));
-    std::memcpy(values.data(), file.bytes().data() + header.data_offset, 2 * values.size());
-    for (size_t i = 0; i < values.size(); i += context) {
-      rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i),
-                        values.begin() + static_cast<std::ptrdiff_t>(i + context));
-    }
-  }
-  EXPECT_EQ(static_cast<int64_t>(rows.size()), split.instances);
-  return rows;
-}
-
-/// A corpus of both kinds in several files.
-fs::path write_corpus(const TemporaryFolder& folder) {
-  folder.write("in/a.txt", random_text(1, 2000));
-  folder.write("in/b.txt", random_text(2, 30));
-  std::string lines;
-  for (uint64_t i = 0; i < 60; ++i) {
-    lines += nlohmann::json{{"text", random_text(100 + i, 20)}, {"id", i}}.dump() + "\n";
-  }
-  folder.write("in/c.jsonl", lines);
-  folder.write("in/d.txt", random_text(3, 500));
-  return folder / "in";
-}
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_rows;
+using testing::Row;
+using testing::write_corpus;
 
 /// The tokens of that corpus one after another, by the definition.
 Row expected_stream() {
@@ -177,111 +141,6 @@ TEST(Prepare, SeedOrdersAnewAndKeepsTheContent) {
   std::sort(first.begin(), first.end());
   std::sort(second.begin(), second.end());
   EXPECT_EQ(first, second);
-}
-
-TEST(Prepare, TrainsATokenizerAndTakesAGivenOne) {
-  const TemporaryFolder folder;
-  PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
-  options.tokenizer = "";
-  options.train_tokenizer = 320;
-  options.tokenizer_sample_bytes = 1;  // a single block
-  const Manifest trained = prepare(options, Logger()).manifest;
-  EXPECT_EQ(trained.vocabulary_size, 320);
-  const auto tokenizer = load_tokenizer(options.output);
-  EXPECT_EQ(trained.tokenizer_fingerprint, tokenizer->fingerprint());
-  EXPECT_TRUE(fs::exists(options.output / "tokenizer.model"));
-
-  options.output = folder / "again";
-  options.tokenizer = (folder / "out/tokenizer.model").string();
-  options.train_tokenizer = 0;
-  const Manifest given = prepare(options, Logger()).manifest;
-  EXPECT_EQ(given.train.shards, trained.train.shards);
-  EXPECT_EQ(read_file(folder / "again/tokenizer.model"), read_file(folder / "out/tokenizer.model"));
-
-  std::string text;  // everything decodes to pieces of the corpus
-  for (const Row& row : read_rows(options.output, given.held_out)) text = tokenizer->decode(row);
-  std::erase(text, '\n');
-  EXPECT_FALSE(text.empty());
-}
-
-/// The reference is encode() of whole documents, which tests of the tokenizer compare with others.
-TEST(Prepare, TakesAHuggingFaceTokenizerAndKeepsItsFiles) {
-  const TemporaryFolder folder;
-  const std::string json = read_file(tokenizer_fixture("gpt_neox/tokenizer.json"));
-  folder.write("neox/tokenizer.json", json);
-  std::string lines;
-  for (const std::string& text : corpus_texts()) {
-    lines += nlohmann::json{{"text", text}}.dump() + "\n";
-  }
-  PrepareOptions options = byte_options(folder.write("in.jsonl", lines), folder / "out");
-  options.tokenizer = (folder / "neox").string();
-  options.end_of_document = "<|padding|>";
-  options.held_out = 0;
-  options.shard_tokens = 1 << 20;
-  const Manifest manifest = prepare(options, Logger()).manifest;
-  EXPECT_EQ(manifest.tokenizer_kind, "byte-level BPE");
-  EXPECT_EQ(manifest.end_of_document, 1);
-  EXPECT_EQ(manifest.tokenizer_files,
-            (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json"}));
-  EXPECT_EQ(read_manifest(options.output).tokenizer_files, manifest.tokenizer_files);
-  EXPECT_EQ(read_file(options.output / "tokenizer.json"), json);
-
-  const auto tokenizer = load_tokenizer(options.output);
-  EXPECT_EQ(tokenizer->fingerprint(), manifest.tokenizer_fingerprint);
-  EXPECT_EQ(tokenizer->end_of_document(), 1);
-  Row expected;
-  for (const std::string& text : corpus_texts()) {
-    if (text.empty()) continue;
-    const Row tokens = tokenizer->encode(text);
-    expected.insert(expected.end(), tokens.begin(), tokens.end());
-    expected.push_back(1);
-  }
-  Row found;
-  for (const Row& row : read_rows(options.output, manifest.train)) {
-    found.insert(found.end(), row.begin(), row.end());
-  }
-  expected.resize(expected.size() - expected.size() % 16);
-  std::ranges::sort(expected);
-  std::ranges::sort(found);
-  EXPECT_EQ(found, expected);
-
-  EXPECT_TRUE(prepare(options, Logger()).was_complete);
-  options.end_of_document = "<|endoftext|>";
-  EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("tokenizer_fingerprint"));
-}
-
-TEST(Prepare, AnUnsupportedTokenizerLeavesNothingBehind) {
-  const TemporaryFolder folder;
-  nlohmann::json json = tokenizer_json("gpt2");
-  json["model"]["dropout"] = 0.1;
-  PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
-  options.tokenizer = folder.write("tokenizer.json", json.dump()).string();
-  EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("model.dropout is 0.1"));
-  EXPECT_FALSE(fs::exists(options.output));
-}
-
-/// A tokenizer that puts a space before a text does so once a document, however long that is.
-TEST(Prepare, OnlyTheBeginningOfALongDocumentGetsASpace) {
-  const TemporaryFolder folder;
-  nlohmann::json json = tokenizer_json("gpt2");
-  json["pre_tokenizer"]["add_prefix_space"] = true;
-  const std::string words = random_text(5, 120000);  // several times kLongestPiece
-  ASSERT_GT(words.size(), 2 * kLongestPiece);
-  folder.write("in/a.txt", words);
-  folder.write("in/b.jsonl", nlohmann::json{{"text", words}}.dump() + "\n");
-  PrepareOptions options = byte_options(folder / "in", folder / "out", 2);
-  options.shard_tokens = 1 << 22;
-  options.tokenizer = folder.write("tokenizer.json", json.dump()).string();
-  options.held_out = 0;
-  options.item_bytes = int64_t{300} << 10;
-  const Manifest manifest = prepare(options, Logger()).manifest;
-  const auto tokenizer = load_tokenizer(options.output);
-  int64_t spaces = 0;
-  for (const Row& row : read_rows(options.output, manifest.train)) {
-    spaces += std::ranges::count(tokenizer->decode(row), ' ');
-  }
-  // At most the end of the last document is dropped with an instance that is not full.
-  EXPECT_EQ(spaces, 2 * (1 + std::ranges::count(words, ' ')));
 }
 
 TEST(Prepare, CompleteFolderIsLeftAlone) {
@@ -434,12 +293,12 @@ TEST(Prepare, ShowsProgressInBytesTokensAndTime) {
   const TemporaryFolder folder;
   PrepareOptions options = byte_options(folder.write("a.txt", random_text(1, 900)), folder / "out");
   options.progress = true;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   prepare(options, Logger());
-  const std::string shown = testing::internal::GetCapturedStderr();
+  const std::string shown = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(shown,
-              testing::ContainsRegex("tokenizing 100% .* KiB of .* KiB, .* k tokens, .* left"));
-  EXPECT_THAT(shown, testing::ContainsRegex("writing shards 100% .* of .* instances, .* left"));
+              ::testing::ContainsRegex("tokenizing 100% .* KiB of .* KiB, .* k tokens, .* left"));
+  EXPECT_THAT(shown, ::testing::ContainsRegex("writing shards 100% .* of .* instances, .* left"));
 }
 
 TEST(Prepare, OptionsOutOfRangeAreNamed) {

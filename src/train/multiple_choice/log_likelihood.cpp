@@ -1,8 +1,8 @@
 #include "train/multiple_choice/log_likelihood.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -50,9 +50,8 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
 }
 
 /// What would end with the system killing the process is an error before it begins.
-void require_memory(const Evaluator& evaluator, int64_t rows, int64_t length,
-                    const Context& context) {
-  const int64_t needed = context.pool().in_use() + evaluator.planned_bytes();
+void require_memory(const Evaluator& evaluator, int64_t rows, int64_t length, Context& context) {
+  const int64_t needed = context.pool().in_use() + evaluator.planned_bytes(context);
   if (needed <= physical_memory()) return;
   throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
               rows, length, format_bytes(needed), format_bytes(physical_memory()));
@@ -98,34 +97,29 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
   std::ranges::stable_sort(order, std::greater(),
                            [&](size_t i) { return padded_length(continuations[i], limit); });
   std::vector<double> result(continuations.size());
-  std::optional<Evaluator> evaluator;
-  int64_t length = 0;
-  int64_t bucket_rows = 0;
   for (size_t begin = 0; begin < order.size();) {
-    const auto same_length = [&](size_t i) {
-      return padded_length(continuations[i], limit) ==
-             padded_length(continuations[order[begin]], limit);
-    };
+    const int64_t length = padded_length(continuations[order[begin]], limit);
     const auto rest = std::span(order).subspan(begin);
-    const auto bucket = std::ranges::find_if_not(rest, same_length) - rest.begin();
-    if (padded_length(continuations[order[begin]], limit) != length) {
-      length = padded_length(continuations[order[begin]], limit);
-      bucket_rows = std::min(rows, static_cast<int64_t>(bucket));
-      evaluator.reset();
-      evaluator.emplace(model.config.model, compute_dtype(model.config.train.precision),
-                        model.weights, bucket_rows, length, false, context);
-      require_memory(*evaluator, bucket_rows, length, context);
+    const auto end_of_length = std::ranges::find_if(
+        rest, [&](size_t i) { return padded_length(continuations[i], limit) != length; });
+    const auto same_length =
+        rest.first(static_cast<size_t>(std::distance(rest.begin(), end_of_length)));
+    const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
+    const auto batch_rows = static_cast<int64_t>(at_once);
+    Evaluator evaluator(model.config.model, compute_dtype(model.config.train.precision),
+                        model.weights, batch_rows, length, false, context);
+    require_memory(evaluator, batch_rows, length, context);
+    for (size_t done = 0; done < same_length.size(); done += at_once) {
+      const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
+      const std::vector<double> losses =
+          evaluator.row_losses(make_batch(continuations, chosen, batch_rows, length));
+      for (size_t row = 0; row < chosen.size(); ++row) result[chosen[row]] = -losses[row];
+      const size_t all_done = begin + done + chosen.size();
+      if (on_progress && !on_progress(static_cast<int64_t>(all_done))) {
+        throw Error("interrupted after {} of {} choices", all_done, order.size());
+      }
     }
-    const size_t end =
-        begin + std::min(static_cast<size_t>(bucket_rows), static_cast<size_t>(bucket));
-    const auto chosen = std::span(order).subspan(begin, end - begin);
-    const std::vector<double> losses =
-        evaluator->row_losses(make_batch(continuations, chosen, bucket_rows, length));
-    for (size_t row = 0; row < chosen.size(); ++row) result[chosen[row]] = -losses[row];
-    begin = end;
-    if (on_progress && !on_progress(static_cast<int64_t>(begin))) {
-      throw Error("interrupted after {} of {} choices", begin, order.size());
-    }
+    begin += same_length.size();
   }
   return result;
 }

@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
+#include "support/names_in.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::hugging_face {
@@ -25,19 +26,11 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::HuggingFaceFolder;
+using testing::names_in;
 using testing::small_olmoe_config;
 
 constexpr const char* kFixtures[] = {"olmo",   "olmoe", "llama", "llama_tied", "llama_rope_scaling",
                                      "mixtral"};
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
 
 /// Both folders hold the same tensors: names, types, shapes and bytes.
 void expect_same_tensors(const fs::path& a, const fs::path& b) {
