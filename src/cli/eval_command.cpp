@@ -142,6 +142,11 @@ void add_task_options(CLI::App& command, EvalTasksArguments& tasks,
                   "With --tasks: what joins a context and a choice that begins without white space")
       ->needs(files)
       ->capture_default_str();
+  command
+      .add_option("--beginning-of-document", tasks.beginning_of_document,
+                  "With --tasks: control token before every context, such as Llama 3's "
+                  "<|begin_of_text|>")
+      ->needs(files);
 }
 
 void run(const Arguments& arguments) {

@@ -135,8 +135,11 @@ void eval_tasks(const EvalTasksArguments& arguments) {
     const Stopwatch watch;
     Progress progress;
     scored = score_questions(
-        model, questions, {.delimiter = arguments.delimiter, .rows = arguments.batch}, context,
-        [&](int64_t done, int64_t all) {
+        model, questions,
+        {.delimiter = arguments.delimiter,
+         .beginning_of_document = arguments.beginning_of_document,
+         .rows = arguments.batch},
+        context, [&](int64_t done, int64_t all) {
           const double fraction = static_cast<double>(done) / static_cast<double>(all);
           progress.show(
               Progress::bar(fraction, watch.seconds(), fmt::format("{} of {} choices", done, all)));

@@ -11,6 +11,7 @@ struct EvalTasksArguments {
   std::vector<std::string> files;  ///< JSON Lines, see read_questions()
   std::string predictions;         ///< where each question's scores go; empty: nowhere
   std::string delimiter = " ";
+  std::string beginning_of_document;
   int64_t batch = 8;
   int threads = 0;
   bool json = false;

@@ -65,6 +65,9 @@ void add_generate_command(CLI::App& app) {
       ->required();
   command->add_option("--prompt", arguments->prompt, "The text to continue; may be empty")
       ->required();
+  command->add_option("--beginning-of-document", options.beginning_of_document,
+                      "Control token before the prompt, such as Llama 3's <|begin_of_text|>; left "
+                      "out: the end of another document");
   command->add_option("--tokens", options.tokens, "New tokens at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

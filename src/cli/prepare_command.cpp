@@ -43,6 +43,10 @@ void add_prepare_command(CLI::App& app) {
                    "tokenizer_config.json beside it, or its like, names")
       ->needs(tokenizer);
   command
+      ->add_option("--beginning-of-document", options->beginning_of_document,
+                   "Control token to put before each document, such as Llama 3's <|begin_of_text|>")
+      ->needs(tokenizer);
+  command
       ->add_option("--train-tokenizer", options->train_tokenizer,
                    "Train a SentencePiece model with this many pieces on the input")
       ->excludes(tokenizer);

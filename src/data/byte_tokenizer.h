@@ -11,6 +11,7 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary_size() const override { return 257; }
   int32_t end_of_document() const override { return 256; }
+  std::optional<int32_t> control_token(std::string_view) const override { return std::nullopt; }
   std::string kind() const override { return "bytes"; }
   std::string fingerprint() const override;
   std::vector<TokenizerFile> files() const override;

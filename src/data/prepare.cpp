@@ -36,6 +36,11 @@ void check_options(const PrepareOptions& options) {
         "size of one to train; {} given",
         options.tokenizer.empty() ? "neither was" : "both were");
   }
+  if (options.tokenizer.empty() && !options.beginning_of_document.empty()) {
+    throw Error(
+        "a tokenizer that is trained is for documents that nothing stands before; leave '{}' out",
+        options.beginning_of_document);
+  }
   if (options.tokenizer.empty() && !options.end_of_document.empty()) {
     throw Error(
         "a tokenizer that is trained has an end-of-document token of its own; leave '{}' out",
@@ -73,6 +78,7 @@ class Preparation {
     check_options(options);
     if (!options.tokenizer.empty()) {
       tokenizer_ = load_tokenizer(options.tokenizer, options.end_of_document);
+      beginning_ = beginning_of_document(*tokenizer_, options.beginning_of_document);
     }
     corpus_ = scan_inputs(options.inputs, options.output, logger);
     recipe_ = make_recipe();
@@ -115,6 +121,7 @@ class Preparation {
                             ? options_.item_bytes
                             : std::clamp(corpus_.bytes / kItemsWanted, kSmallestItem, kLargestItem);
     recipe.text_field = options_.text_field;
+    recipe.beginning_of_document = options_.beginning_of_document;
     recipe.tokenizer = tokenizer_ ? tokenizer_->kind() : "trained";
     if (tokenizer_) {
       recipe.tokenizer_fingerprint = tokenizer_->fingerprint();
@@ -223,6 +230,9 @@ class Preparation {
             if (cancelled) throw Cancelled();
             std::vector<int32_t> tokens =
                 begins ? tokenizer_->encode(piece) : tokenizer_->encode_continuation(piece);
+            if (begins && (ends_document || !piece.empty())) {
+              tokens.insert(tokens.begin(), beginning_.begin(), beginning_.end());
+            }
             begins = ends_document || (begins && piece.empty());
             if (ends_document) tokens.push_back(end_of_document);
             writer.append(tokens);
@@ -360,6 +370,7 @@ class Preparation {
   const int threads_;
   const ReadOptions read_options_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<int32_t> beginning_;  // stands before each document
   Corpus corpus_;
   Recipe recipe_;
   std::optional<OutputFolder> folder_;

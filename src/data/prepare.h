@@ -14,14 +14,15 @@ namespace tessera {
 /// was begun with other values of those is not continued.
 struct PrepareOptions {
   // These decide what is written.
-  std::vector<std::string> inputs;  // files, folders, globs (see scan_inputs())
-  std::string tokenizer;            // see load_tokenizer(); empty where one is trained
-  std::string end_of_document;      // of a Hugging Face tokenizer that does not say which it is
-  int64_t train_tokenizer = 0;      // pieces of a SentencePiece model to train; 0: none
-  int64_t context = 2048;           // tokens an instance
-  uint64_t seed = 0;                // of the permutation
-  double held_out = 0.01;           // fraction of the instances, in [0, 1)
-  std::string text_field = "text";  // of a JSONL object (see JsonLineParser)
+  std::vector<std::string> inputs;    // files, folders, globs (see scan_inputs())
+  std::string tokenizer;              // see load_tokenizer(); empty where one is trained
+  std::string end_of_document;        // of a Hugging Face tokenizer that does not say which it is
+  std::string beginning_of_document;  // see the function of that name; "": none
+  int64_t train_tokenizer = 0;        // pieces of a SentencePiece model to train; 0: none
+  int64_t context = 2048;             // tokens an instance
+  uint64_t seed = 0;                  // of the permutation
+  double held_out = 0.01;             // fraction of the instances, in [0, 1)
+  std::string text_field = "text";    // of a JSONL object (see JsonLineParser)
   int64_t shard_tokens = int64_t{1} << 26;
   int64_t tokenizer_sample_bytes = int64_t{32} << 20;  // of text to train a tokenizer on
   int64_t item_bytes = 0;  // text in a work item; 0: by the corpus, 256 KiB to 16 MiB
@@ -45,7 +46,8 @@ struct PrepareReport {
 };
 
 /// Prepares text for training (Optimus §4, data preprocessing): reads the inputs, tokenizes them on
-/// all cores, puts the end-of-document token after each document, cuts the token stream into
+/// all cores, puts the end-of-document token after each document and
+/// what is asked for before it, cuts the token stream into
 /// instances of `context` tokens, permutes all of them by `seed` and writes them as shards.
 ///
 /// The output folder then holds the tokenizer, train-NNNNN.npy and held_out-NNNNN.npy, each an

@@ -90,6 +90,13 @@ int64_t SentencePieceTokenizer::vocabulary_size() const { return processor_->val
 
 int32_t SentencePieceTokenizer::end_of_document() const { return processor_->value.eos_id(); }
 
+std::optional<int32_t> SentencePieceTokenizer::control_token(std::string_view spelled) const {
+  const auto& processor = processor_->value;
+  const int id = processor.PieceToId({spelled.data(), spelled.size()});
+  if (!processor.IsControl(id) || processor.IdToPiece(id) != spelled) return std::nullopt;
+  return id;
+}
+
 std::string SentencePieceTokenizer::fingerprint() const { return hash_text(hash(model_)); }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/strict_json.h"
 #include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/tokenizer_json.h"
 #include "data/byte_tokenizer.h"
@@ -70,6 +71,19 @@ std::vector<std::string> Tokenizer::file_names() const {
 
 void Tokenizer::save(const fs::path& folder) const {
   for (const TokenizerFile& file : files()) write_file(folder / file.name, file.content);
+}
+
+std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled) {
+  if (spelled.empty()) return {};
+  const std::optional<int32_t> token = tokenizer.control_token(spelled);
+  if (!token || *token == tokenizer.end_of_document()) {
+    throw Error(
+        "{} cannot begin a document: {} of the tokenizer ({}); name another, such as "
+        "<|begin_of_text|> or <s>, or leave --beginning-of-document out",
+        in_quotes(spelled), token ? "it is the end-of-document token" : "it is no control token",
+        tokenizer.kind());
+  }
+  return {*token};
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ class Tokenizer {
   virtual int64_t vocabulary_size() const = 0;
   /// The token that stands after each document.
   virtual int32_t end_of_document() const = 0;
+  /// The control token that is spelled so; nothing when none is.
+  virtual std::optional<int32_t> control_token(std::string_view spelled) const = 0;
   /// "bytes", "sentencepiece" or "byte-level BPE".
   virtual std::string kind() const = 0;
   /// What tells two tokenizers apart: sixteen hexadecimal digits, equal where every encoding is.
@@ -63,5 +66,10 @@ class Tokenizer {
 /// tokenizer, when it is damaged, or has a feature that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document = "");
+
+/// What stands before each document: the control token `spelled`, such as Llama 3's
+/// <|begin_of_text|>, or nothing where that is "". Throws Error when `tokenizer` has no such token,
+/// and when it is the one that ends documents.
+std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled);
 
 }  // namespace tessera

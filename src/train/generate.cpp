@@ -41,8 +41,8 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Context& context,
                     const std::function<void(std::string_view)>& on_text) {
   const Tokenizer& tokenizer = *model.tokenizer;
-  std::vector<int32_t> tokens{
-      tokenizer.end_of_document()};  // a document begins after another's end
+  std::vector<int32_t> tokens = beginning_of_document(tokenizer, options.beginning_of_document);
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());
   const std::vector<int32_t> encoded = tokenizer.encode(prompt);
   tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   const int64_t total = static_cast<int64_t>(tokens.size()) + options.tokens;

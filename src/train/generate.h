@@ -14,7 +14,10 @@ namespace tessera {
 
 /// How far a text is continued.
 struct GenerateOptions {
-  int64_t tokens = 128;     ///< at most this many new ones
+  int64_t tokens = 128;  ///< at most this many new ones
+  /// Control token that the prompt begins with (see beginning_of_document()); "": the end of
+  /// another document, which is what documents begin after in prepared data.
+  std::string beginning_of_document;
   bool stop_at_end = true;  ///< end at the end-of-document token
   SamplingOptions sampling;
 };

@@ -57,6 +57,31 @@ TEST_F(TokenizerCommandTest, PrepareTrainEvaluateGenerate) {
       run({"generate", "--checkpoint", path("run"), "--prompt", "naïve 😀", "--tokens", "8"});
   EXPECT_EQ(generated.status, 0) << generated.output;
   EXPECT_THAT(generated.output, HasSubstr("8 tokens"));
+
+  // What stands before the prompt matters: <|endoftext|> is 0, and 1 ends documents here.
+  const auto greedy = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{
+        "generate", "--checkpoint", path("run"), "--prompt", "the", "--temperature",
+        "0",        "--json",       "--tokens",  "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Result begun = greedy({"--beginning-of-document", "<|endoftext|>"});
+  EXPECT_EQ(begun.status, 0) << begun.output;
+  const Result refused = greedy({"--beginning-of-document", "<|padding|>"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("it is the end-of-document token"));
+  const std::string questions = path("questions.jsonl");
+  write_file(questions, R"({"context": "the", "choices": ["old", "new"], "answer": 0})"
+                        "\n");
+  const auto scores = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"eval",    "--checkpoint",  path("run"),         "--tasks",
+                                   questions, "--predictions", path("scores.jsonl")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(run(words).status, 0);
+    return read_file(folder_ / "scores.jsonl");
+  };
+  EXPECT_NE(scores({"--beginning-of-document", "<|endoftext|>"}), scores({}));
 }
 
 TEST_F(TokenizerCommandTest, WhatIsNotSupportedIsNamedAndNothingWritten) {

@@ -88,6 +88,76 @@ TEST(PrepareTokenizer, TakesAHuggingFaceTokenizerAndKeepsItsFiles) {
   EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("tokenizer_fingerprint"));
 }
 
+/// The library's template of this tokenizer puts the same token there.
+TEST(PrepareTokenizer, PutsWhatBeginsADocumentBeforeEachOne) {
+  const TemporaryFolder folder;
+  folder.write("in/a.txt", random_text(5, 120000));  // in many pieces and work items
+  folder.write("in/b.txt", "");
+  std::string lines;
+  for (uint64_t i = 0; i < 30; ++i) {
+    lines += nlohmann::json{{"text", random_text(100 + i, 20)}}.dump() + "\n";
+  }
+  folder.write("in/c.jsonl", lines);
+  PrepareOptions options = byte_options(folder / "in", folder / "out");
+  options.tokenizer = tokenizer_fixture("llama3").string();
+  options.held_out = 0;
+  options.shard_tokens = 1 << 22;
+  options.item_bytes = int64_t{100} << 10;
+  const Manifest plain = prepare(options, Logger()).manifest;
+  options.output = folder / "begun";
+  options.beginning_of_document = "<|begin_of_text|>";
+  const Manifest begun = prepare(options, Logger()).manifest;
+
+  const auto tokenizer = load_tokenizer(options.output);
+  const int32_t beginning = tokenizer->control_token("<|begin_of_text|>").value();
+  const auto count = [&](const fs::path& output, const Manifest& manifest, int32_t token) {
+    int64_t found = 0;
+    for (const Row& row : read_rows(output, manifest.train)) {
+      found += std::ranges::count(row, token);
+    }
+    return found;
+  };
+  EXPECT_EQ(count(folder / "out", plain, beginning), 0);
+  // The end of the last document is dropped with an instance that is not full.
+  EXPECT_EQ(count(options.output, begun, beginning), 31);
+  EXPECT_GE(count(options.output, begun, tokenizer->end_of_document()), 30);
+  int64_t after_an_end = 0;
+  for (const Row& row : read_rows(options.output, begun.train)) {
+    for (size_t i = 1; i < row.size(); ++i) {
+      if (row[i] != beginning) continue;
+      EXPECT_EQ(row[i - 1], tokenizer->end_of_document());
+      ++after_an_end;
+    }
+  }
+  EXPECT_GT(after_an_end, 15);
+
+  EXPECT_TRUE(prepare(options, Logger()).was_complete);
+  options.beginning_of_document = "";
+  EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("beginning_of_document"));
+}
+
+TEST(PrepareTokenizer, WhatCannotBeginADocumentIsRefused) {
+  const TemporaryFolder folder;
+  PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
+  const auto error_with = [&](const std::string& tokenizer, const std::string& beginning) {
+    options.tokenizer = tokenizer;
+    options.beginning_of_document = beginning;
+    return error_of([&] { prepare(options, Logger()); });
+  };
+  const std::string llama3 = tokenizer_fixture("llama3").string();
+  EXPECT_THAT(error_with("bytes", "<s>"), HasSubstr("'<s>' cannot begin a document"));
+  EXPECT_THAT(error_with(llama3, "<|begin|>"), HasSubstr("it is no control token"));
+  EXPECT_THAT(error_with(llama3, "the"), HasSubstr("it is no control token"));
+  EXPECT_THAT(error_with(llama3, "<|end_of_text|>"), HasSubstr("the end-of-document token"));
+  const std::string sentencepiece = tokenizer_fixture("sentencepiece").string();
+  EXPECT_THAT(error_with(sentencepiece, "no piece"), HasSubstr("it is no control token"));
+  EXPECT_THAT(error_with(sentencepiece, "</s>"), HasSubstr("the end-of-document token"));
+  EXPECT_EQ(load_tokenizer(sentencepiece)->control_token("<s>"), 1);
+  options.train_tokenizer = 320;
+  EXPECT_THAT(error_with("", "<s>"), HasSubstr("leave '<s>' out"));
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
 TEST(PrepareTokenizer, AnUnsupportedTokenizerLeavesNothingBehind) {
   const TemporaryFolder folder;
   nlohmann::json json = tokenizer_json("gpt2");

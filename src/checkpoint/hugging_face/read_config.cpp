@@ -222,21 +222,24 @@ void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelCo
   model.rope_original_context = rope.original_context;
 }
 
-/// The ids of special tokens, which an export hands on.
+/// The ids of special tokens, which an export hands on. The first Llama's files write -1 for none.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size) {
+  const auto is_none = [](const Json& id) { return id.is_number_integer() && id == -1; };
   const auto is_token = [&](const Json& id) {
     return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size);
   };
   for (const char* key : kTokenIds) {
     const Json* ids = fields.find(key);
-    if (ids == nullptr) continue;
+    if (ids == nullptr || is_none(*ids)) continue;
     const bool fits =
         ids->is_array() ? !ids->empty() && std::ranges::all_of(*ids, is_token) : is_token(*ids);
     if (fits) continue;
-    fields.refuse(key, *ids,
-                  fmt::format("null, a token's number or a list of them, from 0 to {} (vocab_size "
-                              "is {})",
-                              vocabulary_size - 1, vocabulary_size));
+    fields.refuse(
+        key, *ids,
+        fmt::format(
+            "null or -1 (none), a token's number or a list of them, from 0 to {} (vocab_size "
+            "is {})",
+            vocabulary_size - 1, vocabulary_size));
   }
 }
 

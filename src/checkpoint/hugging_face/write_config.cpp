@@ -69,7 +69,10 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
     json["output_router_logits"] = original.value("output_router_logits", Json()) == true;
   }
   // All three are written: left out, the library would fill in ids of its own models.
-  for (const char* key : kTokenIds) json[key] = original.value(key, Json());
+  for (const char* key : kTokenIds) {
+    json[key] = original.value(key, Json());
+    if (json[key] == -1) json[key] = nullptr;  // as read_config() understands it
+  }
   if (surroundings.original.empty() && surroundings.end_of_document >= 0) {
     json["eos_token_id"] = surroundings.end_of_document;
   }

@@ -133,6 +133,12 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
 
 ByteLevelBpeTokenizer::~ByteLevelBpeTokenizer() = default;
 
+std::optional<int32_t> ByteLevelBpeTokenizer::control_token(std::string_view spelled) const {
+  const auto found = control_tokens_.find(spelled);
+  if (found == control_tokens_.end()) return std::nullopt;
+  return found->second;
+}
+
 void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
                                        const std::string& origin) {
   int32_t largest = 0;
@@ -153,7 +159,10 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
     }
     // One that is in the vocabulary too, such as a single byte, keeps the bytes that it spells.
     if (contents[id] == nullptr) texts_[id] = token.content;
-    if (token.special) texts_[id].clear();
+    if (token.special) {
+      texts_[id].clear();
+      control_tokens_.emplace(token.content, token.id);
+    }
     added[id] = true;
     contents[id] = &token.content;
   }

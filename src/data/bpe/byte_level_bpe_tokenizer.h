@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +43,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
   int32_t end_of_document() const override { return end_of_document_; }
+  std::optional<int32_t> control_token(std::string_view spelled) const override;
   std::string kind() const override { return "byte-level BPE"; }
   std::string fingerprint() const override { return fingerprint_; }
   std::vector<TokenizerFile> files() const override { return files_; }
@@ -62,6 +64,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::vector<TokenizerFile> files_;
   int32_t end_of_document_;
   std::string fingerprint_;
+  std::map<std::string, int32_t, std::less<>> control_tokens_;  // by their content
   std::vector<std::string> texts_;  // [vocabulary_size], what decode() gives for each id
   BpeModel model_;
   std::vector<SplitStep> steps_;

@@ -28,6 +28,7 @@ Json to_json(const Recipe& recipe) {
           {"text_field", recipe.text_field},
           {"tokenizer", recipe.tokenizer},
           {"tokenizer_fingerprint", recipe.tokenizer_fingerprint},
+          {"beginning_of_document", recipe.beginning_of_document},
           {"trained_vocabulary_size", recipe.trained_vocabulary_size},
           {"trained_sample_bytes", recipe.trained_sample_bytes},
           {"inputs", std::move(inputs)}};
@@ -67,6 +68,7 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
     json.at("text_field").get_to(recipe.text_field);
     json.at("tokenizer").get_to(recipe.tokenizer);
     json.at("tokenizer_fingerprint").get_to(recipe.tokenizer_fingerprint);
+    recipe.beginning_of_document = json.value("beginning_of_document", "");
     json.at("trained_vocabulary_size").get_to(recipe.trained_vocabulary_size);
     json.at("trained_sample_bytes").get_to(recipe.trained_sample_bytes);
     for (const Json& input : json.at("inputs")) {

@@ -19,6 +19,7 @@ struct Recipe {
   std::string text_field;
   std::string tokenizer;                // "bytes", "sentencepiece" or "trained"
   std::string tokenizer_fingerprint;    // of a tokenizer that was given
+  std::string beginning_of_document;    // the token before each document, "" for none
   int64_t trained_vocabulary_size = 0;  // of one that is trained
   int64_t trained_sample_bytes = 0;
   std::vector<CorpusFile> inputs;

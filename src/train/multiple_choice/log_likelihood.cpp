@@ -59,8 +59,8 @@ void require_memory(const Evaluator& evaluator, int64_t rows, int64_t length, Co
 
 }  // namespace
 
-Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view context,
-                                   std::string_view text, int64_t limit) {
+Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
+                                   std::string_view context, std::string_view text, int64_t limit) {
   const size_t last = context.find_last_not_of(" \t\n\v\f\r");
   const std::string_view stem = context.substr(0, last == std::string_view::npos ? 0 : last + 1);
   Continuation result;
@@ -69,17 +69,22 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view 
   if (result.first >= result.tokens.size()) {
     throw Error("the choice has no token of its own after its context");
   }
+  result.tokens.insert(result.tokens.begin(), beginning.begin(), beginning.end());
+  result.first += beginning.size();
   if (result.first == 0) {
     result.tokens.insert(result.tokens.begin(), tokenizer.end_of_document());
     result.first = 1;
   }
   const size_t scored = result.tokens.size() - result.first;
-  if (scored > static_cast<size_t>(limit)) {
-    throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
-  }
-  if (result.tokens.size() > static_cast<size_t>(limit) + 1) {
-    const size_t cut = result.tokens.size() - static_cast<size_t>(limit) - 1;
-    result.tokens.erase(result.tokens.begin(), result.tokens.begin() + static_cast<int64_t>(cut));
+  const size_t readable = static_cast<size_t>(limit) + 1;
+  if (result.tokens.size() > readable) {
+    const size_t cut = result.tokens.size() - readable;
+    // With nothing before the context, the last of its tokens does as a beginning.
+    if (scored + std::max(beginning.size(), size_t{1}) > readable) {
+      throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
+    }
+    const auto from = result.tokens.begin() + static_cast<int64_t>(beginning.size());
+    result.tokens.erase(from, from + static_cast<int64_t>(cut));
     result.first -= cut;
     result.truncated = true;
   }

@@ -21,11 +21,12 @@ struct Continuation {
 
 /// `text` after `context` as tokens, for a model that reads at most `limit` of them. The two are
 /// tokenized together and divided at the number of tokens that the context alone has, its trailing
-/// white space counted to the text. Nothing is put before a context; an empty one is the end of
-/// another document. What the model cannot read (the last token is only predicted) is cut from the
-/// context's start. Throws Error when the text has no token of its own or does not fit by itself.
-Continuation tokenize_continuation(const Tokenizer& tokenizer, std::string_view context,
-                                   std::string_view text, int64_t limit);
+/// white space counted to the text. `beginning` is put before them (see beginning_of_document());
+/// where that and the context are empty, the end of another document. What the model cannot read
+/// (the last token is only predicted) is cut from the context's start, after `beginning`. Throws
+/// Error when the text has no token of its own or does not fit by itself.
+Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
+                                   std::string_view context, std::string_view text, int64_t limit);
 
 /// The log-likelihood (nats) of each continuation's scored tokens. Continuations of about the same
 /// length run together, `rows` at once; no result depends on what else is in its batch.

@@ -35,14 +35,16 @@ double standard_error(double mean, int64_t count) {
 }
 
 std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Question> questions,
-                                   const std::string& delimiter) {
+                                   const MultipleChoiceOptions& options) {
+  const std::vector<int32_t> beginning =
+      beginning_of_document(*model.tokenizer, options.beginning_of_document);
   std::vector<Continuation> continuations;
   for (const Question& question : questions) {
     for (size_t choice = 0; choice < question.choices.size(); ++choice) {
       try {
-        continuations.push_back(tokenize_continuation(*model.tokenizer, question.contexts[choice],
-                                                      joined(question.choices[choice], delimiter),
-                                                      model.config.data.context));
+        continuations.push_back(tokenize_continuation(
+            *model.tokenizer, beginning, question.contexts[choice],
+            joined(question.choices[choice], options.delimiter), model.config.data.context));
       } catch (const Error& error) {
         throw Error("{}: choice {}: {}", question.origin, choice, error.what());
       }
@@ -57,7 +59,7 @@ std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Context& context,
     const std::function<bool(int64_t, int64_t)>& on_progress) {
-  const std::vector<Continuation> continuations = tokenize(model, questions, options.delimiter);
+  const std::vector<Continuation> continuations = tokenize(model, questions, options);
   const auto all = static_cast<int64_t>(continuations.size());
   const std::vector<double> scores =
       log_likelihoods(model, continuations, options.rows, context,

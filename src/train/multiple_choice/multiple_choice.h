@@ -14,6 +14,8 @@ namespace tessera {
 struct MultipleChoiceOptions {
   /// What stands between a context and a choice, unless the choice begins with white space.
   std::string delimiter = " ";
+  /// Control token before every context (see beginning_of_document()); "": none.
+  std::string beginning_of_document;
   int64_t rows = 8;  ///< choices that run through the model at once
 };
 

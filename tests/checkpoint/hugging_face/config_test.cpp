@@ -190,14 +190,16 @@ TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {
 }
 
 TEST(HuggingFaceConfig, TokenIdsAreTokens) {
-  for (const Json& value : {Json("2"), Json(-1), Json(300), Json(1.5), Json(true), Json::array(),
+  for (const Json& value : {Json("2"), Json(-2), Json(300), Json(1.5), Json(true), Json::array(),
                             Json({2, "3"}), Json({2, 300})}) {
     EXPECT_THAT(error(small_olmoe_config(), [&](Json& json) { json["eos_token_id"] = value; }),
-                HasSubstr("'eos_token_id' is " + value.dump() + "; expected null, a token's"));
+                HasSubstr("'eos_token_id' is " + value.dump() + "; expected null or -1"));
   }
   Json json = small_olmoe_config();
   json["eos_token_id"] = {0, 299};
   json["pad_token_id"] = nullptr;
+  EXPECT_THAT(read(json).warnings, IsEmpty());
+  json["pad_token_id"] = -1;  // none, in the first Llama's files
   EXPECT_THAT(read(json).warnings, IsEmpty());
 }
 
@@ -262,11 +264,11 @@ TEST(HuggingFaceConfig, WhatIsWrittenReadsBackTheSame) {
   mixtral["head_dim"] = 12;
   for (const Json& json : {small_olmoe_config(), llama_config(), mixtral}) {
     const ReadConfig before = read(json);
-    const std::string text =
-        write_config(*before.architecture, before.model,
-                     {.max_context = before.model.max_context,
-                      .dtype = "bfloat16",
-                      .original = R"({"bos_token_id": 1, "eos_token_id": [2, 3]})"});
+    const std::string text = write_config(
+        *before.architecture, before.model,
+        {.max_context = before.model.max_context,
+         .dtype = "bfloat16",
+         .original = R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": -1})"});
     const ReadConfig after = read_config(text, "written");
     EXPECT_THAT(after.warnings, IsEmpty());
     EXPECT_EQ(after.architecture, before.architecture);

@@ -139,7 +139,7 @@ TEST(MultipleChoice, TokensAtTheBoundaryAreThoseOfTheTokenizersLibrary) {
     const auto tokenizer = load_tokenizer(ReferenceTensors::path("tokenizers") /
                                           known["tokenizer"].get<std::string>() / "tokenizer.json");
     const Continuation found =
-        tokenize_continuation(*tokenizer, known["context"].get<std::string>(),
+        tokenize_continuation(*tokenizer, {}, known["context"].get<std::string>(),
                               known["text"].get<std::string>(), known["limit"]);
     EXPECT_EQ(found.tokens, known["tokens"].get<std::vector<int32_t>>()) << known;
     EXPECT_EQ(found.first, known["first"]) << known;
@@ -148,6 +148,36 @@ TEST(MultipleChoice, TokensAtTheBoundaryAreThoseOfTheTokenizersLibrary) {
   }
   EXPECT_GT(fixture["cases"].size(), 15U);
   EXPECT_GE(cut, 5U);
+}
+
+TEST(MultipleChoice, TheBeginningOfADocumentStandsBeforeEveryContextAndIsNeverCut) {
+  const auto tokenizer = load_tokenizer(ReferenceTensors::path("tokenizers") / "llama3");
+  const std::vector<int32_t> beginning = beginning_of_document(*tokenizer, "<|begin_of_text|>");
+  ASSERT_EQ(beginning.size(), 1U);
+  const std::string context = "One morning the old miller went down to the";
+  const Continuation bare = tokenize_continuation(*tokenizer, {}, context, " river", 100);
+  std::vector<int32_t> expected = beginning;
+  expected.insert(expected.end(), bare.tokens.begin(), bare.tokens.end());
+  const Continuation whole = tokenize_continuation(*tokenizer, beginning, context, " river", 100);
+  EXPECT_EQ(whole.tokens, expected);
+  EXPECT_EQ(whole.first, bare.first + 1);
+  EXPECT_FALSE(whole.truncated);
+
+  const auto limit = static_cast<int64_t>(expected.size()) - 4;
+  const Continuation cut = tokenize_continuation(*tokenizer, beginning, context, " river", limit);
+  expected.erase(expected.begin() + 1, expected.begin() + 4);
+  EXPECT_EQ(cut.tokens, expected);
+  EXPECT_EQ(cut.first, whole.first - 3);
+  EXPECT_TRUE(cut.truncated);
+
+  const Continuation empty = tokenize_continuation(*tokenizer, beginning, "", " river", 100);
+  EXPECT_EQ(empty.tokens.front(), beginning.front());
+  EXPECT_EQ(empty.first, 1U);
+  const auto scored = static_cast<int64_t>(whole.tokens.size() - whole.first);
+  EXPECT_THAT(error_of([&] {
+                tokenize_continuation(*tokenizer, beginning, context, " river", scored - 1);
+              }),
+              HasSubstr("more than the model's context"));
 }
 
 TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
