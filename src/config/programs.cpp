@@ -1,16 +1,23 @@
 #include "config/programs.h"
 
 namespace tessera {
+namespace {
 
-TrainingProgram forward_program(const RunConfig& config) {
-  return write_forward(config.model, compute_dtype(config.train.precision),
-                       config.train.micro_batch, config.data.context, config.data.document_mask);
+ProgramSize size_of(const RunConfig& config) {
+  return {.sequences = config.train.micro_batch,
+          .context = config.data.context,
+          .document_mask = config.data.document_mask};
+}
+
+}  // namespace
+
+TrainingProgram evaluation_program(const RunConfig& config) {
+  return write_evaluation(config.model, compute_dtype(config.train.precision), size_of(config));
 }
 
 TrainingProgram training_program(const RunConfig& config) {
-  TrainingProgram training = forward_program(config);
-  write_backward(training, recompute_from_names(config.train.recompute));
-  return training;
+  return write_training(config.model, compute_dtype(config.train.precision), size_of(config),
+                        recompute_from_names(config.train.recompute));
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 namespace tessera {
 
 /// The forward program of one micro-batch of a resolved configuration: what evaluation runs.
-TrainingProgram forward_program(const RunConfig& config);
+TrainingProgram evaluation_program(const RunConfig& config);
 
 /// Forward and backward with the configured recomputation: what a training step runs and what a
 /// plan accounts for.

@@ -33,7 +33,7 @@ StepPlan plan_step(const RunConfig& config) {
   plan.input_bytes = allocate_inputs(plan.training.program, layout);
   Context context(static_cast<int>(config.run.threads));
   if (config.train.evaluate_every > 0) {
-    const TrainingProgram evaluation = forward_program(config);
+    const TrainingProgram evaluation = evaluation_program(config);
     plan.input_bytes += allocate_inputs(evaluation.program, layout);
     plan.peak_bytes = plan_memory(evaluation.program, context, layout).peak_bytes;
   }

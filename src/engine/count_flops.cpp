@@ -9,7 +9,8 @@ FlopCount count_flops(const Program& program) {
     count.repeated += cost.repeated_flops;
     switch (node.phase) {
       case Phase::forward:
-        count.forward += cost.flops;
+        count.forward += cost.flops - cost.backward_flops;
+        count.backward += cost.backward_flops;
         break;
       case Phase::backward:
         count.backward += cost.flops;

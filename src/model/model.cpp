@@ -119,50 +119,65 @@ void write_router_losses(ModelWriter& writer, const Trunk& trunk, TrainingProgra
   }
 }
 
-}  // namespace
+void write_head_loss(ModelWriter& writer, const Trunk& trunk, TrainingProgram& training) {
+  const auto scope = writer.builder.scope("head", Block::head);
+  const Value weight = write_head(writer, trunk);
+  const double z = writer.config.z_loss_coefficient;
+  const CrossEntropy result =
+      training.target_seed
+          ? linear_cross_entropy_with_gradient(writer.builder, trunk.hidden, weight,
+                                               training.targets, training.target_seed, z)
+          : linear_cross_entropy(writer.builder, trunk.hidden, weight, training.targets, z);
+  training.loss = result.loss;
+  training.token_loss = result.token_loss;
+  writer.builder.output(training.loss);
+  writer.builder.output(training.token_loss);
+}
 
-TrainingProgram write_forward(const ModelConfig& config, DType compute, int64_t sequences,
-                              int64_t context, bool document_mask) {
-  TrainingProgram training;
-  Builder builder(training.program);
+void write_forward(Builder& builder, const ModelConfig& config, DType compute,
+                   const ProgramSize& size, TrainingProgram& training) {
   ModelWriter writer{builder, config, compute, {}, {}};
-  const Spec ids{{sequences * context}, DType::i32, {}};
+  const Spec ids{{size.sequences * size.context}, DType::i32, {}};
   training.tokens = builder.input("tokens", ids);
   training.targets = builder.input("targets", ids);
   training.positions = builder.input("positions", ids);
-  if (document_mask) training.document_starts = builder.input("document_starts", ids);
+  if (size.document_mask) training.document_starts = builder.input("document_starts", ids);
 
-  const AttentionPlace place{.sequence = context,
+  const AttentionPlace place{.sequence = size.context,
                              .rotary_table = table_of_angles(writer, training.positions),
                              .document_starts = training.document_starts,
                              .cache_position = {}};
   const Trunk trunk = write_trunk(writer, training.tokens, place);
   write_router_losses(writer, trunk, training);
-  {
-    const auto scope = builder.scope("head", Block::head);
-    const CrossEntropy result =
-        linear_cross_entropy(builder, trunk.hidden, write_head(writer, trunk), training.targets,
-                             config.z_loss_coefficient);
-    training.loss = result.loss;
-    training.token_loss = result.token_loss;
-  }
-  builder.output(training.loss);
-  builder.output(training.token_loss);
+  write_head_loss(writer, trunk, training);
   training.parameters = std::move(writer.parameters);
-  return training;
 }
 
-void write_backward(TrainingProgram& training, const Recompute& recompute) {
+}  // namespace
+
+TrainingProgram write_evaluation(const ModelConfig& config, DType compute,
+                                 const ProgramSize& size) {
+  TrainingProgram evaluation;
+  Builder builder(evaluation.program);
+  write_forward(builder, config, compute, size, evaluation);
+  return evaluation;
+}
+
+TrainingProgram write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
+                               const Recompute& recompute) {
+  TrainingProgram training;
   Builder builder(training.program);
-  const Spec scalar = builder.spec(training.loss);
+  const Spec scalar{{1}, accumulation_dtype(compute), {}};
   training.target_seed = builder.input("target_seed", scalar);
   training.token_seed = builder.input("token_seed", scalar);
+  write_forward(builder, config, compute, size, training);
   std::vector<Seed> seeds{{training.loss, training.target_seed}};
   for (const Value loss : {training.balance_loss, training.router_z_loss}) {
     if (loss) seeds.push_back({loss, training.token_seed});
   }
   differentiate(builder, seeds);
   rematerialize(builder, recompute);
+  return training;
 }
 
 DType compute_dtype(const std::string& precision) {
@@ -194,7 +209,8 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
 }
 
 std::vector<ParameterSpec> model_parameters(const ModelConfig& config, DType compute) {
-  return write_forward(config, compute, 1, 2, false).parameters.specs();
+  const ProgramSize smallest{.sequences = 1, .context = 2};
+  return write_evaluation(config, compute, smallest).parameters.specs();
 }
 
 int64_t active_parameters(const ModelConfig& config, const std::vector<ParameterSpec>& parameters) {

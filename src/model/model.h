@@ -42,12 +42,19 @@ struct DecodingProgram {
   Value logits;     ///< [tokens, vocabulary], f32 (f64)
 };
 
-/// Writes the forward pass for `sequences` sequences of `context` tokens.
-TrainingProgram write_forward(const ModelConfig& config, DType compute, int64_t sequences,
-                              int64_t context, bool document_mask);
+/// What a program works on at once.
+struct ProgramSize {
+  int64_t sequences = 1;
+  int64_t context = 0;         ///< tokens of one sequence
+  bool document_mask = false;  ///< tokens attend within their document only
+};
 
-/// Adds the backward pass of all losses to a forward program, recomputing the named blocks.
-void write_backward(TrainingProgram& training, const Recompute& recompute);
+/// Writes the forward pass alone.
+TrainingProgram write_evaluation(const ModelConfig& config, DType compute, const ProgramSize& size);
+
+/// Writes the forward pass and the backward pass of all losses, recomputing the named blocks.
+TrainingProgram write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
+                               const Recompute& recompute);
 
 /// The element type that a precision of the configuration ("bf16", "fp32", "fp64") computes in.
 DType compute_dtype(const std::string& precision);

@@ -19,6 +19,8 @@ struct Cost {
   /// Floating-point operations of its matrix products (2 a multiply-add) that the model demands:
   /// what a model's FLOPs a token and MFU count.
   double flops = 0;
+  /// Of `flops`, those of the backward pass that a node of the forward pass does.
+  double backward_flops = 0;
   /// Those that the operation does again instead of keeping results: beyond `flops`.
   double repeated_flops = 0;
   double bytes = 0;  ///< bytes read and written, each operand once

@@ -16,7 +16,8 @@ ModelConfig inference_config(ModelConfig config) {
 
 Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
                      int64_t rows, int64_t context, bool document_mask, Context& execution)
-    : training_(write_forward(inference_config(config), compute, rows, context, document_mask)),
+    : training_(
+          write_evaluation(inference_config(config), compute, {rows, context, document_mask})),
       executor_(training_.program, execution),
       frame_(training_.program),
       inputs_(training_, execution.pool(), frame_),

@@ -1,6 +1,7 @@
 #include "ops/loss/cross_entropy.h"
 
 #include <cmath>
+#include <cstring>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -28,12 +29,14 @@ TEST(CrossEntropy, GradientsAgreeWithFiniteDifferences) {
     check_gradients(
         [z](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
           const Value targets = builder.input("targets", {{7}, DType::i32, {}});
-          return {linear_cross_entropy(builder, in[0], in[1], targets, z).loss};
+          const Value seed = builder.input("seed", {{1}, DType::f64, {}});
+          return {linear_cross_entropy_with_gradient(builder, in[0], in[1], targets, seed, z).loss};
         },
         {{7, 4}, {9, 4}},
         [](MemoryPool& pool) -> testing::FixedInputs {
           return {{"targets", targets_tensor(pool, 7, 9)}};
-        });
+        },
+        {.seed = "seed"});
   }
 }
 
@@ -63,10 +66,14 @@ Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int
   const Value x = builder.parameter("x", {{tokens, hidden}, dtype, {}});
   const Value weight = builder.parameter("weight", {{vocabulary, hidden}, dtype, {}});
   const Value targets = builder.input("targets", {{tokens}, DType::i32, {}});
-  const CrossEntropy result = linear_cross_entropy(builder, x, weight, targets, 1e-3);
-  builder.output(result.loss);
-  builder.output(result.token_loss);
-  const Value seed = builder.input("seed", builder.spec(result.loss));
+  const Value seed = builder.input("seed", {{1}, accumulation_dtype(dtype), {}});
+  const CrossEntropy result =
+      linear_cross_entropy_with_gradient(builder, x, weight, targets, seed, 1e-3);
+  const CrossEntropy alone = linear_cross_entropy(builder, x, weight, targets, 1e-3);
+  for (const CrossEntropy& both : {result, alone}) {
+    builder.output(both.loss);
+    builder.output(both.token_loss);
+  }
   const Seed seeds[] = {{result.loss, seed}};
   differentiate(builder, seeds);
   Frame frame(program);
@@ -87,6 +94,13 @@ Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int
   dispatch_wide(one.dtype(), [&](auto type) { *one.data<decltype(type)>() = 1; });
   frame.bind(seed, one);
   Executor(program, context).run(frame);
+  for (const auto& [one_value, other] :
+       {std::pair(result.loss, alone.loss), std::pair(result.token_loss, alone.token_loss)}) {
+    EXPECT_EQ(std::memcmp(frame[one_value].raw(), frame[other].raw(),
+                          static_cast<size_t>(frame[other].bytes())),
+              0)
+        << "the loss is another without its gradient";
+  }
   return dispatch_wide(one.dtype(), [&](auto type) {
     using Wide = decltype(type);
     return Result{static_cast<double>(*frame[result.loss].data<Wide>()),
@@ -145,6 +159,22 @@ TEST(CrossEntropy, BrainFloatStaysWithinItsRounding) {
   // addends is below 2 here where the largest entry of the result is above 1/4: 8 half-ulps each.
   expect_near(fast.of_weight, plain.of_weight, 16.0 / 512);
   expect_near(fast.of_x, plain.of_x, 16.0 / 512);
+}
+
+TEST(CrossEntropy, OnlyTheSeedItWasBuiltWithDifferentiatesIt) {
+  Program program;
+  Builder builder(program);
+  const Value x = builder.parameter("x", {{2, 4}, DType::f32, {}});
+  const Value weight = builder.parameter("weight", {{64, 4}, DType::f32, {}});
+  const Value targets = builder.input("targets", {{2}, DType::i32, {}});
+  const Value seed = builder.input("seed", {{1}, DType::f32, {}});
+  const Value other = builder.input("other", {{1}, DType::f32, {}});
+  const CrossEntropy result = linear_cross_entropy_with_gradient(builder, x, weight, targets, seed);
+  const Seed wrong[] = {{result.loss, other}};
+  EXPECT_THROW(differentiate(builder, wrong), InternalError);
+  const CrossEntropy without = linear_cross_entropy(builder, x, weight, targets);
+  const Seed none[] = {{without.loss, seed}};
+  EXPECT_THROW(differentiate(builder, none), InternalError);
 }
 
 TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {

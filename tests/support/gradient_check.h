@@ -41,6 +41,7 @@ struct GradientCheck {
   double tolerance = 1e-6;  ///< relative, see check_gradients()
   double deviation = 1.0;   ///< of the random inputs
   int threads = 2;
+  std::string seed;  ///< the input that the function itself declared for its output's gradient
 };
 
 /// Integer or other fixed inputs that the function makes with builder.input(): by name.
@@ -70,7 +71,9 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
   for (const Value output : outputs) {
     builder.output(output);
     seeds.push_back(
-        {output, builder.input("seed" + std::to_string(output.id), builder.spec(output))});
+        {output, options.seed.empty()
+                     ? builder.input("seed" + std::to_string(output.id), builder.spec(output))
+                     : program.find(options.seed)});
   }
   differentiate(builder, seeds);
 
@@ -116,11 +119,15 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
     }
     return total;
   };
+  std::vector<std::vector<double>> gradients;  // kept, since a forward pass may add into them
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Value gradient_value = program.main_gradient(inputs[i]);
-    ASSERT_TRUE(bool(gradient_value)) << "input " << i << " has no gradient";
-    const std::vector<double> gradient(frame[gradient_value].values<double>().begin(),
-                                       frame[gradient_value].values<double>().end());
+    const Value gradient = program.main_gradient(inputs[i]);
+    ASSERT_TRUE(bool(gradient)) << "input " << i << " has no gradient";
+    const auto entries = frame[gradient].values<double>();
+    gradients.emplace_back(entries.begin(), entries.end());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<double>& gradient = gradients[i];
     double largest = 1e-3;
     for (const double entry : gradient) largest = std::max(largest, std::abs(entry));
     for (int64_t at = 0; at < values[i].elements(); ++at) {

@@ -289,7 +289,7 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
         Logger());
   const std::string trace = read_file(run_folder("traced") / "trace.json");
   for (const char* name : {"\"linear\"", "\"attention\"", "\"adamw\"", "\"next_batches\"",
-                           "\"linear_cross_entropy_gradient\""}) {
+                           "\"linear_cross_entropy\""}) {
     EXPECT_THAT(trace, HasSubstr(name));
   }
 }

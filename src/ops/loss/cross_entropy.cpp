@@ -1,6 +1,5 @@
 #include "ops/loss/cross_entropy.h"
 
-#include "ops/loss/cross_entropy_gradient.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
 #include "ops/support.h"
@@ -10,13 +9,17 @@ namespace {
 
 /// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
 /// [1], token loss [tokens], log-sum-exp [tokens].
+///
+/// With gradients, further inputs are the loss's gradient [1] and the weight's main gradient, which
+/// run() adds into, and a further output is the gradient of x.
 class LinearCrossEntropy final : public Operation {
  public:
-  explicit LinearCrossEntropy(double z_coefficient) : z_coefficient_(z_coefficient) {}
+  LinearCrossEntropy(double z_coefficient, bool gradients)
+      : z_coefficient_(z_coefficient), gradients_(gradients) {}
   std::string_view name() const override { return "linear_cross_entropy"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 3, "x, a weight and targets");
+    TESSERA_EXPECT(*this, inputs.size() == (gradients_ ? 5U : 3U), "{} inputs", inputs.size());
     const Spec& x = inputs[0];
     const Spec& weight = inputs[1];
     const Spec& targets = inputs[2];
@@ -29,29 +32,45 @@ class LinearCrossEntropy final : public Operation {
                    "the targets are {} {} for {} tokens", dtype_name(targets.dtype),
                    targets.shape.text(), x.shape[0]);
     const DType wide = accumulation_dtype(x.dtype);
-    return {{{1}, wide, x.distribution},
-            {{x.shape[0]}, wide, x.distribution},
-            {{x.shape[0]}, wide, x.distribution}};
+    std::vector<Spec> outputs{{{1}, wide, x.distribution},
+                              {{x.shape[0]}, wide, x.distribution},
+                              {{x.shape[0]}, wide, x.distribution}};
+    if (!gradients_) return outputs;
+    TESSERA_EXPECT(*this, inputs[3].shape == Shape{1} && inputs[3].dtype == wide,
+                   "the loss's gradient is {} {}", dtype_name(inputs[3].dtype),
+                   inputs[3].shape.text());
+    TESSERA_EXPECT(*this, inputs[4].shape == weight.shape && inputs[4].dtype == wide,
+                   "the weight's main gradient is {} {}", dtype_name(inputs[4].dtype),
+                   inputs[4].shape.text());
+    outputs.push_back(x);
+    return outputs;
   }
 
-  std::vector<Value> gradient(Builder& builder, const Node& self,
+  std::vector<Value> gradient(Builder&, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    TESSERA_EXPECT(*this, !of_outputs[1] && !of_outputs[2],
+    TESSERA_EXPECT(*this, gradients_, "it was built without its gradient");
+    TESSERA_EXPECT(*this, of_outputs[0] == self.inputs[3],
+                   "the loss is differentiated with another seed than it was built with");
+    TESSERA_EXPECT(*this, !of_outputs[1] && !of_outputs[2] && !of_outputs[3],
                    "only the loss has a gradient, not the loss by token");
-    const auto [of_x, of_weight] =
-        linear_cross_entropy_gradient(builder, self.inputs[0], self.inputs[1], self.inputs[2],
-                                      self.outputs[2], of_outputs[0], z_coefficient_);
-    return {of_x, of_weight, Value{}};
+    return {self.outputs[3], self.inputs[4], Value{}, Value{}, Value{}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const auto logits = static_cast<double>(inputs[0].shape[0] * inputs[1].shape[0]);
-    return {.flops = 2 * logits * static_cast<double>(inputs[0].shape[1]),
+    const double product = 2 * logits * static_cast<double>(inputs[0].shape[1]);
+    const double backward = gradients_ ? 2 * product : 0;
+    return {.flops = product + backward,
+            .backward_flops = backward,
             .bytes = operand_bytes(inputs, outputs)};
   }
 
+  std::vector<int> updated_inputs() const override {
+    return gradients_ ? std::vector<int>{4} : std::vector<int>{};
+  }
+
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    return LogitChunks(inputs[0], inputs[1]).forward_bytes(context);
+    return LogitChunks(inputs[0], inputs[1]).workspace_bytes(context, gradients_);
   }
 
   void run(const Execution& execution) const override {
@@ -63,22 +82,25 @@ class LinearCrossEntropy final : public Operation {
   template <typename T>
   void run_typed(const Execution& execution) const {
     if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.context, dtype_of<T>)) return forward<float, FastRows>(execution);
+      if (!use_plain(execution.context, dtype_of<T>)) {
+        return run_rows<T, float, FastRows>(execution);
+      }
     }
-    forward<Compute<T>, PlainRows<Compute<T>>>(execution);
+    run_rows<T, Compute<T>, PlainRows<Compute<T>>>(execution);
   }
 
-  template <typename Wide, typename Rows>
-  void forward(const Execution& execution) const {
-    const Tensor& x = execution.inputs[0];
-    const Tensor& weight = execution.inputs[1];
+  template <typename T, typename Wide, typename Rows>
+  void run_rows(const Execution& execution) const {
+    const int64_t vocabulary = execution.inputs[1].shape()[0];
     const int32_t* targets = execution.inputs[2].data<int32_t>();
     Wide* token_loss = execution.outputs[1].data<Wide>();
     Wide* log_sum_exp = execution.outputs[2].data<Wide>();
-    const int64_t vocabulary = weight.shape()[0];
-    LogitChunks chunks(x, weight);
+    const Wide seed = gradients_ ? execution.inputs[3].data<Wide>()[0] : Wide{0};
+    const auto z = static_cast<Wide>(z_coefficient_);
+    const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     chunks.for_each(execution, [&](int64_t first, int64_t rows, std::byte* memory) {
-      const auto* logits = reinterpret_cast<const Wide*>(memory);
+      auto* logits = reinterpret_cast<Wide*>(memory);
+      auto* gradient = reinterpret_cast<T*>(memory);
       parallel_ranges(execution.context.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
         for (int64_t row = begin; row < end; ++row) {
           const Wide* own = logits + row * vocabulary;
@@ -86,11 +108,18 @@ class LinearCrossEntropy final : public Operation {
           const Wide sum = Rows::log_sum_exp(own, vocabulary);
           log_sum_exp[first + row] = sum;
           token_loss[first + row] = target >= 0 ? sum - own[target] : Wide{0};
+          if (gradients_) {
+            Rows::gradient(own, vocabulary, sum, target, target >= 0 ? seed : Wide{0}, z,
+                           gradient + row * chunks.gradient_stride());
+          }
         }
       });
+      if (gradients_) {
+        chunks.backward(execution, first, rows, execution.outputs[3], execution.inputs[4]);
+      }
     });
     double total = 0;
-    for (int64_t token = 0; token < x.shape()[0]; ++token) {
+    for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
       if (targets[token] < 0) continue;
       const double sum = log_sum_exp[token];
       total += static_cast<double>(token_loss[token]) + z_coefficient_ * sum * sum;
@@ -99,14 +128,24 @@ class LinearCrossEntropy final : public Operation {
   }
 
   double z_coefficient_;
+  bool gradients_;
 };
 
 }  // namespace
 
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient) {
-  const std::vector<Value> outputs =
-      builder.apply(std::make_shared<LinearCrossEntropy>(z_coefficient), {x, weight, targets});
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<LinearCrossEntropy>(z_coefficient, false), {x, weight, targets});
+  return {outputs[0], outputs[1]};
+}
+
+CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value weight,
+                                                Value targets, Value seed, double z_coefficient) {
+  const Value main = builder.main_gradient(weight);
+  TESSERA_CHECK(bool(main), "linear_cross_entropy_with_gradient: the weight is not a parameter");
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<LinearCrossEntropy>(z_coefficient, true), {x, weight, targets, seed, main});
   return {outputs[0], outputs[1]};
 }
 

@@ -12,7 +12,8 @@ namespace tessera {
 ///
 /// log_sum_exp: log Σ exp(logit).
 /// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a
-/// scale of 0 give zeros. `gradient` may be the logits' own memory when Out is Wide.
+/// scale of 0 give zeros. `gradient` may begin where the logits do: each entry is read before
+/// those that are not wider are written over it.
 template <typename Wide>
 struct PlainRows {
   static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <array>
-
 #include "ops/gemm/gemm.h"
 #include "ops/support.h"
 
 namespace tessera {
 
 /// The logits of a head, a chunk of tokens at a time: how many tokens a chunk has, the memory it
-/// needs, and the loop over the chunks.
+/// needs, and its products. The gradient of the logits takes their place, row by row: in bf16 it
+/// fills the first half of each row of f32 logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -17,55 +16,98 @@ class LogitChunks {
         vocabulary_(weight.shape[0]),
         dtype_(x.dtype),
         chunk_(std::clamp<int64_t>(tokens_, 1, chunk_for(vocabulary_))) {}
-  LogitChunks(const Tensor& x, const Tensor& weight) : LogitChunks(spec_of(x), spec_of(weight)) {}
 
-  int64_t chunk() const { return chunk_; }
-  /// The numbers of tokens that occur: a full chunk and the rest.
-  std::array<int64_t, 2> sizes() const { return {std::min(chunk_, tokens_), tokens_ % chunk_}; }
-
-  /// Bytes of one chunk of logits in the accumulation type.
-  int64_t logit_bytes() const {
-    return MemoryLayout::rounded(chunk_ * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
+  /// Elements of the compute type from one row of the logits' gradient to the next.
+  int64_t gradient_stride() const {
+    return vocabulary_ * dtype_size(accumulation_dtype(dtype_)) / dtype_size(dtype_);
   }
-  /// Logits and the product's own scratch.
-  int64_t forward_bytes(Context& context) const {
+
+  /// Scratch bytes of a run, without or with the gradients' products.
+  int64_t workspace_bytes(Context& context, bool gradients) const {
     int64_t scratch = 0;
-    for (const int64_t rows : sizes()) {
-      if (rows > 0) scratch = std::max(scratch, product(context, rows).workspace_bytes());
+    for (const int64_t rows : {std::min(chunk_, tokens_), tokens_ % chunk_}) {
+      if (rows == 0) continue;
+      for (const GemmShape& shape : {logits(rows, context.threads()), of_x(rows, context.threads()),
+                                     of_weight(rows, context.threads())}) {
+        scratch = std::max(scratch, prepare_gemm(context, shape).workspace_bytes());
+        if (!gradients) break;
+      }
     }
     return logit_bytes() + scratch;
   }
 
-  /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the workspace's
-  /// start, the product's scratch behind them.
+  /// Calls body(first token, tokens, logits) for each chunk; the logits lie at the start of the
+  /// workspace.
   template <typename Body>
   void for_each(const Execution& execution, Body&& body) const {
-    std::byte* logits = execution.workspace.data();
-    const Tensor& x = execution.inputs[0];
-    const Tensor& weight = execution.inputs[1];
     for (int64_t first = 0; first < tokens_; first += chunk_) {
       const int64_t rows = std::min(chunk_, tokens_ - first);
-      product(execution.context, rows)
-          .run(x.slice(first, first + rows).raw(), weight.raw(), logits, logits + logit_bytes());
-      body(first, rows, logits);
+      run(execution, logits(rows, execution.context.threads()),
+          execution.inputs[0].slice(first, first + rows).raw(), execution.inputs[1].raw(),
+          execution.workspace.data());
+      body(first, rows, execution.workspace.data());
     }
   }
 
- private:
-  /// About 32 MiB of f32 logits, a multiple of 64 tokens.
-  static int64_t chunk_for(int64_t vocabulary) {
-    const int64_t tokens = (int64_t{32} << 20) / (std::max<int64_t>(vocabulary, 1) * 4);
-    return std::clamp<int64_t>(tokens / 64 * 64, 64, 1024);
+  /// From the gradient of a chunk's logits, which lies in their place: that of the tokens' x into
+  /// `of_x` [rows, hidden], and the weight's, which is added into `of_weight`.
+  void backward(const Execution& execution, int64_t first, int64_t rows, const Tensor& of_x,
+                const Tensor& of_weight) const {
+    const std::byte* gradient = execution.workspace.data();
+    const int threads = execution.context.threads();
+    run(execution, this->of_x(rows, threads), gradient, execution.inputs[1].raw(),
+        of_x.slice(first, first + rows).raw());
+    run(execution, this->of_weight(rows, threads), gradient,
+        execution.inputs[0].slice(first, first + rows).raw(), of_weight.raw());
   }
 
-  const Gemm& product(Context& context, int64_t rows) const {
-    return prepare_gemm(context, {.m = rows,
-                                  .n = vocabulary_,
-                                  .k = hidden_,
-                                  .input = dtype_,
-                                  .output = accumulation_dtype(dtype_),
-                                  .transpose_b = true,
-                                  .threads = context.threads()});
+ private:
+  /// About 128 MiB of f32 logits, a multiple of 64 tokens: each chunk adds into the whole gradient
+  /// of the weight, which is as much memory traffic as 2 · hidden tokens' logits.
+  static int64_t chunk_for(int64_t vocabulary) {
+    const int64_t tokens = (int64_t{128} << 20) / (std::max<int64_t>(vocabulary, 1) * 4);
+    return std::clamp<int64_t>(tokens / 64 * 64, 256, 1024);
+  }
+
+  int64_t logit_bytes() const {
+    return MemoryLayout::rounded(chunk_ * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
+  }
+
+  GemmShape logits(int64_t rows, int threads) const {
+    return {.m = rows,
+            .n = vocabulary_,
+            .k = hidden_,
+            .input = dtype_,
+            .output = accumulation_dtype(dtype_),
+            .transpose_b = true,
+            .threads = threads};
+  }
+
+  GemmShape of_x(int64_t rows, int threads) const {
+    return {.m = rows,
+            .n = hidden_,
+            .k = vocabulary_,
+            .input = dtype_,
+            .output = dtype_,
+            .lda = gradient_stride(),
+            .threads = threads};
+  }
+
+  GemmShape of_weight(int64_t rows, int threads) const {
+    return {.m = vocabulary_,
+            .n = hidden_,
+            .k = rows,
+            .input = dtype_,
+            .output = accumulation_dtype(dtype_),
+            .transpose_a = true,
+            .accumulate = true,
+            .lda = gradient_stride(),
+            .threads = threads};
+  }
+
+  void run(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
+           void* c) const {
+    prepare_gemm(execution.context, shape).run(a, b, c, execution.workspace.data() + logit_bytes());
   }
 
   int64_t tokens_;

@@ -56,10 +56,9 @@ class Machine {
  public:
   Machine(const ReferenceModel& reference, DType dtype)
       : context(2, Kernels::fast, &pool),
-        training(write_forward(reference.config(), dtype, reference.sequences(),
-                               reference.context(), false)),
+        training(write_training(reference.config(), dtype,
+                                {reference.sequences(), reference.context()}, {})),
         store(pool, training.parameters.specs()) {
-    write_backward(training, {});
     for (const ParameterState& parameter : store.parameters()) {
       std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
       EXPECT_EQ(static_cast<int64_t>(values.size()), parameter.master.elements());
