@@ -6,14 +6,10 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/sentencepiece/character_map.h"
+#include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
-namespace {
-
-// SentencePiece writes a space as this character, U+2581, and decodes it to a space.
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-
-}  // namespace
 
 struct SentencePieceTokenizer::Processor {
   sentencepiece::SentencePieceProcessor value;
@@ -21,6 +17,8 @@ struct SentencePieceTokenizer::Processor {
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& origin)
     : model_(std::move(model)), processor_(std::make_unique<Processor>()) {
+  const SentencePieceDescription description = read_sentencepiece_description(model_, origin);
+  CharacterMap character_map(description.character_map, origin);  // the library does not check it
   auto& processor = processor_->value;
   const auto status = processor.LoadFromSerializedProto(model_);
   if (!status.ok()) {
@@ -33,20 +31,13 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
         "with eos_id >= 0",
         origin);
   }
-  // A model without a dummy prefix and with byte pieces can keep a U+2581 of the text apart from
-  // its own: spelt in bytes, it decodes to itself. With a dummy prefix the parts around it would
+  encoder_ = SentencePieceEncoder::create(description, std::move(character_map));
+  // A model without a dummy space and with byte pieces can keep a U+2581 of the text apart from
+  // its own: spelt in bytes, it decodes to itself. With a dummy space the parts around it would
   // each get a space of their own, so such models keep SentencePiece's usual behaviour.
-  std::vector<std::string> pieces;
-  if (processor.Encode("x", &pieces).ok() && !pieces.empty() &&
-      !std::string_view(pieces.front()).starts_with(kSpaceMark)) {
-    for (const unsigned char byte : kSpaceMark) {
-      const int id = processor.PieceToId(fmt::format("<0x{:02X}>", byte));
-      if (!processor.IsByte(id)) {
-        space_mark_bytes_.clear();
-        break;
-      }
-      space_mark_bytes_.push_back(id);
-    }
+  if (description.adds_dummy_space || !description.byte_fallback) return;
+  for (const unsigned char byte : kSpaceMark) {
+    space_mark_bytes_.push_back(processor.PieceToId(fmt::format("<0x{:02X}>", byte)));
   }
 }
 
@@ -54,6 +45,12 @@ SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 void SentencePieceTokenizer::append_encoded(std::string_view text,
                                             std::vector<int32_t>& tokens) const {
+  if (encoder_) {
+    const auto scratch = scratch_.lease();
+    const std::vector<int32_t> ids = encoder_->encode(text, *scratch);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    return;
+  }
   std::vector<int> ids;
   const auto status = processor_->value.Encode({text.data(), text.size()}, &ids);
   TESSERA_CHECK(status.ok(), "SentencePiece cannot encode: {}", status.message());

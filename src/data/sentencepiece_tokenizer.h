@@ -3,15 +3,19 @@
 #include <memory>
 #include <string>
 
+#include "data/scratch_pool.h"
+#include "data/sentencepiece/encoder.h"
 #include "data/tokenizer.h"
 
 namespace tessera {
 
-/// A SentencePiece model. Its end-of-sentence piece ends a document.
+/// A SentencePiece model. Its end-of-sentence piece ends a document. The ids are those of the
+/// SentencePiece library, which reads the model, trains, decodes, and encodes with the few kinds of
+/// model that SentencePieceEncoder does not take.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   /// `model` is the content of a .model file; `origin` names it in errors. Throws Error when it is
-  /// no SentencePiece model or has no end-of-sentence piece.
+  /// no SentencePiece model, is damaged, or has no end-of-sentence piece.
   SentencePieceTokenizer(std::string model, const std::string& origin);
   ~SentencePieceTokenizer() override;
 
@@ -32,6 +36,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string model_;
   std::unique_ptr<Processor> processor_;
+  std::unique_ptr<SentencePieceEncoder> encoder_;  // null where the library encodes
+  mutable ScratchPool<SentencePieceEncoder::Scratch> scratch_;
   /// The byte pieces that spell U+2581, where encode() must use them; otherwise empty.
   std::vector<int32_t> space_mark_bytes_;
 };

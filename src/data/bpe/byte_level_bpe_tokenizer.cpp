@@ -75,40 +75,6 @@ std::string fingerprint_of(const BpeDescription& description, int32_t end_of_doc
 
 }  // namespace
 
-/// What one call of encode() works with.
-struct ByteLevelBpeTokenizer::Scratch {
-  SplitPattern::Scratch split;
-  BpeModel::Scratch model;
-  std::string normalized;
-  std::string prefixed;
-};
-
-/// A Scratch that no other thread has, for as long as this lives.
-class ByteLevelBpeTokenizer::ScratchLease {
- public:
-  explicit ScratchLease(const ByteLevelBpeTokenizer& owner) : owner_(owner) {
-    const std::lock_guard lock(owner_.mutex_);
-    if (!owner_.idle_.empty()) {
-      scratch_ = std::move(owner_.idle_.back());
-      owner_.idle_.pop_back();
-    } else {
-      scratch_ = std::make_unique<Scratch>();
-    }
-  }
-  ~ScratchLease() {
-    const std::lock_guard lock(owner_.mutex_);
-    owner_.idle_.push_back(std::move(scratch_));
-  }
-  ScratchLease(const ScratchLease&) = delete;
-  ScratchLease& operator=(const ScratchLease&) = delete;
-
-  Scratch& operator*() const { return *scratch_; }
-
- private:
-  const ByteLevelBpeTokenizer& owner_;
-  std::unique_ptr<Scratch> scratch_;
-};
-
 ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
                                              const std::string& end_of_document,
                                              std::vector<TokenizerFile> files,
@@ -130,8 +96,6 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
   if (description.normalizes_nfc) nfc_ = std::make_unique<NfcNormalizer>();
   read_finders(description);
 }
-
-ByteLevelBpeTokenizer::~ByteLevelBpeTokenizer() = default;
 
 std::optional<int32_t> ByteLevelBpeTokenizer::control_token(std::string_view spelled) const {
   const auto found = control_tokens_.find(spelled);
@@ -215,7 +179,7 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode_text(std::string_view text,
     throw Error("the text of {} bytes is not valid UTF-8, which the tokenizer takes; mend it",
                 text.size());
   }
-  const ScratchLease lease(*this);
+  const auto lease = scratch_.lease();
   Scratch& scratch = *lease;
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3);

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "data/bpe/bpe_model.h"
 #include "data/bpe/nfc.h"
 #include "data/bpe/split_pattern.h"
+#include "data/scratch_pool.h"
 #include "data/tokenizer.h"
 
 namespace tessera {
@@ -33,7 +33,6 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   /// text could become the end-of-document token, and as BpeModel and SplitPattern do.
   ByteLevelBpeTokenizer(const BpeDescription& description, const std::string& end_of_document,
                         std::vector<TokenizerFile> files, const std::string& origin);
-  ~ByteLevelBpeTokenizer() override;
 
   /// Throws Error when `text` is not valid UTF-8.
   std::vector<int32_t> encode(std::string_view text) const override;
@@ -49,8 +48,13 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::vector<TokenizerFile> files() const override { return files_; }
 
  private:
-  struct Scratch;
-  class ScratchLease;
+  /// What one call of encode() works with.
+  struct Scratch {
+    SplitPattern::Scratch split;
+    BpeModel::Scratch model;
+    std::string normalized;
+    std::string prefixed;
+  };
 
   void read_texts(const BpeDescription& description, const std::string& origin);
   void read_finders(const BpeDescription& description);
@@ -73,8 +77,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::unique_ptr<NfcNormalizer> nfc_;           // null where text stays as it is
   std::unique_ptr<AddedTokenFinder> found_raw_;  // of tokens that are found before normalisation
   std::unique_ptr<AddedTokenFinder> found_normalized_;  // of those that are found after it
-  mutable std::mutex mutex_;                            // guards idle_
-  mutable std::vector<std::unique_ptr<Scratch>> idle_;  // one for each thread that encodes at once
+  mutable ScratchPool<Scratch> scratch_;
 };
 
 /// The tokenizer of a byte-level tokenizer.json at `path`, whose content is `text` and, parsed,

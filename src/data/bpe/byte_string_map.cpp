@@ -22,9 +22,11 @@ uint64_t half_word(const char* bytes) {
   return value;
 }
 
+}  // namespace
+
 /// Nearly all keys are shorter than two words. For these two overlapping loads, mixed by two
 /// multiplications, take a fraction of the time of a hash for any length.
-uint64_t key_hash(std::string_view key) {
+uint64_t hash_of_key(std::string_view key) {
   const size_t size = key.size();
   if (size > 16) return hash(key);
   uint64_t first = 0;
@@ -44,15 +46,13 @@ uint64_t key_hash(std::string_view key) {
   return mixed ^ mixed >> 32;
 }
 
-}  // namespace
-
 ByteStringMap::ByteStringMap(size_t count)
     : slots_(std::bit_ceil(2 * count + 1), Slot{0, 0, 0, kNone}), mask_(slots_.size() - 1) {}
 
 void ByteStringMap::insert(std::string_view key, int32_t id) {
   TESSERA_CHECK(!key.empty() && key.size() + keys_.size() <= std::numeric_limits<uint32_t>::max(),
                 "a key of {} bytes does not fit behind {}", key.size(), keys_.size());
-  const uint64_t hash = key_hash(key);
+  const uint64_t hash = hash_of_key(key);
   uint64_t place = hash & mask_;
   while (slots_[place].size != 0) place = (place + 1) & mask_;
   slots_[place] = {hash, static_cast<uint32_t>(keys_.size()), static_cast<uint32_t>(key.size()),
@@ -61,7 +61,7 @@ void ByteStringMap::insert(std::string_view key, int32_t id) {
 }
 
 int32_t ByteStringMap::find(std::string_view key) const {
-  const uint64_t hash = key_hash(key);
+  const uint64_t hash = hash_of_key(key);
   for (uint64_t place = hash & mask_;; place = (place + 1) & mask_) {
     const Slot& slot = slots_[place];
     if (slot.size == 0) return kNone;

@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// A hash of byte strings that is quick for short ones; the same in one process only.
+uint64_t hash_of_key(std::string_view key);
+
 /// Byte strings to token ids. Looking up allocates nothing; the keys lie one after another.
 class ByteStringMap {
  public:

@@ -68,8 +68,8 @@ void MergeTable::merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const
     candidates.push_back(find(tokens[i], tokens[i + 1]));
   }
   while (!candidates.empty()) {
-    const auto best = std::ranges::min_element(candidates);  // the leftmost of equals
-    if (*best == kNoMerge) return;
+    const auto best = std::ranges::min_element(candidates, {}, rank_of);  // leftmost of equals
+    if (rank_of(*best) == kNoRank) return;
     const auto i = static_cast<size_t>(best - candidates.begin());
     tokens[i] = merged_of(*best);
     tokens.erase(tokens.begin() + static_cast<int64_t>(i) + 1);

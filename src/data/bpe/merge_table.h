@@ -21,12 +21,13 @@ class MergeTable {
   /// Room for `count` merges.
   explicit MergeTable(size_t count);
 
-  /// `left` and `right`, ids that are not negative, become `merged`. Lower ranks come first; each
-  /// pair has its own. Of a pair that is inserted twice the later stands.
+  /// `left` and `right`, ids that are not negative, become `merged`. Lower ranks come first;
+  /// pairs may share one. Of a pair that is inserted twice the later stands.
   void insert(int32_t left, int32_t right, uint32_t rank, int32_t merged);
 
-  /// Merges `tokens`, at first one a byte, until no two neighbours can be: each time the pair of
-  /// the lowest rank, of several such the leftmost. Takes n log n operations for n tokens.
+  /// Merges `tokens`, at first one a byte or a character, until no two neighbours can be: each time
+  /// the pair of the lowest rank, of several such the leftmost. Takes n log n operations for n
+  /// tokens.
   void merge(std::vector<int32_t>& tokens, Scratch& scratch) const;
 
  private:

@@ -5,15 +5,8 @@
 #include <simdjson.h>
 
 namespace tessera {
-namespace {
-
-struct Character {
-  size_t length;  // bytes of the character, or of its maximal valid start when it is broken
-  bool valid;
-};
-
-/// Reads one character by the table of well-formed sequences (Unicode 15, table 3-7).
-Character read_character(std::string_view text) {
+/// By the table of well-formed sequences (Unicode 15, table 3-7).
+Utf8Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
@@ -30,13 +23,11 @@ Character read_character(std::string_view text) {
   return {length, true};
 }
 
-}  // namespace
-
 std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced) {
   if (simdjson::validate_utf8(text.data(), text.size())) return text;
   buffer.clear();
   while (!text.empty()) {
-    const Character character = read_character(text);
+    const Utf8Character character = first_character(text);
     if (character.valid) {
       buffer.append(text.substr(0, character.length));
     } else {

@@ -6,6 +6,15 @@
 
 namespace tessera {
 
+/// The character that a text begins with.
+struct Utf8Character {
+  size_t length;  ///< bytes of the character, or of its maximal valid start when it is broken
+  bool valid;
+};
+
+/// The first character of `text`, which is not empty.
+Utf8Character first_character(std::string_view text);
+
 /// `text` itself when it is valid UTF-8; otherwise `buffer`, filled with the text in which each
 /// maximal broken part (Unicode's "substitution of maximal subparts") is replaced by U+FFFD.
 /// Adds the number of replacements to `replaced`.

@@ -1,0 +1,148 @@
+#include "data/sentencepiece/bpe_merger.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "data/sentencepiece/utf8_character.h"
+
+namespace tessera {
+namespace {
+
+/// Whether text can become the piece by merges.
+bool is_merged(const SentencePiece& piece) {
+  return piece.type == PieceType::normal || piece.type == PieceType::user_defined;
+}
+
+struct Merge {
+  int32_t left;
+  int32_t right;
+  int32_t merged;
+};
+
+/// All symbols: pieces by their ids, and after them characters that are no piece.
+class Symbols {
+ public:
+  explicit Symbols(const std::vector<SentencePiece>& pieces)
+      : next_(static_cast<int32_t>(pieces.size())) {
+    for (size_t id = 0; id < pieces.size(); ++id) {
+      if (is_merged(pieces[id])) ids_.emplace(pieces[id].text, static_cast<int32_t>(id));
+    }
+    for (const SentencePiece& piece : pieces) {
+      if (!is_merged(piece)) continue;
+      for (std::string_view rest = piece.text; !rest.empty();) {
+        const std::string_view character = rest.substr(0, character_size(rest));
+        characters_.insert(character);
+        next_ += static_cast<int32_t>(ids_.emplace(character, next_).second);
+        rest.remove_prefix(character.size());
+      }
+    }
+  }
+
+  /// A number that is no symbol.
+  int32_t none() const { return next_; }
+  const std::unordered_set<std::string_view>& characters() const { return characters_; }
+  int32_t find(std::string_view text) const {
+    const auto found = ids_.find(text);
+    return found == ids_.end() ? none() : found->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, int32_t> ids_;
+  std::unordered_set<std::string_view> characters_;
+  int32_t next_;
+};
+
+/// Every way in which two symbols become a piece.
+std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Symbols& symbols) {
+  std::vector<Merge> merges;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    const std::string_view text = pieces[id].text;
+    if (!is_merged(pieces[id])) continue;
+    for (size_t cut = character_size(text); cut < text.size();
+         cut += character_size(text.substr(cut))) {
+      const int32_t left = symbols.find(text.substr(0, cut));
+      const int32_t right = symbols.find(text.substr(cut));
+      if (left != symbols.none() && right != symbols.none()) {
+        merges.push_back({left, right, static_cast<int32_t>(id)});
+      }
+    }
+  }
+  return merges;
+}
+
+}  // namespace
+
+bool SentencePieceMerger::takes(const SentencePieceDescription& description) {
+  std::unordered_set<std::string_view> merged;
+  for (const SentencePiece& piece : description.pieces) {
+    if (is_merged(piece)) merged.insert(piece.text);
+  }
+  return std::ranges::none_of(description.pieces, [&](const SentencePiece& piece) {
+    if (piece.type == PieceType::unused) return true;  // the library takes it apart again
+    if (is_merged(piece) || piece.type == PieceType::unknown) return false;
+    // The library would find the control or byte piece where the text spells it.
+    return merged.contains(piece.text) || character_size(piece.text) == piece.text.size();
+  });
+}
+
+SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& description,
+                                         const UnknownText& unknown)
+    : unknown_(unknown) {
+  const auto& pieces = description.pieces;
+  const Symbols symbols(pieces);
+  unknown_symbol_ = symbols.none();
+  for (const SentencePiece& piece : pieces) {
+    sizes_.push_back(static_cast<uint32_t>(piece.text.size()));
+  }
+  ascii_.fill(unknown_symbol_);
+  others_ = std::make_unique<ByteStringMap>(symbols.characters().size());
+  for (const std::string_view character : symbols.characters()) {
+    const int32_t symbol = symbols.find(character);
+    if (character.size() > 1) {
+      others_->insert(character, symbol);
+    } else {
+      ascii_[static_cast<unsigned char>(character.front())] = symbol;
+    }
+  }
+  std::vector<float> scores;  // the highest first, each once
+  for (const SentencePiece& piece : pieces) scores.push_back(piece.score);
+  std::ranges::sort(scores, std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  const std::vector<Merge> merges = merges_of(pieces, symbols);
+  merges_ = std::make_unique<MergeTable>(merges.size());
+  for (const auto& [left, right, merged] : merges) {
+    const float score = pieces[static_cast<size_t>(merged)].score;
+    const auto rank = std::ranges::lower_bound(scores, score, std::greater<>()) - scores.begin();
+    merges_->insert(left, right, static_cast<uint32_t>(rank), merged);
+  }
+}
+
+bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
+                                 std::vector<int32_t>& tokens) const {
+  auto& symbols = scratch.symbols;
+  symbols.clear();
+  for (std::string_view rest = word; !rest.empty();) {
+    const size_t size = character_size(rest);
+    symbols.push_back(symbol_of(rest.substr(0, size)));
+    rest.remove_prefix(size);
+  }
+  merges_->merge(symbols, scratch.merge);
+  bool known = true;
+  for (const int32_t symbol : symbols) {
+    const auto id = static_cast<size_t>(symbol);
+    if (id < sizes_.size()) {
+      tokens.push_back(symbol);
+      word.remove_prefix(sizes_[id]);
+    } else {
+      const size_t size = character_size(word);
+      unknown_.append(word.substr(0, size), tokens);
+      word.remove_prefix(size);
+      known = false;
+    }
+  }
+  return known;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "data/bpe/byte_string_map.h"
+#include "data/bpe/merge_table.h"
+#include "data/sentencepiece/model_description.h"
+#include "data/sentencepiece/unknown_text.h"
+
+namespace tessera {
+
+/// The byte-pair encoding of SentencePiece: neighbours whose concatenation is a piece become that
+/// piece, the piece of the highest score first, of equal ones the leftmost. The symbols that are
+/// merged are pieces, and characters that are a piece only together with others.
+class SentencePieceMerger {
+ public:
+  /// Memory that encode() uses anew at each call; one thread at a time.
+  struct Scratch {
+    MergeTable::Scratch merge;
+    std::vector<int32_t> symbols;
+  };
+
+  /// `unknown` outlives this.
+  SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
+
+  /// Whether text can only become normal pieces and user-defined symbols.
+  static bool takes(const SentencePieceDescription& description);
+
+  /// Adds the tokens of `word`, in which no user-defined symbol is to be found. Gives whether all
+  /// its characters are in pieces.
+  bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
+
+ private:
+  int32_t symbol_of(std::string_view character) const {
+    if (character.size() == 1) return ascii_[static_cast<unsigned char>(character.front())];
+    const int32_t symbol = others_->find(character);
+    return symbol == ByteStringMap::kNone ? unknown_symbol_ : symbol;
+  }
+
+  const UnknownText& unknown_;
+  std::vector<uint32_t> sizes_;  // [pieces], bytes of those that text becomes
+  int32_t unknown_symbol_ = 0;   // of a character that is in no piece
+  std::array<int32_t, 128> ascii_{};
+  std::unique_ptr<ByteStringMap> others_;  // symbols of the characters that are not ASCII
+  std::unique_ptr<MergeTable> merges_;
+};
+
+}  // namespace tessera

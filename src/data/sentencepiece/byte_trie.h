@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// Byte strings to numbers, walked a byte at a time: a double array, in which a step is one look at
+/// memory (Aoe, "An Efficient Digital Search Algorithm by Using a Double-Array Structure", 1989).
+class ByteTrie {
+ public:
+  using Node = uint32_t;
+  static constexpr Node kRoot = 0;
+  static constexpr int32_t kNone = -1;
+
+  struct Key {
+    std::string_view text;  // not empty
+    int32_t value;          // not negative
+  };
+
+  /// The longest key that a text begins with; length 0 where none does.
+  struct Match {
+    size_t length = 0;
+    int32_t value = kNone;
+  };
+
+  /// Of keys with equal text the first counts.
+  explicit ByteTrie(std::vector<Key> keys);
+
+  bool empty() const { return empty_; }
+
+  /// Goes from `node` on by `byte`; false, and `node` as it was, where no key goes on so.
+  bool step(Node& node, char byte) const {
+    const uint32_t next = units_[node].base ^ static_cast<unsigned char>(byte);
+    if (units_[next].parent != node) return false;
+    node = next;
+    return true;
+  }
+
+  /// The value of the key that ends at `node`, or kNone.
+  int32_t value(Node node) const { return units_[node].value; }
+
+  Match longest_prefix(std::string_view text) const {
+    Match match;
+    Node node = kRoot;
+    for (size_t i = 0; i < text.size() && step(node, text[i]); ++i) {
+      if (value(node) != kNone) match = {i + 1, value(node)};
+    }
+    return match;
+  }
+
+ private:
+  friend class ByteTrieBuilder;
+
+  static constexpr uint32_t kFree = ~uint32_t{0};
+  static constexpr uint32_t kNoParent = kFree - 1;
+
+  struct Unit {
+    uint32_t base = 0;        // the child by a byte is at base ^ byte
+    uint32_t parent = kFree;  // the root's is kNoParent
+    int32_t value = kNone;
+  };
+
+  std::vector<Unit> units_;  // a multiple of 256
+  bool empty_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "data/sentencepiece/model_description.h"
+
+namespace tessera {
+
+/// The tokens of characters that are in no piece: their bytes, or one unknown token for all that
+/// follow each other.
+class UnknownText {
+ public:
+  explicit UnknownText(const SentencePieceDescription& description);
+
+  /// The id of the unknown piece.
+  int32_t id() const { return id_; }
+  /// Whether neighbouring unknown tokens become one.
+  bool joins() const { return !as_bytes_; }
+
+  /// Adds the tokens of `character` to those of the text before it.
+  void append(std::string_view character, std::vector<int32_t>& tokens) const {
+    if (as_bytes_) {
+      for (const char byte : character)
+        tokens.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+    } else if (tokens.empty() || tokens.back() != id_) {
+      tokens.push_back(id_);
+    }
+  }
+
+ private:
+  int32_t id_ = 0;
+  bool as_bytes_;
+  std::array<int32_t, 256> byte_ids_{};
+};
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "data/bpe/byte_string_map.h"
+
+namespace tessera {
+
+/// The tokens of words that were met lately: most words of a text are few. One place for each hash,
+/// which the last word takes; one thread at a time.
+class WordCache {
+ public:
+  static constexpr size_t kLongestWord = 26;  // bytes
+  static constexpr size_t kMostTokens = 8;
+
+  /// One line of the processor's cache.
+  struct alignas(64) Entry {
+    float limit = 0;    // see SentencePieceUnigram
+    uint8_t size = 0;   // of the word
+    uint8_t count = 0;  // of the tokens
+    std::array<char, kLongestWord> word{};
+    std::array<int32_t, kMostTokens> ids{};
+
+    bool holds(std::string_view wanted) const {
+      return size == wanted.size() && std::memcmp(word.data(), wanted.data(), size) == 0;
+    }
+    std::span<const int32_t> tokens() const { return std::span(ids).first(count); }
+  };
+  static_assert(sizeof(Entry) == 64);
+
+  WordCache() : entries_(kEntries) {}
+
+  /// The place of a word, not empty, which may hold another one.
+  Entry& place(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
+
+  static bool fits(std::string_view word, size_t tokens) {
+    return word.size() <= kLongestWord && tokens <= kMostTokens;
+  }
+
+  /// Stores a word that fits.
+  static void store(Entry& entry, std::string_view word, std::span<const int32_t> tokens,
+                    float limit) {
+    entry.limit = limit;
+    entry.size = static_cast<uint8_t>(word.size());
+    entry.count = static_cast<uint8_t>(tokens.size());
+    std::memcpy(entry.word.data(), word.data(), word.size());
+    std::memcpy(entry.ids.data(), tokens.data(), tokens.size_bytes());
+  }
+
+ private:
+  static constexpr size_t kEntries = size_t{1} << 15;
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tessera
