@@ -2,12 +2,10 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "data/sentencepiece/byte_trie.h"
 
 namespace tessera {
 
@@ -22,17 +20,14 @@ class CharacterMap {
   };
 
   /// `compiled` is the field precompiled_charsmap of a model, "" for a map without rules: the size
-  /// of a double array, the double array of the darts-clone library, the replacements. Throws Error
-  /// naming `origin` when that is damaged.
+  /// of a double array in bytes, the double array as the darts-clone library writes it, the
+  /// replacements, each ended by a zero byte. Throws Error naming `origin` when that is damaged,
+  /// which the SentencePiece library does not notice.
   CharacterMap(std::string_view compiled, const std::string& origin);
 
-  bool empty() const { return trie_->empty(); }
+  bool empty() const { return units_.empty(); }
 
-  Match find(std::string_view text) const {
-    const ByteTrie::Match match = trie_->longest_prefix(text);
-    if (match.length == 0) return {};
-    return {match.length, replacements_[static_cast<size_t>(match.value)]};
-  }
+  Match find(std::string_view text) const;
 
   /// Whether a rule begins with this ASCII character and needs none but ASCII characters after it.
   bool may_replace(unsigned char ascii) const { return may_replace_[ascii]; }
@@ -40,8 +35,11 @@ class CharacterMap {
   bool makes_valid_utf8() const;
 
  private:
-  std::unique_ptr<ByteTrie> trie_;
-  std::vector<std::string> replacements_;
+  void check_unit(size_t index, const std::string& origin) const;
+  bool step(uint32_t& base, char byte, uint32_t& unit) const;
+
+  std::vector<uint32_t> units_;  // a child of the node of base b, by the byte c, is at b ^ c
+  std::string replacements_;
   std::array<bool, 128> may_replace_{};
 };
 

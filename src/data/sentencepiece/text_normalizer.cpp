@@ -24,8 +24,9 @@ TextNormalizer::TextNormalizer(const SentencePieceDescription& description, Char
   for (unsigned char ascii = 0; ascii < 0x80; ++ascii) {
     ByteTrie::Node node = ByteTrie::kRoot;
     stays_plain_[ascii] =
-        ascii != ' ' && !map_.may_replace(ascii) && !symbols_.step(node, static_cast<char>(ascii));
+        !map_.may_replace(ascii) && !symbols_.step(node, static_cast<char>(ascii));
   }
+  space_is_plain_ = std::exchange(stays_plain_[' '], false);
 }
 
 TextNormalizer::Part TextNormalizer::first_part(std::string_view text) const {
@@ -38,6 +39,11 @@ TextNormalizer::Part TextNormalizer::first_part(std::string_view text) const {
   const Utf8Character character = first_character(text);
   if (!character.valid) return {1, kReplacementCharacter};
   return {character.length, text.substr(0, character.length)};
+}
+
+bool TextNormalizer::begins_with_plain_space(std::string_view text) const {
+  return text.front() == ' ' && space_is_plain_ &&
+         (map_.empty() || text.size() == 1 || static_cast<unsigned char>(text[1]) < 0x80);
 }
 
 size_t TextNormalizer::plain_length(std::string_view text) const {
@@ -81,6 +87,12 @@ void TextNormalizer::normalize(std::string_view text, std::string& normalized) c
       normalized += text.substr(0, length);
       text.remove_prefix(length);
       after_space = false;
+      continue;
+    }
+    if (begins_with_plain_space(text)) {
+      if (!after_space) normalized += space_;
+      after_space = removes_extra_whitespace_;
+      text.remove_prefix(1);
       continue;
     }
     Part part = first_part(text);

@@ -30,6 +30,7 @@ class TextNormalizer {
   };
 
   Part first_part(std::string_view text) const;
+  bool begins_with_plain_space(std::string_view text) const;
   /// The length of the part at the beginning of `text` that stays as it is, found quickly.
   size_t plain_length(std::string_view text) const;
   void append(std::string_view part, std::string& normalized) const;
@@ -40,8 +41,9 @@ class TextNormalizer {
   bool whitespace_as_suffix_;
   bool removes_extra_whitespace_;
   bool escapes_whitespace_;
-  std::string_view space_;               // as it stands in the normalised text
-  std::array<bool, 256> stays_plain_{};  // ASCII characters that stay as they are before others
+  std::string_view space_;       // as it stands in the normalised text
+  bool space_is_plain_ = false;  // no rule or symbol of ASCII characters begins with a space
+  std::array<bool, 256> stays_plain_{};  // other ASCII characters of which none does
 };
 
 }  // namespace tessera
