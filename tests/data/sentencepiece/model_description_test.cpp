@@ -71,11 +71,11 @@ TEST(SentencePieceDescription, LaterFieldsAddToEarlierOnes) {
 
 TEST(SentencePieceDescription, RefusesWhatIsNone) {
   for (const std::string& damaged : {std::string("\x0A\x05"
-                                                "ab"),            // shorter than it says
-                                    std::string("\x0A"),          // ends within a field
-                                    std::string("\x0B"),          // a group
-                                    std::string("\x0D\x01\x02"),  // half a number
-                                    std::string(20, '\xFF')}) {   // a number without end
+                                                 "ab"),            // shorter than it says
+                                     std::string("\x0A"),          // ends within a field
+                                     std::string("\x0B"),          // a group
+                                     std::string("\x0D\x01\x02"),  // half a number
+                                     std::string(20, '\xFF')}) {   // a number without end
     EXPECT_THAT(error_of([&] { read(damaged); }),
                 HasSubstr("x.model is not a SentencePiece model"));
   }
