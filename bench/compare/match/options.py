@@ -1,0 +1,66 @@
+"""The options that all comparisons share."""
+
+import argparse
+import os
+import pathlib
+import sys
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+PEERS = REPOSITORY / "bench/compare/peers"
+
+
+def parser(description):
+    result = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="Run it with a Python that has torch and transformers, or name one with --python.")
+    result.add_argument("--rounds", type=positive, default=10, help="turns of each side (10)")
+    result.add_argument("--warmup", type=positive, default=2, help="repeats before the first turn (2)")
+    result.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)),
+                        help="of each side (all cores)")
+    result.add_argument("--json", action="store_true", help="print one JSON object")
+    result.add_argument("--peers", nargs="+", metavar="NAME", help="only the peers so named")
+    result.add_argument("--tessera", type=pathlib.Path, help="the program",
+                        default=os.environ.get("TESSERA", REPOSITORY / "build/release/src/cli/tessera"))
+    result.add_argument("--python", default=sys.executable, help="the peers' Python")
+    return result
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def chosen(peers, options):
+    """Of a dictionary of peers those that --peers names, all without it."""
+    unknown = sorted(set(options.peers or ()) - set(peers))
+    if unknown:
+        raise SystemExit(f"there is no peer {unknown[0]}; there are {', '.join(peers)}")
+    return {name: peers[name] for name in (options.peers or peers)}
+
+
+def tessera(options, *words, repeats="--repeats"):
+    """Tessera's command for a match: one run more than there are rounds, so that it waits after the
+    last and its memory can be read."""
+    return [options.tessera, "bench", *words, repeats, options.rounds + 1, "--warmup",
+            options.warmup, "--threads", options.threads, "--turns", "--json"]
+
+
+def peer(options, script, *words):
+    """A peer's command for a match."""
+    return [options.python, PEERS / script, "--warmup", options.warmup, "--threads", options.threads,
+            *words]
+
+
+def add_sizes(parser, sizes):
+    """An option for each of a dictionary of default sizes."""
+    for name, default in sizes.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=positive, default=default,
+                            help=f"({default})")
+
+
+def size_words(options, sizes):
+    """The sizes as both sides' commands take them."""
+    return [word for name in sizes
+            for word in ("--" + name.replace("_", "-"), getattr(options, name))]

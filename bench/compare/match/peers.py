@@ -1,0 +1,30 @@
+"""Which settings of PyTorch stand against Tessera."""
+
+# batched_mm copies an expert's weights for every token that chose it; above this it is not started, since
+# a machine short of memory would stop answering before it refused.
+LARGEST_GATHERED_BYTES = 4 << 30
+
+
+def too_large(kind, tokens, experts_per_token, hidden, expert_size):
+    """Why transformers' implementation `kind` of the experts cannot run at these sizes; None if it can."""
+    gathered = tokens * experts_per_token * 3 * hidden * expert_size * 2  # in bf16
+    if kind != "batched_mm" or gathered <= LARGEST_GATHERED_BYTES:
+        return None
+    return f"not run: it would copy {gathered / 2**30:.0f} GiB of weights for each layer"
+
+
+def settings(precision, kinds=()):
+    """The peers of a training step or a part of one, by name their options: eager and compiled, f32
+    weights under bf16 autocast and everything in bf16 (or all in f32), for each implementation of the
+    experts in `kinds`."""
+    precisions = {"f32": "f32"}
+    if precision == "bf16":
+        precisions = {"bf16 autocast": "autocast", "bf16 weights": "bf16"}
+    return {f"{mode}, {name}" + (f", experts {kind}" if kind else ""):
+            [*flag, "--precision", value, *(["--experts-implementation", kind] if kind else [])]
+            for kind in kinds or [""]
+            for mode, flag in {"eager": [], "compiled": ["--compile"]}.items()
+            for name, value in precisions.items()}
+
+
+EXPERTS_IMPLEMENTATIONS = ("eager", "grouped_mm", "batched_mm")

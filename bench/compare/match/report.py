@@ -1,0 +1,76 @@
+"""What a comparison prints: a table for people or one JSON object."""
+
+import json
+import os
+import shlex
+import sys
+
+# What decides how fast matrix products are.
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+def processor():
+    """The processor's name and which of FEATURES it has."""
+    fields = {}
+    with open("/proc/cpuinfo") as info:
+        for line in info:
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    flags = set(fields.get("flags", "").split())
+    return dict(name=fields.get("model name", "unknown"), cores=len(os.sched_getaffinity(0)),
+                features={feature: feature in flags for feature in FEATURES})
+
+
+def seconds(value):
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"
+
+
+def gibibytes(value):
+    return f"{value / 2**30:.2f} GiB"
+
+
+def lines(row):
+    """The table's lines of one match: one for each time that was compared."""
+    if "failure" in row:
+        yield [row["peer"], "", "", "", "", "", row["failure"]]
+        return
+    for key, time in row["times"].items():
+        ratio = time["ratio"]
+        what = key.removesuffix("seconds").rstrip("_").replace("_", " + ")
+        yield [row["peer"] + (f", {what}" if what else ""),
+               seconds(time["ours"]["median"]), seconds(time["theirs"]["median"]),
+               f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
+               gibibytes(row["our_peak_memory_bytes"]), gibibytes(row["their_peak_memory_bytes"]),
+               f"{row['rounds']} rounds"]
+
+
+def table(rows):
+    """A table of Markdown, its columns aligned."""
+    cells = [["peer", "Tessera", "peer", "ratio (10th to 90th)", "memory", "peer's memory", ""],
+             *(line for row in rows for line in lines(row))]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    padded = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"
+              for line in cells]
+    return "\n".join([padded[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|",
+                      *padded[1:]])
+
+
+def report(rows, options, **facts):
+    """Prints the rows: `ratio` is the peer's time over Tessera's, above 1 where Tessera is faster."""
+    machine = processor() | dict(threads=options.threads)
+    command = shlex.join(sys.argv)
+    if options.json:
+        print(json.dumps(dict(command=command, processor=machine, rows=rows) | facts, indent=1))
+        return
+    features = ", ".join(("" if has else "no ") + name for name, has in machine["features"].items())
+    print(f"processor  {machine['name']}, {machine['threads']} threads ({features})")
+    versions = {f"torch {row['torch']}, transformers {row['transformers']}"
+                for row in rows if "torch" in row}
+    print(f"peer       {'; '.join(sorted(versions)) or 'none ran'}")
+    print(f"command    {command}")
+    for name, value in facts.items():
+        print(f"{name:<10} {value}")
+    print("ratio      peer's time over Tessera's, median of the rounds' pairs\n")
+    print(table(rows))
