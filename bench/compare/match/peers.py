@@ -1,5 +1,7 @@
 """Which settings of PyTorch stand against Tessera."""
 
+# transformers' own, and one with bf16 products where the weights are f32 (peers/experts.py).
+EXPERTS_IMPLEMENTATIONS = ("eager", "grouped_mm", "grouped_mm_bf16", "batched_mm")
 # batched_mm copies an expert's weights for every token that chose it; above this it is not started, since
 # a machine short of memory would stop answering before it refused.
 LARGEST_GATHERED_BYTES = 4 << 30
@@ -13,18 +15,16 @@ def too_large(kind, tokens, experts_per_token, hidden, expert_size):
     return f"not run: it would copy {gathered / 2**30:.0f} GiB of weights for each layer"
 
 
-def settings(precision, kinds=()):
+def settings(precision, experts=False):
     """The peers of a training step or a part of one, by name their options: eager and compiled, f32
-    weights under bf16 autocast and everything in bf16 (or all in f32), for each implementation of the
-    experts in `kinds`."""
+    weights under bf16 autocast and everything in bf16 (or all in f32), and where there are `experts`
+    each implementation of them."""
     precisions = {"f32": "f32"}
     if precision == "bf16":
         precisions = {"bf16 autocast": "autocast", "bf16 weights": "bf16"}
     return {f"{mode}, {name}" + (f", experts {kind}" if kind else ""):
             [*flag, "--precision", value, *(["--experts-implementation", kind] if kind else [])]
-            for kind in kinds or [""]
+            for kind in (EXPERTS_IMPLEMENTATIONS if experts else [""])
             for mode, flag in {"eager": [], "compiled": ["--compile"]}.items()
-            for name, value in precisions.items()}
-
-
-EXPERTS_IMPLEMENTATIONS = ("eager", "grouped_mm", "batched_mm")
+            for name, value in precisions.items()
+            if kind != "grouped_mm_bf16" or value == "autocast"}

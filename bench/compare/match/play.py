@@ -27,25 +27,25 @@ def spread(seconds):
                 high=quantile(seconds, 0.9))
 
 
-def play(name, ours, theirs, rounds, parameters=None):
+def play(name, ours, theirs, rounds, **expected):
     """Runs the two commands (see Contestant) in alternation. Gives a row of the report: for each list of
     seconds that both measured its spread and the ratios, and both peaks of memory. A peer that fails
-    gives a row that says why; Tessera failing raises ContestantError. `parameters` is what both models
-    must have."""
+    gives a row that says why; Tessera failing raises ContestantError. `expected` names facts, such as the number of
+    parameters, that must be so wherever a side tells them: else the two would not compute the same."""
     row = dict(peer=name, command=" ".join(str(word) for word in theirs))
     with Contestant(ours) as we:
         we.wait_until_ready()
         try:
             with Contestant(theirs) as they:
                 they.wait_until_ready()
-                return row | alternate(name, we, they, rounds, parameters)
+                return row | alternate(name, we, they, rounds, expected)
         except ContestantError as error:
             if we.process.poll() not in (None, 0):
                 raise
             return row | dict(failure=str(error))
 
 
-def alternate(name, we, they, rounds, parameters):
+def alternate(name, we, they, rounds, expected):
     for side in (we, they):
         side.forget_peak_memory()
     for number in range(rounds):
@@ -57,9 +57,7 @@ def alternate(name, we, they, rounds, parameters):
                   their_peak_memory_bytes=they.peak_memory_bytes())
     our, their = we.finish(), they.finish()
     for side, facts in (("Tessera", our), (name, their)):
-        if parameters is not None and facts.get("parameters", parameters) != parameters:
-            raise SystemExit(f"{side} has {facts['parameters']} parameters where {parameters} are due: "
-                             "the two would not compute the same")
+        require(side, facts, expected)
     times = {key: dict(ours=spread(our[key]), theirs=spread(their[key]),
                        ratio=ratios(our[key], their[key]))
              for key in sorted(our) if key.endswith("seconds") and key in their}
@@ -67,3 +65,10 @@ def alternate(name, we, they, rounds, parameters):
         raise SystemExit(f"Tessera and {name} measured nothing in common")
     kept = {key: their[key] for key in ("torch", "transformers", "idle_memory_bytes") if key in their}
     return dict(rounds=rounds, times=times) | memory | kept
+
+
+def require(side, facts, expected):
+    for key, value in expected.items():
+        if facts.get(key, value) != value:
+            raise SystemExit(f"{side} has {key} = {facts[key]} where {value} is due: the two sides would "
+                             "not compute the same")

@@ -43,7 +43,13 @@ def lines(row):
                seconds(time["ours"]["median"]), seconds(time["theirs"]["median"]),
                f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
                gibibytes(row["our_peak_memory_bytes"]), gibibytes(row["their_peak_memory_bytes"]),
-               f"{row['rounds']} rounds"]
+               "; ".join(remarks(row))]
+
+
+def remarks(row):
+    yield f"{row['rounds']} rounds"
+    if row.get("attended_share", 1) < 1:
+        yield f"{row['attended_share']:.1%} of the causal pairs attended"
 
 
 def table(rows):

@@ -87,7 +87,7 @@ def main():
         end = time.perf_counter()
         return dict(forward_seconds=middle - begin, forward_backward_seconds=end - begin)
 
-    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle, parameters=0)
+    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle)
 
 
 if __name__ == "__main__":

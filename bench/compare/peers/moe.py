@@ -6,6 +6,7 @@ import torch
 from transformers import OlmoeConfig
 from transformers.models.olmoe.modeling_olmoe import OlmoeSparseMoeBlock
 
+import experts
 import setting
 
 
@@ -29,7 +30,7 @@ def main():
     parser.add_argument("--experts-per-token", type=int, default=8)
     parser.add_argument("--expert-size", type=int, default=1024)
     parser.add_argument("--precision", choices=setting.WEIGHTS, default="autocast")
-    parser.add_argument("--experts-implementation", choices=("eager", "grouped_mm", "batched_mm"),
+    parser.add_argument("--experts-implementation", choices=experts.IMPLEMENTATIONS,
                         default="grouped_mm")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()

@@ -7,6 +7,7 @@ import tomllib
 import torch
 import transformers
 
+import experts
 import setting
 
 FAMILIES = {"llama": transformers.LlamaConfig, "olmoe": transformers.OlmoeConfig}
@@ -45,9 +46,9 @@ def model_config(config):
 def build(config, options):
     settings = model_config(config)
     settings._attn_implementation = "sdpa"
-    if config["model"].get("experts"):
-        settings._experts_implementation = options.experts_implementation
     model = transformers.AutoModelForCausalLM.from_config(settings)
+    if config["model"].get("experts"):  # after the model is made, which knows its own names only
+        model.config._experts_implementation = options.experts_implementation
     return model.to(setting.WEIGHTS[options.precision]).train()
 
 
@@ -61,7 +62,8 @@ def main():
     parser = setting.arguments(__doc__)
     parser.add_argument("config", type=pathlib.Path)
     parser.add_argument("--precision", choices=setting.WEIGHTS, default="autocast")
-    parser.add_argument("--experts-implementation", choices=("eager", "grouped_mm", "batched_mm"), default="grouped_mm")
+    parser.add_argument("--experts-implementation", choices=experts.IMPLEMENTATIONS,
+                        default="grouped_mm")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     config = tomllib.loads(options.config.read_text())
@@ -89,7 +91,7 @@ def main():
         adamw.zero_grad(set_to_none=True)
         return dict(seconds=time.perf_counter() - begin, loss=loss.item())
 
-    setting.take_turns(step, options.warmup, idle_memory_bytes=idle,
+    setting.take_turns(step, options.warmup, idle_memory_bytes=idle, tokens=tokens.numel(),
                        parameters=sum(p.numel() for p in model.parameters()))
 
 
