@@ -45,11 +45,14 @@ class Contestant:
             raise ContestantError(f"{self._name()} said {line[:200]!r}; expected \"turn\"")
 
     def take_turn(self):
+        """Gives the processor's seconds that the turn took, all threads together."""
+        begin = self._processor_seconds()
         try:
             self.process.stdin.write(b"\n")
         except BrokenPipeError:
             self._fail()
         self.wait_until_ready()
+        return self._processor_seconds() - begin
 
     def forget_peak_memory(self):
         """Peak memory counts from now on, so that compilation and other preparation do not."""
@@ -63,6 +66,12 @@ class Contestant:
                 if line.startswith("VmHWM:"):
                     return int(line.split()[1]) * 1024
         raise ContestantError(f"the system does not tell {self._name()}'s peak memory")
+
+    def _processor_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()  # the program's name may hold spaces
+        user, system = int(fields[11]), int(fields[12])
+        return (user + system) / os.sysconf("SC_CLK_TCK")
 
     def finish(self):
         """No more turns: gives what the contestant measured."""

@@ -27,6 +27,10 @@ def spread(seconds):
                 high=quantile(seconds, 0.9))
 
 
+def compared(ours, theirs):
+    return dict(ours=spread(ours), theirs=spread(theirs), ratio=ratios(ours, theirs))
+
+
 def play(name, ours, theirs, rounds, **expected):
     """Runs the two commands (see Contestant) in alternation. Gives a row of the report: for each list of
     seconds that both measured its spread and the ratios, and both peaks of memory. A peer that fails
@@ -48,21 +52,23 @@ def play(name, ours, theirs, rounds, **expected):
 def alternate(name, we, they, rounds, expected):
     for side in (we, they):
         side.forget_peak_memory()
+    processor = {we: [], they: []}
     for number in range(rounds):
         print(f"\r{name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
         for side in (we, they) if number % 2 == 0 else (they, we):
-            side.take_turn()
+            processor[side].append(side.take_turn())
     print(file=sys.stderr)
     memory = dict(our_peak_memory_bytes=we.peak_memory_bytes(),
                   their_peak_memory_bytes=they.peak_memory_bytes())
     our, their = we.finish(), they.finish()
     for side, facts in (("Tessera", our), (name, their)):
         require(side, facts, expected)
-    times = {key: dict(ours=spread(our[key]), theirs=spread(their[key]),
-                       ratio=ratios(our[key], their[key]))
+    times = {key: compared(our[key], their[key])
              for key in sorted(our) if key.endswith("seconds") and key in their}
     if not times:
         raise SystemExit(f"Tessera and {name} measured nothing in common")
+    if min(processor[we] + processor[they]) > 0:  # the system counts in hundredths of a second
+        times["processor_seconds"] = compared(processor[we], processor[they])
     kept = {key: their[key] for key in ("torch", "transformers", "idle_memory_bytes") if key in their}
     return dict(rounds=rounds, times=times) | memory | kept
 
