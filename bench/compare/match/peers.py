@@ -19,12 +19,10 @@ def settings(precision, experts=False):
     """The peers of a training step or a part of one, by name their options: eager and compiled, f32
     weights under bf16 autocast and everything in bf16 (or all in f32), and where there are `experts`
     each implementation of them."""
-    precisions = {"f32": "f32"}
-    if precision == "bf16":
-        precisions = {"bf16 autocast": "autocast", "bf16 weights": "bf16"}
-    return {f"{mode}, {name}" + (f", experts {kind}" if kind else ""):
-            [*flag, "--precision", value, *(["--experts-implementation", kind] if kind else [])]
+    precisions = ["autocast", "bf16"] if precision == "bf16" else ["f32"]
+    return {"/".join([mode, weights, *([kind] if kind else [])]):
+            [*flag, "--precision", weights, *(["--experts-implementation", kind] if kind else [])]
             for kind in (EXPERTS_IMPLEMENTATIONS if experts else [""])
             for mode, flag in {"eager": [], "compiled": ["--compile"]}.items()
-            for name, value in precisions.items()
-            if kind != "grouped_mm_bf16" or value == "autocast"}
+            for weights in precisions
+            if kind != "grouped_mm_bf16" or weights == "autocast"}
