@@ -57,7 +57,6 @@ def alternate(name, we, they, rounds, expected):
         print(f"\r{name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
         for side in (we, they) if number % 2 == 0 else (they, we):
             processor[side].append(side.take_turn())
-    print(file=sys.stderr)
     memory = dict(our_peak_memory_bytes=we.peak_memory_bytes(),
                   their_peak_memory_bytes=they.peak_memory_bytes())
     our, their = we.finish(), they.finish()
@@ -69,6 +68,10 @@ def alternate(name, we, they, rounds, expected):
         raise SystemExit(f"Tessera and {name} measured nothing in common")
     if min(processor[we] + processor[they]) > 0:  # the system counts in hundredths of a second
         times["processor_seconds"] = compared(processor[we], processor[they])
+    # At once, for those who wait, and for whoever is stopped before the table.
+    told = ", ".join(f"{key} {time['theirs']['median']:.4g} over {time['ours']['median']:.4g}"
+                     for key, time in times.items())
+    print(f"\r{name}: {told}", file=sys.stderr)
     kept = {key: their[key] for key in ("torch", "transformers", "idle_memory_bytes") if key in their}
     return dict(rounds=rounds, times=times) | memory | kept
 
