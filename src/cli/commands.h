@@ -15,6 +15,7 @@ void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_explain_command(CLI::App& app);
 void add_checkpoint_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 
 /// The status with which the program ends, when it is not that of an error.

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   add_generate_command(app);
   add_explain_command(app);
   add_checkpoint_command(app);
+  add_bench_command(app);
   add_plot_command(app);
   try {
     app.parse(argc, argv);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "base/text.h"
 #include "config/programs.h"
 #include "state/parameter_store.h"
 
@@ -40,6 +42,17 @@ StepPlan plan_step(const RunConfig& config) {
   plan.memory = plan_memory(plan.training.program, context, layout);
   plan.peak_bytes = std::max(plan.peak_bytes, plan.memory.peak_bytes);
   return plan;
+}
+
+void require_memory(const RunConfig& config) {
+  const int64_t needed = plan_step(config).peak_bytes;
+  const int64_t physical = physical_memory();
+  if (needed > physical) {
+    throw Error(
+        "the run needs {} of memory, this machine has {}; lower train.micro_batch or the "
+        "model's sizes, or set train.recompute (`tessera explain` shows what takes it)",
+        format_bytes(needed), format_bytes(physical));
+  }
 }
 
 }  // namespace tessera

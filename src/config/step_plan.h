@@ -25,4 +25,8 @@ struct StepPlan {
 /// Plans a resolved configuration (see resolve()). The peak equals the pool's measured peak.
 StepPlan plan_step(const RunConfig& config);
 
+/// Throws Error when the step that a resolved configuration stands for needs more memory than this
+/// machine has. The plan is exact, so that a run that cannot fit is refused before it takes any.
+void require_memory(const RunConfig& config);
+
 }  // namespace tessera

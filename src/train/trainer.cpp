@@ -16,10 +16,9 @@
 #include "config/step_plan.h"
 #include "data/loader.h"
 #include "engine/count_flops.h"
+#include "hardware/gemm_rate.h"
 #include "state/adamw.h"
-#include "state/schedule.h"
 #include "train/evaluate.h"
-#include "train/gemm_peak.h"
 #include "train/initial_weights.h"
 #include "train/metrics_writer.h"
 #include "train/plot/plot.h"
@@ -155,12 +154,10 @@ class Trainer {
     require_finite(metrics, batches);
     {
       const Trace::Span span(trace, "adamw", "optimizer");
-      metrics.lr = learning_rate(config_.optimizer, step, config_.train.steps);
-      adamw_step(store_, config_.optimizer,
-                 {.step = step,
-                  .learning_rate = metrics.lr,
-                  .gradient_scale = clip_factor(config_.optimizer, metrics.grad_norm, step)},
-                 context_.threads());
+      metrics.lr = update_weights(
+          store_, config_.optimizer,
+          {.step = step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm},
+          context_.threads());
     }
     position_.step = step;
     position_.tokens += losses.tokens;
@@ -351,18 +348,6 @@ void require_fresh(const RunConfig& config) {
         "{} already holds a run; go on with it by --resume, remove it, or choose another "
         "run.directory",
         config.run.directory);
-  }
-}
-
-/// The plan is exact, so that a run that cannot fit is refused before it takes any memory.
-void require_memory(const RunConfig& config) {
-  const int64_t needed = plan_step(config).peak_bytes;
-  const int64_t physical = physical_memory();
-  if (needed > physical) {
-    throw Error(
-        "the run needs {} of memory, this machine has {}; lower train.micro_batch or the "
-        "model's sizes, or set train.recompute (`tessera explain` shows what takes it)",
-        format_bytes(needed), format_bytes(physical));
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "state/adamw.h"
+#include "state/schedule.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -126,6 +128,17 @@ void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
     }
   }
   throw Error("the loss or the gradient's norm overflowed although every value is finite");
+}
+
+double update_weights(const ParameterStore& store, const OptimizerConfig& config,
+                      const WeightUpdate& update, int threads) {
+  const double rate = learning_rate(config, update.step, update.steps);
+  adamw_step(store, config,
+             {.step = update.step,
+              .learning_rate = rate,
+              .gradient_scale = clip_factor(config, update.gradient_norm, update.step)},
+             threads);
+  return rate;
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
+#include "state/optimizer_config.h"
 #include "state/parameter_store.h"
 
 namespace tessera {
@@ -63,5 +64,17 @@ class TrainingStep {
   ProgramInputs inputs_;
   std::vector<std::vector<int64_t>> expert_counts_;  // by layer
 };
+
+/// Where in its run an update of the weights stands.
+struct WeightUpdate {
+  int64_t step = 1;          ///< counted from 1
+  int64_t steps = 1;         ///< of the whole run, for the learning rate's schedule
+  double gradient_norm = 0;  ///< of the main gradients, see gradient_norm(), for clipping
+};
+
+/// The last part of an optimizer step: clips the main gradients and updates all weights by AdamW.
+/// Gives the learning rate.
+double update_weights(const ParameterStore& store, const OptimizerConfig& config,
+                      const WeightUpdate& update, int threads);
 
 }  // namespace tessera

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+/// The largest resident set that this process has had, in bytes, its libraries included: VmHWM of
+/// /proc/self/status. Throws Error where the system does not tell.
+int64_t peak_resident_bytes();
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/interrupt.h"
+#include "base/threads.h"
+#include "cli/bench_commands.h"
+#include "cli/config_arguments.h"
+#include "config/resolve.h"
+#include "hardware/layer_blocks.h"
+#include "model/model.h"
+#include "train/bench_step.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+void add_precision(CLI::App& command, std::string& precision) {
+  command.add_option("--precision", precision, "What is computed in")
+      ->check(CLI::IsMember({"bf16", "fp32", "fp64"}))
+      ->capture_default_str();
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& name, int64_t& size,
+                      const std::string& help) {
+  return command.add_option(name, size, help)
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
+      ->capture_default_str();
+}
+
+/// One length of a sequence.
+struct AttentionResult {
+  AttentionBlockSizes sizes;
+  BlockProgram block;
+  BlockMeasurement measurement;
+};
+
+}  // namespace
+
+void add_bench_moe(CLI::App& bench) {
+  struct Arguments {
+    MixtureBlockSizes sizes;
+    std::string precision = "bf16";
+    RepeatArguments repeats;
+  };
+  CLI::App* command = bench.add_subcommand(
+      "moe", "One mixture-of-experts layer, forward and backward; the defaults are OLMoE's sizes");
+  auto arguments = std::make_shared<Arguments>();
+  MixtureBlockSizes& sizes = arguments->sizes;
+  add_size(*command, "--tokens", sizes.tokens, "Tokens that go through the layer at once");
+  add_size(*command, "--hidden", sizes.hidden, "Entries of a token's vector");
+  add_size(*command, "--experts", sizes.experts, "Experts");
+  add_size(*command, "--experts-per-token", sizes.experts_per_token, "Experts a token goes to");
+  add_size(*command, "--expert-size", sizes.expert_size, "Intermediate size of one expert");
+  command->add_flag("--uniform-routing", sizes.uniform_routing,
+                    "Every expert gets equally many tokens, whatever the router says");
+  add_precision(*command, arguments->precision);
+  add_repeat_arguments(*command, arguments->repeats, "--repeats");
+  command->callback([arguments] {
+    const InterruptGuard guard;
+    const int threads = threads_or_all(arguments->repeats.threads);
+    const BlockProgram block = mixture_block(arguments->sizes, compute_dtype(arguments->precision));
+    const BlockMeasurement measurement =
+        measure_block(block, threads, arguments->repeats.make("moe"));
+    const MeasuredOn on = measured_on(arguments->precision, threads);
+    const auto report = arguments->repeats.json ? mixture_json : mixture_text;
+    fmt::print("{}", report(arguments->sizes, block, measurement, on));
+  });
+}
+
+void add_bench_attention(CLI::App& bench) {
+  struct Arguments {
+    std::vector<int64_t> tokens{1024, 2048, 4096, 8192, 16384};
+    AttentionBlockSizes sizes;
+    std::string precision = "bf16";
+    RepeatArguments repeats;
+  };
+  CLI::App* command = bench.add_subcommand(
+      "attention", "Causal attention over one sequence, forward and backward, by its length");
+  auto arguments = std::make_shared<Arguments>();
+  AttentionBlockSizes& sizes = arguments->sizes;
+  command
+      ->add_option("--tokens", arguments->tokens,
+                   "Lengths of the sequence: 1024,2048,...; a report each")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
+      ->capture_default_str();
+  add_size(*command, "--heads", sizes.heads, "Query heads");
+  add_size(*command, "--kv-heads", sizes.kv_heads, "Key-value heads, which divide them");
+  add_size(*command, "--head-size", sizes.head_size, "Channels of a head");
+  command
+      ->add_option("--documents", sizes.documents,
+                   "Equal documents that do not attend each other; 0: no document mask")
+      ->check(CLI::Range(int64_t{0}, kMostTokens))
+      ->capture_default_str();
+  add_precision(*command, arguments->precision);
+  add_repeat_arguments(*command, arguments->repeats, "--repeats");
+  command->callback([arguments] {
+    const InterruptGuard guard;
+    const int threads = threads_or_all(arguments->repeats.threads);
+    std::vector<int64_t> lengths = arguments->tokens;
+    // The process's peak memory is then that of the length itself.
+    std::sort(lengths.begin(), lengths.end());
+    std::vector<AttentionResult> results;
+    for (const int64_t length : lengths) {
+      AttentionBlockSizes sizes = arguments->sizes;
+      sizes.tokens = length;
+      BlockProgram block = attention_block(sizes, compute_dtype(arguments->precision));
+      BlockMeasurement measurement = measure_block(
+          block, threads, arguments->repeats.make(fmt::format("attention of {} tokens", length)));
+      results.push_back({sizes, std::move(block), std::move(measurement)});
+    }
+    const MeasuredOn on = measured_on(arguments->precision, threads);
+    const auto report = arguments->repeats.json ? attention_json : attention_text;
+    for (const AttentionResult& result : results) {
+      fmt::print("{}", report(result.sizes, result.block, result.measurement, on));
+    }
+  });
+}
+
+void add_bench_step(CLI::App& bench) {
+  struct Arguments {
+    ConfigArguments config;
+    RepeatArguments repeats;
+  };
+  CLI::App* command = bench.add_subcommand(
+      "step",
+      "Whole training steps of a configuration on random tokens; needs no data where "
+      "model.vocabulary_size is set");
+  auto arguments = std::make_shared<Arguments>();
+  add_config_arguments(*command, arguments->config);
+  add_repeat_arguments(*command, arguments->repeats, "--steps");
+  command->callback([arguments] {
+    const InterruptGuard guard;
+    RunConfig config = arguments->config.load();
+    if (arguments->repeats.threads > 0) config.run.threads = arguments->repeats.threads;
+    config = resolve(config);
+    const StepMeasurement measurement = measure_step(config, arguments->repeats.make("step"));
+    const MeasuredOn on = measured_on(config.train.precision, static_cast<int>(config.run.threads));
+    fmt::print("{}",
+               arguments->repeats.json ? step_json(measurement, on) : step_text(measurement, on));
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/progress.h"
+#include "cli/bench_commands.h"
+#include "cli/commands.h"
+#include "hardware/gemm_rate.h"
+#include "model/model.h"
+
+namespace tessera {
+
+Repeats RepeatArguments::make(const std::string& what) const {
+  Repeats result{.warmup = warmup, .measured = repeats, .before = {}};
+  if (turns) {
+    result.before = [](int64_t) {
+      fmt::print("turn\n");
+      std::fflush(stdout);
+      std::string line;
+      return static_cast<bool>(std::getline(std::cin, line));
+    };
+  } else {
+    const auto progress = std::make_shared<Progress>();
+    result.before = [progress, what, count = repeats](int64_t repeat) {
+      const bool last = repeat + 1 == count;
+      progress->show(fmt::format("{}: run {} of {}", what, repeat + 1, count), last);
+      return true;
+    };
+  }
+  return result;
+}
+
+void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
+                          const std::string& repeats_name) {
+  command.add_option("--threads", arguments.threads, "0: all cores")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command.add_option(repeats_name, arguments.repeats, "Measured runs")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command.add_option("--warmup", arguments.warmup, "Runs before them that do not count")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command.add_flag("--json", arguments.json, "One JSON object a line, on standard output");
+  command.add_flag("--turns", arguments.turns,
+                   "Print \"turn\" before each measured run and wait for a line of standard input; "
+                   "its end ends the runs: for taking turns with another program");
+}
+
+MeasuredOn measured_on(const std::string& precision, int threads) {
+  const auto squares = measure_square_gemms(threads, compute_dtype(precision));
+  return {.processor = this_processor(threads),
+          .precision = precision,
+          .gemm_peak = best_rate(squares)};
+}
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure what this machine reaches: a model's layers, whole training steps");
+  command->require_subcommand(1);
+  add_bench_moe(*command);
+  add_bench_attention(*command);
+  add_bench_step(*command);
+}
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#include "train/bench_step.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/process_memory.h"
+#include "base/progress.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "config/programs.h"
+#include "config/step_plan.h"
+#include "data/loader.h"
+#include "state/adamw.h"
+#include "train/training_step.h"
+
+namespace tessera {
+namespace {
+
+/// The micro-batches of one step, of tokens drawn from the whole vocabulary.
+std::vector<Batch> random_batches(const RunConfig& config) {
+  const CounterRandom random(config.train.seed, "bench tokens");
+  const int64_t size = config.train.micro_batch * config.data.context;
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < config.train.global_batch / config.train.micro_batch; ++i) {
+    Batch batch{.rows = config.train.micro_batch, .context = config.data.context};
+    for (int64_t token = 0; token < size; ++token) {
+      const uint64_t bits = random.bits(static_cast<uint64_t>(i * size + token));
+      batch.tokens.push_back(
+          static_cast<int32_t>(bits % static_cast<uint64_t>(config.model.vocabulary_size)));
+    }
+    complete_batch(batch, -1);  // no token ends a document
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+void require_finite(double loss, double gradient_norm, int64_t step) {
+  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
+  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step, loss,
+              gradient_norm);
+}
+
+}  // namespace
+
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
+  require_memory(config);
+  const StepPlan plan = plan_step(config);
+  MemoryPool pool;
+  Context context(static_cast<int>(config.run.threads), Kernels::fast, &pool);
+  const ParameterStore store(pool, plan.training.parameters.specs());
+  TrainingStep step(plan.training, store, context);
+  store.initialize(config.train.seed, context.threads());
+  const std::vector<Batch> batches = random_batches(config);
+  const auto micro_batches = static_cast<double>(batches.size());
+  StepMeasurement result{.tokens = config.train.global_batch * config.data.context,
+                         .flops = plan.flops.useful() * micro_batches,
+                         .parameters = plan.parameters,
+                         .active_parameters = plan.active_parameters};
+  const int64_t steps = std::max(config.train.steps, repeats.warmup + repeats.measured);
+  int64_t done = 0;
+  repeats.each([&](bool measured) {
+    const Stopwatch watch;
+    store.zero_gradients(context.threads());
+    result.loss = step.run(batches).cross_entropy;
+    const double norm = gradient_norm(store, context.threads());
+    require_finite(result.loss, norm, ++done);
+    update_weights(store, config.optimizer, {.step = done, .steps = steps, .gradient_norm = norm},
+                   context.threads());
+    if (measured) result.seconds.push_back(watch.seconds());
+  });
+  result.pool_bytes = pool.peak_in_use();
+  result.peak_memory_bytes = peak_resident_bytes();
+  return result;
+}
+
+std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) {
+  const double median = quantile(measurement.seconds, 0.5);
+  nlohmann::ordered_json json{
+      {"bench", "step"},
+      {"seconds", measurement.seconds},
+      {"tokens", measurement.tokens},
+      {"tokens_per_second", static_cast<double>(measurement.tokens) / median},
+      {"flops", measurement.flops},
+      {"mfu", measurement.flops / median / on.gemm_peak},
+      {"parameters", measurement.parameters},
+      {"active_parameters", measurement.active_parameters},
+      {"loss", measurement.loss},
+      {"pool_bytes", measurement.pool_bytes},
+      {"peak_memory_bytes", measurement.peak_memory_bytes}};
+  json.update(measured_on_json(on));
+  return json.dump() + "\n";
+}
+
+std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) {
+  const double median = quantile(measurement.seconds, 0.5);
+  return fmt::format(
+      "{} parameters, {} active a token; {} tokens and {}FLOP of matrix products a step\n"
+      "{}\n"
+      "step      {} (10th-90th percentile of {})\n"
+      "tokens/s  {}\n"
+      "MFU       {:.1f} % of {:.1f} GFLOP/s ({})\n"
+      "memory    {} in states and activations, {} the whole process\n",
+      format_count(static_cast<double>(measurement.parameters)),
+      format_count(static_cast<double>(measurement.active_parameters)), measurement.tokens,
+      format_count(measurement.flops), describe(on.processor),
+      median_and_spread(measurement.seconds), measurement.seconds.size(),
+      format_count(static_cast<double>(measurement.tokens) / median),
+      100 * measurement.flops / median / on.gemm_peak, on.gemm_peak * 1e-9, on.precision,
+      format_bytes(measurement.pool_bytes), format_bytes(measurement.peak_memory_bytes));
+}
+
+}  // namespace tessera
