@@ -59,8 +59,12 @@ MeasuredOn measured_on(const std::string& precision, int threads) {
 
 void add_bench_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "bench", "Measure what this machine reaches: a model's layers, whole training steps");
+      "bench",
+      "Measure what this machine reaches: matrix products, memory, a model's layers, whole steps");
   command->require_subcommand(1);
+  add_bench_all(*command);
+  add_bench_gemm(*command);
+  add_bench_memory(*command);
   add_bench_moe(*command);
   add_bench_attention(*command);
   add_bench_step(*command);

@@ -14,6 +14,9 @@ namespace tessera {
 
 // Each adds one subcommand of `bench`, whose callback runs it.
 
+void add_bench_all(CLI::App& bench);
+void add_bench_gemm(CLI::App& bench);
+void add_bench_memory(CLI::App& bench);
 void add_bench_moe(CLI::App& bench);
 void add_bench_attention(CLI::App& bench);
 void add_bench_step(CLI::App& bench);

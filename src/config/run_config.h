@@ -17,7 +17,10 @@ struct RunSection {
   int64_t threads = 0;      ///< 0: all cores
   int64_t trace_step = 0;   ///< the step whose trace is written to trace.json; 0: none
   bool tensorboard = true;  ///< TensorBoard's events in tensorboard/
-  bool csv = false;         ///< metrics.csv beside metrics.jsonl
+  /// What `tessera bench all` wrote, whose matrix-product rate MFU refers to; empty: it is measured
+  /// at the start.
+  std::string hardware;
+  bool csv = false;  ///< metrics.csv beside metrics.jsonl
 };
 
 /// The [train] section.

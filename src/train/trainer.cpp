@@ -17,6 +17,7 @@
 #include "data/loader.h"
 #include "engine/count_flops.h"
 #include "hardware/gemm_rate.h"
+#include "hardware/hardware_file.h"
 #include "state/adamw.h"
 #include "train/evaluate.h"
 #include "train/initial_weights.h"
@@ -34,12 +35,21 @@ std::vector<Tensor> weights_of(const ParameterStore& store) {
   return weights;
 }
 
+/// The rate of matrix products that the configured hardware file knows; 0 where none is configured.
+double known_peak(const RunConfig& config) {
+  if (config.run.hardware.empty()) return 0;
+  const Hardware hardware = read_hardware(config.run.hardware);
+  require_same_processor(hardware, static_cast<int>(config.run.threads), config.run.hardware);
+  return hardware.gemm_peak(compute_dtype(config.train.precision));
+}
+
 class Trainer {
  public:
   Trainer(const RunConfig& config, const TrainOptions& options, const Logger& logger)
       : config_(config),
         options_(options),
         logger_(logger),
+        peak_flops_(known_peak(config)),
         context_(static_cast<int>(config.run.threads), Kernels::fast, &pool_),
         training_(training_program(config)),
         store_(pool_, training_.parameters.specs()),
@@ -115,13 +125,15 @@ class Trainer {
   }
 
   void announce() {
-    peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
+    if (peak_flops_ == 0) {
+      peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
+    }
     flops_ = count_flops(training_.program).useful() *
              static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
     const auto& specs = training_.parameters.specs();
     logger_.info(
         "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
-        "measured peak {}FLOP/s ({}, {} threads)",
+        "peak {}FLOP/s ({}, {} threads)",
         format_count(static_cast<double>(training_.parameters.elements())),
         format_count(static_cast<double>(active_parameters(config_.model, specs))),
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
@@ -324,6 +336,7 @@ class Trainer {
   const RunConfig& config_;
   const TrainOptions& options_;
   const Logger& logger_;
+  double peak_flops_;  // a second; 0 until it is measured
   MemoryPool pool_;
   Context context_;
   TrainingProgram training_;
@@ -336,7 +349,6 @@ class Trainer {
   Progress progress_;
   TrainingPosition position_;
   double flops_ = 0;         // useful ones of a step
-  double peak_flops_ = 0;    // measured, a second
   double seconds_each_ = 0;  // running mean of the time between steps
   Stopwatch since_last_;
 };

@@ -13,6 +13,10 @@ Section run_section() {
            "write metrics as TensorBoard's events too, to tensorboard/")
       .key("csv", &RunSection::csv, FlagRule{},
            "write metrics as metrics.csv too; the sources of a mix stand in metrics.jsonl only")
+      .key("hardware", &RunSection::hardware, TextRule{.may_be_empty = true},
+           "the file of `tessera bench all`, whose matrix-product rate MFU refers to; empty: "
+           "measured "
+           "at the start")
       .section();
 }
 

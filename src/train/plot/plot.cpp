@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plot/chart.h"
+#include "plot/style.h"
 #include "train/metrics.h"
-#include "train/plot/chart.h"
-#include "train/plot/style.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "support/xml.h"
-#include "train/plot/style.h"
-#include "train/plot/svg.h"
+#include "plot/style.h"
+#include "plot/svg.h"
 
 namespace tessera {
 namespace {

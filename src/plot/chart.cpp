@@ -1,12 +1,12 @@
-#include "train/plot/chart.h"
+#include "plot/chart.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
-#include "train/plot/style.h"
-#include "train/plot/svg.h"
+#include "plot/style.h"
+#include "plot/svg.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/plot/curve.h"
+#include "plot/curve.h"
 
 namespace tessera {
 

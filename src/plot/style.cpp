@@ -1,10 +1,10 @@
-#include "train/plot/style.h"
+#include "plot/style.h"
 
 #include <array>
 
 #include <fmt/format.h>
 
-#include "train/plot/svg.h"
+#include "plot/svg.h"
 
 namespace tessera {
 namespace {

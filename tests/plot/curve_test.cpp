@@ -1,4 +1,4 @@
-#include "train/plot/curve.h"
+#include "plot/curve.h"
 
 #include <algorithm>
 #include <cmath>

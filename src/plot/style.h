@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "train/plot/curve.h"
+#include "plot/curve.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "train/plot/ticks.h"
+#include "plot/ticks.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "train/plot/svg.h"
+#include "plot/svg.h"
 
 #include <array>
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "train/plot/curve.h"
-#include "train/plot/ticks.h"
+#include "plot/curve.h"
+#include "plot/ticks.h"
 
 namespace tessera {
 

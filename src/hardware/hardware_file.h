@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "hardware/gemm_rate.h"
+#include "hardware/memory_rate.h"
+#include "hardware/processor.h"
+
+namespace tessera {
+
+/// What was measured of a machine: the ceilings that steps are held against and plans reckon with.
+struct Hardware {
+  Processor processor;
+  std::vector<GemmRate> gemms;
+  std::vector<MemoryRate> memory;
+
+  /// The best rate of a square product of that type in the forward layout with at least 1024 rows
+  /// (of any size where there is none so large). Throws Error when none was measured.
+  double gemm_peak(DType dtype) const;
+  /// The best rate of a loop over the largest working set, in bytes a second: main memory's. Throws
+  /// Error when none was measured.
+  double memory_bandwidth(MemoryKernel kernel) const;
+};
+
+/// The file's text: a JSON object with "format", "version", "processor", "gemm_peak" by type (which
+/// follows from the products), "gemm" and "memory". Rates are in operations and bytes a second.
+std::string hardware_json(const Hardware& hardware);
+
+/// Reads such a file; `gemm` and `memory` may be empty. Throws Error naming the file and the member
+/// that is missing or not what it should be.
+Hardware read_hardware(const fs::path& path);
+/// The same from the file's text; `origin` is what errors call it.
+Hardware parse_hardware(std::string_view text, const std::string& origin);
+
+/// Throws Error when the file was measured on a processor of another name or with other features
+/// than this machine's, or with another number of threads.
+void require_same_processor(const Hardware& hardware, int threads, const fs::path& path);
+
+}  // namespace tessera

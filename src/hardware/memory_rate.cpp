@@ -1,0 +1,127 @@
+#include "hardware/memory_rate.h"
+
+#include <algorithm>
+#include <bit>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "hardware/repeats.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+namespace {
+
+int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
+
+/// What a pass needs beside the arrays. The numbers are known at run time only: with constants the
+/// compiler would replace the copy by memcpy(), which stores past the caches where it likes.
+struct Factors {
+  double scale = 3;
+  uint64_t nothing = 0;
+};
+
+/// One thread's arrays, `count` elements each.
+struct Part {
+  double* out;
+  const double* first;
+  const double* second;
+  int64_t count;
+};
+
+void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
+  double* __restrict out = part.out;
+  const double* __restrict first = part.first;
+  const double* __restrict second = part.second;
+  switch (kernel) {
+    case MemoryKernel::copy:
+      for (int64_t i = 0; i < part.count; ++i) {
+        out[i] = std::bit_cast<double>(std::bit_cast<uint64_t>(first[i]) ^ factors.nothing);
+      }
+      break;
+    case MemoryKernel::scale:
+      for (int64_t i = 0; i < part.count; ++i) out[i] = factors.scale * first[i];
+      break;
+    case MemoryKernel::triad:
+      for (int64_t i = 0; i < part.count; ++i) out[i] = first[i] + factors.scale * second[i];
+      break;
+  }
+}
+
+/// Seconds of `passes` passes of all threads, each over its own part.
+double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Factors& factors,
+                    int64_t passes) {
+  const Stopwatch watch;
+  parallel_ranges(static_cast<int>(parts.size()), static_cast<int64_t>(parts.size()), 1,
+                  [&](int64_t begin, int64_t end, int) {
+                    for (int64_t i = 0; i < passes; ++i) {
+                      for (int64_t part = begin; part < end; ++part) {
+                        pass(kernel, parts[static_cast<size_t>(part)], factors);
+                      }
+                      asm volatile("" ::: "memory");  // so that no pass is left out as repeated
+                    }
+                  });
+  return watch.seconds();
+}
+
+}  // namespace
+
+MemoryKernel memory_kernel_from_name(std::string_view name) {
+  const auto found = std::find(kMemoryKernels.begin(), kMemoryKernels.end(), name);
+  if (found == kMemoryKernels.end()) {
+    const std::vector<std::string> known(kMemoryKernels.begin(), kMemoryKernels.end());
+    throw Error("there is no memory loop '{}'; known are {}", name, join(known, ", "));
+  }
+  return static_cast<MemoryKernel>(found - kMemoryKernels.begin());
+}
+
+MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds) {
+  constexpr double kLeastRun = 1e-3;  // seconds, beside which starting the threads is nothing
+  constexpr size_t kLeastRuns = 5;
+  constexpr auto kSize = static_cast<int64_t>(sizeof(double));
+  const int64_t count = std::max<int64_t>(1, bytes / (arrays_of(kernel) * kSize * threads));
+  MemoryPool pool;
+  std::vector<Tensor> arrays;
+  for (int64_t i = 0; i < arrays_of(kernel); ++i) {
+    arrays.emplace_back(pool, Shape{threads, count}, DType::f64);
+  }
+  std::vector<Part> parts(static_cast<size_t>(threads));
+  // Each thread fills its own part, so that the system puts it into memory near that thread.
+  parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t thread = begin; thread < end; ++thread) {
+      const auto at = [&](const Tensor& array) { return array.data<double>() + thread * count; };
+      for (const Tensor& array : arrays) std::fill_n(at(array), count, 1.25);
+      parts[static_cast<size_t>(thread)] = {at(arrays[0]), at(arrays[1]), at(arrays.back()), count};
+    }
+  });
+  // Volatile: read once, and unknown to the compiler.
+  const volatile Factors unknown;
+  const Factors factors{unknown.scale, unknown.nothing};
+  int64_t passes = 1;
+  while (timed_passes(kernel, parts, factors, passes) < kLeastRun) passes *= 2;
+  const int64_t moved = arrays_of(kernel) * kSize * threads * count;
+  std::vector<double> rates;
+  const Stopwatch total;
+  while (rates.size() < kLeastRuns || total.seconds() < seconds) {
+    rates.push_back(static_cast<double>(moved * passes) /
+                    timed_passes(kernel, parts, factors, passes));
+  }
+  return {.kernel = kernel,
+          .bytes = moved,
+          .best = *std::max_element(rates.begin(), rates.end()),
+          .median = quantile(rates, 0.5)};
+}
+
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads) {
+  const int64_t largest = std::max<int64_t>(4 * last_level_cache, int64_t{256} << 20);
+  std::vector<int64_t> sizes;
+  for (int64_t bytes = int64_t{threads} * (16 << 10);; bytes *= 2) {
+    sizes.push_back(bytes);
+    if (bytes >= largest) return sizes;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+#include "plot/heat_map.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "plot/svg.h"
+#include "plot/ticks.h"
+
+namespace tessera {
+namespace {
+
+// In pixels.
+constexpr double kCellWidth = 46, kCellHeight = 26;
+constexpr double kRowLabels = 66, kColumnLabels = 48, kPanelTitle = 26, kPanelGap = 14;
+constexpr double kMargin = 16, kTitleHeight = 30, kNoteHeight = 20;
+constexpr double kScaleWidth = 14, kScaleLabels = 70;
+constexpr int kScaleSteps = 64;
+
+struct Colour {
+  double red, green, blue;
+};
+
+/// From dark to bright, even in lightness, told apart with any kind of colour vision: points of
+/// matplotlib's "viridis" (CC0).
+constexpr std::array<Colour, 6> kColours{
+    {{68, 1, 84}, {65, 68, 135}, {42, 120, 142}, {34, 168, 132}, {122, 209, 81}, {253, 231, 37}}};
+
+Colour colour_of(double fraction) {
+  const double place = std::clamp(fraction, 0.0, 1.0) * (kColours.size() - 1);
+  const auto below = std::min(static_cast<size_t>(place), kColours.size() - 2);
+  const double part = place - static_cast<double>(below);
+  const Colour &from = kColours[below], &to = kColours[below + 1];
+  return {std::lerp(from.red, to.red, part), std::lerp(from.green, to.green, part),
+          std::lerp(from.blue, to.blue, part)};
+}
+
+std::string text_of(const Colour& colour) {
+  return fmt::format("#{:02x}{:02x}{:02x}", std::lround(colour.red), std::lround(colour.green),
+                     std::lround(colour.blue));
+}
+
+std::string rectangle(Point corner, double width, double height, const std::string& fill) {
+  return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
+                     pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
+}
+
+/// Three figures: "0.42", "9.1", "87", "1240".
+std::string figures(double value) {
+  return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 10 ? 1 : 0);
+}
+
+double largest_value(const HeatMap& map) {
+  double largest = 0;
+  for (const HeatPanel& panel : map.panels) {
+    TESSERA_CHECK(panel.values.size() == map.rows.size(), "{} rows of {}", panel.values.size(),
+                  map.rows.size());
+    for (const auto& row : panel.values) {
+      TESSERA_CHECK(row.size() == map.columns.size(), "{} columns of {}", row.size(),
+                    map.columns.size());
+      for (const double value : row) {
+        if (std::isfinite(value)) largest = std::max(largest, value);
+      }
+    }
+  }
+  TESSERA_CHECK(largest > 0, "a heat map without a value above zero");
+  return largest;
+}
+
+std::string cell(Point corner, double value, double largest) {
+  if (!std::isfinite(value)) return rectangle(corner, kCellWidth, kCellHeight, "#eee");
+  const Colour colour = colour_of(value / largest);
+  const double lightness = 0.3 * colour.red + 0.59 * colour.green + 0.11 * colour.blue;
+  return rectangle(corner, kCellWidth, kCellHeight, text_of(colour)) +
+         svg_text({corner.x + kCellWidth / 2, corner.y + kCellHeight / 2 + 4}, Anchor::middle,
+                  figures(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
+}
+
+/// A panel whose cells begin at that corner.
+std::string panel_svg(const HeatMap& map, const HeatPanel& panel, Point corner, double largest) {
+  const double width = kCellWidth * static_cast<double>(map.columns.size());
+  const double height = kCellHeight * static_cast<double>(map.rows.size());
+  std::string svg = svg_text({corner.x + width / 2, corner.y - 8}, Anchor::middle, panel.title, 13);
+  for (size_t row = 0; row < map.rows.size(); ++row) {
+    const double y = corner.y + height - kCellHeight * static_cast<double>(row + 1);
+    svg += svg_text({corner.x - 6, y + kCellHeight / 2 + 4}, Anchor::end, map.rows[row]);
+    for (size_t column = 0; column < map.columns.size(); ++column) {
+      const double x = corner.x + kCellWidth * static_cast<double>(column);
+      svg += cell({x, y}, panel.values[row][column], largest);
+    }
+  }
+  for (size_t column = 0; column < map.columns.size(); ++column) {
+    const double x = corner.x + kCellWidth * (static_cast<double>(column) + 0.5);
+    svg += svg_text({x, corner.y + height + 16}, Anchor::middle, map.columns[column]);
+  }
+  const Point label{corner.x - 52, corner.y + height / 2};
+  svg += svg_text(label, Anchor::middle, map.row_label, 12,
+                  fmt::format("transform=\"rotate(-90 {} {})\"", pixels(label.x), pixels(label.y)));
+  return svg +
+         svg_text({corner.x + width / 2, corner.y + height + 34}, Anchor::middle, map.column_label);
+}
+
+/// The scale of colours from `top` down, with its ticks.
+std::string scale_svg(const HeatMap& map, Point top, double height, double largest) {
+  std::string svg;
+  for (int step = 0; step < kScaleSteps; ++step) {
+    const double y = top.y + height * (kScaleSteps - 1 - step) / kScaleSteps;
+    svg += rectangle({top.x, y}, kScaleWidth, height / kScaleSteps + 0.5,
+                     text_of(colour_of((step + 0.5) / kScaleSteps)));
+  }
+  const Ticks ticks = linear_ticks({0, largest}, 6, false);
+  for (size_t i = 0; i < ticks.values.size(); ++i) {
+    const double y = top.y + height * (1 - ticks.values[i] / largest);
+    svg += svg_text({top.x + kScaleWidth + 6, y + 4}, Anchor::start, ticks.labels[i]);
+  }
+  return svg + svg_text({top.x, top.y - 8}, Anchor::start, map.unit);
+}
+
+}  // namespace
+
+std::string draw(const HeatMap& map) {
+  const double largest = largest_value(map);
+  const size_t across = std::min(std::max<size_t>(map.panels_across, 1), map.panels.size());
+  const size_t down = (map.panels.size() + across - 1) / across;
+  const double panel_width =
+      kRowLabels + kCellWidth * static_cast<double>(map.columns.size()) + kPanelGap;
+  const double cells_height = kCellHeight * static_cast<double>(map.rows.size());
+  const double panel_height = kPanelTitle + cells_height + kColumnLabels;
+  const double top = map.title.empty() ? kMargin : kMargin + kTitleHeight;
+  const double scale_x = kMargin + panel_width * static_cast<double>(across);
+  const double width = scale_x + kScaleWidth + kScaleLabels;
+  double height = top + panel_height * static_cast<double>(down);
+  std::string svg;
+  if (!map.title.empty()) {
+    const auto longest = static_cast<size_t>(width / 8.5);
+    svg += svg_text({width / 2, kMargin + 12}, Anchor::middle, shortened(map.title, longest), 15);
+  }
+  for (size_t i = 0; i < map.panels.size(); ++i) {
+    const Point corner{kMargin + kRowLabels + panel_width * static_cast<double>(i % across),
+                       top + kPanelTitle + panel_height * static_cast<double>(i / across)};
+    svg += panel_svg(map, map.panels[i], corner, largest);
+  }
+  svg += scale_svg(map, {scale_x, top + kPanelTitle}, cells_height, largest);
+  if (!map.note.empty()) {
+    svg += svg_text({kMargin, height + 8}, Anchor::start, map.note, 11, "fill=\"#666\"");
+    height += kNoteHeight;
+  }
+  return svg_document(width, height, map.title, svg);
+}
+
+}  // namespace tessera

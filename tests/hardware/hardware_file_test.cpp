@@ -1,0 +1,135 @@
+#include "hardware/hardware_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "hardware/hardware_report.h"
+#include "support/error_of.h"
+#include "support/xml.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+Hardware example() {
+  return {{"Some CPU", {"avx2", "amx_bf16"}, 1024, 2048, 4096, 2},
+          {{DType::bf16, GemmLayout::forward, 512, 512, 512, 9e12, 8e12},
+           {DType::bf16, GemmLayout::forward, 1024, 1024, 1024, 2e12, 1.9e12},
+           {DType::bf16, GemmLayout::forward, 2048, 2048, 2048, 2.5e12, 2.4e12},
+           {DType::bf16, GemmLayout::weight_gradient, 2048, 2048, 2048, 7e12, 7e12},
+           {DType::bf16, GemmLayout::forward, 4096, 2048, 2048, 8e12, 8e12},
+           {DType::f64, GemmLayout::forward, 256, 256, 256, 3e9, 2e9}},
+          {{MemoryKernel::copy, 1 << 20, 9e10, 8e10},
+           {MemoryKernel::copy, 1 << 28, 2e10, 1e10},
+           {MemoryKernel::triad, 1 << 20, 5e10, 4e10}}};
+}
+
+Hardware parse(const nlohmann::json& json) { return parse_hardware(json.dump(), "machine.json"); }
+
+TEST(HardwareFile, RoundTrips) {
+  const Hardware written = example();
+  const Hardware read = parse_hardware(hardware_json(written), "machine.json");
+  EXPECT_EQ(read.processor, written.processor);
+  EXPECT_EQ(read.gemms, written.gemms);
+  EXPECT_EQ(read.memory, written.memory);
+  const Hardware nothing{written.processor, {}, {}};
+  EXPECT_TRUE(parse_hardware(hardware_json(nothing), "x").gemms.empty());
+}
+
+TEST(HardwareFile, ThePeakIsThatOfLargeForwardSquares) {
+  const Hardware hardware = example();
+  EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2.5e12);
+  EXPECT_EQ(hardware.gemm_peak(DType::f64), 3e9);
+  EXPECT_THAT(error_of([&] { hardware.gemm_peak(DType::f32); }),
+              HasSubstr("no square matrix product of f32"));
+  const auto json = nlohmann::json::parse(hardware_json(hardware));
+  EXPECT_EQ(json["gemm_peak"], nlohmann::json({{"bf16", 2.5e12}, {"f64", 3e9}}));
+}
+
+TEST(HardwareFile, BandwidthIsThatOfTheLargestWorkingSet) {
+  EXPECT_EQ(example().memory_bandwidth(MemoryKernel::copy), 2e10);
+  EXPECT_THAT(error_of([] { example().memory_bandwidth(MemoryKernel::scale); }),
+              HasSubstr("no bandwidth of scale"));
+}
+
+TEST(HardwareFile, DamageIsNamed) {
+  const auto good = nlohmann::json::parse(hardware_json(example()));
+  const auto expect_error = [&](const char* pointer, const nlohmann::json& value,
+                                const char* message) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    EXPECT_THAT(error_of([&] { parse(bad); }), HasSubstr(message)) << pointer;
+  };
+  expect_error("/format", "something", "machine.json: \"format\" is \"something\", expected");
+  expect_error("/version", 2, "\"version\" is 2, expected 1");
+  expect_error("/processor", 3, "machine.json: processor: found no JSON object");
+  expect_error("/processor/threads", 0, "\"threads\" is 0, expected a whole number of at least 1");
+  expect_error("/processor/threads", 1.5, "\"threads\" is 1.5");
+  expect_error("/processor/threads", 9000000000000, "\"threads\" is 9000000000000");
+  expect_error("/processor/features/0", 7, "processor: features[0]: found no text");
+  expect_error("/gemm", "none", "\"gemm\" is \"none\", expected an array");
+  expect_error("/gemm/1/dtype", "f8", "machine.json: gemm[1]: ");
+  expect_error("/gemm/1/layout", "up", "machine.json: gemm[1]: there is no layout");
+  expect_error("/gemm/2/m", -4, "machine.json: gemm[2]: \"m\" is -4");
+  expect_error("/gemm/2/best", 0, "\"best\" is 0, expected a number above 0");
+  expect_error("/gemm/2/median", nullptr, "\"median\" is null");
+  expect_error("/memory/0/kernel", "sum", "memory[0]: there is no memory loop 'sum'");
+  expect_error("/memory/0/bytes", 18446744073709551615U, "\"bytes\" is 18446744073709551615");
+  nlohmann::json without = good;
+  without.erase("memory");
+  EXPECT_THAT(error_of([&] { parse(without); }), HasSubstr("machine.json: there is no \"memory\""));
+  EXPECT_THAT(error_of([&] { parse_hardware("[]", "machine.json"); }), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_of([&] { parse_hardware("{", "machine.json"); }), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of([] { read_hardware("/nowhere.json"); }), HasSubstr("/nowhere.json"));
+}
+
+TEST(HardwareFile, BelongsToOneProcessorAndNumberOfThreads) {
+  Hardware hardware = example();
+  hardware.processor = this_processor(2);
+  require_same_processor(hardware, 2, "machine.json");
+  EXPECT_THAT(error_of([&] { require_same_processor(hardware, 3, "machine.json"); }),
+              HasSubstr("`tessera bench all --threads 3"));
+  hardware.processor.features.emplace_back("more");
+  EXPECT_THAT(error_of([&] { require_same_processor(hardware, 2, "machine.json"); }),
+              HasSubstr("machine.json was measured on"));
+  hardware.processor = this_processor(2);
+  hardware.processor.name = "Another CPU";
+  EXPECT_THAT(error_of([&] { require_same_processor(hardware, 2, "machine.json"); }),
+              HasSubstr("Another CPU"));
+}
+
+std::string texts_of(const std::string& svg) {
+  std::string texts = "|";
+  for (const auto& element : testing::parse_xml(svg)) texts += element.text + "|";
+  return texts;
+}
+
+TEST(HardwareReport, ShowsEveryTable) {
+  Hardware hardware = example();
+  hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 1024, 2048, 1.5e12, 1e12});
+  const std::string text = gemm_text(hardware);
+  EXPECT_THAT(text, HasSubstr("bf16, K = 2048, GFLOP/s"));
+  EXPECT_THAT(text, HasSubstr("8000.0"));
+  EXPECT_THAT(text, HasSubstr("bf16 peak (best square): 2500.0 GFLOP/s"));
+  const std::string picture = texts_of(gemm_picture(hardware));
+  for (const char* part : {"|bf16, K = 2048|", "|8000|", "|1500|", "|M|", "|N|", "|GFLOP/s|"}) {
+    EXPECT_THAT(picture, HasSubstr(part));
+  }
+  EXPECT_THAT(memory_text(hardware), HasSubstr("1.0 MiB  90.0"));
+  const std::string lines = texts_of(memory_picture(hardware));
+  for (const char* part : {"|copy|", "|triad|", "|GB/s|"}) EXPECT_THAT(lines, HasSubstr(part));
+}
+
+TEST(HardwareReport, ShowsASingleProductAndASingleSize) {
+  Hardware hardware = example();
+  hardware.gemms.resize(1);
+  hardware.memory.resize(1);
+  EXPECT_THAT(gemm_text(hardware), HasSubstr("bf16, K = 512"));
+  EXPECT_THAT(texts_of(gemm_picture(hardware)), HasSubstr("|9000|"));
+  EXPECT_THAT(texts_of(memory_picture(hardware)), HasSubstr("|bytes of all arrays|"));
+}
+
+}  // namespace
+}  // namespace tessera
