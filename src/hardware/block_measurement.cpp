@@ -1,11 +1,14 @@
 #include "hardware/block_measurement.h"
 
 #include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
-#include "engine/executor.h"
+#include "engine/differentiate.h"
 #include "hardware/random_fill.h"
 #include "tensor/tensor.h"
 
@@ -41,28 +44,42 @@ void bind_all(const BlockProgram& block, MemoryPool& pool, Frame& frame, int thr
 
 }  // namespace
 
+void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs) {
+  std::vector<Seed> seeds;
+  for (const Value output : outputs) {
+    builder.output(output);
+    const std::string name = fmt::format("output_gradient{}", seeds.size());
+    seeds.push_back({output, builder.input(name, builder.spec(output))});
+  }
+  differentiate(builder, seeds);
+  block.flops = count_flops(block.program);
+}
+
+BlockRunner::BlockRunner(const BlockProgram& block, int threads)
+    : context_(threads, Kernels::fast, &pool_),
+      frame_(block.program),
+      executor_(block.program, context_) {
+  bind_all(block, pool_, frame_, threads);
+}
+
 BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats) {
-  MemoryPool pool;
-  Context context(threads, Kernels::fast, &pool);
-  Frame frame(block.program);
-  bind_all(block, pool, frame, threads);
-  const Executor executor(block.program, context);
+  BlockRunner runner(block, threads);
   BlockMeasurement result;
   repeats.each([&](bool measured) {
     const Stopwatch watch;
-    executor.forward(frame);
+    runner.forward();
     const double forward = watch.seconds();
-    executor.backward(frame);
+    runner.backward();
     const double both = watch.seconds();
     if (!measured) return;
     result.forward_seconds.push_back(forward);
     result.forward_backward_seconds.push_back(both);
   });
-  result.pool_bytes = pool.peak_in_use();
+  result.pool_bytes = runner.pool_bytes();
   result.peak_memory_bytes = peak_resident_bytes();
   for (const Value output : block.program.outputs()) {
     if (block.program.spec(output).dtype != DType::i32) continue;
-    const auto values = frame[output].values<int32_t>();
+    const auto values = runner[output].values<int32_t>();
     result.integer_outputs.emplace_back(values.begin(), values.end());
   }
   return result;

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "engine/count_flops.h"
+#include "engine/executor.h"
 #include "hardware/repeats.h"
-#include "program/program.h"
+#include "program/builder.h"
+#include "tensor/memory_pool.h"
 
 namespace tessera {
 
@@ -21,6 +24,29 @@ struct BlockProgram {
   FlopCount flops;  ///< of the matrix products that the block demands
 };
 
+/// Marks the outputs, appends the backward pass from random gradients of them, and counts.
+void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
+
+/// A block on its own memory, ready to run. Refers to the block, which must outlive it.
+class BlockRunner {
+ public:
+  BlockRunner(const BlockProgram& block, int threads);
+  /// What training's forward pass does.
+  void forward() { executor_.forward(frame_); }
+  /// The backward pass of the last forward pass; weight gradients are added into main gradients, as
+  /// in training.
+  void backward() { executor_.backward(frame_); }
+  /// The peak of weights, their gradients, inputs and activations so far.
+  int64_t pool_bytes() const { return pool_.peak_in_use(); }
+  const Tensor& operator[](Value value) const { return frame_[value]; }
+
+ private:
+  MemoryPool pool_;
+  Context context_;
+  Frame frame_;
+  Executor executor_;
+};
+
 /// How long a block took.
 struct BlockMeasurement {
   std::vector<double> forward_seconds;           ///< of each run, what training's forward pass does
@@ -30,8 +56,7 @@ struct BlockMeasurement {
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs, last run
 };
 
-/// Runs the block forward and backward on its own memory. Weight gradients are added into main
-/// gradients, as in training.
+/// Runs the block forward and backward.
 BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats);
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ namespace {
 
 using PanelKey = std::tuple<DType, GemmLayout, int64_t>;  // type, layout, k
 
-/// Products side by side: the best rate in GFLOP/s for each m and n, by type, layout and k. The
-/// squares that were measured beside a sweep stand in its tables only where they are part of it.
+/// Products side by side: the best rate in GFLOP/s for each m and n, by type, layout and k. Squares
+/// that were measured beside a sweep get no tables of their own.
 struct GemmTables {
   std::vector<int64_t> m, n;
   std::map<PanelKey, std::map<std::pair<int64_t, int64_t>, double>> panels;
@@ -27,9 +27,12 @@ struct GemmTables {
     for (const GemmRate& rate : rates) {
       panels[{rate.dtype, rate.layout, rate.k}][{rate.m, rate.n}] = rate.best * 1e-9;
     }
-    const bool sweep = std::any_of(panels.begin(), panels.end(),
-                                   [](const auto& one) { return one.second.size() > 1; });
-    if (sweep) std::erase_if(panels, [](const auto& one) { return one.second.size() == 1; });
+    const auto lone_square = [](const auto& panel) {
+      const auto& [dtype, layout, k] = panel.first;
+      return layout == GemmLayout::forward && panel.second.size() == 1 &&
+             panel.second.begin()->first == std::pair(k, k);
+    };
+    if (!std::all_of(panels.begin(), panels.end(), lone_square)) std::erase_if(panels, lone_square);
     std::set<int64_t> rows, columns;
     for (const auto& [key, cells] : panels) {
       for (const auto& [place, rate] : cells) {

@@ -1,20 +1,11 @@
 #include "hardware/layer_blocks.h"
 
 #include "base/error.h"
-#include "engine/differentiate.h"
 #include "model/mixture.h"
 #include "ops/attention/attention.h"
 
 namespace tessera {
 namespace {
-
-/// Marks the output, appends the backward pass from a random gradient of it, and counts.
-void complete(BlockProgram& block, Builder& builder, Value output) {
-  builder.output(output);
-  const Seed seeds[] = {{output, builder.input("output_gradient", builder.spec(output))}};
-  differentiate(builder, seeds);
-  block.flops = count_flops(block.program);
-}
 
 void require_sizes(const MixtureBlockSizes& sizes) {
   if (sizes.experts_per_token > sizes.experts) {
@@ -76,7 +67,7 @@ BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute) {
     block.deviations[writer.parameters.values()[i].id] =
         writer.parameters.specs()[i].initialization.deviation;
   }
-  complete(block, builder, layer.output);
+  complete_block(block, builder, {&layer.output, 1});
   return block;
 }
 
@@ -101,7 +92,8 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
                                  .kv_heads = sizes.kv_heads,
                                  .head_dim = sizes.head_size,
                                  .document_mask = starts.has_value()};
-  complete(block, builder, attention(builder, q, k, v, options, starts));
+  const Value output = attention(builder, q, k, v, options, starts);
+  complete_block(block, builder, {&output, 1});
   const double share = attended_share(sizes, first_tokens);
   block.flops = {.forward = share * block.flops.forward,
                  .backward = share * block.flops.backward,

@@ -110,7 +110,7 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
                     timed_passes(kernel, parts, factors, passes));
   }
   return {.kernel = kernel,
-          .bytes = moved,
+          .bytes = bytes,
           .best = *std::max_element(rates.begin(), rates.end()),
           .median = quantile(rates, 0.5)};
 }

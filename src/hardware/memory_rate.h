@@ -24,7 +24,7 @@ MemoryKernel memory_kernel_from_name(std::string_view name);
 /// overwritten is not counted, so that main memory moves up to half as much again.
 struct MemoryRate {
   MemoryKernel kernel = MemoryKernel::copy;
-  int64_t bytes = 0;  ///< of all arrays of all threads together
+  int64_t bytes = 0;  ///< asked for, of all arrays of all threads together
   double best = 0;    ///< bytes a second, of the fastest run
   double median = 0;  ///< of the median run
 
@@ -33,7 +33,7 @@ struct MemoryRate {
 
 /// Measures one loop over arrays of that many bytes together, shared equally by the threads, each
 /// of which works on its own part again and again, for about so many seconds. The rates are those
-/// of what was really moved; `bytes` is rounded to whole elements of all threads.
+/// of what was really moved: whole elements of every array and thread, one at least.
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
 /// Powers of two from 16 KiB a thread to at least four times the last-level cache (256 MiB where it

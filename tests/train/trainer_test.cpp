@@ -10,6 +10,8 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "config/step_plan.h"
+#include "hardware/hardware_file.h"
+#include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "train/evaluate.h"
 #include "train/generate.h"
@@ -78,6 +80,36 @@ TEST_F(TrainerTest, TwoRunsAndAResumedOneGiveTheSameBits) {
   }
   EXPECT_NEAR(whole[0].loss, std::log(257.0), 0.1);
   EXPECT_LT(whole[199].loss, 1.5);
+}
+
+TEST_F(TrainerTest, PeakIsThatOfTheHardwareFile) {
+  Hardware hardware{this_processor(2), {}, {}};
+  hardware.gemms = {{.dtype = DType::f32, .m = 1024, .n = 1024, .k = 1024, .best = 4e12}};
+  hardware.gemms[0].median = 3e12;
+  const fs::path file = run_folder("hardware.json");
+  const auto configured = [&](const std::string& precision) {
+    return config("known", {"train.stop_after=2", "train.precision=\"" + precision + "\"",
+                            "run.hardware=\"" + file.string() + "\""});
+  };
+  write_file(file, hardware_json(hardware));
+  train(configured("fp32"), kQuiet, Logger());
+  for (const StepMetrics& metrics : read_metrics(run_folder("known") / "metrics.jsonl")) {
+    const double flops = metrics.flops.value() / static_cast<double>(metrics.step);
+    EXPECT_NEAR(metrics.mfu * metrics.seconds * 4e12 / flops, 1, 1e-3);
+  }
+
+  // A file that does not fit is an error before anything is written.
+  fs::remove_all(run_folder("known"));
+  const auto error = [&](const std::string& precision) {
+    return error_of([&] { train(configured(precision), kQuiet, Logger()); });
+  };
+  EXPECT_THAT(error("fp64"), HasSubstr("no square matrix product of f64"));
+  hardware.processor.threads = 3;
+  write_file(file, hardware_json(hardware));
+  EXPECT_THAT(error("fp32"), HasSubstr("hardware.json was measured on"));
+  fs::remove(file);
+  EXPECT_THAT(error("fp32"), HasSubstr("hardware.json"));
+  EXPECT_FALSE(fs::exists(run_folder("known")));
 }
 
 TEST_F(TrainerTest, PlannedPeakIsTheMeasuredOne) {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "hardware/block_measurement.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// Writes an operation with random inputs and names its outputs. Inputs whose gradients are to be
+/// computed are parameters or results of other operations.
+using BlockWriter = std::function<std::vector<Value>(BlockProgram&, Builder&, DType)>;
+
+/// Registers the benchmarks NAME/forward/TYPE and NAME/backward/TYPE for bf16 and f32, on as many
+/// threads as OpenMP has. They report the bytes of all operands and, where there are matrix
+/// products, floating-point operations a second.
+void register_block(const std::string& name, const BlockWriter& write);
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+#include "hardware/hardware_file.h"
+#include "support/prepared_data.h"
+#include "support/xml.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Result = testing::ProgramResult;
+
+/// Small sizes in a precision that every build has.
+const std::vector<std::string> kSmallMixture{
+    "moe", "--tokens",      "16", "--hidden",    "8",    "--experts", "4", "--experts-per-token",
+    "2",   "--expert-size", "8",  "--precision", "fp64", "--threads", "2"};
+
+class BenchCommandTest : public ::testing::Test {
+ protected:
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  Result bench(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    return testing::run_program(folder_, std::move(arguments));
+  }
+  /// The JSON objects that the command prints, a line each; progress stands on lines of its own.
+  std::vector<Json> reports(std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const Result result = bench(std::move(arguments));
+    EXPECT_EQ(result.status, 0) << result.output;
+    std::vector<Json> objects;
+    std::istringstream lines(result.output);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("{")) objects.push_back(Json::parse(line));
+    }
+    return objects;
+  }
+  static void expect_common(const Json& json, size_t repeats, const char* seconds) {
+    EXPECT_EQ(json[seconds].size(), repeats);
+    EXPECT_GT(json["flops"], 0);
+    EXPECT_GT(json["pool_bytes"], 0);
+    EXPECT_GT(json["peak_memory_bytes"], json["pool_bytes"]);
+    EXPECT_GT(json["gemm_peak"], 0);
+    EXPECT_EQ(json["precision"], "fp64");
+    EXPECT_EQ(json["processor"]["threads"], 2);
+    EXPECT_TRUE(json["processor"]["features"].is_array());
+    EXPECT_FALSE(json["processor"]["name"].get<std::string>().empty());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(BenchCommandTest, MoeReportsBothPasses) {
+  std::vector<std::string> arguments = kSmallMixture;
+  arguments.insert(arguments.end(), {"--repeats", "3", "--warmup", "1"});
+  const auto json = reports(arguments);
+  ASSERT_EQ(json.size(), 1U);
+  expect_common(json[0], 3, "forward_seconds");
+  expect_common(json[0], 3, "forward_backward_seconds");
+  EXPECT_EQ(json[0]["bench"], "moe");
+  EXPECT_EQ(json[0]["sizes"]["experts_per_token"], 2);
+  const Result text = bench(arguments);
+  EXPECT_THAT(text.output, HasSubstr("forward and backward"));
+  EXPECT_THAT(text.output, HasSubstr("4 experts of 8, 2 a token"));
+}
+
+TEST_F(BenchCommandTest, AttentionReportsEachLength) {
+  const auto json =
+      reports({"attention", "--tokens", "24,8", "--heads", "2", "--kv-heads", "1", "--head-size",
+               "4", "--documents", "2", "--precision", "fp64", "--threads", "2", "--repeats", "2"});
+  ASSERT_EQ(json.size(), 2U);
+  EXPECT_EQ(json[0]["sizes"]["tokens"], 8);
+  EXPECT_EQ(json[1]["sizes"]["tokens"], 24);
+  for (const Json& one : json) expect_common(one, 2, "forward_backward_seconds");
+}
+
+TEST_F(BenchCommandTest, StepNeedsNoData) {
+  folder_.write("config.toml", testing::small_config(folder_.path()));
+  const std::vector<std::string> arguments{
+      "step", path("config.toml"), "--set", "train.precision=\"fp64\"", "--steps", "2", "--warmup",
+      "1",    "--threads",         "2"};
+  std::vector<std::string> with_size = arguments;
+  with_size.insert(with_size.end(), {"--set", "model.vocabulary_size=32"});
+  const auto json = reports(with_size);
+  ASSERT_EQ(json.size(), 1U);
+  expect_common(json[0], 2, "seconds");
+  EXPECT_EQ(json[0]["tokens"], 128);
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  const Result without = bench(arguments);
+  EXPECT_EQ(without.status, 1);
+  EXPECT_THAT(without.output, HasSubstr("model.vocabulary_size"));
+}
+
+/// The end of standard input, which is empty here, ends the turns.
+TEST_F(BenchCommandTest, TurnsWaitForStandardInput) {
+  std::vector<std::string> arguments = kSmallMixture;
+  arguments.emplace_back("--turns");
+  const Result result = bench(arguments);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("turn\n"));
+  EXPECT_THAT(result.output, HasSubstr("the first turn never came"));
+}
+
+TEST_F(BenchCommandTest, CeilingsComeAsTextJsonAndPictures) {
+  const Result gemm = bench({"gemm", "--m", "8,16", "--n", "8", "--k", "8", "--precision", "fp64",
+                             "--seconds", "0", "--svg", path("gemm.svg"), "--json"});
+  ASSERT_EQ(gemm.status, 0) << gemm.output;
+  EXPECT_EQ(testing::parse_xml(read_file(folder_ / "gemm.svg"))[0].name, "svg");
+  const Hardware products =
+      parse_hardware(gemm.output.substr(gemm.output.find("{\n")), "standard output");
+  EXPECT_GE(products.gemms.size(), 3U);
+  EXPECT_GT(products.gemm_peak(DType::f64), 0);
+
+  const Result memory =
+      bench({"memory", "--sizes", "64KiB,1MiB", "--seconds", "0", "--svg", path("memory.svg")});
+  ASSERT_EQ(memory.status, 0) << memory.output;
+  EXPECT_EQ(testing::parse_xml(read_file(folder_ / "memory.svg"))[0].name, "svg");
+  EXPECT_THAT(memory.output, HasSubstr("1.0 MiB"));
+  EXPECT_THAT(memory.output, HasSubstr("triad"));
+}
+
+TEST_F(BenchCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
+  const auto expect_error = [&](std::vector<std::string> arguments, const char* message) {
+    const Result result = bench(std::move(arguments));
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.output, HasSubstr(message));
+  };
+  expect_error({}, "subcommand is required");
+  expect_error({"moe", "--experts", "4", "--experts-per-token", "5"}, "5 experts a token");
+  expect_error({"moe", "--precision", "int8"}, "--precision");
+  expect_error({"moe", "--repeats", "0"}, "--repeats");
+  expect_error({"attention", "--heads", "3", "--kv-heads", "2"}, "not a multiple of 2");
+  expect_error({"attention", "--tokens", "0"}, "--tokens");
+  expect_error({"gemm", "--m", "-1"}, "--m");
+  expect_error({"gemm", "--layout", "sideways"}, "--layout");
+  expect_error({"gemm", "--svg", "picture.png"}, "pictures are SVG");
+  expect_error({"memory", "--sizes", "much"}, "much");
+  expect_error({"memory", "--sizes", "1000TB"}, "give sizes from 1 byte to half");
+  expect_error({"step", path("absent.toml")}, "absent.toml");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,83 @@
+#include "train/bench_step.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/step_plan.h"
+#include "support/error_of.h"
+#include "support/prepared_data.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+/// The small mixture of experts, without data.
+RunConfig config(std::vector<std::string> overrides = {}) {
+  overrides.insert(overrides.end(), {"model.vocabulary_size=64", "train.precision=\"fp32\""});
+  return resolve(parse_config(testing::small_config("/nowhere"), "test", overrides));
+}
+
+constexpr int64_t kTokens = 4 * 32;  // sequences of an optimizer step, tokens of one
+
+TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
+  const RunConfig resolved = config();
+  const StepMeasurement measured = measure_step(resolved, {.warmup = 1, .measured = 3});
+  ASSERT_THAT(measured.seconds, SizeIs(3));
+  for (const double seconds : measured.seconds) EXPECT_GT(seconds, 0);
+  const StepPlan plan = plan_step(resolved);
+  EXPECT_EQ(measured.tokens, kTokens);
+  EXPECT_EQ(measured.flops, 2 * plan.flops.useful());  // of two micro-batches
+  EXPECT_EQ(measured.pool_bytes, plan.peak_bytes);
+  EXPECT_EQ(measured.parameters, plan.parameters);
+  EXPECT_GT(measured.peak_memory_bytes, measured.pool_bytes);
+}
+
+TEST(BenchStep, WeightsAreUpdated) {
+  const auto loss_after = [](int64_t steps) {
+    return measure_step(config({"optimizer.warmup_steps=0"}), {.warmup = 0, .measured = steps})
+        .loss;
+  };
+  const double first = loss_after(1);
+  EXPECT_NEAR(first, std::log(64.0), 0.1);
+  EXPECT_LT(loss_after(30), first - 0.5);  // the same tokens every step are learnt by heart
+  EXPECT_EQ(loss_after(1), first);
+}
+
+TEST(BenchStep, ALossThatIsNotFiniteIsAnError) {
+  const RunConfig wild =
+      config({"optimizer.learning_rate=1e38", "optimizer.warmup_steps=0", "optimizer.clip_norm=0"});
+  EXPECT_THAT(error_of([&] { measure_step(wild, {.warmup = 0, .measured = 5}); }),
+              HasSubstr("lower optimizer.learning_rate"));
+}
+
+TEST(BenchStep, ReportsWhatWasMeasured) {
+  const StepMeasurement measured{.seconds = {0.5, 0.25, 1.0},
+                                 .tokens = 1000,
+                                 .flops = 1e9,
+                                 .parameters = 7,
+                                 .active_parameters = 5,
+                                 .pool_bytes = 11,
+                                 .peak_memory_bytes = 13,
+                                 .loss = 2.5};
+  const MeasuredOn on{{"Some CPU", {"avx2"}, 1, 2, 3, 2}, "bf16", 8e9};
+  const auto json = nlohmann::json::parse(step_json(measured, on));
+  EXPECT_EQ(json["seconds"], nlohmann::json({0.5, 0.25, 1.0}));
+  EXPECT_EQ(json["tokens_per_second"], 2000);
+  EXPECT_EQ(json["mfu"], 0.25);
+  EXPECT_EQ(json["peak_memory_bytes"], 13);
+  EXPECT_EQ(json["pool_bytes"], 11);
+  EXPECT_EQ(json["gemm_peak"], 8e9);
+  EXPECT_EQ(json["processor"]["name"], "Some CPU");
+  EXPECT_EQ(json["processor"]["threads"], 2);
+  const std::string text = step_text(measured, on);
+  EXPECT_THAT(text, HasSubstr("500 ms (300 ms-900 ms)"));
+  EXPECT_THAT(text, HasSubstr("25.0 % of 8.0 GFLOP/s (bf16)"));
+}
+
+}  // namespace
+}  // namespace tessera
