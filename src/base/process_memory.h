@@ -5,7 +5,7 @@
 namespace tessera {
 
 /// The largest resident set that this process has had, in bytes, its libraries included: VmHWM of
-/// /proc/self/status. Throws Error where the system does not tell.
+/// /proc/self/status, exact to some hundred pages. Throws Error where the system does not tell.
 int64_t peak_resident_bytes();
 
 }  // namespace tessera

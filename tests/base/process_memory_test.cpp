@@ -9,6 +9,7 @@ namespace {
 
 TEST(PeakResidentBytes, GrowsWithWhatIsTouchedAndStays) {
   constexpr int64_t kBytes = 64 << 20;
+  constexpr int64_t kSlack = 2 << 20;  // the system counts pages in batches
   const int64_t before = peak_resident_bytes();
   EXPECT_GT(before, 1 << 20);
   int64_t with = 0;
@@ -17,8 +18,8 @@ TEST(PeakResidentBytes, GrowsWithWhatIsTouchedAndStays) {
     with = peak_resident_bytes();
     EXPECT_EQ(touched.back(), 1);
   }
-  EXPECT_GE(with, before + kBytes);
-  EXPECT_GE(peak_resident_bytes(), with);
+  EXPECT_GE(with, before + kBytes - kSlack);
+  EXPECT_GE(peak_resident_bytes(), with - kSlack);
 }
 
 }  // namespace
