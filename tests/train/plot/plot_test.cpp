@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "plot/style.h"
+#include "plot/svg.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "support/xml.h"
-#include "plot/style.h"
-#include "plot/svg.h"
 
 namespace tessera {
 namespace {
