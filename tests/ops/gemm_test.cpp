@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/parallel.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 
@@ -133,6 +134,53 @@ TEST(Gemm, StridedViewsAndEmptySizes) {
   prepare_gemm(context, {.m = 1, .n = 2, .k = 0}).run(a.raw(), b.raw(), c.raw(), nullptr);
   EXPECT_EQ(c.data<float>()[0], 0);
   EXPECT_EQ(c.data<float>()[1], 0);
+}
+
+TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
+  MemoryPool pool;
+  Context context(2, Kernels::plain, &pool);
+  const Tensor memory(pool, {64}, DType::f32);
+  memory.fill_zero();
+  const auto run = [&](const GemmShape& shape, int times) {
+    for (int i = 0; i < times; ++i) {
+      prepare_gemm(context, shape).run(memory.raw(), memory.raw(), memory.raw(), nullptr);
+    }
+  };
+  const GemmShape small{.m = 2, .n = 3, .k = 4};
+  const GemmShape large{.m = 4, .n = 4, .k = 4, .transpose_b = true};
+  run(small, 5);
+  {
+    GemmCounter counter(context);
+    EXPECT_TRUE(counter.take().empty()) << "runs before it";
+    run(small, 3);
+    run(large, 2);
+    run({.m = 0, .n = 3, .k = 4}, 1);  // does nothing
+    GemmShape small_written = small, large_written = large;
+    small_written.lda = 4;
+    small_written.ldb = small_written.ldc = 3;
+    large_written.lda = large_written.ldb = large_written.ldc = 4;
+    EXPECT_EQ(counter.take(), (std::vector<GemmRuns>{{large_written, 2}, {small_written, 3}}));
+    EXPECT_TRUE(counter.take().empty()) << "taken already";
+    EXPECT_THROW(GemmCounter{context}, InternalError);
+    run(small, 1);
+  }
+  GemmCounter next(context);
+  EXPECT_TRUE(next.take().empty());
+}
+
+TEST(GemmCounter, CountsRunsOfSeveralThreads) {
+  MemoryPool pool;
+  Context context(2, Kernels::plain, &pool);
+  const Tensor memory(pool, {4}, DType::f32);
+  memory.fill_zero();
+  const Gemm& gemm = prepare_gemm(context, {.m = 1, .n = 1, .k = 1});
+  GemmCounter counter(context);
+  parallel_items(2, 1000, [&](int64_t, int thread) {
+    gemm.run(memory.raw(), memory.raw(), memory.raw() + 4 * (thread + 1), nullptr);
+  });
+  const std::vector<GemmRuns> runs = counter.take();
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(runs[0].runs, 1000);
 }
 
 }  // namespace

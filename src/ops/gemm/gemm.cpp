@@ -1,5 +1,7 @@
 #include "ops/gemm/gemm.h"
 
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "base/hash.h"
@@ -9,25 +11,30 @@
 namespace tessera {
 namespace {
 
+std::array<int64_t, 10> fields_of(const GemmShape& shape) {
+  return {
+      shape.m,
+      shape.n,
+      shape.k,
+      static_cast<int64_t>(shape.input),
+      static_cast<int64_t>(shape.output),
+      int64_t{shape.transpose_a} | int64_t{shape.transpose_b} << 1 | int64_t{shape.accumulate} << 2,
+      shape.lda,
+      shape.ldb,
+      shape.ldc,
+      shape.threads};
+}
+
 struct ShapeHash {
   size_t operator()(const GemmShape& shape) const {
-    const int64_t fields[] = {shape.m,
-                              shape.n,
-                              shape.k,
-                              static_cast<int64_t>(shape.input),
-                              static_cast<int64_t>(shape.output),
-                              int64_t{shape.transpose_a} | int64_t{shape.transpose_b} << 1 |
-                                  int64_t{shape.accumulate} << 2,
-                              shape.lda,
-                              shape.ldb,
-                              shape.ldc,
-                              shape.threads};
+    const auto fields = fields_of(shape);
     return hash(std::as_bytes(std::span(fields)));
   }
 };
 
 struct GemmCache {
   std::unordered_map<GemmShape, std::unique_ptr<Gemm>, ShapeHash> products;
+  GemmCounter* counter = nullptr;  // null: runs are not counted
 };
 
 /// Leading dimensions written out, so that equal products are one entry.
@@ -50,9 +57,47 @@ std::unique_ptr<Gemm> make(const Context& context, const GemmShape& shape) {
 
 const Gemm& prepare_gemm(Context& context, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);
-  std::unique_ptr<Gemm>& product = context.cache<GemmCache>().products[shape];
-  if (!product) product = make(context, shape);
+  GemmCache& cache = context.cache<GemmCache>();
+  std::unique_ptr<Gemm>& product = cache.products[shape];
+  if (!product) {
+    product = make(context, shape);
+    if (cache.counter != nullptr) cache.counter->count(*product);
+  }
   return *product;
+}
+
+GemmCounter::GemmCounter(Context& context) : context_(context) {
+  GemmCache& cache = context.cache<GemmCache>();
+  TESSERA_CHECK(cache.counter == nullptr, "the products of this context are counted already");
+  cache.counter = this;
+  for (const auto& [shape, product] : cache.products) count(*product);
+}
+
+GemmCounter::~GemmCounter() {
+  GemmCache& cache = context_.cache<GemmCache>();
+  cache.counter = nullptr;
+  for (const auto& [shape, product] : cache.products) product->counted_ = false;
+}
+
+void GemmCounter::count(Gemm& product) {
+  product.counted_ = true;
+  product.runs_ = 0;
+}
+
+std::vector<GemmRuns> GemmCounter::take() {
+  std::vector<GemmRuns> result;
+  for (const auto& [shape, product] : context_.cache<GemmCache>().products) {
+    const int64_t runs = product->runs_.exchange(0);
+    if (runs > 0 && shape.flops() > 0) result.push_back({shape, runs});
+  }
+  std::ranges::sort(result, [](const GemmRuns& a, const GemmRuns& b) {
+    const auto work = [](const GemmRuns& of) {
+      return of.shape.flops() * static_cast<double>(of.runs);
+    };
+    if (work(a) != work(b)) return work(a) > work(b);
+    return fields_of(a.shape) < fields_of(b.shape);
+  });
+  return result;
 }
 
 }  // namespace tessera

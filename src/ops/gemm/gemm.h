@@ -1,8 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "program/context.h"
 #include "tensor/dtype.h"
@@ -41,12 +43,49 @@ class Gemm {
   /// Scratch bytes that one run needs.
   virtual int64_t workspace_bytes() const = 0;
   /// Runs it. Safe from several threads at once with a workspace for each.
-  virtual void run(const void* a, const void* b, void* c, std::byte* workspace) const = 0;
+  void run(const void* a, const void* b, void* c, std::byte* workspace) const {
+    if (counted_) runs_.fetch_add(1, std::memory_order_relaxed);
+    multiply(a, b, c, workspace);
+  }
+
+ private:
+  friend class GemmCounter;
+  virtual void multiply(const void* a, const void* b, void* c, std::byte* workspace) const = 0;
+
+  bool counted_ = false;  // changes only while no product of the context runs
+  mutable std::atomic<int64_t> runs_{0};
 };
 
 /// The product of this shape from the context's cache, made at first use (0.2 to 3 ms). Not to be
 /// called from within a parallel region; what it gives may be run there. An m, n or k of zero is
 /// allowed.
 const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
+
+/// A product and how often it ran.
+struct GemmRuns {
+  GemmShape shape;  ///< leading dimensions written out
+  int64_t runs = 0;
+
+  bool operator==(const GemmRuns&) const = default;
+};
+
+/// Counts the runs of a context's products while it lives: what the operations have really
+/// multiplied, with the tokens that experts got and the tiles that masks left. One at a time.
+class GemmCounter {
+ public:
+  explicit GemmCounter(Context& context);
+  ~GemmCounter();
+  GemmCounter(const GemmCounter&) = delete;
+  GemmCounter& operator=(const GemmCounter&) = delete;
+
+  /// What ran since the last call, those with most FLOPs first. Not to be called while one runs.
+  std::vector<GemmRuns> take();
+
+ private:
+  friend const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
+  static void count(Gemm& product);
+
+  Context& context_;
+};
 
 }  // namespace tessera

@@ -59,7 +59,7 @@ class OneDnnGemm final : public Gemm {
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(scratchpad_.get_size()); }
 
-  void run(const void* a, const void* b, void* c, std::byte* workspace) const override {
+  void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     dnnl::stream stream(engine_);
     const auto bind = [&](const dnnl::memory::desc& desc, const void* data) {
       return dnnl::memory(desc, engine_, const_cast<void*>(data));

@@ -13,10 +13,10 @@ class PlainGemm final : public Gemm {
 
   int64_t workspace_bytes() const override { return 0; }
 
-  void run(const void* a, const void* b, void* c, std::byte*) const override {
+  void multiply(const void* a, const void* b, void* c, std::byte*) const override {
     dispatch_floating(shape_.input, [&](auto input) {
       dispatch_floating(shape_.output, [&](auto output) {
-        multiply(static_cast<const decltype(input)*>(a), static_cast<const decltype(input)*>(b),
+        sum_rows(static_cast<const decltype(input)*>(a), static_cast<const decltype(input)*>(b),
                  static_cast<decltype(output)*>(c));
       });
     });
@@ -24,7 +24,7 @@ class PlainGemm final : public Gemm {
 
  private:
   template <typename In, typename Out>
-  void multiply(const In* a, const In* b, Out* c) const {
+  void sum_rows(const In* a, const In* b, Out* c) const {
     using Wide = Compute<In>;
     const int64_t lda = shape_.lda, ldb = shape_.ldb, ldc = shape_.ldc;
     parallel_ranges(shape_.threads, shape_.m, 1, [&](int64_t begin, int64_t end, int) {
