@@ -1,0 +1,94 @@
+#include "hardware/gemm_time.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "hardware/random_fill.h"
+
+namespace tessera {
+namespace {
+
+/// The matrices as they lie in memory: rows, and elements from one to the next.
+struct Matrix {
+  int64_t rows;
+  int64_t leading;
+};
+Matrix matrix_a(const GemmShape& shape) {
+  const int64_t tight = shape.transpose_a ? shape.m : shape.k;
+  return {shape.transpose_a ? shape.k : shape.m, std::max(shape.lda, tight)};
+}
+Matrix matrix_b(const GemmShape& shape) {
+  const int64_t tight = shape.transpose_b ? shape.k : shape.n;
+  return {shape.transpose_b ? shape.n : shape.k, std::max(shape.ldb, tight)};
+}
+Matrix matrix_c(const GemmShape& shape) { return {shape.m, std::max(shape.ldc, shape.n)}; }
+
+int lanes_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
+
+struct Operands {
+  Operands(MemoryPool& pool, const GemmShape& shape, int64_t workspace_bytes, int threads)
+      : a(normal(pool, matrix_a(shape), shape.input, "a", threads)),
+        b(normal(pool, matrix_b(shape), shape.input, "b", threads)),
+        c(normal(pool, matrix_c(shape), shape.output, "c", threads)),
+        workspace(pool, {std::max<int64_t>(workspace_bytes, 1)}, DType::u8) {}
+
+  static Tensor normal(MemoryPool& pool, const Matrix& matrix, DType dtype, const char* name,
+                       int threads) {
+    Tensor tensor(pool, {matrix.rows, matrix.leading}, dtype);
+    fill_normal(tensor, name, 1, threads);
+    return tensor;
+  }
+
+  Tensor a, b, c, workspace;
+};
+
+}  // namespace
+
+double timed_gemm_bytes(const GemmShape& shape, int threads) {
+  const auto bytes = [](const Matrix& matrix, DType dtype) {
+    return static_cast<double>(matrix.rows) * static_cast<double>(matrix.leading) *
+           static_cast<double>(dtype_size(dtype));
+  };
+  return lanes_of(shape, threads) *
+         (bytes(matrix_a(shape), shape.input) + bytes(matrix_b(shape), shape.input) +
+          bytes(matrix_c(shape), shape.output));
+}
+
+double time_gemm(const GemmShape& shape, int threads, double budget) {
+  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
+  constexpr int kLeast = 3;
+  MemoryPool pool;
+  Context context(threads, Kernels::fast, &pool);
+  const Gemm& gemm = prepare_gemm(context, shape);
+  const int lanes = lanes_of(shape, threads);
+  std::vector<Operands> operands;
+  for (int lane = 0; lane < lanes; ++lane) {
+    operands.emplace_back(pool, shape, gemm.workspace_bytes(), threads);
+  }
+  const auto sample = [&](int64_t repeats) {
+    const Stopwatch watch;
+    parallel_ranges(lanes, lanes, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t lane = begin; lane < end; ++lane) {
+        const Operands& own = operands[static_cast<size_t>(lane)];
+        for (int64_t i = 0; i < repeats; ++i) {
+          gemm.run(own.a.raw(), own.b.raw(), own.c.raw(), own.workspace.raw());
+        }
+      }
+    });
+    return watch.seconds();
+  };
+  const Stopwatch total;
+  int64_t repeats = 1;
+  sample(repeats);  // touches all memory
+  while (sample(repeats) < kShortest) repeats *= 2;
+  double best = std::numeric_limits<double>::infinity();
+  for (int samples = 0; samples < kLeast || total.seconds() < budget; ++samples) {
+    best = std::min(best, sample(repeats));
+  }
+  return best / static_cast<double>(repeats * lanes);
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+#include "hardware/gemm_time.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(TimeGemm, CountsTheOperandsOfEveryThread) {
+  const GemmShape shape{.m = 10,
+                        .n = 20,
+                        .k = 30,
+                        .input = DType::bf16,
+                        .output = DType::f32,
+                        .transpose_a = true,
+                        .threads = 2};
+  // A [30, 10] and B [30, 20] in bf16, C [10, 20] in f32.
+  const double tight = 2 * 300 + 2 * 600 + 4 * 200;
+  EXPECT_DOUBLE_EQ(timed_gemm_bytes(shape, 2), tight);
+  GemmShape alone = shape;
+  alone.threads = 1;
+  EXPECT_DOUBLE_EQ(timed_gemm_bytes(alone, 2), 2 * tight);
+  GemmShape spread = shape;
+  spread.lda = 16;
+  EXPECT_DOUBLE_EQ(timed_gemm_bytes(spread, 2), tight + 2 * 30 * 6);
+}
+
+TEST(TimeGemm, EveryKindOfProductHasItsTime) {
+  for (const int threads : {1, 2}) {
+    for (const bool transpose : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        const GemmShape shape{.m = 24,
+                              .n = 8,
+                              .k = 40,
+                              .input = dtype,
+                              .output = dtype,
+                              .transpose_a = transpose,
+                              .transpose_b = !transpose,
+                              .accumulate = transpose,
+                              .ldc = 12,
+                              .threads = threads};
+        const double seconds = time_gemm(shape, 2, 0);
+        EXPECT_GT(seconds, 0);
+        EXPECT_LT(seconds, 10);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
