@@ -1,55 +1,65 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/step_trace.h"
 #include "program/program.h"
 
 namespace tessera {
 
-/// What ran when. Written as JSON in the trace event format that Chrome (chrome://tracing) and
-/// Perfetto (ui.perfetto.dev) open.
+/// Records one training step: what ran when, what it costs by its statement, and which matrix
+/// products it really took. The clock stands still while an event is described, so that recording
+/// does not show in the record.
 class Trace {
  public:
-  struct Event {
-    std::string name;
-    std::string block;
-    std::string phase;
-    int layer = -1;
-    double start = 0;     ///< seconds since the trace began
-    double duration = 0;  ///< seconds
-    double flops = 0;
-    double bytes = 0;
-    std::string shape;  ///< of the first output
+  /// Counts the context's matrix products while it lives; the context must outlive it.
+  explicit Trace(Context& context) : products_(context) {}
+
+  /// The whole step while it lives: events lie within it. Does nothing when `trace` is null.
+  class Step {
+   public:
+    Step(Trace* trace, int64_t number);
+    ~Step();
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+
+   private:
+    Trace* trace_;
   };
 
-  /// Times one node while it lives; does nothing when `trace` is null.
+  /// Times one node while it lives; does nothing when `trace` is null. Spans do not overlap.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
-    /// Times something that is no node of a program: the optimizer, reading data.
-    Span(Trace* trace, std::string_view name, std::string_view block);
+    /// Times something that is no node of a program: the optimizer, reading data. `bytes`: what it
+    /// reads and writes, where that says how long it should take.
+    Span(Trace* trace, std::string_view name, std::string_view block, double bytes = 0);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
    private:
     Trace* trace_;
-    Event event_;
+    TraceEvent event_;
   };
 
-  const std::vector<Event>& events() const { return events_; }
-  /// Writes the file atomically; throws Error when it cannot.
-  void write(const std::filesystem::path& path) const;
+  /// What was recorded.
+  const StepTrace& step() const { return step_; }
 
  private:
-  double now() const;
+  using Clock = std::chrono::steady_clock;
 
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::vector<Event> events_;
+  /// Seconds since the trace began, without those in which the clock stood still.
+  double now() const;
+  /// Goes on from `seconds`.
+  void set_clock(double seconds);
+
+  Clock::time_point start_ = Clock::now();
+  GemmCounter products_;
+  StepTrace step_;
 };
 
 }  // namespace tessera

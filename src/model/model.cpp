@@ -30,11 +30,14 @@ std::optional<RotaryScaling> rotary_scaling(const ModelConfig& config) {
 }
 
 Value table_of_angles(ModelWriter& writer, Value positions) {
-  return rotary_table(writer.builder, positions,
-                      {.channels = rotary_channels(writer.config),
-                       .theta = writer.config.rope_theta,
-                       .scaling = rotary_scaling(writer.config)},
-                      writer.wide());
+  const auto scope = writer.builder.scope("rotary", Block::attention);
+  const Value table = rotary_table(writer.builder, positions,
+                                   {.channels = rotary_channels(writer.config),
+                                    .theta = writer.config.rope_theta,
+                                    .scaling = rotary_scaling(writer.config)},
+                                   writer.wide());
+  writer.builder.keep(table, Keep::layer);  // all layers share it, whatever they recompute
+  return table;
 }
 
 /// Pre-norm decoder: each sublayer reads a norm of the residual stream, and the norm that follows

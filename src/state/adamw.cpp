@@ -108,4 +108,23 @@ double gradient_norm(const ParameterStore& store, int threads) {
   return std::sqrt(total);
 }
 
+double adamw_bytes(const ParameterStore& store) {
+  double bytes = gradient_bytes(store);
+  for (const ParameterState& state : store.parameters()) {
+    const int64_t wide =
+        state.first_moment.bytes() + state.second_moment.bytes() + state.master.bytes();
+    const bool rounded = state.weight.dtype() != state.master.dtype();
+    bytes += static_cast<double>(2 * wide + (rounded ? state.weight.bytes() : 0));
+  }
+  return bytes;
+}
+
+double gradient_bytes(const ParameterStore& store) {
+  double bytes = 0;
+  for (const ParameterState& state : store.parameters()) {
+    bytes += static_cast<double>(state.gradient.bytes());
+  }
+  return bytes;
+}
+
 }  // namespace tessera

@@ -28,4 +28,11 @@ void adamw_step(const ParameterStore& store, const OptimizerConfig& config, cons
 /// number of threads.
 double gradient_norm(const ParameterStore& store, int threads);
 
+/// Bytes that adamw_step() reads and writes: gradients, and twice moments and masters; weights too
+/// where they are not the masters.
+double adamw_bytes(const ParameterStore& store);
+
+/// Bytes of all main gradients.
+double gradient_bytes(const ParameterStore& store);
+
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include "engine/count_flops.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/hardware_file.h"
+#include "hardware/processor.h"
 #include "state/adamw.h"
 #include "train/evaluate.h"
 #include "train/initial_weights.h"
@@ -62,12 +63,10 @@ class Trainer {
     if (position_.step >= last_step()) return nothing_to_do();
     metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step);
     announce();
-    Trace trace;
     TrainReport report{.step = position_.step};
     while (position_.step < last_step() && !report.interrupted) {
       const bool traced = position_.step + 1 == config_.run.trace_step;
-      const StepMetrics metrics = one_step(traced ? &trace : nullptr);
-      if (traced) write_trace(trace);
+      const StepMetrics metrics = traced ? traced_step() : one_step(nullptr);
       report.loss = metrics.loss;
       report.interrupted = InterruptGuard::requested();
       const bool end = position_.step == last_step() || report.interrupted;
@@ -147,37 +146,53 @@ class Trainer {
 
   StepMetrics one_step(Trace* trace) {
     const Stopwatch watch;
-    const int64_t step = position_.step + 1;
-    std::vector<Batch> batches;
+    StepMetrics metrics{.step = position_.step + 1};
+    StepLosses losses;
     {
-      const Trace::Span span(trace, "next_batches", "data");
-      for (int64_t i = 0; i < config_.train.global_batch / config_.train.micro_batch; ++i) {
-        batches.push_back(loader_.next());
-      }
-      store_.zero_gradients(context_.threads());
+      const Trace::Step whole(trace, metrics.step);
+      losses = update(metrics, trace);
     }
-    step_.set_trace(trace);
-    const StepLosses losses = step_.run(batches);
-    StepMetrics metrics{.step = step, .loss = losses.cross_entropy};
-    {
-      const Trace::Span span(trace, "gradient_norm", "optimizer");
-      metrics.grad_norm = gradient_norm(store_, context_.threads());
-    }
-    require_finite(metrics, batches);
-    {
-      const Trace::Span span(trace, "adamw", "optimizer");
-      metrics.lr = update_weights(
-          store_, config_.optimizer,
-          {.step = step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm},
-          context_.threads());
-    }
-    position_.step = step;
+    position_.step = metrics.step;
     position_.tokens += losses.tokens;
     announce_repetition(position_.data, loader_.state());
     position_.data = loader_.state();
     metrics.seconds = watch.seconds();
     report(metrics, losses);
     return metrics;
+  }
+
+  /// The step itself: data, forward and backward passes, optimizer.
+  StepLosses update(StepMetrics& metrics, Trace* trace) {
+    const std::vector<Batch> batches = next_batches(trace);
+    {
+      const Trace::Span span(trace, "zero_gradients", "optimizer", gradient_bytes(store_));
+      store_.zero_gradients(context_.threads());
+    }
+    step_.set_trace(trace);
+    const StepLosses losses = step_.run(batches);
+    metrics.loss = losses.cross_entropy;
+    {
+      const Trace::Span span(trace, "gradient_norm", "optimizer", gradient_bytes(store_));
+      metrics.grad_norm = gradient_norm(store_, context_.threads());
+    }
+    require_finite(metrics, batches);
+    {
+      const Trace::Span span(trace, "adamw", "optimizer", adamw_bytes(store_));
+      metrics.lr = update_weights(
+          store_, config_.optimizer,
+          {.step = metrics.step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm},
+          context_.threads());
+    }
+    return losses;
+  }
+
+  std::vector<Batch> next_batches(Trace* trace) {
+    const Trace::Span span(trace, "next_batches", "data");
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < config_.train.global_batch / config_.train.micro_batch; ++i) {
+      batches.push_back(loader_.next());
+    }
+    return batches;
   }
 
   /// Completes the step's metrics, writes them and shows them.
@@ -303,11 +318,23 @@ class Trainer {
     write_file(directory / "loss.svg", plot_metrics({&run, 1}, options));
   }
 
-  void write_trace(const Trace& trace) {
+  StepMetrics traced_step() {
+    Trace trace(context_);
+    const StepMetrics metrics = one_step(&trace);
+    step_.set_trace(nullptr);
+    StepTrace step = trace.step();
+    step.origin = {.processor = this_processor(context_.threads()).name,
+                   .threads = context_.threads(),
+                   .precision = config_.train.precision,
+                   .gemm_peak = peak_flops_,
+                   .tokens = config_.train.global_batch * config_.data.context};
     const fs::path path = fs::path(config_.run.directory) / "trace.json";
-    trace.write(path);
+    write_trace(path, step);
     progress_.clear();
-    logger_.info("wrote the trace of step {} to {}", position_.step, path.string());
+    logger_.info(
+        "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
+        metrics.step, path.string());
+    return metrics;
   }
 
   void finish(const TrainReport& report) {

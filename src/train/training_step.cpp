@@ -81,7 +81,7 @@ StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
   for (auto& counts : expert_counts_) counts.clear();
   inputs_.set_seeds(losses.targets, losses.tokens);
   for (const Batch& batch : micro_batches) {
-    inputs_.fill(batch);
+    fill(batch);
     executor_.run(frame_);
     add_losses(losses);
   }
@@ -98,7 +98,13 @@ StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
   return losses;
 }
 
+void TrainingStep::fill(const Batch& batch) const {
+  const Trace::Span span(trace_, "copy_batch", "data");
+  inputs_.fill(batch);
+}
+
 void TrainingStep::add_losses(StepLosses& losses) {
+  const Trace::Span span(trace_, "read_losses", block_name(Block::loss));
   losses.cross_entropy += sum(frame_[training_.token_loss]);
   if (training_.balance_loss) losses.balance += sum(frame_[training_.balance_loss]);
   if (training_.router_z_loss) losses.router_z += sum(frame_[training_.router_z_loss]);

@@ -52,9 +52,14 @@ class TrainingStep {
   /// gradient norm is not finite.
   void report_non_finite(std::span<const Batch> micro_batches);
 
-  void set_trace(Trace* trace) { executor_.set_trace(trace); }
+  /// Records runs there while it is set.
+  void set_trace(Trace* trace) {
+    trace_ = trace;
+    executor_.set_trace(trace);
+  }
 
  private:
+  void fill(const Batch& batch) const;
   void add_losses(StepLosses& losses);
 
   const TrainingProgram& training_;
@@ -62,6 +67,7 @@ class TrainingStep {
   Executor executor_;
   Frame frame_;
   ProgramInputs inputs_;
+  Trace* trace_ = nullptr;
   std::vector<std::vector<int64_t>> expert_counts_;  // by layer
 };
 

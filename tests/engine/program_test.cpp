@@ -121,23 +121,49 @@ TEST(Differentiate, IntegerInputsAndUnusedResultsGetNoGradient) {
   EXPECT_FALSE(bool(small.program.main_gradient(small.x)));
 }
 
-TEST(Trace, WritesEveryNodeAsAnEvent) {
+TEST(Trace, RecordsEveryNodeWithItsProducts) {
   const SmallProgram small;
   MemoryPool pool;
   Context context(1, Kernels::fast, &pool);
   Frame frame(small.program);
   small.bind(frame, pool);
   Executor executor(small.program, context);
-  Trace trace;
+  Trace trace(context);
   executor.set_trace(&trace);
-  executor.run(frame);
-  ASSERT_EQ(trace.events().size(), small.program.nodes().size());
-  EXPECT_EQ(trace.events()[0].name, "linear");
-  EXPECT_DOUBLE_EQ(trace.events()[0].flops, 2.0 * 48 * 32 * 32);
-  for (size_t i = 1; i < trace.events().size(); ++i) {
-    EXPECT_GE(trace.events()[i].start,
-              trace.events()[i - 1].start + trace.events()[i - 1].duration);
+  {
+    const Trace::Step whole(&trace, 3);
+    executor.run(frame);
+    const Trace::Span span(&trace, "adamw", "optimizer", 64);
   }
+  const StepTrace& step = trace.step();
+  EXPECT_EQ(step.number, 3);
+  ASSERT_EQ(step.events.size(), small.program.nodes().size() + 1);
+  EXPECT_EQ(step.events[0].name, "linear");
+  EXPECT_EQ(step.events.back().bytes, 64);
+  EXPECT_EQ(step.events.back().phase, "step");
+  double last = step.start;
+  for (const TraceEvent& event : step.events) {
+    EXPECT_GE(event.start, last);
+    last = event.start + event.duration;
+    // The products that ran do what the operation's cost says.
+    double flops = 0;
+    for (const GemmRuns& product : event.products) {
+      flops += product.shape.flops() * static_cast<double>(product.runs);
+    }
+    EXPECT_DOUBLE_EQ(flops, event.flops) << event.name;
+  }
+  EXPECT_LE(last, step.start + step.duration);
+  EXPECT_DOUBLE_EQ(step.events[0].flops, 2.0 * 48 * 32 * 32);
+}
+
+TEST(Trace, NothingIsRecordedWithoutOne) {
+  const Trace::Step whole(nullptr, 1);
+  const Trace::Span span(nullptr, "adamw", "optimizer");
+  MemoryPool pool;
+  Context context(1, Kernels::fast, &pool);
+  Trace trace(context);
+  const Trace::Step first(&trace, 1);
+  EXPECT_THROW(Trace::Step(&trace, 2), InternalError);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "config/step_plan.h"
+#include "engine/step_trace.h"
 #include "hardware/hardware_file.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
@@ -22,6 +24,8 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAre;
 
 const TrainOptions kQuiet{.progress = false};
 const TrainOptions kResume{.resume = true, .progress = false};
@@ -316,14 +320,50 @@ TEST_F(TrainerTest, ATrainedModelContinuesText) {
   EXPECT_THROW(generate(model, "the cat", {.tokens = 1000}, context), Error);
 }
 
-TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
-  train(config("traced", {"train.steps=3", "optimizer.warmup_steps=1", "run.trace_step=2"}), kQuiet,
-        Logger());
-  const std::string trace = read_file(run_folder("traced") / "trace.json");
-  for (const char* name : {"\"linear\"", "\"attention\"", "\"adamw\"", "\"next_batches\"",
-                           "\"linear_cross_entropy\""}) {
-    EXPECT_THAT(trace, HasSubstr(name));
+double product_flops(const TraceEvent& event) {
+  double flops = 0;
+  for (const GemmRuns& product : event.products) {
+    flops += product.shape.flops() * static_cast<double>(product.runs);
   }
+  return flops;
+}
+
+TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
+  train(config("traced", {"train.steps=3", "optimizer.warmup_steps=1", "run.trace_step=2",
+                          "train.recompute=[\"experts\"]"}),
+        kQuiet, Logger());
+  const StepTrace trace = read_trace(run_folder("traced") / "trace.json");
+  EXPECT_EQ(trace.number, 2);
+  EXPECT_EQ(trace.origin.threads, 2);
+  EXPECT_EQ(trace.origin.tokens, 4 * 32);
+  EXPECT_GT(trace.origin.gemm_peak, 0);
+  std::set<std::string> names, blocks, phases;
+  double flops = 0, busy = 0;
+  for (const TraceEvent& event : trace.events) {
+    names.insert(event.name);
+    blocks.insert(event.block);
+    phases.insert(event.phase);
+    busy += event.duration;
+    if (event.phase != "recompute") flops += event.flops;
+    const double ran = product_flops(event);
+    const double stated = event.flops + event.repeated_flops;
+    if (event.name == "attention" || event.name == "attention_gradient" ||
+        event.name.starts_with("grouped_linear")) {
+      EXPECT_GE(ran, stated) << event.name << ": tiles and pieces hold at least what is demanded";
+    } else {
+      EXPECT_DOUBLE_EQ(ran, stated) << event.name;
+    }
+  }
+  // Everything that a step does is an event, and each knows its block.
+  EXPECT_THAT(names, IsSupersetOf({"next_batches", "copy_batch", "zero_gradients", "linear",
+                                   "attention", "grouped_linear", "linear_cross_entropy",
+                                   "read_losses", "gradient_norm", "adamw"}));
+  EXPECT_THAT(blocks, UnorderedElementsAre("attention", "data", "embedding", "experts", "head",
+                                           "loss", "norm", "optimizer", "router"));
+  EXPECT_THAT(phases, UnorderedElementsAre("forward", "recompute", "backward", "step"));
+  EXPECT_LE(busy, trace.duration);
+  EXPECT_NEAR(flops, read_metrics(run_folder("traced") / "metrics.jsonl")[0].flops.value(),
+              1e-9 * flops);
 }
 
 TEST(Sampling, FollowsItsOptions) {

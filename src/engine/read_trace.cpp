@@ -1,0 +1,218 @@
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/strict_json.h"
+#include "engine/step_trace.h"
+#include "engine/trace_format.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDepth = 64;  // other programs nest deeper than we do, and are told apart later
+constexpr uintmax_t kLargestFile = uintmax_t{256} << 20;
+constexpr int64_t kMost = int64_t{1} << 40;  // of any count or length: far above what occurs
+constexpr double kLargestNumber = 1e30;      // so that no sum overflows
+constexpr double kClockRounding = 1e-9;      // seconds that writing as text may move
+
+/// Reads the parts of a trace; every failure names the file, the place and what was expected.
+class TraceParser {
+ public:
+  explicit TraceParser(std::string origin) : origin_(std::move(origin)) {}
+
+  StepTrace parse(const Json& json) {
+    check_kind(json);
+    StepTrace step;
+    const Json& other = json["otherData"];
+    step.origin = {.processor = text(other, "processor"),
+                   .threads = static_cast<int>(whole(other, "threads", 1, 1 << 16)),
+                   .precision = text(other, "precision"),
+                   .gemm_peak = number(other, "gemm_peak"),
+                   .tokens = whole(other, "tokens", 0, kMost)};
+    for (const Json& product : list(other, "products")) products_.push_back(shape(product));
+    where_ = "traceEvents";
+    for (const Json& event : list(json, "traceEvents")) {
+      where_ = fmt::format("event {}", ++events_);
+      add(event, step);
+    }
+    where_ = "traceEvents";
+    if (step.number == 0) fail("there is no event of a whole step");
+    check_order(step);
+    return step;
+  }
+
+ private:
+  template <typename... Arguments>
+  [[noreturn]] void fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    throw Error("{} is damaged: in {}, {}; train with run.trace_step writes a new one", origin_,
+                where_, fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+
+  void check_kind(const Json& json) const {
+    const auto found = json.is_object() ? json.find("otherData") : json.end();
+    if (found == json.end() || !found->is_object() || !found->contains(kTraceVersionKey)) {
+      throw Error(
+          "{}: found JSON that is no trace of a training step (its otherData has no '{}'); "
+          "expected "
+          "the trace.json that train writes with run.trace_step",
+          origin_, kTraceVersionKey);
+    }
+    const Json& version = (*found)[kTraceVersionKey];
+    if (version != kTraceVersion) {
+      throw Error(
+          "{}: found a trace of version {}, expected {}; read it with the tessera that "
+          "wrote it",
+          origin_, printable(version.dump(-1, ' ', false, Json::error_handler_t::replace)),
+          kTraceVersion);
+    }
+  }
+
+  const Json& field(const Json& json, const char* key) const {
+    if (!json.is_object()) fail("found an entry that is not an object");
+    const auto found = json.find(key);
+    if (found == json.end()) fail("'{}' is missing", key);
+    return *found;
+  }
+
+  std::string text(const Json& json, const char* key) const {
+    const Json& value = field(json, key);
+    if (!value.is_string()) fail("'{}' is not a text", key);
+    return printable(value.get_ref<const std::string&>());
+  }
+
+  const Json& list(const Json& json, const char* key) const {
+    const Json& value = field(json, key);
+    if (!value.is_array()) fail("'{}' is not a list", key);
+    return value;
+  }
+
+  bool flag(const Json& json, const char* key) const {
+    const Json& value = field(json, key);
+    if (!value.is_boolean()) fail("'{}' is neither true nor false", key);
+    return value.get<bool>();
+  }
+
+  double number(const Json& json, const char* key) const {
+    const Json& value = field(json, key);
+    const double result = value.is_number() ? value.get<double>() : -1;
+    if (!(result >= 0 && result <= kLargestNumber)) {
+      fail("'{}' is not a number from 0 to {}", key, kLargestNumber);
+    }
+    return result;
+  }
+
+  int64_t whole_value(const Json& value, const char* key, int64_t least, int64_t most) const {
+    const bool fits = value.is_number_integer() && value >= least && value <= most;
+    if (!fits) fail("'{}' is not a whole number from {} to {}", key, least, most);
+    return value.get<int64_t>();
+  }
+  int64_t whole(const Json& json, const char* key, int64_t least, int64_t most) const {
+    return whole_value(field(json, key), key, least, most);
+  }
+
+  DType type(const Json& json, const char* key) const {
+    const std::string name = text(json, key);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+      if (dtype_name(dtype) == name) return dtype;
+    }
+    fail("'{}' is {}, expected f32, bf16 or f64", key, in_quotes(name));
+  }
+
+  GemmShape shape(const Json& json) {
+    where_ = fmt::format("product {}", products_.size());
+    GemmShape shape{.m = whole(json, "m", 1, kMost),
+                    .n = whole(json, "n", 1, kMost),
+                    .k = whole(json, "k", 1, kMost),
+                    .input = type(json, "input"),
+                    .output = type(json, "output"),
+                    .transpose_a = flag(json, "transpose_a"),
+                    .transpose_b = flag(json, "transpose_b"),
+                    .accumulate = flag(json, "accumulate"),
+                    .threads = static_cast<int>(whole(json, "threads", 1, 1 << 16))};
+    shape.lda = whole(json, "lda", shape.transpose_a ? shape.m : shape.k, kMost);
+    shape.ldb = whole(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMost);
+    shape.ldc = whole(json, "ldc", shape.n, kMost);
+    if (shape.output != shape.input && shape.output != accumulation_dtype(shape.input)) {
+      fail("there is no product of {} into {}", dtype_name(shape.input), dtype_name(shape.output));
+    }
+    return shape;
+  }
+
+  void add(const Json& json, StepTrace& step) const {
+    if (text(json, "ph") != "X") fail("'ph' is not \"X\", an event with a duration");
+    const double start = number(json, "ts") / kTraceMicroseconds;
+    const double duration = number(json, "dur") / kTraceMicroseconds;
+    const std::string block = text(json, "cat");
+    const Json& about = field(json, "args");
+    if (block == kTraceStepBlock) {
+      if (step.number > 0) {
+        throw Error("{}: found more than one step, expected the trace of one", origin_);
+      }
+      step.number = whole(about, "step", 1, std::numeric_limits<int64_t>::max());
+      step.start = start;
+      step.duration = duration;
+      return;
+    }
+    step.events.push_back({.name = text(json, "name"),
+                           .block = block,
+                           .phase = text(about, "phase"),
+                           .layer = static_cast<int>(whole(about, "layer", -1, 1 << 20)),
+                           .start = start,
+                           .duration = duration,
+                           .flops = number(about, "flops"),
+                           .repeated_flops = number(about, "repeated_flops"),
+                           .bytes = number(about, "bytes"),
+                           .shape = text(about, "shape"),
+                           .products = runs(about)});
+  }
+
+  std::vector<GemmRuns> runs(const Json& about) const {
+    std::vector<GemmRuns> result;
+    for (const Json& run : list(about, "products")) {
+      if (!run.is_array() || run.size() != 2) fail("'products' holds what is no [product, runs]");
+      const auto last = static_cast<int64_t>(products_.size()) - 1;
+      const int64_t product = whole_value(run[0], "products", 0, last);
+      result.push_back(
+          {products_[static_cast<size_t>(product)], whole_value(run[1], "products", 1, kMost)});
+    }
+    return result;
+  }
+
+  /// What lies outside the step or overlaps would make shares that do not add up.
+  void check_order(const StepTrace& step) const {
+    double last = step.start;
+    for (const TraceEvent& event : step.events) {
+      if (event.start < last - kClockRounding) {
+        fail("{} at {:.9f} s begins before what comes before it has ended, at {:.9f} s",
+             in_quotes(event.name), event.start, last);
+      }
+      last = event.start + event.duration;
+    }
+    if (last > step.start + step.duration + kClockRounding) fail("events end after the step");
+  }
+
+  std::string origin_;
+  std::string where_ = "otherData";
+  int64_t events_ = 0;
+  std::vector<GemmShape> products_;
+};
+
+}  // namespace
+
+StepTrace read_trace(const std::filesystem::path& path) {
+  const std::string origin = path.string();
+  std::error_code failed;
+  if (const uintmax_t size = fs::file_size(path, failed); !failed && size > kLargestFile) {
+    throw Error("{}: found a file of {} bytes, expected a trace of at most {}", origin, size,
+                kLargestFile);
+  }
+  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kDepth));
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ops/gemm/gemm.h"
+
+namespace tessera {
+
+/// One operation, or one piece of work that is no operation, of a traced step.
+struct TraceEvent {
+  std::string name;   ///< of the operation: "linear"
+  std::string block;  ///< of the model, or "data", "optimizer"
+  std::string phase;  ///< "forward", "recompute", "backward"; "step" outside the program
+  int layer = -1;
+  double start = 0;     ///< seconds since the trace began
+  double duration = 0;  ///< seconds
+  double flops = 0;     ///< that the model demands, of matrix products
+  double repeated_flops = 0;
+  double bytes = 0;                ///< read and written, each operand once
+  std::string shape;               ///< of the first output
+  std::vector<GemmRuns> products;  ///< that really ran, padding and masked halves of tiles included
+
+  bool operator==(const TraceEvent&) const = default;
+};
+
+/// The run and the machine that a trace comes from.
+struct TraceOrigin {
+  std::string processor;  ///< its name
+  int threads = 1;
+  std::string precision;  ///< "bf16", "fp32": of the run
+  double gemm_peak = 0;   ///< best rate of a square product, FLOP/s, measured when the run began
+  int64_t tokens = 0;     ///< of one step
+
+  bool operator==(const TraceOrigin&) const = default;
+};
+
+/// One training step: what ran when. Events follow one another without overlap; what lies between
+/// them is idle time.
+struct StepTrace {
+  TraceOrigin origin;
+  int64_t number = 0;   ///< of the step, from 1
+  double start = 0;     ///< seconds since the trace began
+  double duration = 0;  ///< seconds
+  std::vector<TraceEvent> events;
+
+  bool operator==(const StepTrace&) const = default;
+};
+
+/// Writes a step as JSON in the trace event format that Chrome (chrome://tracing) and Perfetto
+/// (ui.perfetto.dev) open; what is not of that format stands in "otherData". Atomic; throws Error
+/// when it cannot.
+void write_trace(const std::filesystem::path& path, const StepTrace& step);
+
+/// Reads what write_trace() wrote. Throws Error that says what is wrong with a damaged file, with
+/// the trace of another program, of another version, of no step or of several.
+StepTrace read_trace(const std::filesystem::path& path);
+
+}  // namespace tessera

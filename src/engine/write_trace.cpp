@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "engine/step_trace.h"
+#include "engine/trace_format.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The distinct products of a step, which events name by their number.
+class ProductList {
+ public:
+  size_t number(const GemmShape& shape) {
+    const auto found = std::ranges::find(shapes_, shape);
+    if (found == shapes_.end()) {
+      shapes_.push_back(shape);
+      return shapes_.size() - 1;
+    }
+    return static_cast<size_t>(found - shapes_.begin());
+  }
+
+  Json json() const {
+    Json list = Json::array();
+    for (const GemmShape& shape : shapes_) {
+      list.push_back({{"m", shape.m},
+                      {"n", shape.n},
+                      {"k", shape.k},
+                      {"input", dtype_name(shape.input)},
+                      {"output", dtype_name(shape.output)},
+                      {"transpose_a", shape.transpose_a},
+                      {"transpose_b", shape.transpose_b},
+                      {"accumulate", shape.accumulate},
+                      {"lda", shape.lda},
+                      {"ldb", shape.ldb},
+                      {"ldc", shape.ldc},
+                      {"threads", shape.threads}});
+    }
+    return list;
+  }
+
+ private:
+  std::vector<GemmShape> shapes_;
+};
+
+Json span(std::string_view name, std::string_view category, double start, double duration) {
+  return {{"name", name},
+          {"cat", category},
+          {"ph", "X"},
+          {"ts", start * kTraceMicroseconds},
+          {"dur", duration * kTraceMicroseconds},
+          {"pid", 0},
+          {"tid", 0}};
+}
+
+Json event_json(const TraceEvent& event, ProductList& products) {
+  Json runs = Json::array();
+  for (const GemmRuns& product : event.products) {
+    runs.push_back({products.number(product.shape), product.runs});
+  }
+  Json result = span(event.name, event.block, event.start, event.duration);
+  result["args"] = {{"phase", event.phase}, {"layer", event.layer},
+                    {"flops", event.flops}, {"repeated_flops", event.repeated_flops},
+                    {"bytes", event.bytes}, {"shape", event.shape},
+                    {"products", runs}};
+  return result;
+}
+
+}  // namespace
+
+void write_trace(const std::filesystem::path& path, const StepTrace& step) {
+  ProductList products;
+  Json whole = span("step", kTraceStepBlock, step.start, step.duration);
+  whole["args"] = {{"step", step.number}};
+  Json events = Json::array({whole});
+  for (const TraceEvent& event : step.events) events.push_back(event_json(event, products));
+  const TraceOrigin& origin = step.origin;
+  const Json other{{kTraceVersionKey, kTraceVersion}, {"processor", origin.processor},
+                   {"threads", origin.threads},       {"precision", origin.precision},
+                   {"gemm_peak", origin.gemm_peak},   {"tokens", origin.tokens},
+                   {"products", products.json()}};
+  const Json trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
+  write_file(path, trace.dump(1) + "\n");
+}
+
+}  // namespace tessera
