@@ -17,6 +17,7 @@ void add_explain_command(CLI::App& app);
 void add_checkpoint_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
+void add_trace_command(CLI::App& app);
 
 /// The status with which the program ends, when it is not that of an error.
 struct CommandStatus {

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   add_checkpoint_command(app);
   add_bench_command(app);
   add_plot_command(app);
+  add_trace_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,70 @@
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "plan/account_tables.h"
+#include "plan/ceilings.h"
+#include "plan/product_timer.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::string hardware;
+  double gemm_peak = 0;         // GFLOP/s
+  double memory_bandwidth = 0;  // GB/s
+  bool measure = false;
+  bool json = false;
+};
+
+void run_summarize(const Arguments& arguments) {
+  fs::path path = arguments.path;
+  if (fs::is_directory(path)) path /= "trace.json";
+  const StepTrace trace = read_trace(path);
+  // Refuses another machine before anything is measured.
+  const ProductTimer timer = arguments.measure ? measuring_timer(trace.origin) : ProductTimer();
+  constexpr double kGiga = 1e9;
+  const Ceilings ceilings =
+      find_ceilings(trace.origin, {.gemm_flops = arguments.gemm_peak * kGiga,
+                                   .memory_bytes = arguments.memory_bandwidth * kGiga,
+                                   .hardware = arguments.hardware,
+                                   .measure = arguments.measure});
+  const StepAccount account = account_for(trace, ceilings, timer);
+  fmt::print("{}", arguments.json ? account_json(account) : account_text(account));
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app) {
+  CLI::App* trace = app.add_subcommand("trace", "Read the trace of a training step");
+  trace->require_subcommand(1);
+  CLI::App* command = trace->add_subcommand(
+      "summarize",
+      "Say where a step's time went: by block, pass and operation, and what limits it");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
+  command->add_flag(
+      "--measure", arguments->measure,
+      "Time each of the step's matrix products alone, on the processor that the trace "
+      "comes from, left otherwise idle (some seconds)");
+  command
+      ->add_option("--hardware", arguments->hardware,
+                   "The ceilings that `tessera bench all` measured on the trace's machine")
+      ->check(CLI::ExistingFile);
+  command
+      ->add_option(
+          "--gemm-peak", arguments->gemm_peak,
+          "The best matrix-product rate, GFLOP/s; left out: the hardware file's or the run's")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--memory-bandwidth", arguments->memory_bandwidth,
+                   "The memory's bandwidth, read and written, GB/s; left out: the hardware "
+                   "file's; without one nothing is judged by it")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", arguments->json, "JSON");
+  command->callback([arguments] { run_summarize(*arguments); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,216 @@
+#include "plan/step_account.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "program/program.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kBound = 0.5;       // of a row's time that its ceilings must explain to limit it
+constexpr double kFromCache = 1.05;  // of the memory's bandwidth: more than a measuring error
+
+double product_flops(const TraceEvent& event) {
+  double flops = 0;
+  for (const GemmRuns& product : event.products) {
+    flops += product.shape.flops() * static_cast<double>(product.runs);
+  }
+  return flops;
+}
+
+/// The products of a step, each once, and the time of one run of each.
+class Products {
+ public:
+  Products(const StepTrace& trace, const ProductTimer& timer) {
+    for (const TraceEvent& event : trace.events) {
+      for (const GemmRuns& product : event.products)
+        row(product.shape).product.runs += product.runs;
+    }
+    if (!timer) return;
+    for (ProductRow& row : rows_) row.seconds = timer(row.product.shape);
+  }
+
+  double alone_seconds(const TraceEvent& event) {
+    double seconds = 0;
+    for (const GemmRuns& product : event.products) {
+      seconds += row(product.shape).seconds * static_cast<double>(product.runs);
+    }
+    return seconds;
+  }
+
+  /// Those that take longest first; without times, those with most FLOPs.
+  std::vector<ProductRow> sorted() const {
+    std::vector<ProductRow> rows = rows_;
+    const auto weight = [](const ProductRow& row) {
+      const auto runs = static_cast<double>(row.product.runs);
+      return std::pair(row.seconds * runs, row.product.shape.flops() * runs);
+    };
+    std::ranges::stable_sort(rows, std::greater<>(), weight);
+    return rows;
+  }
+
+ private:
+  ProductRow& row(const GemmShape& shape) {
+    const auto found = std::ranges::find_if(
+        rows_, [&](const ProductRow& row) { return row.product.shape == shape; });
+    if (found != rows_.end()) return *found;
+    rows_.push_back({.product = {shape, 0}});
+    return rows_.back();
+  }
+
+  std::vector<ProductRow> rows_;
+};
+
+std::string percent(double part, double whole) {
+  return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
+}
+
+/// Says which ceiling a row is at, and how near.
+void judge(AccountRow& row, const Ceilings& ceilings) {
+  const double floor = row.compute_floor + row.memory_floor;
+  if (row.seconds <= 0 || floor <= 0) return;
+  const auto of_it = [&](double seconds) { return percent(seconds, row.seconds); };
+  std::vector<std::string> reasons;
+  if (row.compute_floor > 0 && row.alone_seconds > 0) {
+    reasons.push_back(fmt::format("products alone {}", of_it(row.compute_floor)));
+    if (ceilings.gemm_flops > 0) {
+      reasons.back() += fmt::format(", at {} of the GEMM peak",
+                                    percent(row.flops / ceilings.gemm_flops, row.alone_seconds));
+    }
+  } else if (row.compute_floor > 0) {
+    reasons.push_back(fmt::format("products at the GEMM peak {}", of_it(row.compute_floor)));
+  }
+  if (row.memory_floor > 0) {
+    reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", of_it(row.memory_floor)));
+  }
+  row.reason = join(reasons, "; ");
+  if (floor < kBound * row.seconds) {
+    row.limit = Limit::overhead;
+  } else if (row.compute_floor >= row.memory_floor) {
+    row.limit = Limit::compute;
+  } else {
+    row.limit = row.memory_floor > kFromCache * row.seconds ? Limit::cache : Limit::memory;
+  }
+}
+
+/// Adds events up by some name.
+class Rows {
+ public:
+  explicit Rows(const Ceilings& ceilings) : ceilings_(ceilings) {}
+
+  void add(const std::string& name, const TraceEvent& event, double alone_seconds) {
+    AccountRow& row = rows_[name];
+    row.name = name;
+    ++row.calls;
+    row.seconds += event.duration;
+    const double flops = event.flops + event.repeated_flops;
+    row.flops += flops;
+    row.bytes += event.bytes;
+    row.alone_seconds += alone_seconds;
+    double compute = alone_seconds;
+    if (compute == 0 && ceilings_.gemm_flops > 0) compute = flops / ceilings_.gemm_flops;
+    const double memory = ceilings_.memory_bytes > 0 ? event.bytes / ceilings_.memory_bytes : 0;
+    (compute >= memory ? row.compute_floor : row.memory_floor) += std::max(compute, memory);
+  }
+
+  /// The longest first.
+  std::vector<AccountRow> judged() const {
+    std::vector<AccountRow> result;
+    for (const auto& [name, row] : rows_) {
+      result.push_back(row);
+      judge(result.back(), ceilings_);
+    }
+    std::ranges::stable_sort(result, std::greater<>(), &AccountRow::seconds);
+    return result;
+  }
+
+ private:
+  const Ceilings& ceilings_;
+  std::map<std::string, AccountRow> rows_;
+};
+
+std::string_view part_of(const TraceEvent& event) {
+  if (event.block == "optimizer" || event.block == "data") return event.block;
+  return event.products.empty() ? "operations without matrix products"
+                                : "operations with matrix products";
+}
+
+/// Takes the products at stand-alone speed out of the operations that they belong to.
+void split_products(StepAccount& account) {
+  AccountRow products{.name = "matrix products at stand-alone speed",
+                      .seconds = account.alone_seconds,
+                      .alone_seconds = account.alone_seconds,
+                      .compute_floor = account.alone_seconds};
+  for (const ProductRow& row : account.products) {
+    products.calls += row.product.runs;
+    products.flops += row.product.shape.flops() * static_cast<double>(row.product.runs);
+  }
+  if (account.ceilings.gemm_flops > 0) {
+    products.reason =
+        fmt::format("{} of the GEMM peak",
+                    percent(products.flops / account.ceilings.gemm_flops, products.seconds));
+  }
+  products.limit = Limit::compute;
+  for (AccountRow& part : account.parts) {
+    if (part.alone_seconds <= 0) continue;
+    part = {.name = "rest of the operations with matrix products",
+            .calls = part.calls,
+            .seconds = part.seconds - part.alone_seconds,
+            .reason = "copies, softmax, threads that wait, operands not in the cache"};
+  }
+  account.parts.insert(account.parts.begin(), std::move(products));
+}
+
+}  // namespace
+
+std::string_view limit_name(Limit limit) {
+  switch (limit) {
+    case Limit::compute:
+      return "compute";
+    case Limit::memory:
+      return "memory";
+    case Limit::cache:
+      return "cache";
+    case Limit::overhead:
+      return "overhead";
+    case Limit::unknown:
+      return "";
+  }
+  return "";
+}
+
+StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
+                        const ProductTimer& timer) {
+  StepAccount account{.origin = trace.origin,
+                      .step = trace.number,
+                      .ceilings = ceilings,
+                      .measured = bool(timer),
+                      .seconds = trace.duration,
+                      .idle_seconds = trace.duration};
+  Products products(trace, timer);
+  Rows operations(ceilings), blocks(ceilings), phases(ceilings), parts(ceilings);
+  for (const TraceEvent& event : trace.events) {
+    const double alone = products.alone_seconds(event);
+    operations.add(event.name, event, alone);
+    blocks.add(event.block, event, alone);
+    phases.add(event.phase, event, alone);
+    parts.add(std::string(part_of(event)), event, alone);
+    account.idle_seconds -= event.duration;
+    account.alone_seconds += alone;
+    if (event.phase != phase_name(Phase::recompute)) account.useful_flops += event.flops;
+    account.own_flops += std::max(0.0, event.flops + event.repeated_flops - product_flops(event));
+  }
+  account.operations = operations.judged();
+  account.blocks = blocks.judged();
+  account.phases = phases.judged();
+  account.parts = parts.judged();
+  account.products = products.sorted();
+  if (account.alone_seconds > 0) split_products(account);
+  return account;
+}
+
+}  // namespace tessera

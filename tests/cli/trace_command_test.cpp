@@ -1,0 +1,78 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+#include "hardware/processor.h"
+#include "support/sample_trace.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Result = testing::ProgramResult;
+
+class TraceCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override { write_trace(folder_ / "trace.json", testing::sample_trace()); }
+  Result summarize(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"trace", "summarize", folder_.path().string()});
+    return testing::run_program(folder_, std::move(arguments));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TraceCommandTest, SaysWhereTheTimeWent) {
+  const Result result = summarize({"--memory-bandwidth", "100"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  for (const char* part :
+       {"GEMM 1000 GFLOP/s (the run's)", "memory 100 GB/s (--memory-bandwidth)",
+        "operations with matrix products", "idle", "100.0 %", "rms_norm", "--measure times"}) {
+    EXPECT_THAT(result.output, HasSubstr(part));
+  }
+}
+
+TEST_F(TraceCommandTest, TheCeilingOfTheUserComesFirst) {
+  const Result result = summarize({"--gemm-peak", "500", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json json = Json::parse(result.output);
+  EXPECT_EQ(json["gemm_ceiling"]["per_second"], 5e11);
+  EXPECT_EQ(json["gemm_ceiling"]["source"], "--gemm-peak");
+  EXPECT_TRUE(json["memory_ceiling"].is_null());
+}
+
+TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
+  StepTrace trace = testing::sample_trace();
+  trace.origin.processor = this_processor(1).name;
+  trace.origin.threads = 1;
+  const GemmShape product{.m = 32, .n = 32, .k = 32, .lda = 32, .ldb = 32, .ldc = 32};
+  for (TraceEvent& event : trace.events) {
+    if (!event.products.empty()) event.products = {{product, 3}};
+  }
+  write_trace(folder_ / "trace.json", trace);
+  const Result result = summarize({"--measure", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json json = Json::parse(result.output);
+  ASSERT_EQ(json["products"].size(), 1U);
+  const double each = json["products"][0]["alone_seconds_each"];
+  EXPECT_GT(each, 0);
+  EXPECT_NEAR(json["alone_seconds"].get<double>(), 12 * each, 1e-6 * each);
+}
+
+TEST_F(TraceCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
+  const Result elsewhere = summarize({"--measure"});
+  EXPECT_EQ(elsewhere.status, 1);
+  EXPECT_THAT(elsewhere.output, HasSubstr("comes from a processor a processor of 1 TFLOP/s"));
+  EXPECT_NE(summarize({"--gemm-peak", "-3"}).status, 0);
+  folder_.write("trace.json", "{\"traceEvents\": []}");
+  const Result foreign = summarize({});
+  EXPECT_EQ(foreign.status, 1);
+  EXPECT_THAT(foreign.output, HasSubstr("train writes with run.trace_step"));
+  fs::remove(folder_ / "trace.json");
+  EXPECT_THAT(summarize({}).output, HasSubstr("trace.json"));
+}
+
+}  // namespace
+}  // namespace tessera
