@@ -5,7 +5,7 @@
 namespace tessera::testing {
 namespace {
 
-/// Shapes around the tiles' edges: 128 queries (256 forward, from 2048 tokens on), 512 keys.
+/// Shapes around the tiles' edges: 128 queries, 512 keys.
 std::vector<AttentionCase> cases() {
   std::vector<AttentionCase> result;
   for (const int64_t sequence : {1, 2, 17, 64, 128, 130, 300}) {

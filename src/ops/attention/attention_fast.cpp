@@ -7,37 +7,28 @@ namespace {
 
 using ForwardTable = TileTable<ForwardProducts>;
 
-/// Queries of one tile. Large tiles make better products and compute more of what the diagonal then
-/// masks, which weighs in short sequences.
-int64_t tile_queries(int64_t sequence) {
-  return sequence >= 2048 ? 2 * kForwardQueries : kForwardQueries;
-}
-
 /// All shapes of tiles that a sequence can have: keys begin at a multiple of kForwardQueries and
 /// are cut off at the end of the query tile.
 ForwardTable forward_table(Context& context, const AttentionShape& shape, DType dtype) {
   ForwardTable table;
   const ForwardLayout layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride()};
-  const int64_t queries = tile_queries(shape.sequence);
   const int64_t limit = std::min(shape.sequence, kForwardKeys);
   const auto add = [&](int64_t rows) {
     if (rows == 0 || rows > shape.sequence) return;
     const auto make = [&](int64_t tile_rows, int64_t columns) {
       return prepare_forward_products(context, layout, tile_rows, columns);
     };
-    const int64_t shortest = (rows - 1) % kForwardQueries + 1;
-    for (int64_t keys = shortest; keys <= limit; keys += kForwardQueries)
-      table.add(rows, keys, make);
+    for (int64_t keys = rows; keys <= limit; keys += kForwardQueries) table.add(rows, keys, make);
     if (shape.sequence >= kForwardKeys) table.add(rows, kForwardKeys, make);
   };
-  add(queries);
-  add(shape.sequence % queries);
+  add(kForwardQueries);
+  add(shape.sequence % kForwardQueries);
   return table;
 }
 
 template <typename T>
 ForwardTile<T> forward_tile(Scratch& scratch, const AttentionShape& shape, int64_t product_bytes) {
-  return ForwardTile<T>(scratch, tile_queries(shape.sequence), shape.head_dim, product_bytes);
+  return ForwardTile<T>(scratch, kForwardQueries, shape.head_dim, product_bytes);
 }
 
 template <typename T>
@@ -56,8 +47,7 @@ void attention_fast(Context& context, const AttentionShape& shape, const T* q, c
   const ForwardTable table = forward_table(context, shape, dtype_of<T>);
   const int64_t product_bytes = table.workspace_bytes();
   const int64_t thread_bytes = forward_tile_bytes<T>(shape, product_bytes);
-  const int64_t tile_size = tile_queries(shape.sequence);
-  const int64_t query_tiles = (shape.sequence + tile_size - 1) / tile_size;
+  const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   const int64_t items = shape.sequences * shape.heads * query_tiles;
   // A head's tiles follow one another, so that its keys and values stay in cache, the longest
   // first.
@@ -65,8 +55,8 @@ void attention_fast(Context& context, const AttentionShape& shape, const T* q, c
     const int64_t head_index = item / query_tiles;
     const int64_t tile = query_tiles - 1 - item % query_tiles;
     const AttentionHead head(shape, head_index / shape.heads, head_index % shape.heads);
-    const int64_t query = tile * tile_size;
-    const int64_t queries = std::min(tile_size, shape.sequence - query);
+    const int64_t query = tile * kForwardQueries;
+    const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
     const int32_t* starts = document_starts ? document_starts + head.first_token + query : nullptr;
     const int64_t earliest = starts ? *std::min_element(starts, starts + queries) : 0;
     const int64_t row = head.query_offset + query * shape.query_stride();

@@ -11,7 +11,9 @@
 
 namespace tessera {
 
-/// Queries and keys of one tile: its scores and probabilities stay in the second-level cache.
+/// Queries and keys of one tile: its scores and probabilities stay in the second-level cache. Tiles
+/// of 256 queries make products that are a few per cent faster, and lose that again at the diagonal
+/// and far more to keys of other documents.
 inline constexpr int64_t kForwardQueries = 128;
 inline constexpr int64_t kForwardKeys = 512;
 
