@@ -83,9 +83,11 @@ bool SentencePieceUnigram::encode(std::string_view word, float& sum, Scratch& sc
   ends.assign(word.size() + 1, {0, kNoBegin, 0});
   ends.front().sum = sum;
   for (size_t begin = 0; begin < word.size(); begin += character_size(word.substr(begin))) {
-    const double before = ends[begin].sum;
+    const float before = ends[begin].sum;
     each_piece(word, begin, [&](size_t end, int32_t id, double score) {
-      const double candidate = score + before;
+      // The library adds the unknown piece's score in single precision, the others' in double.
+      const double candidate =
+          id == unknown_.id() ? double{unknown_score_ + before} : score + double{before};
       Scratch::End& target = ends[end];
       if (target.begin == kNoBegin || candidate > double{target.sum}) {
         target = {static_cast<float>(candidate), static_cast<uint32_t>(begin), id};
