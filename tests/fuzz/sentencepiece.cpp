@@ -1,5 +1,4 @@
 #include "data/sentencepiece/encoder.h"
-
 #include "fuzz/fuzz.h"
 
 using namespace tessera;
@@ -25,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!encoder) return;
     SentencePieceEncoder::Scratch scratch;
     for (const std::string_view text :
-         {"the quick  brown fox\t日本 <0x41> \xE2\x96\x81 caf\xC3\xA9 e\xCC\x81\xFF ", "a b c d e"}) {
+         {"the quick  brown fox\t日本 <0x41> \xE2\x96\x81 caf\xC3\xA9 e\xCC\x81\xFF ",
+          "a b c d e"}) {
       for (const int32_t token : encoder->encode(text, scratch)) {
         TESSERA_CHECK(token >= 0 && token < static_cast<int64_t>(description.pieces.size()),
                       "token {} of {}", token, description.pieces.size());
