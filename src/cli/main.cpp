@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/denormals.h"
 #include "base/error.h"
 #include "cli/commands.h"
 
@@ -26,6 +27,7 @@ void let_waiting_threads_sleep(char** argv) {
 int main(int argc, char** argv) {
   using namespace tessera;
   let_waiting_threads_sleep(argv);
+  flush_denormals();  // before any thread is started
   // A file above the user's limit is an error of its write, which says which file; the signal would
   // end the program with half of it on the disk.
   std::signal(SIGXFSZ, SIG_IGN);
