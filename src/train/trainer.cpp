@@ -320,7 +320,7 @@ class Trainer {
 
   StepMetrics traced_step() {
     Trace trace(context_);
-    const StepMetrics metrics = one_step(&trace);
+    StepMetrics metrics = one_step(&trace);
     step_.set_trace(nullptr);
     StepTrace step = trace.step();
     step.origin = {.processor = this_processor(context_.threads()).name,
