@@ -57,16 +57,24 @@ Processor processor_from_cpuinfo(std::string_view text, int threads) {
   Processor processor{.name = "unknown", .threads = threads};
   std::istringstream lines{std::string(text)};
   std::vector<std::string> found;
+  std::string family;
+  std::string model;
   for (std::string line; std::getline(lines, line) && !line.empty();) {  // the first core's lines
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
     const std::string_view key = trimmed(std::string_view(line).substr(0, colon));
     const std::string value(trimmed(std::string_view(line).substr(colon + 1)));
     if (key == "model name") processor.name = value;
+    if (key == "cpu family") family = value;
+    if (key == "model") model = value;
     if (key == "flags" || key == "Features") {
       std::istringstream words(value);
       for (std::string word; words >> word;) found.push_back(word);
     }
+  }
+  // Virtual machines give several generations one name.
+  if (!family.empty() && !model.empty()) {
+    processor.name += fmt::format(" (family {}, model {})", family, model);
   }
   for (const std::string_view feature : kFeatures) {
     if (std::find(found.begin(), found.end(), feature) != found.end()) {

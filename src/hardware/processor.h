@@ -11,7 +11,7 @@ namespace tessera {
 
 /// The processor that something was measured on, and how many of its threads worked.
 struct Processor {
-  std::string name;  ///< as the system calls it
+  std::string name;  ///< as the system calls it, on x86 with family and model
   /// Those of its instruction sets that matrix products and element-wise passes can use, by the
   /// system's names: "avx512_bf16", "amx_tile".
   std::vector<std::string> features;

@@ -20,6 +20,10 @@ TEST(Processor, IsReadFromTheSystemsText) {
   EXPECT_EQ(x86.threads, 2);
   EXPECT_EQ(describe(x86), "Intel(R) Xeon(R) 8480, 2 threads (avx2 avx512f avx512_bf16 amx_tile)");
 
+  const Processor cloud = processor_from_cpuinfo(
+      "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel name\t: Another\n", 2);
+  EXPECT_EQ(cloud.name, "AMD EPYC (family 25, model 17)");
+
   const Processor arm = processor_from_cpuinfo("Features\t: fp asimd sve bf16\n", 1);
   EXPECT_EQ(arm.name, "unknown");
   EXPECT_THAT(arm.features, ElementsAre("asimd", "bf16", "sve"));
