@@ -27,10 +27,13 @@ class LogitChunks {
     int64_t scratch = 0;
     for (const int64_t rows : {std::min(chunk_, tokens_), tokens_ % chunk_}) {
       if (rows == 0) continue;
-      for (const GemmShape& shape : {logits(rows, context.threads()), of_x(rows, context.threads()),
-                                     of_weight(rows, context.threads())}) {
-        scratch = std::max(scratch, prepare_gemm(context, shape).workspace_bytes());
-        if (!gradients) break;
+      std::vector<GemmShape> products{logits(rows, context.threads())};
+      if (gradients) {
+        products.push_back(of_x(rows, context.threads()));
+        products.push_back(of_weight(rows, context.threads()));
+      }
+      for (const GemmShape& product : products) {
+        scratch = std::max(scratch, prepare_gemm(context, product).workspace_bytes());
       }
     }
     return logit_bytes() + scratch;
@@ -50,15 +53,15 @@ class LogitChunks {
   }
 
   /// From the gradient of a chunk's logits, which lies in their place: that of the tokens' x into
-  /// `of_x` [rows, hidden], and the weight's, which is added into `of_weight`.
-  void backward(const Execution& execution, int64_t first, int64_t rows, const Tensor& of_x,
-                const Tensor& of_weight) const {
+  /// `x_gradient` [tokens, hidden], and the weight's, which is added into `weight_gradient`.
+  void backward(const Execution& execution, int64_t first, int64_t rows, const Tensor& x_gradient,
+                const Tensor& weight_gradient) const {
     const std::byte* gradient = execution.workspace.data();
     const int threads = execution.context.threads();
-    run(execution, this->of_x(rows, threads), gradient, execution.inputs[1].raw(),
-        of_x.slice(first, first + rows).raw());
-    run(execution, this->of_weight(rows, threads), gradient,
-        execution.inputs[0].slice(first, first + rows).raw(), of_weight.raw());
+    run(execution, of_x(rows, threads), gradient, execution.inputs[1].raw(),
+        x_gradient.slice(first, first + rows).raw());
+    run(execution, of_weight(rows, threads), gradient,
+        execution.inputs[0].slice(first, first + rows).raw(), weight_gradient.raw());
   }
 
  private:
