@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+// Teams have `threads` threads or one: OpenMP ends the threads that a smaller team leaves over, and
+// would start them anew for the next.
+
 /// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range a thread,
 /// on at most `threads` threads and with at least `grain` items a thread. The ranges depend on
 /// `threads`, so a body whose result must not depend on it writes each item on its own. Bodies do
@@ -14,18 +17,17 @@ namespace tessera {
 template <typename Body>
 void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
   const int64_t useful = (count + grain - 1) / std::max<int64_t>(grain, 1);
-  const int team = static_cast<int>(std::clamp<int64_t>(useful, 1, threads));
-  if (team == 1) {
+  if (std::min<int64_t>(useful, threads) <= 1) {
     if (count > 0) body(int64_t{0}, count, 0);
     return;
   }
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(threads)
   {
     const int64_t thread = omp_get_thread_num();
-    const int64_t size = omp_get_num_threads();
-    const int64_t begin = count * thread / size;
-    const int64_t end = count * (thread + 1) / size;
-    if (begin < end) body(begin, end, static_cast<int>(thread));
+    const int64_t parts = std::min<int64_t>(useful, omp_get_num_threads());
+    if (thread < parts) {
+      body(count * thread / parts, count * (thread + 1) / parts, static_cast<int>(thread));
+    }
   }
 }
 
@@ -33,12 +35,11 @@ void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
 /// free: for items of unequal cost.
 template <typename Body>
 void parallel_items(int threads, int64_t count, Body&& body) {
-  const int team = static_cast<int>(std::clamp<int64_t>(count, 1, threads));
-  if (team == 1) {
+  if (std::min<int64_t>(count, threads) <= 1) {
     for (int64_t item = 0; item < count; ++item) body(item, 0);
     return;
   }
-#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
   for (int64_t item = 0; item < count; ++item) body(item, omp_get_thread_num());
 }
 

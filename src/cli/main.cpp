@@ -13,11 +13,13 @@ namespace tessera {
 namespace {
 
 /// OpenMP's waiting threads spin, which on a machine shared with others costs far more than waking
-/// them does. OpenMP reads its policy before main() runs, so the program starts itself once more
-/// with the policy set; a policy that the user has set stays.
+/// them does. Here they spin for some tens of microseconds, the time from one product to the next,
+/// and then sleep. OpenMP reads its settings before main() runs, so the program starts itself once
+/// more with them set; what the user has set stays.
 void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  ::setenv("GOMP_SPINCOUNT", "2000", 0);
   ::execv("/proc/self/exe", argv);  // where it cannot, this process goes on as it is
 }
 

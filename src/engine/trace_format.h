@@ -1,5 +1,9 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "ops/gemm/gemm.h"
+
 namespace tessera {
 
 // What the writer and the reader of a trace agree on.
@@ -9,5 +13,8 @@ inline constexpr const char* kTraceVersionKey = "tessera_trace";
 inline constexpr int kTraceVersion = 1;
 /// The block of the event that holds all others.
 inline constexpr const char* kTraceStepBlock = "step";
+
+/// A matrix product as traces and accounts write it: {"m": 4096, "n": 768, ..., "threads": 2}.
+nlohmann::ordered_json product_json(const GemmShape& shape);
 
 }  // namespace tessera

@@ -25,20 +25,7 @@ class ProductList {
 
   Json json() const {
     Json list = Json::array();
-    for (const GemmShape& shape : shapes_) {
-      list.push_back({{"m", shape.m},
-                      {"n", shape.n},
-                      {"k", shape.k},
-                      {"input", dtype_name(shape.input)},
-                      {"output", dtype_name(shape.output)},
-                      {"transpose_a", shape.transpose_a},
-                      {"transpose_b", shape.transpose_b},
-                      {"accumulate", shape.accumulate},
-                      {"lda", shape.lda},
-                      {"ldb", shape.ldb},
-                      {"ldc", shape.ldc},
-                      {"threads", shape.threads}});
-    }
+    for (const GemmShape& shape : shapes_) list.push_back(product_json(shape));
     return list;
   }
 
@@ -70,6 +57,21 @@ Json event_json(const TraceEvent& event, ProductList& products) {
 }
 
 }  // namespace
+
+Json product_json(const GemmShape& shape) {
+  return {{"m", shape.m},
+          {"n", shape.n},
+          {"k", shape.k},
+          {"input", dtype_name(shape.input)},
+          {"output", dtype_name(shape.output)},
+          {"transpose_a", shape.transpose_a},
+          {"transpose_b", shape.transpose_b},
+          {"accumulate", shape.accumulate},
+          {"lda", shape.lda},
+          {"ldb", shape.ldb},
+          {"ldc", shape.ldc},
+          {"threads", shape.threads}};
+}
 
 void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   ProductList products;

@@ -3,12 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "base/text.h"
-#include "hardware/random_fill.h"
 #include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
-#include "tensor/tensor.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +34,7 @@ GemmRate square(DType dtype, int64_t side) {
 std::vector<GemmRate> measure_squares(int threads, DType dtype, std::span<const int64_t> sides,
                                       const GemmBudget& budget) {
   const GemmRate probe =
-      measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_runs = 1});
+      measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
   std::vector<GemmRate> rates;
   for (const int64_t side : sides) {
     const double known = rates.empty() ? probe.best : rates.back().best;
@@ -61,28 +58,7 @@ GemmLayout gemm_layout_from_name(std::string_view name) {
 }
 
 GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget) {
-  MemoryPool pool;
-  Context context(threads, Kernels::fast, &pool);
-  const GemmShape product = gemm_shape(shape, threads);
-  const Gemm& gemm = prepare_gemm(context, product);
-  const Tensor a(pool, {shape.m, shape.k}, product.input);
-  const Tensor b(pool, {shape.k, shape.n}, product.input);
-  const Tensor c(pool, {shape.m, shape.n}, product.output);
-  const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
-  fill_normal(a, "a", 1, threads);
-  fill_normal(b, "b", 1, threads);
-  c.fill_zero();
-  std::vector<double> seconds;
-  const auto run = [&] {
-    const Stopwatch watch;
-    gemm.run(a.raw(), b.raw(), c.raw(), workspace.raw());
-    return watch.seconds();
-  };
-  run();
-  const Stopwatch total;
-  while (static_cast<int>(seconds.size()) < budget.least_runs || total.seconds() < budget.seconds) {
-    seconds.push_back(run());
-  }
+  const std::vector<double> seconds = time_gemm(gemm_shape(shape, threads), threads, budget);
   shape.best = shape.flops() / *std::min_element(seconds.begin(), seconds.end());
   shape.median = shape.flops() / quantile(seconds, 0.5);
   return shape;
@@ -90,7 +66,7 @@ GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget) {
 
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
   constexpr int64_t kSides[] = {1024, 2048, 3072, 4096};
-  return measure_squares(threads, dtype, kSides, {.seconds = 0.3, .least_runs = 2});
+  return measure_squares(threads, dtype, kSides, {.seconds = 0.3, .least_samples = 2});
 }
 
 double best_rate(std::span<const GemmRate> rates) {
@@ -102,7 +78,7 @@ double best_rate(std::span<const GemmRate> rates) {
 
 double measure_gemm_peak(int threads, DType dtype) {
   constexpr int64_t kSides[] = {2048};
-  return best_rate(measure_squares(threads, dtype, kSides, {.seconds = 0.4, .least_runs = 3}));
+  return best_rate(measure_squares(threads, dtype, kSides, {.seconds = 0.4, .least_samples = 3}));
 }
 
 }  // namespace tessera

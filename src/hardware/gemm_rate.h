@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/context.h"
+#include "hardware/gemm_time.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -32,8 +32,8 @@ struct GemmRate {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  double best = 0;    ///< of the fastest run
-  double median = 0;  ///< of the median run
+  double best = 0;    ///< of the fastest sample
+  double median = 0;  ///< of the median sample
 
   double flops() const {
     return 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -41,15 +41,8 @@ struct GemmRate {
   bool operator==(const GemmRate&) const = default;
 };
 
-/// How long one product is measured: the runs after one of warm-up go on for that long, and there
-/// are at least so many.
-struct GemmBudget {
-  double seconds = 0.1;
-  int least_runs = 3;
-};
-
-/// Measures the product that `shape` names (its dtype, layout, m, n and k) on matrices of random
-/// normal numbers, and gives it with its rates.
+/// Measures the product that `shape` names (its dtype, layout, m, n and k) by time_gemm(), and
+/// gives it with its rates.
 GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget);
 
 /// Square products in the forward layout, of 1024, 2048, 3072 and 4096 rows. Where these are slow,

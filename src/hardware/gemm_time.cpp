@@ -1,8 +1,7 @@
 #include "hardware/gemm_time.h"
 
 #include <algorithm>
-#include <limits>
-#include <vector>
+#include <iterator>
 
 #include "base/parallel.h"
 #include "base/progress.h"
@@ -57,9 +56,8 @@ double timed_gemm_bytes(const GemmShape& shape, int threads) {
           bytes(matrix_c(shape), shape.output));
 }
 
-double time_gemm(const GemmShape& shape, int threads, double budget) {
+std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
   constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
-  constexpr int kLeast = 3;
   MemoryPool pool;
   Context context(threads, Kernels::fast, &pool);
   const Gemm& gemm = prepare_gemm(context, shape);
@@ -80,15 +78,18 @@ double time_gemm(const GemmShape& shape, int threads, double budget) {
     });
     return watch.seconds();
   };
+  sample(1);  // touches all memory
   const Stopwatch total;
   int64_t repeats = 1;
-  sample(repeats);  // touches all memory
-  while (sample(repeats) < kShortest) repeats *= 2;
-  double best = std::numeric_limits<double>::infinity();
-  for (int samples = 0; samples < kLeast || total.seconds() < budget; ++samples) {
-    best = std::min(best, sample(repeats));
+  double seconds = sample(repeats);
+  while (seconds < kShortest) seconds = sample(repeats *= 2);
+  std::vector<double> times;
+  while (true) {
+    times.push_back(seconds / static_cast<double>(repeats * lanes));
+    if (std::ssize(times) >= budget.least_samples && total.seconds() >= budget.seconds) break;
+    seconds = sample(repeats);
   }
-  return best / static_cast<double>(repeats * lanes);
+  return times;
 }
 
 }  // namespace tessera

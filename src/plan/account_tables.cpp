@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "engine/trace_format.h"
 
 namespace tessera {
 namespace {
@@ -152,17 +153,8 @@ Json rows_json(const std::vector<AccountRow>& rows, const StepAccount& account) 
 Json products_json(const StepAccount& account) {
   Json list = Json::array();
   for (const ProductRow& row : account.products) {
-    const GemmShape& shape = row.product.shape;
-    Json entry{{"m", shape.m},
-               {"n", shape.n},
-               {"k", shape.k},
-               {"input", dtype_name(shape.input)},
-               {"output", dtype_name(shape.output)},
-               {"transpose_a", shape.transpose_a},
-               {"transpose_b", shape.transpose_b},
-               {"accumulate", shape.accumulate},
-               {"threads", shape.threads},
-               {"runs", row.product.runs}};
+    Json entry = product_json(row.product.shape);
+    entry["runs"] = row.product.runs;
     if (account.measured) entry["alone_seconds_each"] = row.seconds;
     list.push_back(entry);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/lane_sum.h"
 #include "base/parallel.h"
 #include "tensor/dispatch.h"
 
@@ -58,6 +59,14 @@ Coefficients<Wide> coefficients(const OptimizerConfig& config, const AdamWStep& 
           .scale = static_cast<Wide>(step.gradient_scale)};
 }
 
+template <typename Wide>
+double sum_of_squares(const Wide* values, int64_t count) {
+  return lane_sum<double>(count, [=](int64_t i) {
+    const auto value = static_cast<double>(values[i]);
+    return value * value;
+  });
+}
+
 }  // namespace
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {
@@ -94,12 +103,9 @@ double gradient_norm(const ParameterStore& store, int threads) {
       const auto* gradient = state.gradient.data<decltype(type)>();
       parallel_ranges(threads, blocks, 1, [&](int64_t begin, int64_t end, int) {
         for (int64_t block = begin; block < end; ++block) {
-          double sum = 0;
-#pragma omp simd reduction(+ : sum)
-          for (int64_t i = block * kBlock; i < std::min(count, (block + 1) * kBlock); ++i) {
-            sum += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
-          }
-          sums[static_cast<size_t>(block)] = sum;
+          const int64_t start = block * kBlock;
+          sums[static_cast<size_t>(block)] =
+              sum_of_squares(gradient + start, std::min(count - start, kBlock));
         }
       });
     });

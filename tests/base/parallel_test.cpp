@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace tessera {
 namespace {
@@ -25,6 +26,20 @@ TEST(ParallelRanges, GiveEachThreadItsGrain) {
   std::atomic<int> ranges = 0;
   parallel_ranges(8, 10, 6, [&](int64_t, int64_t, int) { ++ranges; });
   EXPECT_LE(ranges, 2);
+}
+
+TEST(ParallelRanges, SmallWorkKeepsTheThreadsOfLargeWork) {
+  const auto threads_of_large_work = [] {
+    std::vector<pid_t> ids(4);
+    parallel_ranges(4, 4, 1, [&](int64_t, int64_t, int thread) {
+      ids[static_cast<size_t>(thread)] = ::gettid();
+    });
+    return ids;
+  };
+  const std::vector<pid_t> before = threads_of_large_work();
+  parallel_ranges(4, 2, 1, [](int64_t, int64_t, int) {});
+  parallel_items(4, 2, [](int64_t, int) {});
+  EXPECT_EQ(threads_of_large_work(), before);
 }
 
 TEST(ParallelItems, VisitEveryItemOnce) {

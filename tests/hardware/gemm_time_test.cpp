@@ -1,5 +1,7 @@
 #include "hardware/gemm_time.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace tessera {
@@ -38,9 +40,10 @@ TEST(TimeGemm, EveryKindOfProductHasItsTime) {
                               .accumulate = transpose,
                               .ldc = 12,
                               .threads = threads};
-        const double seconds = time_gemm(shape, 2, 0);
-        EXPECT_GT(seconds, 0);
-        EXPECT_LT(seconds, 10);
+        const auto seconds = time_gemm(shape, 2, {.seconds = 0, .least_samples = 4});
+        EXPECT_EQ(seconds.size(), 4U);
+        EXPECT_GT(std::ranges::min(seconds), 0);
+        EXPECT_LT(std::ranges::max(seconds), 10);
       }
     }
   }

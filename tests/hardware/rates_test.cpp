@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 TEST(GemmRate, EveryLayoutIsMeasured) {
   for (size_t layout = 0; layout < kGemmLayouts.size(); ++layout) {
     const GemmRate shape{.layout = static_cast<GemmLayout>(layout), .m = 48, .n = 32, .k = 64};
-    const GemmRate rate = measure_gemm(shape, 2, {.seconds = 0, .least_runs = 2});
+    const GemmRate rate = measure_gemm(shape, 2, {.seconds = 0, .least_samples = 2});
     EXPECT_GT(rate.median, 0) << kGemmLayouts[layout];
     EXPECT_GE(rate.best, rate.median);
     EXPECT_EQ(rate.flops(), 2.0 * 48 * 32 * 64);

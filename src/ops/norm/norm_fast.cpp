@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "base/lane_sum.h"
 #include "ops/norm/norm_kernels.h"
-#include "ops/norm/row_sum.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -20,13 +20,13 @@ void add_row(const T* x, const T* residual, T* sum, int64_t width) {
 
 template <typename T>
 float mean_of_row(const T* x, int64_t width) {
-  return row_sum(width, [=](int64_t i) { return static_cast<float>(x[i]); }) /
+  return lane_sum<float>(width, [=](int64_t i) { return static_cast<float>(x[i]); }) /
          static_cast<float>(width);
 }
 
 template <typename T>
 float mean_square_of_row(const T* x, float mean, int64_t width) {
-  const float total = row_sum(width, [=](int64_t i) {
+  const float total = lane_sum<float>(width, [=](int64_t i) {
     const float centred = static_cast<float>(x[i]) - mean;
     return centred * centred;
   });

@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-/// The sum of term(i) over [0, count): element i goes to the sum of lane i mod 64, and the lanes
-/// are added in pairs at the end. The loops are over independent elements, so they vectorise
-/// without changing the order of the additions, which depends on `count` alone.
-template <typename Term>
-inline float row_sum(int64_t count, Term term) {
+/// The sum of term(i) over [0, count), added in Sum: element i goes to the sum of lane i mod 64,
+/// and the lanes are added in pairs at the end. The loops are over independent elements, so they
+/// vectorise without changing the order of the additions, which depends on `count` alone.
+template <typename Sum, typename Term>
+inline Sum lane_sum(int64_t count, Term term) {
   constexpr int64_t kLanes = 64;
-  float lanes[kLanes] = {};
+  Sum lanes[kLanes] = {};
   int64_t start = 0;
   for (; start + kLanes <= count; start += kLanes) {
 #pragma GCC ivdep

@@ -1,0 +1,67 @@
+#include "base/affinity.h"
+
+#include <cstdlib>
+#include <initializer_list>
+#include <vector>
+
+#include <sched.h>
+
+#include "base/parallel.h"
+
+namespace tessera {
+namespace {
+
+cpu_set_t cores_of_this_thread() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
+  return cores;
+}
+
+/// Read before main() runs, and so before any thread is bound here. Empty where the system does not
+/// say, or has more cores than the set can hold.
+const cpu_set_t kCoresAtStart = cores_of_this_thread();
+
+std::vector<int> cores_at_start() {
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &kCoresAtStart)) cores.push_back(core);
+  }
+  return cores;
+}
+
+bool user_has_bound() {
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+/// A core that has gone meanwhile is no reason to stop: the thread then stays where it may run.
+void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &cores); }
+
+}  // namespace
+
+BoundTeam::BoundTeam(int threads) {
+  const std::vector<int> cores = cores_at_start();
+  if (threads < 2 || cores.size() != static_cast<size_t>(threads) || user_has_bound()) return;
+  threads_ = threads;
+  parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t, int) {
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET(cores[static_cast<size_t>(begin)], &core);
+    set_cores(core);
+  });
+}
+
+BoundTeam::~BoundTeam() {
+  if (bound()) {
+    parallel_ranges(threads_, threads_, 1, [](int64_t, int64_t, int) { run_on_any_core(); });
+  }
+}
+
+void run_on_any_core() {
+  if (CPU_COUNT(&kCoresAtStart) > 0) set_cores(kCoresAtStart);
+}
+
+}  // namespace tessera
