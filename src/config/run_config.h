@@ -14,9 +14,10 @@ namespace tessera {
 struct RunSection {
   std::string directory = "runs/demo";  ///< everything a run writes
   std::string device = "cpu";
-  int64_t threads = 0;      ///< 0: all cores
-  int64_t trace_step = 0;   ///< the step whose trace is written to trace.json; 0: none
-  bool tensorboard = true;  ///< TensorBoard's events in tensorboard/
+  int64_t threads = 0;       ///< 0: all cores
+  bool bind_threads = true;  ///< each thread on a core of its own, where there are as many
+  int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none
+  bool tensorboard = true;   ///< TensorBoard's events in tensorboard/
   /// What `tessera bench all` wrote, whose matrix-product rate MFU refers to; empty: it is measured
   /// at the start.
   std::string hardware;

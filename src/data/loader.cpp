@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "data/mix.h"
 
@@ -104,6 +105,7 @@ class ReadAhead {
   };
 
   void work() {
+    run_on_any_core();  // not only on that of the thread that trains
     try {
       Plan plan = next_plan();
       while (true) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "base/lane_sum.h"
@@ -33,17 +34,42 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
   }
 }
 
-template <typename Wide, typename Weight>
-void update_parameter(const ParameterState& state, const Coefficients<Wide>& coefficients,
-                      int threads) {
-  const Wide* gradient = state.gradient.data<Wide>();
-  Wide* first = state.first_moment.data<Wide>();
-  Wide* second = state.second_moment.data<Wide>();
-  Wide* master = state.master.data<Wide>();
-  Weight* weight = state.weight.data<Weight>();
-  parallel_ranges(threads, state.master.elements(), 16384, [&](int64_t begin, int64_t end, int) {
-    update(coefficients, begin, end, gradient, first, second, master, weight);
+/// A piece of a parameter's flat memory: the parameters' pieces together are the work of one
+/// parallel region, however small they are.
+struct Piece {
+  const ParameterState* state;
+  int64_t begin;
+  int64_t end;
+};
+
+std::vector<Piece> pieces_of(const ParameterStore& store) {
+  constexpr int64_t kElements = 65536;
+  std::vector<Piece> pieces;
+  for (const ParameterState& state : store.parameters()) {
+    const int64_t count = state.master.elements();
+    for (int64_t begin = 0; begin < count; begin += kElements) {
+      pieces.push_back({&state, begin, std::min(count, begin + kElements)});
+    }
+  }
+  return pieces;
+}
+
+/// Calls body(index, piece) for each piece, on all threads.
+template <typename Body>
+void for_each_piece(const std::vector<Piece>& pieces, int threads, Body&& body) {
+  parallel_ranges(threads, std::ssize(pieces), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      body(static_cast<size_t>(i), pieces[static_cast<size_t>(i)]);
+    }
   });
+}
+
+template <typename Wide, typename Weight>
+void update_piece(const Coefficients<Wide>& coefficients, const Piece& piece) {
+  const ParameterState& state = *piece.state;
+  update(coefficients, piece.begin, piece.end, state.gradient.data<Wide>(),
+         state.first_moment.data<Wide>(), state.second_moment.data<Wide>(),
+         state.master.data<Wide>(), state.weight.data<Weight>());
 }
 
 template <typename Wide>
@@ -77,40 +103,32 @@ bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {
 
 void adamw_step(const ParameterStore& store, const OptimizerConfig& config, const AdamWStep& step,
                 int threads) {
-  for (const ParameterState& state : store.parameters()) {
-    const bool decay = decays(config, state.spec);
-    switch (state.spec.dtype) {
+  for_each_piece(pieces_of(store), threads, [&](size_t, const Piece& piece) {
+    const bool decay = decays(config, piece.state->spec);
+    switch (piece.state->spec.dtype) {
       case DType::f64:
-        update_parameter<double, double>(state, coefficients<double>(config, step, decay), threads);
+        update_piece<double, double>(coefficients<double>(config, step, decay), piece);
         break;
       case DType::f32:
-        update_parameter<float, float>(state, coefficients<float>(config, step, decay), threads);
+        update_piece<float, float>(coefficients<float>(config, step, decay), piece);
         break;
       default:
-        update_parameter<float, BFloat16>(state, coefficients<float>(config, step, decay), threads);
+        update_piece<float, BFloat16>(coefficients<float>(config, step, decay), piece);
     }
-  }
+  });
 }
 
 double gradient_norm(const ParameterStore& store, int threads) {
-  constexpr int64_t kBlock = 65536;
-  double total = 0;
-  for (const ParameterState& state : store.parameters()) {
-    const int64_t count = state.gradient.elements();
-    const int64_t blocks = (count + kBlock - 1) / kBlock;
-    std::vector<double> sums(static_cast<size_t>(blocks));
-    dispatch_wide(state.gradient.dtype(), [&](auto type) {
-      const auto* gradient = state.gradient.data<decltype(type)>();
-      parallel_ranges(threads, blocks, 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t block = begin; block < end; ++block) {
-          const int64_t start = block * kBlock;
-          sums[static_cast<size_t>(block)] =
-              sum_of_squares(gradient + start, std::min(count - start, kBlock));
-        }
-      });
+  const std::vector<Piece> pieces = pieces_of(store);
+  std::vector<double> sums(pieces.size());
+  for_each_piece(pieces, threads, [&](size_t index, const Piece& piece) {
+    dispatch_wide(piece.state->gradient.dtype(), [&](auto type) {
+      const auto* gradient = piece.state->gradient.data<decltype(type)>();
+      sums[index] = sum_of_squares(gradient + piece.begin, piece.end - piece.begin);
     });
-    for (const double sum : sums) total += sum;
-  }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
   return std::sqrt(total);
 }
 

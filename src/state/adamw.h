@@ -24,7 +24,7 @@ bool decays(const OptimizerConfig& config, const ParameterSpec& spec);
 void adamw_step(const ParameterStore& store, const OptimizerConfig& config, const AdamWStep& step,
                 int threads);
 
-/// The Euclidean norm of all main gradients, summed in f64 over fixed blocks: the same bits for any
+/// The Euclidean norm of all main gradients, summed in f64 over fixed pieces: the same bits for any
 /// number of threads.
 double gradient_norm(const ParameterStore& store, int threads);
 

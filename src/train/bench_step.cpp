@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
@@ -50,6 +51,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   const StepPlan plan = plan_step(config);
   MemoryPool pool;
   Context context(static_cast<int>(config.run.threads), Kernels::fast, &pool);
+  const BoundTeam team(config.run.bind_threads ? context.threads() : 1);
   const ParameterStore store(pool, plan.training.parameters.specs());
   TrainingStep step(plan.training, store, context);
   store.initialize(config.train.seed, context.threads());

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
@@ -36,6 +37,11 @@ std::vector<Tensor> weights_of(const ParameterStore& store) {
   return weights;
 }
 
+/// A step takes all its micro-batches at once, which therefore are read during the step before it.
+int64_t read_ahead(const RunConfig& config) {
+  return std::max<int64_t>(config.train.global_batch / config.train.micro_batch, 4);
+}
+
 /// The rate of matrix products that the configured hardware file knows; 0 where none is configured.
 double known_peak(const RunConfig& config) {
   if (config.run.hardware.empty()) return 0;
@@ -52,11 +58,12 @@ class Trainer {
         logger_(logger),
         peak_flops_(known_peak(config)),
         context_(static_cast<int>(config.run.threads), Kernels::fast, &pool_),
+        team_(config.run.bind_threads ? context_.threads() : 1),
         training_(training_program(config)),
         store_(pool_, training_.parameters.specs()),
         step_(training_, store_, context_),
         data_(open_data(config.data)),
-        loader_(data_, {.rows = config.train.micro_batch}) {}
+        loader_(data_, {.rows = config.train.micro_batch, .read_ahead = read_ahead(config)}) {}
 
   TrainReport run() {
     start();
@@ -366,6 +373,7 @@ class Trainer {
   double peak_flops_;  // a second; 0 until it is measured
   MemoryPool pool_;
   Context context_;
+  BoundTeam team_;
   TrainingProgram training_;
   ParameterStore store_;
   TrainingStep step_;

@@ -33,7 +33,8 @@ std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads
   const Tensor c = operand({shape.m, shape.n}, shape.output, "c");
   const Gemm& gemm = prepare_gemm(context, own);
   const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
-  gemm.run(a.raw(), b.raw(), c.raw(), workspace.raw());
+  const Tensor packed(pool, {std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8);
+  gemm.run(a.raw(), gemm.pack(b.raw(), packed.raw()), c.raw(), workspace.raw());
   const Tensor wide(pool, c.shape(), DType::f64);
   convert(c, wide);
   return {wide.values<double>().begin(), wide.values<double>().end()};
@@ -57,6 +58,7 @@ GemmShape random_shape() {
   shape.transpose_a = *rc::gen::arbitrary<bool>();
   shape.transpose_b = *rc::gen::arbitrary<bool>();
   shape.accumulate = *rc::gen::arbitrary<bool>();
+  shape.packed_b = *rc::gen::arbitrary<bool>();
   return shape;
 }
 

@@ -63,12 +63,14 @@ double difference(const testing::RunResult& actual, const testing::RunResult& ex
 }
 
 RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
-  // Up to two chunks of rows of the summed input gradient and a rest.
-  const auto tokens = *rc::gen::inRange<int64_t>(1, 600);
+  // Up to four chunks of rows of the summed input gradient and a rest; with few and with many rows
+  // of A in each product, whose B is laid out for many.
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 1100);
   const auto size = [] { return *rc::gen::inRange<int64_t>(1, 40); };
   const int64_t in = size();
+  const int64_t large = *rc::gen::element<int64_t>(0, 520);
   const std::vector<testing::RunInput> inputs{
-      {{tokens, in}}, {{size(), in}}, {{size(), in}}, {{size(), in}}};
+      {{tokens, in}}, {{large + size(), in}}, {{size(), in}}, {{size(), in}}};
   const auto run = [&](DType dtype, Kernels kernels, int threads) {
     return testing::run_program(
         three_linears, inputs,

@@ -12,17 +12,17 @@ namespace tessera {
 namespace {
 
 std::array<int64_t, 10> fields_of(const GemmShape& shape) {
-  return {
-      shape.m,
-      shape.n,
-      shape.k,
-      static_cast<int64_t>(shape.input),
-      static_cast<int64_t>(shape.output),
-      int64_t{shape.transpose_a} | int64_t{shape.transpose_b} << 1 | int64_t{shape.accumulate} << 2,
-      shape.lda,
-      shape.ldb,
-      shape.ldc,
-      shape.threads};
+  return {shape.m,
+          shape.n,
+          shape.k,
+          static_cast<int64_t>(shape.input),
+          static_cast<int64_t>(shape.output),
+          int64_t{shape.transpose_a} | int64_t{shape.transpose_b} << 1 |
+              int64_t{shape.accumulate} << 2 | int64_t{shape.packed_b} << 3,
+          shape.lda,
+          shape.ldb,
+          shape.ldc,
+          shape.threads};
 }
 
 struct ShapeHash {
@@ -54,6 +54,8 @@ std::unique_ptr<Gemm> make(const Context& context, const GemmShape& shape) {
 }
 
 }  // namespace
+
+const void* Gemm::pack(const void* b, std::byte*) const { return b; }
 
 const Gemm& prepare_gemm(Context& context, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);

@@ -13,7 +13,7 @@ namespace tessera {
 
 /// One matrix product C = A B or C += A B over row-major memory. A is [m, k] (stored [k, m] when
 /// transpose_a), B is [k, n] (stored [n, k] when transpose_b), C is [m, n]. Leading dimensions are
-/// in elements; 0 means tightly packed. A and B have one type; C is of that type or of its
+/// in elements; 0 means without gaps. A and B have one type; C is of that type or of its
 /// accumulation type. Sums are taken in f32 (f64 for f64).
 struct GemmShape {
   int64_t m = 0;
@@ -24,6 +24,7 @@ struct GemmShape {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  bool packed_b = false;  ///< B is what Gemm::pack() gives
   int64_t lda = 0;
   int64_t ldb = 0;
   int64_t ldc = 0;
@@ -42,6 +43,12 @@ class Gemm {
   virtual ~Gemm() = default;
   /// Scratch bytes that one run needs.
   virtual int64_t workspace_bytes() const = 0;
+  /// Bytes that pack() writes: 0 where the product takes B as it lies.
+  virtual int64_t packed_bytes() const { return 0; }
+  /// For a shape with packed_b: lays B out in `memory`, of packed_bytes(), as the product reads it
+  /// fastest, and gives what run() takes for B: `memory`, or `b` where nothing is laid out. Runs on
+  /// the product's threads. It pays where B is used for several hundred rows of A.
+  virtual const void* pack(const void* b, std::byte* memory) const;
   /// Runs it. Safe from several threads at once with a workspace for each.
   void run(const void* a, const void* b, void* c, std::byte* workspace) const {
     if (counted_) runs_.fetch_add(1, std::memory_order_relaxed);

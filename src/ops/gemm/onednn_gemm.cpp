@@ -42,7 +42,7 @@ class OneDnnGemm final : public Gemm {
       : threads_(shape.threads),
         engine_(dnnl::engine::kind::cpu, 0),
         a_(matrix(shape.m, shape.k, shape.lda, shape.transpose_a, shape.input)),
-        b_(matrix(shape.k, shape.n, shape.ldb, shape.transpose_b, shape.input)),
+        plain_b_(matrix(shape.k, shape.n, shape.ldb, shape.transpose_b, shape.input)),
         c_(matrix(shape.m, shape.n, shape.ldc, false, shape.output)) {
     const TeamSize team(threads_);
     dnnl::primitive_attr attributes;
@@ -52,12 +52,34 @@ class OneDnnGemm final : public Gemm {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const dnnl::matmul::primitive_desc description({a_, b_, c_}, attributes, engine_);
+    const dnnl::memory::desc free_b({shape.k, shape.n}, onednn_type(shape.input),
+                                    dnnl::memory::format_tag::any);
+    const dnnl::matmul::primitive_desc description({a_, shape.packed_b ? free_b : plain_b_, c_},
+                                                   attributes, engine_);
     primitive_ = dnnl::matmul(description);
     scratchpad_ = description.scratchpad_desc();
+    b_ = description.weights_desc();
+    if (b_ != plain_b_) {
+      packing_ = dnnl::reorder(
+          dnnl::reorder::primitive_desc(engine_, plain_b_, engine_, b_, dnnl::primitive_attr()));
+    }
   }
 
   int64_t workspace_bytes() const override { return static_cast<int64_t>(scratchpad_.get_size()); }
+
+  int64_t packed_bytes() const override {
+    return packing_ ? static_cast<int64_t>(b_.get_size()) : 0;
+  }
+
+  const void* pack(const void* b, std::byte* memory) const override {
+    if (!packing_) return b;
+    const TeamSize team(threads_);
+    dnnl::stream stream(engine_);
+    dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));
+    dnnl::memory packed(b_, engine_, memory);
+    packing_.execute(stream, plain, packed);
+    return memory;
+  }
 
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     dnnl::stream stream(engine_);
@@ -81,10 +103,12 @@ class OneDnnGemm final : public Gemm {
   int threads_;
   dnnl::engine engine_;
   dnnl::memory::desc a_;
-  dnnl::memory::desc b_;
+  dnnl::memory::desc plain_b_;
+  dnnl::memory::desc b_;  // as the product takes it
   dnnl::memory::desc c_;
   dnnl::memory::desc scratchpad_;
   dnnl::matmul primitive_;
+  dnnl::reorder packing_;  // empty where B is taken as it lies
 };
 
 }  // namespace

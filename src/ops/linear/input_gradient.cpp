@@ -1,7 +1,7 @@
 #include "ops/linear/input_gradient.h"
 
 #include "ops/elementwise/elementwise.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/packed_gemm.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -40,34 +40,31 @@ class LinearInputGradient final : public Operation {
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
     const Plan plan(inputs);
-    int64_t scratch = 0;
-    for (const int64_t rows : {plan.chunk, plan.rows % plan.chunk}) {
-      for (size_t i = 0; rows > 0 && i < plan.pairs; ++i) {
-        scratch = std::max(scratch, product(context, inputs, plan, i, rows).workspace_bytes());
+    int64_t bytes = 0;
+    for (const Section& section : plan.sections()) {
+      int64_t products = 0;
+      for (size_t i = 0; i < plan.pairs; ++i) {
+        products += product(context, inputs, plan, section, i).workspace_bytes();
       }
+      bytes = std::max(bytes, products);
     }
-    return plan.sum_bytes() + scratch;
+    return plan.sum_bytes() + bytes;
   }
 
   void run(const Execution& execution) const override {
     const std::vector<Spec> specs = specs_of(execution.inputs);
     const Plan plan(specs);
-    const Tensor& output = execution.outputs[0];
-    for (int64_t row = 0; row < plan.rows; row += plan.chunk) {
-      const int64_t rows = std::min(plan.chunk, plan.rows - row);
-      const Tensor result = output.slice(row, row + rows);
-      std::byte* sum = plan.widens() ? execution.workspace.data() : result.raw();
-      for (size_t i = 0; i < plan.pairs; ++i) {
-        product(execution.context, specs, plan, i, rows)
-            .run(execution.inputs[i].slice(row, row + rows).raw(),
-                 execution.inputs[plan.pairs + i].raw(), sum,
-                 execution.workspace.data() + plan.sum_bytes());
-      }
-      if (plan.widens()) round_rows(execution.context, sum, result);
-    }
+    for (const Section& section : plan.sections()) run_section(execution, specs, plan, section);
   }
 
  private:
+  /// Rows [begin, end) of the result in chunks of equal size.
+  struct Section {
+    int64_t begin;
+    int64_t end;
+    int64_t chunk;
+  };
+
   /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a
   /// chunk at a time so that they stay in the cache.
   struct Plan {
@@ -82,6 +79,14 @@ class LinearInputGradient final : public Operation {
     int64_t sum_bytes() const {
       return widens() ? MemoryLayout::rounded(chunk * columns * dtype_size(DType::f32)) : 0;
     }
+    /// Whole chunks, and what is left over.
+    std::vector<Section> sections() const {
+      const int64_t whole = rows / chunk * chunk;
+      std::vector<Section> result;
+      if (whole > 0) result.push_back({0, whole, chunk});
+      if (whole < rows) result.push_back({whole, rows, rows - whole});
+      return result;
+    }
     size_t pairs;
     int64_t rows;
     int64_t columns;
@@ -89,15 +94,36 @@ class LinearInputGradient final : public Operation {
     int64_t chunk;
   };
 
-  static const Gemm& product(Context& context, std::span<const Spec> inputs, const Plan& plan,
-                             size_t pair, int64_t rows) {
-    return prepare_gemm(context, {.m = rows,
-                                  .n = plan.columns,
-                                  .k = inputs[pair].shape[1],
-                                  .input = plan.dtype,
-                                  .output = plan.sum_dtype(),
-                                  .accumulate = pair > 0,
-                                  .threads = context.threads()});
+  static PackedGemm product(Context& context, std::span<const Spec> inputs, const Plan& plan,
+                            const Section& section, size_t pair) {
+    return {context,
+            {.m = section.chunk,
+             .n = plan.columns,
+             .k = inputs[pair].shape[1],
+             .input = plan.dtype,
+             .output = plan.sum_dtype(),
+             .accumulate = pair > 0,
+             .threads = context.threads()},
+            section.end - section.begin};
+  }
+
+  static void run_section(const Execution& execution, std::span<const Spec> specs, const Plan& plan,
+                          const Section& section) {
+    std::byte* workspace = execution.workspace.data() + plan.sum_bytes();
+    std::vector<PackedGemm> products;
+    for (size_t i = 0; i < plan.pairs; ++i) {
+      products.push_back(product(execution.context, specs, plan, section, i));
+      products[i].pack(execution.inputs[plan.pairs + i].raw(), workspace);
+      workspace += products[i].workspace_bytes();
+    }
+    for (int64_t row = section.begin; row < section.end; row += section.chunk) {
+      const Tensor result = execution.outputs[0].slice(row, row + section.chunk);
+      std::byte* sum = plan.widens() ? execution.workspace.data() : result.raw();
+      for (size_t i = 0; i < plan.pairs; ++i) {
+        products[i].run(execution.inputs[i].slice(row, row + section.chunk).raw(), sum);
+      }
+      if (plan.widens()) round_rows(execution.context, sum, result);
+    }
   }
 
   static void round_rows(Context& context, const std::byte* sum, const Tensor& result) {

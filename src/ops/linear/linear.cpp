@@ -1,6 +1,6 @@
 #include "ops/linear/linear.h"
 
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/packed_gemm.h"
 #include "ops/linear/input_gradient.h"
 #include "ops/linear/weight_gradient.h"
 #include "ops/support.h"
@@ -62,8 +62,7 @@ class Linear final : public Operation {
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-      bytes = std::max(
-          bytes, prepare_gemm(context, shape(inputs, i, context.threads())).workspace_bytes());
+      bytes = std::max(bytes, product(context, inputs, i).workspace_bytes());
     }
     return bytes;
   }
@@ -71,9 +70,9 @@ class Linear final : public Operation {
   void run(const Execution& execution) const override {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
-      prepare_gemm(execution.context, shape(inputs, i, execution.context.threads()))
-          .run(execution.inputs[0].raw(), execution.inputs[i + 1].raw(), execution.outputs[i].raw(),
-               execution.workspace.data());
+      PackedGemm gemm = product(execution.context, inputs, i);
+      gemm.pack(execution.inputs[i + 1].raw(), execution.workspace.data());
+      gemm.run(execution.inputs[0].raw(), execution.outputs[i].raw());
     }
   }
 
@@ -86,6 +85,10 @@ class Linear final : public Operation {
             .output = dtype_,
             .transpose_b = true,
             .threads = threads};
+  }
+
+  PackedGemm product(Context& context, std::span<const Spec> inputs, size_t output) const {
+    return {context, shape(inputs, output, context.threads()), inputs[0].shape[0]};
   }
 
   DType dtype_;

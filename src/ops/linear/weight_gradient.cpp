@@ -1,7 +1,7 @@
 #include "ops/linear/weight_gradient.h"
 
 #include "ops/elementwise/elementwise.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/packed_gemm.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -34,9 +34,7 @@ class LinearWeightGradient final : public Operation {
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    return prepare_gemm(context,
-                        shape(inputs[0].shape, inputs[1].shape, inputs[0].dtype, context.threads()))
-        .workspace_bytes();
+    return product(context, inputs[0].shape, inputs[1].shape, inputs[0].dtype).workspace_bytes();
   }
 
   std::vector<int> updated_inputs() const override {
@@ -47,9 +45,9 @@ class LinearWeightGradient final : public Operation {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
-    prepare_gemm(execution.context,
-                 shape(x.shape(), gradient.shape(), x.dtype(), execution.context.threads()))
-        .run(gradient.raw(), x.raw(), result.raw(), execution.workspace.data());
+    PackedGemm gemm = product(execution.context, x.shape(), gradient.shape(), x.dtype());
+    gemm.pack(x.raw(), execution.workspace.data());
+    gemm.run(gradient.raw(), result.raw());
   }
 
  private:
@@ -62,6 +60,10 @@ class LinearWeightGradient final : public Operation {
             .transpose_a = true,
             .accumulate = accumulate_,
             .threads = threads};
+  }
+
+  PackedGemm product(Context& context, const Shape& x, const Shape& gradient, DType dtype) const {
+    return {context, shape(x, gradient, dtype, context.threads()), gradient[1]};
   }
 
   bool accumulate_;

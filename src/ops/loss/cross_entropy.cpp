@@ -98,26 +98,28 @@ class LinearCrossEntropy final : public Operation {
     const Wide seed = gradients_ ? execution.inputs[3].data<Wide>()[0] : Wide{0};
     const auto z = static_cast<Wide>(z_coefficient_);
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
-    chunks.for_each(execution, [&](int64_t first, int64_t rows, std::byte* memory) {
-      auto* logits = reinterpret_cast<Wide*>(memory);
-      auto* gradient = reinterpret_cast<T*>(memory);
-      parallel_ranges(execution.context.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) {
-          const Wide* own = logits + row * vocabulary;
-          const int32_t target = targets[first + row];
-          const Wide sum = Rows::log_sum_exp(own, vocabulary);
-          log_sum_exp[first + row] = sum;
-          token_loss[first + row] = target >= 0 ? sum - own[target] : Wide{0};
-          if (gradients_) {
-            Rows::gradient(own, vocabulary, sum, target, target >= 0 ? seed : Wide{0}, z,
-                           gradient + row * chunks.gradient_stride());
-          }
-        }
-      });
-      if (gradients_) {
-        chunks.backward(execution, first, rows, execution.outputs[3], execution.inputs[4]);
-      }
-    });
+    const HeadGradients gradients =
+        gradients_ ? HeadGradients{execution.outputs[3], execution.inputs[4]} : HeadGradients{};
+    chunks.for_each(
+        execution, gradients_ ? &gradients : nullptr,
+        [&](int64_t first, int64_t rows, std::byte* memory) {
+          auto* logits = reinterpret_cast<Wide*>(memory);
+          auto* gradient = reinterpret_cast<T*>(memory);
+          parallel_ranges(
+              execution.context.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
+                for (int64_t row = begin; row < end; ++row) {
+                  const Wide* own = logits + row * vocabulary;
+                  const int32_t target = targets[first + row];
+                  const Wide sum = Rows::log_sum_exp(own, vocabulary);
+                  log_sum_exp[first + row] = sum;
+                  token_loss[first + row] = target >= 0 ? sum - own[target] : Wide{0};
+                  if (gradients_) {
+                    Rows::gradient(own, vocabulary, sum, target, target >= 0 ? seed : Wide{0}, z,
+                                   gradient + row * chunks.gradient_stride());
+                  }
+                }
+              });
+        });
     double total = 0;
     for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
       if (targets[token] < 0) continue;

@@ -1,9 +1,18 @@
 #pragma once
 
-#include "ops/gemm/gemm.h"
+#include <vector>
+
+#include "ops/gemm/packed_gemm.h"
 #include "ops/support.h"
 
 namespace tessera {
+
+/// Where a head's gradients go: that of x [tokens, hidden], and the weight's [vocabulary, hidden],
+/// which is added into.
+struct HeadGradients {
+  Tensor of_x;
+  Tensor of_weight;
+};
 
 /// The logits of a head, a chunk of tokens at a time: how many tokens a chunk has, the memory it
 /// needs, and its products. The gradient of the logits takes their place, row by row: in bf16 it
@@ -24,47 +33,80 @@ class LogitChunks {
 
   /// Scratch bytes of a run, without or with the gradients' products.
   int64_t workspace_bytes(Context& context, bool gradients) const {
-    int64_t scratch = 0;
-    for (const int64_t rows : {std::min(chunk_, tokens_), tokens_ % chunk_}) {
-      if (rows == 0) continue;
-      std::vector<GemmShape> products{logits(rows, context.threads())};
-      if (gradients) {
-        products.push_back(of_x(rows, context.threads()));
-        products.push_back(of_weight(rows, context.threads()));
-      }
-      for (const GemmShape& product : products) {
-        scratch = std::max(scratch, prepare_gemm(context, product).workspace_bytes());
-      }
+    int64_t most = 0;
+    for (const Section& section : sections()) {
+      most = std::max(most, Products(*this, context, section).workspace_bytes(gradients));
     }
-    return logit_bytes() + scratch;
+    return logit_bytes() + most;
   }
 
   /// Calls body(first token, tokens, logits) for each chunk; the logits lie at the start of the
-  /// workspace.
+  /// workspace. Where there are `gradients`, body() leaves the gradient of the logits in their
+  /// place, and they are made from it.
   template <typename Body>
-  void for_each(const Execution& execution, Body&& body) const {
-    for (int64_t first = 0; first < tokens_; first += chunk_) {
-      const int64_t rows = std::min(chunk_, tokens_ - first);
-      run(execution, logits(rows, execution.context.threads()),
-          execution.inputs[0].slice(first, first + rows).raw(), execution.inputs[1].raw(),
-          execution.workspace.data());
-      body(first, rows, execution.workspace.data());
+  void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
+    const Tensor& x = execution.inputs[0];
+    std::byte* logits = execution.workspace.data();
+    for (const Section& section : sections()) {
+      Products products(*this, execution.context, section);
+      products.pack(execution.inputs[1].raw(), logits + logit_bytes(), gradients != nullptr);
+      for (int64_t first = section.begin; first < section.end; first += section.rows) {
+        const Tensor rows = x.slice(first, first + section.rows);
+        products.logits.run(rows.raw(), logits);
+        body(first, section.rows, logits);
+        if (gradients == nullptr) continue;
+        products.of_x.run(logits, gradients->of_x.slice(first, first + section.rows).raw());
+        products.of_weight.pack(rows.raw(), products.of_weight_workspace);
+        products.of_weight.run(logits, gradients->of_weight.raw());
+      }
     }
   }
 
-  /// From the gradient of a chunk's logits, which lies in their place: that of the tokens' x into
-  /// `x_gradient` [tokens, hidden], and the weight's, which is added into `weight_gradient`.
-  void backward(const Execution& execution, int64_t first, int64_t rows, const Tensor& x_gradient,
-                const Tensor& weight_gradient) const {
-    const std::byte* gradient = execution.workspace.data();
-    const int threads = execution.context.threads();
-    run(execution, of_x(rows, threads), gradient, execution.inputs[1].raw(),
-        x_gradient.slice(first, first + rows).raw());
-    run(execution, of_weight(rows, threads), gradient,
-        execution.inputs[0].slice(first, first + rows).raw(), weight_gradient.raw());
+ private:
+  /// Tokens [begin, end) in chunks of `rows`.
+  struct Section {
+    int64_t begin;
+    int64_t end;
+    int64_t rows;
+  };
+
+  /// What the chunks of a section multiply. The weight is laid out once for all of them.
+  struct Products {
+    Products(const LogitChunks& chunks, Context& context, const Section& section)
+        : logits(context, chunks.logits(section.rows, context.threads()),
+                 section.end - section.begin),
+          of_x(context, chunks.of_x(section.rows, context.threads()), section.end - section.begin),
+          of_weight(context, chunks.of_weight(section.rows, context.threads()),
+                    chunks.vocabulary_) {}
+
+    int64_t workspace_bytes(bool gradients) const {
+      return logits.workspace_bytes() +
+             (gradients ? of_x.workspace_bytes() + of_weight.workspace_bytes() : 0);
+    }
+
+    void pack(const void* weight, std::byte* workspace, bool gradients) {
+      logits.pack(weight, workspace);
+      workspace += logits.workspace_bytes();
+      if (!gradients) return;
+      of_x.pack(weight, workspace);
+      of_weight_workspace = workspace + of_x.workspace_bytes();
+    }
+
+    PackedGemm logits;
+    PackedGemm of_x;
+    PackedGemm of_weight;
+    std::byte* of_weight_workspace = nullptr;
+  };
+
+  /// Whole chunks, and what is left over.
+  std::vector<Section> sections() const {
+    const int64_t whole = tokens_ / chunk_ * chunk_;
+    std::vector<Section> result;
+    if (whole > 0) result.push_back({0, whole, chunk_});
+    if (whole < tokens_) result.push_back({whole, tokens_, tokens_ - whole});
+    return result;
   }
 
- private:
   /// About 128 MiB of f32 logits, a multiple of 64 tokens: each chunk adds into the whole gradient
   /// of the weight, which is as much memory traffic as 2 · hidden tokens' logits.
   static int64_t chunk_for(int64_t vocabulary) {
@@ -106,11 +148,6 @@ class LogitChunks {
             .accumulate = true,
             .lda = gradient_stride(),
             .threads = threads};
-  }
-
-  void run(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
-           void* c) const {
-    prepare_gemm(execution.context, shape).run(a, b, c, execution.workspace.data() + logit_bytes());
   }
 
   int64_t tokens_;
