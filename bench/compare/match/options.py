@@ -9,19 +9,27 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PEERS = REPOSITORY / "bench/compare/peers"
 
 
-def parser(description):
+def parser(description, rounds=10):
+    """The options of every comparison."""
     result = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Run it with a Python that has torch and transformers, or name one with --python.")
-    result.add_argument("--rounds", type=positive, default=10, help="turns of each side (10)")
-    result.add_argument("--warmup", type=positive, default=2, help="repeats before the first turn (2)")
-    result.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)),
-                        help="of each side (all cores)")
+    result.add_argument("--rounds", type=positive, default=rounds,
+                        help=f"turns of each side ({rounds})")
     result.add_argument("--json", action="store_true", help="print one JSON object")
     result.add_argument("--peers", nargs="+", metavar="NAME", help="only the peers so named")
     result.add_argument("--tessera", type=pathlib.Path, help="the program",
                         default=os.environ.get("TESSERA", REPOSITORY / "build/release/src/cli/tessera"))
     result.add_argument("--python", default=sys.executable, help="the peers' Python")
+    return result
+
+
+def match_parser(description):
+    """The options of those whose sides are warm and take turns."""
+    result = parser(description)
+    result.add_argument("--warmup", type=positive, default=2, help="repeats before the first turn (2)")
+    result.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)),
+                        help="of each side (all cores)")
     return result
 
 
@@ -45,6 +53,13 @@ def tessera(options, *words, repeats="--repeats"):
     last and its memory can be read."""
     return [options.tessera, "bench", *words, repeats, options.rounds + 1, "--warmup",
             options.warmup, "--threads", options.threads, "--turns", "--json"]
+
+
+def tessera_idle(options):
+    """Tessera's command for as good as nothing; while it waits for its turn the program and its
+    libraries are all that it has in memory."""
+    return [options.tessera, "bench", "attention", "--tokens", 1, "--heads", 1, "--kv-heads", 1,
+            "--head-size", 2, "--repeats", 1, "--warmup", 0, "--threads", options.threads, "--turns"]
 
 
 def peer(options, script, *words):

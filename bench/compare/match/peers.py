@@ -7,9 +7,11 @@ EXPERTS_IMPLEMENTATIONS = ("eager", "grouped_mm", "grouped_mm_bf16", "batched_mm
 LARGEST_GATHERED_BYTES = 4 << 30
 
 
-def too_large(kind, tokens, experts_per_token, hidden, expert_size):
-    """Why transformers' implementation `kind` of the experts cannot run at these sizes; None if it can."""
-    gathered = tokens * experts_per_token * 3 * hidden * expert_size * 2  # in bf16
+def too_large(name, tokens, experts_per_token, hidden, expert_size):
+    """Why the peer of settings() so called cannot run at these sizes; None if it can."""
+    _, weights, kind = name.split("/")
+    entry_bytes = 2 if weights == "bf16" else 4  # under autocast too, which leaves copies as they are
+    gathered = tokens * experts_per_token * 3 * hidden * expert_size * entry_bytes
     if kind != "batched_mm" or gathered <= LARGEST_GATHERED_BYTES:
         return None
     return f"not run: it would copy {gathered / 2**30:.0f} GiB of weights for each layer"

@@ -4,6 +4,8 @@ import statistics
 import sys
 
 from match.contestant import Contestant, ContestantError
+from match.environment import PEER_ENVIRONMENT
+from match.facts import PACKAGES, require_same
 
 
 def quantile(numbers, fraction):
@@ -31,25 +33,61 @@ def compared(ours, theirs):
     return dict(ours=spread(ours), theirs=spread(theirs), ratio=ratios(ours, theirs))
 
 
-def play(name, ours, theirs, rounds, **expected):
-    """Runs the two commands (see Contestant) in alternation. Gives a row of the report: for each list of
-    seconds that both measured its spread and the ratios, and both peaks of memory. A peer that fails
-    gives a row that says why; Tessera failing raises ContestantError. `expected` names facts, such as the number of
-    parameters, that must be so wherever a side tells them: else the two would not compute the same."""
-    row = dict(peer=name, command=" ".join(str(word) for word in theirs))
+def failed(row, reason):
+    """The row of a peer without times; the reason is told at once, for those who wait."""
+    print(f"\r{label(row)}: failed: {reason}", file=sys.stderr)
+    return row | dict(failure=reason)
+
+
+def label(row):
+    """A row's peer and, where a peer is compared more than once, at what."""
+    return ", ".join([row["peer"], *([row["case"]] if row.get("case") else [])])
+
+
+def idle_memory(command):
+    """What a contestant has in memory while it waits for its first turn."""
+    with Contestant(command) as side:
+        side.wait_until_ready()
+        return side.resident_bytes()
+
+
+def play(row, ours, theirs, rounds, expected, untrained_loss=None):
+    """Runs the two commands (see Contestant) in alternation. Gives `row`, which names the `peer`, with
+    for each list of seconds that both measured its spread and the ratios, and both peaks of memory. A
+    peer that fails gives a row that says why; Tessera failing raises ContestantError. What both sides
+    told must be `expected` and `untrained_loss` (see match/facts.py)."""
+    row = row | dict(command=" ".join(str(word) for word in theirs))
     with Contestant(ours) as we:
-        we.wait_until_ready()
         try:
-            with Contestant(theirs) as they:
+            we.wait_until_ready()
+            with Contestant(theirs, PEER_ENVIRONMENT) as they:
                 they.wait_until_ready()
-                return row | alternate(name, we, they, rounds, expected)
+                measured = alternate(label(row), we, they, rounds)
+                our, their = we.finish(), they.finish()
         except ContestantError as error:
-            if we.process.poll() not in (None, 0):
+            if error.contestant is we:
                 raise
-            return row | dict(failure=str(error))
+            return failed(row, str(error))
+    for side, facts in (("Tessera", our), (label(row), their)):
+        require_same(side, facts, expected, untrained_loss)
+    times = {key: compared(our[key], their[key])
+             for key in sorted(our) if key.endswith("seconds") and key in their}
+    if not times:
+        raise SystemExit(f"Tessera and {label(row)} measured nothing in common")
+    ours, theirs = measured.pop("processor")
+    if min(ours + theirs) > 0:  # a script that starts the program in its stead computes nothing itself
+        times["processor_seconds"] = compared(ours, theirs)
+    # At once, for those who wait, and for whoever is stopped before the table.
+    told = ", ".join(f"{key} {time['theirs']['median']:.4g} over {time['ours']['median']:.4g}"
+                     for key, time in times.items())
+    print(f"\r{label(row)}: {told}", file=sys.stderr)
+    kept = {key: their[key] for key in PACKAGES if key in their}
+    return row | dict(rounds=rounds, times=times) | measured | kept | dict(
+        their_idle_memory_bytes=their.get("idle_memory_bytes"))
 
 
-def alternate(name, we, they, rounds, expected):
+def alternate(name, we, they, rounds):
+    """The turns; gives both sides' processor times and peaks of memory."""
     for side in (we, they):
         side.forget_peak_memory()
     processor = {we: [], they: []}
@@ -57,27 +95,6 @@ def alternate(name, we, they, rounds, expected):
         print(f"\r{name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
         for side in (we, they) if number % 2 == 0 else (they, we):
             processor[side].append(side.take_turn())
-    memory = dict(our_peak_memory_bytes=we.peak_memory_bytes(),
-                  their_peak_memory_bytes=they.peak_memory_bytes())
-    our, their = we.finish(), they.finish()
-    for side, facts in (("Tessera", our), (name, their)):
-        require(side, facts, expected)
-    times = {key: compared(our[key], their[key])
-             for key in sorted(our) if key.endswith("seconds") and key in their}
-    if not times:
-        raise SystemExit(f"Tessera and {name} measured nothing in common")
-    if min(processor[we] + processor[they]) > 0:  # the system counts in hundredths of a second
-        times["processor_seconds"] = compared(processor[we], processor[they])
-    # At once, for those who wait, and for whoever is stopped before the table.
-    told = ", ".join(f"{key} {time['theirs']['median']:.4g} over {time['ours']['median']:.4g}"
-                     for key, time in times.items())
-    print(f"\r{name}: {told}", file=sys.stderr)
-    kept = {key: their[key] for key in ("torch", "transformers", "idle_memory_bytes") if key in their}
-    return dict(rounds=rounds, times=times) | memory | kept
-
-
-def require(side, facts, expected):
-    for key, value in expected.items():
-        if facts.get(key, value) != value:
-            raise SystemExit(f"{side} has {key} = {facts[key]} where {value} is due: the two sides would "
-                             "not compute the same")
+    return dict(processor=(processor[we], processor[they]),
+                our_peak_memory_bytes=we.peak_memory_bytes(),
+                their_peak_memory_bytes=they.peak_memory_bytes())

@@ -5,6 +5,10 @@ import os
 import shlex
 import sys
 
+from match.environment import PEER_ENVIRONMENT, waiting
+from match.facts import PACKAGES
+from match.play import label
+
 # What decides how fast matrix products are.
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -31,23 +35,33 @@ def gibibytes(value):
     return f"{value / 2**30:.2f} GiB"
 
 
+def memory(row, side):
+    """The peak, and how far it is above what the side's program takes before it computes."""
+    peak, idle = (row.get(f"{side}_{what}_memory_bytes") for what in ("peak", "idle"))
+    if peak is None:
+        return ""
+    return gibibytes(peak) + (f" ({gibibytes(peak - idle)} above idle)" if idle else "")
+
+
 def lines(row):
     """The table's lines of one match: one for each time that was compared."""
     if "failure" in row:
-        yield [row["peer"], "", "", "", "", "", row["failure"]]
+        yield [label(row), "", "", "", "", "", row["failure"]]
         return
     for key, time in row["times"].items():
         ratio = time["ratio"]
         what = key.removesuffix("seconds").rstrip("_").replace("_", " + ")
-        yield [row["peer"] + (f", {what}" if what else ""),
+        yield [label(row) + (f", {what}" if what else ""),
                seconds(time["ours"]["median"]), seconds(time["theirs"]["median"]),
                f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
-               gibibytes(row["our_peak_memory_bytes"]), gibibytes(row["their_peak_memory_bytes"]),
-               "; ".join(remarks(row))]
+               memory(row, "our"), memory(row, "their"), "; ".join(remarks(row))]
 
 
 def remarks(row):
     yield f"{row['rounds']} rounds"
+    if "tokens_per_second" in row:
+        ours, theirs = (row["tokens_per_second"][side] / 1e6 for side in ("ours", "theirs"))
+        yield f"{ours:.2f} M tokens/s, peer {theirs:.2f} M"
     if row.get("attended_share", 1) < 1:
         yield f"{row['attended_share']:.1%} of the causal pairs attended"
 
@@ -68,15 +82,35 @@ def report(rows, options, **facts):
     machine = processor() | dict(threads=options.threads)
     command = shlex.join(sys.argv)
     if options.json:
-        print(json.dumps(dict(command=command, processor=machine, rows=rows) | facts, indent=1))
+        print(json.dumps(dict(command=command, processor=machine, peer_environment=PEER_ENVIRONMENT,
+                              waiting=waiting(), rows=rows) | facts, indent=1))
         return
     features = ", ".join(("" if has else "no ") + name for name, has in machine["features"].items())
     print(f"processor  {machine['name']}, {machine['threads']} threads ({features})")
-    versions = {f"torch {row['torch']}, transformers {row['transformers']}"
-                for row in rows if "torch" in row}
-    print(f"peer       {'; '.join(sorted(versions)) or 'none ran'}")
+    print(f"peer       {'; '.join(sorted(set(map(versions, rows)) - {''})) or 'none ran'}")
+    print(f"           with {assignments(PEER_ENVIRONMENT)}")
+    print(f"waiting    {assignments(waiting()) or 'threads of each side by its own default'}")
     print(f"command    {command}")
     for name, value in facts.items():
         print(f"{name:<10} {value}")
     print("ratio      peer's time over Tessera's, median of the rounds' pairs\n")
     print(table(rows))
+
+
+def versions(row):
+    return ", ".join(f"{name} {row[name]}" for name in PACKAGES if name in row)
+
+
+def assignments(environment):
+    return " ".join(f"{name}={value}" for name, value in environment.items())
+
+
+def exit_status(rows, options):
+    """1 where nothing was compared, or not everything that --peers names; otherwise 0."""
+    compared = {row["peer"] for row in rows if "times" in row}
+    without = {row["peer"] for row in rows if "failure" in row}
+    asked = set(options.peers or ())
+    missing = sorted(asked - compared | asked & without)
+    if missing:
+        print(f"not compared: {', '.join(missing)}", file=sys.stderr)
+    return int(not compared or bool(missing))

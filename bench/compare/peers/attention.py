@@ -34,21 +34,8 @@ def by_document(tokens, documents):
         [attend(*part) for part in zip(*(x.split(length, dim=2) for x in (q, k, v)))], dim=2)
 
 
-def flex(tokens, documents):
-    """FlexAttention, compiled, with a mask of blocks."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    length = tokens // documents
-
-    def attends(batch, head, query, key):
-        return (query >= key) & (query // length == key // length)
-
-    mask = create_block_mask(attends, None, None, tokens, tokens, device="cpu")
-    compiled = torch.compile(flex_attention)
-    return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
-
-
 IMPLEMENTATIONS = {"sdpa": lambda tokens, documents: causal(tokens), "sdpa-masked": masked,
-                   "sdpa-by-document": by_document, "flex": flex}
+                   "sdpa-by-document": by_document}
 
 
 def main():
@@ -87,7 +74,10 @@ def main():
         end = time.perf_counter()
         return dict(forward_seconds=middle - begin, forward_backward_seconds=end - begin)
 
-    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle)
+    query, key, _ = inputs
+    sizes = dict(tokens=query.shape[2], heads=query.shape[1], kv_heads=key.shape[1],
+                 head_size=query.shape[3], documents=options.documents)
+    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle, sizes=sizes)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 import torch
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
-IMPLEMENTATIONS = ("eager", "grouped_mm", "grouped_mm_bf16", "batched_mm")
-
 
 class Bf16Weights:
     """A layer of experts as its implementation sees it, with weights in bf16."""
@@ -26,3 +24,4 @@ def grouped_mm_bf16(experts, hidden_states, top_k_index, top_k_weights):
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_mm_bf16", grouped_mm_bf16)
+IMPLEMENTATIONS = ("eager", *ALL_EXPERTS_FUNCTIONS.valid_keys())

@@ -55,7 +55,9 @@ def main():
         end = time.perf_counter()
         return dict(forward_seconds=middle - begin, forward_backward_seconds=end - begin)
 
-    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle,
+    sizes = dict(tokens=x.shape[1], hidden=x.shape[2], experts=block.gate.num_experts,
+                 experts_per_token=block.gate.top_k, expert_size=block.experts.down_proj.shape[2])
+    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle, sizes=sizes,
                        parameters=sum(p.numel() for p in block.parameters()))
 
 

@@ -7,7 +7,6 @@ import os
 import sys
 
 import torch
-import transformers
 
 
 def arguments(description):
@@ -21,7 +20,8 @@ def prepare(threads):
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    transformers.logging.set_verbosity_error()
+    if "transformers" in sys.modules:
+        sys.modules["transformers"].logging.set_verbosity_error()
 
 
 # Weights in f32 with autocast are mixed-precision training as PyTorch documents it, and what Tessera
@@ -52,5 +52,7 @@ def take_turns(measure, warmup, **facts):
         turns.append(measure())
         print("turn", flush=True)
     lists = {key: [turn[key] for turn in turns] for key in (turns[0] if turns else ())}
-    print(json.dumps(facts | lists | dict(
-        torch=torch.__version__, transformers=transformers.__version__)), flush=True)
+    # Only where it was imported: it takes memory.
+    versions = {name: sys.modules[name].__version__ for name in ("torch", "transformers")
+                if name in sys.modules}
+    print(json.dumps(facts | lists | versions), flush=True)

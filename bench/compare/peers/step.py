@@ -81,6 +81,8 @@ def main():
     tokens = torch.randint(model.config.vocab_size, (train["micro_batch"], config["data"]["context"]))
     call = torch.compile(model) if options.compile else model
 
+    losses = []  # of all steps, the warm-up's too
+
     def step():
         begin = time.perf_counter()
         with setting.precision_context(options.precision):
@@ -89,10 +91,11 @@ def main():
         torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer["clip_norm"])
         adamw.step()
         adamw.zero_grad(set_to_none=True)
-        return dict(seconds=time.perf_counter() - begin, loss=loss.item())
+        losses.append(loss.item())
+        return dict(seconds=time.perf_counter() - begin)
 
     setting.take_turns(step, options.warmup, idle_memory_bytes=idle, tokens=tokens.numel(),
-                       parameters=sum(p.numel() for p in model.parameters()))
+                       losses=losses, parameters=sum(p.numel() for p in model.parameters()))
 
 
 if __name__ == "__main__":
