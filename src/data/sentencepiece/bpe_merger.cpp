@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -38,11 +39,14 @@ class Symbols {
         rest.remove_prefix(character.size());
       }
     }
+    for (const auto& [text, id] : ids_) lengths_.insert(text.size());
   }
 
   /// A number that is no symbol.
   int32_t none() const { return next_; }
   const std::unordered_set<std::string_view>& characters() const { return characters_; }
+  /// The bytes that symbols have, each number once.
+  const std::set<size_t>& lengths() const { return lengths_; }
   int32_t find(std::string_view text) const {
     const auto found = ids_.find(text);
     return found == ids_.end() ? none() : found->second;
@@ -51,17 +55,20 @@ class Symbols {
  private:
   std::unordered_map<std::string_view, int32_t> ids_;
   std::unordered_set<std::string_view> characters_;
+  std::set<size_t> lengths_;
   int32_t next_;
 };
 
-/// Every way in which two symbols become a piece.
+/// Every way in which two symbols become a piece. Only the lengths that symbols have are tried: a
+/// piece may be as long as the whole file, and every cut of it takes a look at all of its bytes.
 std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Symbols& symbols) {
   std::vector<Merge> merges;
   for (size_t id = 0; id < pieces.size(); ++id) {
     const std::string_view text = pieces[id].text;
     if (!is_merged(pieces[id])) continue;
-    for (size_t cut = character_size(text); cut < text.size();
-         cut += character_size(text.substr(cut))) {
+    for (const size_t cut : symbols.lengths()) {
+      if (cut >= text.size()) break;
+      if (!symbols.lengths().contains(text.size() - cut)) continue;
       const int32_t left = symbols.find(text.substr(0, cut));
       const int32_t right = symbols.find(text.substr(cut));
       if (left != symbols.none() && right != symbols.none()) {
