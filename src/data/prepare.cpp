@@ -153,6 +153,9 @@ class Preparation {
     for (const TokenizerFile& file : tokenizer_->files()) {
       if (!fs::exists(folder / file.name)) write_file(folder / file.name, file.content);
     }
+    if (const std::string reason = tokenizer_->why_slow(); !reason.empty()) {
+      logger_.info("encoding takes several times as long as with other tokenizers: {}", reason);
+    }
     // Training takes long and cannot be stopped midway.
     if (InterruptGuard::requested()) {
       throw Error(

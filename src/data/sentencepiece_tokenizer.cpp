@@ -31,6 +31,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
         "with eos_id >= 0",
         origin);
   }
+  why_library_ = SentencePieceEncoder::why_not(description, character_map);
   encoder_ = SentencePieceEncoder::create(description, std::move(character_map));
   // A model without a dummy space and with byte pieces can keep a U+2581 of the text apart from
   // its own: spelt in bytes, it decodes to itself. With a dummy space the parts around it would

@@ -11,7 +11,7 @@ namespace tessera {
 
 /// A SentencePiece model. Its end-of-sentence piece ends a document. The ids are those of the
 /// SentencePiece library, which reads the model, trains, decodes, and encodes with the few kinds of
-/// model that SentencePieceEncoder does not take.
+/// model that SentencePieceEncoder does not take; why_slow() tells of which kind it is.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   /// `model` is the content of a .model file; `origin` names it in errors. Throws Error when it is
@@ -28,6 +28,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<int32_t> control_token(std::string_view spelled) const override;
   std::string kind() const override { return "sentencepiece"; }
   std::string fingerprint() const override;
+  std::string why_slow() const override { return why_library_; }
   std::vector<TokenizerFile> files() const override { return {{"tokenizer.model", model_}}; }
 
  private:
@@ -36,6 +37,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string model_;
   std::unique_ptr<Processor> processor_;
+  std::string why_library_;                        // encodes; "" where encoder_ does
   std::unique_ptr<SentencePieceEncoder> encoder_;  // null where the library encodes
   mutable ScratchPool<SentencePieceEncoder::Scratch> scratch_;
   /// The byte pieces that spell U+2581, where encode() must use them; otherwise empty.

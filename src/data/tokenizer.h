@@ -44,6 +44,9 @@ class Tokenizer {
   virtual std::string kind() const = 0;
   /// What tells two tokenizers apart: sixteen hexadecimal digits, equal where every encoding is.
   virtual std::string fingerprint() const = 0;
+  /// Why encode() takes several times as long as with other tokenizers of this kind; "" where it
+  /// does not.
+  virtual std::string why_slow() const { return ""; }
   /// The files that save() writes. The first, tokenizer.json or tokenizer.model, is the tokenizer
   /// itself.
   virtual std::vector<TokenizerFile> files() const = 0;

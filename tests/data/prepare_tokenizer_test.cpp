@@ -6,6 +6,7 @@
 #include "data/corpus/documents.h"
 #include "data/prepare.h"
 #include "data/prepared_rows.h"
+#include "data/sentencepiece/models.h"
 #include "data/support.h"
 #include "data/tokenizer.h"
 
@@ -13,6 +14,7 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_rows;
 using testing::Row;
 using testing::write_corpus;
@@ -40,6 +42,21 @@ TEST(PrepareTokenizer, TrainsATokenizerAndTakesAGivenOne) {
   for (const Row& row : read_rows(options.output, given.held_out)) text = tokenizer->decode(row);
   std::erase(text, '\n');
   EXPECT_FALSE(text.empty());
+}
+
+TEST(PrepareTokenizer, SaysWhyATokenizerIsSlow) {
+  const TemporaryFolder folder;
+  const auto log_of = [&](const std::string& model_type) {
+    const std::string model =
+        testing::train_model({{"model_type", model_type}, {"vocab_size", "300"}});
+    PrepareOptions options = byte_options(write_corpus(folder), folder / model_type);
+    options.tokenizer = folder.write(model_type + ".model", model).string();
+    ::testing::internal::CaptureStderr();
+    prepare(options, Logger());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log_of("char"), HasSubstr("its pieces are whole words or single characters"));
+  EXPECT_THAT(log_of("unigram"), Not(HasSubstr("several times")));
 }
 
 /// The reference is encode() of whole documents, which tests of the tokenizer compare with others.

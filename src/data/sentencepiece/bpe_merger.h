@@ -25,7 +25,7 @@ class SentencePieceMerger {
     std::vector<int32_t> symbols;
   };
 
-  /// `unknown` outlives this.
+  /// For a description that takes() takes; `unknown` outlives this.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
   /// Whether text can only become normal pieces and user-defined symbols.

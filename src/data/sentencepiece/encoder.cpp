@@ -21,18 +21,6 @@ bool is_text(const SentencePiece& piece) {
          simdjson::validate_utf8(piece.text.data(), piece.text.size());
 }
 
-bool is_supported(const SentencePieceDescription& description) {
-  if (!std::ranges::all_of(description.pieces, is_text)) return false;
-  switch (description.algorithm) {
-    case SentencePieceAlgorithm::unigram:
-      return SentencePieceUnigram::takes(description);
-    case SentencePieceAlgorithm::bpe:
-      return SentencePieceMerger::takes(description);
-    default:
-      return false;
-  }
-}
-
 ByteTrie user_defined_symbols(const SentencePieceDescription& description) {
   std::vector<ByteTrie::Key> keys;
   for (size_t id = 0; id < description.pieces.size(); ++id) {
@@ -52,9 +40,27 @@ size_t total_size(const std::vector<SentencePiece>& pieces) {
 
 }  // namespace
 
+std::string SentencePieceEncoder::why_not(const SentencePieceDescription& description,
+                                          const CharacterMap& character_map) {
+  if (!std::ranges::all_of(description.pieces, is_text)) {
+    return "a piece is broken UTF-8 or has a score that is not finite";
+  }
+  if (!character_map.makes_valid_utf8()) return "a replacement of characters is broken UTF-8";
+  switch (description.algorithm) {
+    case SentencePieceAlgorithm::unigram:
+      if (SentencePieceUnigram::takes(description)) return "";
+      return "its scores are no logarithms of probabilities";
+    case SentencePieceAlgorithm::bpe:
+      if (SentencePieceMerger::takes(description)) return "";
+      return "it has pieces out of use or control pieces that text can spell";
+    default:
+      return "its pieces are whole words or single characters";
+  }
+}
+
 std::unique_ptr<SentencePieceEncoder> SentencePieceEncoder::create(
     const SentencePieceDescription& description, CharacterMap character_map) {
-  if (!is_supported(description) || !character_map.makes_valid_utf8()) return nullptr;
+  if (!why_not(description, character_map).empty()) return nullptr;
   return std::unique_ptr<SentencePieceEncoder>(
       new SentencePieceEncoder(description, std::move(character_map)));
 }

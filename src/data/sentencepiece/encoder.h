@@ -29,12 +29,16 @@ class SentencePieceEncoder {
     SentencePieceMerger::Scratch merger;
   };
 
-  /// The encoder of a model that the library has taken; null where the model has what only the
-  /// library encodes: whole words or single characters as pieces, pieces or replacements of
-  /// characters that are broken UTF-8, scores that are not finite or no logarithms of probabilities
-  /// (unigram), pieces out of use or control pieces that text can spell (BPE).
+  /// The encoder of a model that the library has taken; null where why_not() has a reason.
   static std::unique_ptr<SentencePieceEncoder> create(const SentencePieceDescription& description,
                                                       CharacterMap character_map);
+
+  /// What the model has that only the library encodes: whole words or single characters as pieces,
+  /// pieces or replacements of characters that are broken UTF-8, scores that are not finite or no
+  /// logarithms of probabilities (unigram), pieces out of use or control pieces that text can spell
+  /// (BPE). "" where it has nothing of these.
+  static std::string why_not(const SentencePieceDescription& description,
+                             const CharacterMap& character_map);
 
   /// The tokens of `text`. Each byte that is part of no valid character counts as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, Scratch& scratch) const;

@@ -37,7 +37,7 @@ class SentencePieceUnigram {
     std::vector<uint32_t> path;
   };
 
-  /// `pieces` holds those that occur in text, and `unknown` outlives this.
+  /// For a description that takes() takes; `unknown` outlives this.
   SentencePieceUnigram(const SentencePieceDescription& description, const UnknownText& unknown);
 
   /// Whether scores are such that the sums only fall, as those of probabilities do.

@@ -207,6 +207,43 @@ RC_GTEST_PROP(SentencePieceEncoder, AnyBpeGivesTheIdsOfTheLibrary, ()) {
   check_any_model(SentencePieceAlgorithm::bpe);
 }
 
+/// Looking at every byte of the piece for each of its cuts would take minutes.
+TEST(SentencePieceEncoder, LoadsPiecesOfAMegabyte) {
+  SentencePieceDescription description = bare_description(false);
+  description.algorithm = SentencePieceAlgorithm::bpe;
+  description.adds_dummy_space = false;
+  const auto add = [&](const std::string& text) {
+    description.pieces.push_back({text, -static_cast<float>(text.size()), PieceType::normal});
+    return static_cast<int32_t>(description.pieces.size() - 1);
+  };
+  std::map<size_t, int32_t> ids;  // by length
+  constexpr size_t kLongest = size_t{1} << 20;
+  for (size_t size = 1; size <= kLongest; size *= 2) ids[size] = add(std::string(size, 'a'));
+  const int32_t pair = add("bc");
+  add(std::string(kLongest, 'b'));  // nothing becomes this
+  const auto encoder = SentencePieceEncoder::create(description, CharacterMap("", "a model"));
+  ASSERT_NE(encoder, nullptr);
+  SentencePieceEncoder::Scratch scratch;
+  const auto encoded = [&](const std::string& text) { return encoder->encode(text, scratch); };
+  EXPECT_EQ(encoded(std::string(kLongest, 'a')), (std::vector{ids[kLongest]}));
+  EXPECT_EQ(encoded(std::string(kLongest + 5, 'a') + "bc"),
+            (std::vector{ids[kLongest], ids[4], ids[1], pair}));
+}
+
+TEST(SentencePieceEncoder, LeavesBrokenReplacementsToTheLibrary) {
+  SentencePieceDescription description = bare_description(false);
+  description.pieces.push_back({"a", -1, PieceType::normal});
+  // One node that leads to nothing, and a replacement that no rule gives.
+  std::string map(4 + 256 * sizeof(uint32_t), '\0');
+  map[1] = 4;  // 1024 bytes of nodes
+  EXPECT_EQ(SentencePieceEncoder::why_not(description, CharacterMap(map + "\xC3\xA9", "a model")),
+            "");
+  const CharacterMap broken(map + "\xC3", "a model");
+  EXPECT_EQ(SentencePieceEncoder::why_not(description, broken),
+            "a replacement of characters is broken UTF-8");
+  EXPECT_EQ(SentencePieceEncoder::create(description, broken), nullptr);
+}
+
 TEST(SentencePieceEncoder, LeavesToTheLibraryWhatOnlyItEncodes) {
   const auto is_taken = [](const SentencePieceDescription& description) {
     return BothEncoders(model_file(description)).has_ours();
@@ -221,6 +258,8 @@ TEST(SentencePieceEncoder, LeavesToTheLibraryWhatOnlyItEncodes) {
     EXPECT_FALSE(is_taken(changed)) << "broken UTF-8";
     changed.pieces.back() = {"b", std::numeric_limits<float>::infinity(), PieceType::normal};
     EXPECT_FALSE(is_taken(changed)) << "infinite score";
+    changed.pieces.back().score = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_FALSE(is_taken(changed)) << "a score that is no number";
     changed.pieces.back() = {"b", 3, PieceType::normal};
     EXPECT_EQ(is_taken(changed), algorithm == SentencePieceAlgorithm::bpe) << "score above 0";
     changed.pieces.back() = {"b", -1, PieceType::unused};
