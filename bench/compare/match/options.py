@@ -13,7 +13,7 @@ def parser(description, rounds=10):
     """The options of every comparison."""
     result = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Run it with a Python that has torch and transformers, or name one with --python.")
+        epilog="Run it with a Python that has the peers' packages, or name one with --python.")
     result.add_argument("--rounds", type=positive, default=rounds,
                         help=f"turns of each side ({rounds})")
     result.add_argument("--json", action="store_true", help="print one JSON object")
