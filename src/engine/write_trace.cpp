@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <unordered_map>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -15,12 +16,9 @@ using Json = nlohmann::ordered_json;
 class ProductList {
  public:
   size_t number(const GemmShape& shape) {
-    const auto found = std::ranges::find(shapes_, shape);
-    if (found == shapes_.end()) {
-      shapes_.push_back(shape);
-      return shapes_.size() - 1;
-    }
-    return static_cast<size_t>(found - shapes_.begin());
+    const auto [found, added] = numbers_.try_emplace(shape, shapes_.size());
+    if (added) shapes_.push_back(shape);
+    return found->second;
   }
 
   Json json() const {
@@ -31,6 +29,7 @@ class ProductList {
 
  private:
   std::vector<GemmShape> shapes_;
+  std::unordered_map<GemmShape, size_t, GemmShapeHash> numbers_;
 };
 
 Json span(std::string_view name, std::string_view category, double start, double duration) {

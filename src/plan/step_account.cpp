@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -55,14 +56,13 @@ class Products {
 
  private:
   ProductRow& row(const GemmShape& shape) {
-    const auto found = std::ranges::find_if(
-        rows_, [&](const ProductRow& row) { return row.product.shape == shape; });
-    if (found != rows_.end()) return *found;
-    rows_.push_back({.product = {shape, 0}});
-    return rows_.back();
+    const auto [found, added] = numbers_.try_emplace(shape, rows_.size());
+    if (added) rows_.push_back({.product = {shape, 0}});
+    return rows_[found->second];
   }
 
   std::vector<ProductRow> rows_;
+  std::unordered_map<GemmShape, size_t, GemmShapeHash> numbers_;
 };
 
 std::string percent(double part, double whole) {

@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/parallel.h"
+#include "ops/gemm/plain_gemm.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 
@@ -168,6 +169,16 @@ TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
   }
   GemmCounter next(context);
   EXPECT_TRUE(next.take().empty());
+}
+
+TEST(Gemm, ARefusedShapeLeavesNothingBehind) {
+  if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1})) GTEST_SKIP() << "plain loops refuse no shape";
+  MemoryPool pool;
+  Context context(1, Kernels::fast, &pool);
+  const GemmShape whole{.m = 2, .n = 2, .k = 2, .input = DType::i32, .output = DType::i32};
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(prepare_gemm(context, whole), InternalError);
+  GemmCounter counter(context);  // visits all products
+  EXPECT_TRUE(counter.take().empty());
 }
 
 TEST(GemmCounter, CountsRunsOfSeveralThreads) {

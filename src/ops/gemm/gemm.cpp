@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <utility>
 
 #include "base/hash.h"
 #include "ops/gemm/plain_gemm.h"
@@ -25,15 +26,8 @@ std::array<int64_t, 10> fields_of(const GemmShape& shape) {
           shape.threads};
 }
 
-struct ShapeHash {
-  size_t operator()(const GemmShape& shape) const {
-    const auto fields = fields_of(shape);
-    return hash(std::as_bytes(std::span(fields)));
-  }
-};
-
 struct GemmCache {
-  std::unordered_map<GemmShape, std::unique_ptr<Gemm>, ShapeHash> products;
+  std::unordered_map<GemmShape, std::unique_ptr<Gemm>, GemmShapeHash> products;
   GemmCounter* counter = nullptr;  // null: runs are not counted
 };
 
@@ -57,15 +51,20 @@ std::unique_ptr<Gemm> make(const Context& context, const GemmShape& shape) {
 
 const void* Gemm::pack(const void* b, std::byte*) const { return b; }
 
+size_t GemmShapeHash::operator()(const GemmShape& shape) const {
+  const auto fields = fields_of(shape);
+  return hash(std::as_bytes(std::span(fields)));
+}
+
 const Gemm& prepare_gemm(Context& context, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);
   GemmCache& cache = context.cache<GemmCache>();
-  std::unique_ptr<Gemm>& product = cache.products[shape];
-  if (!product) {
-    product = make(context, shape);
-    if (cache.counter != nullptr) cache.counter->count(*product);
+  if (const auto found = cache.products.find(shape); found != cache.products.end()) {
+    return *found->second;
   }
-  return *product;
+  std::unique_ptr<Gemm> product = make(context, shape);  // leaves no entry where it throws
+  if (cache.counter != nullptr) cache.counter->count(*product);
+  return *cache.products.emplace(shape, std::move(product)).first->second;
 }
 
 GemmCounter::GemmCounter(Context& context) : context_(context) {

@@ -36,6 +36,11 @@ struct GemmShape {
   }
 };
 
+/// Of all fields.
+struct GemmShapeHash {
+  size_t operator()(const GemmShape& shape) const;
+};
+
 /// A matrix product made ready: oneDNN's primitive for this shape, or plain loops for f64, for
 /// Kernels::plain and for builds without oneDNN.
 class Gemm {
