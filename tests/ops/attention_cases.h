@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/executor.h"
+#include "engine/trace.h"
 #include "ops/attention/attention.h"
 #include "support/gradient_check.h"
 
@@ -74,11 +76,23 @@ inline void poison(MemoryPool& pool) {
   std::ranges::fill(garbage.values<float>(), std::numeric_limits<float>::quiet_NaN());
 }
 
-/// What an attention gives: each row-major in f64.
+/// What an attention gives, each row-major in f64, and the FLOPs of the products that ran for it.
 struct AttentionResults {
   std::vector<double> output, log_sum_exp, of_q, of_k, of_v;
+  double forward_flops = 0, backward_flops = 0;
   bool operator==(const AttentionResults&) const = default;
 };
+
+inline double flops_that_ran(const Trace& trace, std::string_view operation) {
+  double flops = 0;
+  for (const TraceEvent& event : trace.step().events) {
+    if (event.name != operation) continue;
+    for (const GemmRuns& product : event.products) {
+      flops += product.shape.flops() * static_cast<double>(product.runs);
+    }
+  }
+  return flops;
+}
 
 /// Runs the program of one attention forward and backward on inputs of type `dtype`.
 inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Kernels kernels,
@@ -115,11 +129,17 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
     frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
   }
   poison(pool);
-  Executor(program, context).run(frame);
-  return {widened(pool, frame[output]), widened(pool, frame[log_sum_exp]),
+  Trace trace(context);
+  Executor executor(program, context);
+  executor.set_trace(&trace);
+  executor.run(frame);
+  return {widened(pool, frame[output]),
+          widened(pool, frame[log_sum_exp]),
           widened(pool, frame[program.main_gradient(q)]),
           widened(pool, frame[program.main_gradient(k)]),
-          widened(pool, frame[program.main_gradient(v)])};
+          widened(pool, frame[program.main_gradient(v)]),
+          flops_that_ran(trace, "attention"),
+          flops_that_ran(trace, "attention_gradient")};
 }
 
 inline double largest_entry(const std::vector<double>& values) {

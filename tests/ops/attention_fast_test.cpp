@@ -37,6 +37,55 @@ TEST(AttentionFast, FloatMatchesPlain) {
   }
 }
 
+/// Scores that are computed where tiles are 128 queries by 128 keys and one is computed if any
+/// query of it attends any key of it: found by asking every pair.
+double attended_scores(const AttentionCase& test) {
+  constexpr int64_t kSide = 128;
+  const std::vector<int32_t> starts = test.document_starts();
+  double scores = 0;
+  for (int64_t sequence = 0; sequence < test.sequences; ++sequence) {
+    for (int64_t query = 0; query < test.sequence; query += kSide) {
+      const int64_t query_end = std::min(query + kSide, test.sequence);
+      for (int64_t key = 0; key < test.sequence; key += kSide) {
+        const int64_t key_end = std::min(key + kSide, test.sequence);
+        bool attended = false;
+        for (int64_t i = query; i < query_end; ++i) {
+          const int64_t start =
+              test.documents ? starts[static_cast<size_t>(sequence * test.sequence + i)] : 0;
+          for (int64_t j = key; j < key_end; ++j) attended = attended || (start <= j && j <= i);
+        }
+        if (attended) scores += static_cast<double>((query_end - query) * (key_end - key));
+      }
+    }
+  }
+  return scores * static_cast<double>(test.heads);
+}
+
+/// Two products forward and five backward, on the tiles that the masks leave and on no others.
+TEST(AttentionFast, MaskedTilesAreNotMultiplied) {
+  for (AttentionCase test : {AttentionCase{.sequences = 2, .sequence = 2048, .heads = 2},
+                             AttentionCase{.sequences = 2, .sequence = 1300}}) {
+    double causal = 0;
+    for (const bool documents : {false, true}) {
+      test.documents = documents;
+      const double scores = attended_scores(test);
+      if (documents) {
+        ASSERT_LT(scores, 0.7 * causal) << "the documents leave little out";
+      } else {
+        causal = scores;
+      }
+      const double product = 2 * scores * static_cast<double>(test.head_dim);
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        MemoryPool pool;
+        const auto inputs = attention_inputs(pool, test, dtype);
+        const auto found = run_attention(test, dtype, Kernels::fast, 2, inputs);
+        EXPECT_DOUBLE_EQ(found.forward_flops, 2 * product) << test.text();
+        EXPECT_DOUBLE_EQ(found.backward_flops, 5 * product) << test.text();
+      }
+    }
+  }
+}
+
 /// Scores of several hundred: the running maximum must keep every exponential in range.
 TEST(AttentionFast, LargeScoresMatchPlain) {
   const AttentionCase test{.sequence = 700, .heads = 1, .kv_heads = 1, .deviation = 12};

@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "ops/math/vector_math.h"
 
 namespace tessera {
 
+/// Writes as bytes, which another type's memory may hold: the compiler keeps the order of what is
+/// read there before and written after, and still vectorises.
+template <typename Out>
+void store_bytes(Out value, Out* to) {
+  std::memcpy(to, &value, sizeof(Out));
+}
+
 /// What one token's logits [vocabulary] give, in the plain and in the fast kernel.
 ///
 /// log_sum_exp: log Σ exp(logit).
 /// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a
-/// scale of 0 give zeros. `gradient` may begin where the logits do: each entry is read before
-/// those that are not wider are written over it.
+/// scale of 0 give zeros. `gradient` may begin where the logits do, though it may be of another
+/// type: each entry is read before those that are not wider are written over it.
 template <typename Wide>
 struct PlainRows {
   static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
@@ -30,7 +38,7 @@ struct PlainRows {
       const Wide probability = std::exp(logits[v] - log_sum_exp);
       const Wide hit = v == target ? Wide{1} : Wide{0};
       const Wide result = scale * (probability * (1 + 2 * z * log_sum_exp) - hit);
-      gradient[v] = static_cast<Out>(result);
+      store_bytes(static_cast<Out>(result), gradient + v);
     }
   }
 };
@@ -53,10 +61,11 @@ struct FastRows {
     const float target_logit = target >= 0 ? logits[target] : 0;
 #pragma GCC ivdep
     for (int64_t v = 0; v < vocabulary; ++v) {
-      gradient[v] = static_cast<Out>(factor * exp_fast(logits[v] - log_sum_exp));
+      store_bytes(static_cast<Out>(factor * exp_fast(logits[v] - log_sum_exp)), gradient + v);
     }
     if (target >= 0) {
-      gradient[target] = static_cast<Out>(factor * exp_fast(target_logit - log_sum_exp) - scale);
+      const float weighted = factor * exp_fast(target_logit - log_sum_exp);
+      store_bytes(static_cast<Out>(weighted - scale), gradient + target);
     }
   }
 };
