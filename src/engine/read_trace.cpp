@@ -31,8 +31,9 @@ class TraceParser {
     StepTrace step;
     const Json& other = json["otherData"];
     step.origin = {.processor = text(other, "processor"),
+                   .features = features(other),
                    .threads = static_cast<int>(whole(other, "threads", 1, 1 << 16)),
-                   .precision = text(other, "precision"),
+                   .precision = precision(other),
                    .gemm_peak = number(other, "gemm_peak"),
                    .tokens = whole(other, "tokens", 0, kMost)};
     for (const Json& product : list(other, "products")) products_.push_back(shape(product));
@@ -124,6 +125,23 @@ class TraceParser {
     fail("'{}' is {}, expected f32, bf16 or f64", key, in_quotes(name));
   }
 
+  std::vector<std::string> features(const Json& json) const {
+    std::vector<std::string> result;
+    for (const Json& feature : list(json, "features")) {
+      if (!feature.is_string()) fail("'features' holds what is no text");
+      result.push_back(printable(feature.get_ref<const std::string&>()));
+    }
+    return result;
+  }
+
+  std::string precision(const Json& json) const {
+    std::string name = text(json, "precision");
+    for (const char* known : {"bf16", "fp32", "fp64"}) {
+      if (name == known) return name;
+    }
+    fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
+  }
+
   GemmShape shape(const Json& json) {
     where_ = fmt::format("product {}", products_.size());
     GemmShape shape{.m = whole(json, "m", 1, kMost),
@@ -166,6 +184,7 @@ class TraceParser {
                            .start = start,
                            .duration = duration,
                            .flops = number(about, "flops"),
+                           .backward_flops = number(about, "backward_flops"),
                            .repeated_flops = number(about, "repeated_flops"),
                            .bytes = number(about, "bytes"),
                            .shape = text(about, "shape"),

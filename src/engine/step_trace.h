@@ -15,12 +15,13 @@ struct TraceEvent {
   std::string block;  ///< of the model, or "data", "optimizer"
   std::string phase;  ///< "forward", "recompute", "backward"; "step" outside the program
   int layer = -1;
-  double start = 0;     ///< seconds since the trace began
-  double duration = 0;  ///< seconds
-  double flops = 0;     ///< that the model demands, of matrix products
-  double repeated_flops = 0;
-  double bytes = 0;                ///< read and written, each operand once
-  std::string shape;               ///< of the first output
+  double start = 0;           ///< seconds since the trace began
+  double duration = 0;        ///< seconds
+  double flops = 0;           ///< that the model demands, of matrix products
+  double backward_flops = 0;  ///< of them, those of the backward pass that the forward pass does
+  double repeated_flops = 0;  ///< done again instead of keeping results: beyond `flops`
+  double bytes = 0;           ///< read and written, each operand once
+  std::string shape;          ///< of the first output
   std::vector<GemmRuns> products;  ///< that really ran, padding and masked halves of tiles included
 
   bool operator==(const TraceEvent&) const = default;
@@ -28,11 +29,14 @@ struct TraceEvent {
 
 /// The run and the machine that a trace comes from.
 struct TraceOrigin {
-  std::string processor;  ///< its name
+  std::string processor;              ///< its name
+  std::vector<std::string> features;  ///< of its instruction sets (see Processor)
   int threads = 1;
-  std::string precision;  ///< "bf16", "fp32": of the run
-  double gemm_peak = 0;   ///< best rate of a square product, FLOP/s, measured when the run began
-  int64_t tokens = 0;     ///< of one step
+  std::string precision;  ///< "bf16", "fp32", "fp64": of the run
+  /// Best rate of a square product, FLOP/s, to which the run's MFU refers: of run.hardware, or
+  /// measured when the run began.
+  double gemm_peak = 0;
+  int64_t tokens = 0;  ///< of one step
 
   bool operator==(const TraceOrigin&) const = default;
 };

@@ -35,6 +35,7 @@ Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trac
             .layer = node.layer,
             .start = start,
             .flops = cost.flops,
+            .backward_flops = cost.backward_flops,
             .repeated_flops = cost.repeated_flops,
             .bytes = cost.bytes,
             .shape = outputs.empty() ? "" : outputs[0].shape.text(),

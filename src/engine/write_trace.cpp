@@ -48,9 +48,13 @@ Json event_json(const TraceEvent& event, ProductList& products) {
     runs.push_back({products.number(product.shape), product.runs});
   }
   Json result = span(event.name, event.block, event.start, event.duration);
-  result["args"] = {{"phase", event.phase}, {"layer", event.layer},
-                    {"flops", event.flops}, {"repeated_flops", event.repeated_flops},
-                    {"bytes", event.bytes}, {"shape", event.shape},
+  result["args"] = {{"phase", event.phase},
+                    {"layer", event.layer},
+                    {"flops", event.flops},
+                    {"backward_flops", event.backward_flops},
+                    {"repeated_flops", event.repeated_flops},
+                    {"bytes", event.bytes},
+                    {"shape", event.shape},
                     {"products", runs}};
   return result;
 }
@@ -80,9 +84,9 @@ void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   for (const TraceEvent& event : step.events) events.push_back(event_json(event, products));
   const TraceOrigin& origin = step.origin;
   const Json other{{kTraceVersionKey, kTraceVersion}, {"processor", origin.processor},
-                   {"threads", origin.threads},       {"precision", origin.precision},
-                   {"gemm_peak", origin.gemm_peak},   {"tokens", origin.tokens},
-                   {"products", products.json()}};
+                   {"features", origin.features},     {"threads", origin.threads},
+                   {"precision", origin.precision},   {"gemm_peak", origin.gemm_peak},
+                   {"tokens", origin.tokens},         {"products", products.json()}};
   const Json trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
   write_file(path, trace.dump(1) + "\n");
 }

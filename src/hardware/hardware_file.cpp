@@ -210,9 +210,7 @@ Hardware read_hardware(const fs::path& path) {
 void require_same_processor(const Hardware& hardware, int threads, const fs::path& path) {
   const Processor here = this_processor(threads);
   const Processor& there = hardware.processor;
-  if (there.name == here.name && there.features == here.features && there.threads == threads) {
-    return;
-  }
+  if (same_processor(there, here)) return;
   throw Error(
       "{} was measured on {}; this is {}. Measure here with `tessera bench all --threads {} "
       "--output FILE`, or leave run.hardware out",

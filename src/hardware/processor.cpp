@@ -98,6 +98,10 @@ std::string describe(const Processor& processor) {
                      processor.threads == 1 ? "" : "s", join(processor.features, " "));
 }
 
+bool same_processor(const Processor& a, const Processor& b) {
+  return a.name == b.name && a.features == b.features && a.threads == b.threads;
+}
+
 nlohmann::ordered_json processor_json(const Processor& processor) {
   return {{"name", processor.name},
           {"features", processor.features},

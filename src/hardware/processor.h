@@ -34,6 +34,10 @@ Processor processor_from_cpuinfo(std::string_view text, int threads);
 /// "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
 std::string describe(const Processor& processor);
 
+/// Whether what was measured on the one holds on the other: the name, the features and the number
+/// of threads at work are the same.
+bool same_processor(const Processor& a, const Processor& b);
+
 nlohmann::ordered_json processor_json(const Processor& processor);
 
 }  // namespace tessera

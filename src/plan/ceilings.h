@@ -17,8 +17,9 @@ struct CeilingSources {
 };
 
 /// The ceilings for a trace. The memory's is that of the triad over the hardware file's largest
-/// working set. Throws Error when the file was measured on another processor than the trace's or
-/// with another number of threads.
+/// working set. Throws Error when something is to be taken from the file and it was measured on
+/// another processor than the trace's or with another number of threads, or has products but none
+/// in the trace's precision.
 Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
 }  // namespace tessera

@@ -330,7 +330,9 @@ class Trainer {
     StepMetrics metrics = one_step(&trace);
     step_.set_trace(nullptr);
     StepTrace step = trace.step();
-    step.origin = {.processor = this_processor(context_.threads()).name,
+    const Processor processor = this_processor(context_.threads());
+    step.origin = {.processor = processor.name,
+                   .features = processor.features,
                    .threads = context_.threads(),
                    .precision = config_.train.precision,
                    .gemm_peak = peak_flops_,

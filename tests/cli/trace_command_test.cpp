@@ -45,7 +45,9 @@ TEST_F(TraceCommandTest, TheCeilingOfTheUserComesFirst) {
 
 TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
   StepTrace trace = testing::sample_trace();
-  trace.origin.processor = this_processor(1).name;
+  const Processor processor = this_processor(1);
+  trace.origin.processor = processor.name;
+  trace.origin.features = processor.features;
   trace.origin.threads = 1;
   const GemmShape product{.m = 32, .n = 32, .k = 32, .lda = 32, .ldb = 32, .ldc = 32};
   for (TraceEvent& event : trace.events) {
@@ -64,7 +66,7 @@ TEST_F(TraceCommandTest, MeasuresTheProductsOnTheirProcessor) {
 TEST_F(TraceCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   const Result elsewhere = summarize({"--measure"});
   EXPECT_EQ(elsewhere.status, 1);
-  EXPECT_THAT(elsewhere.output, HasSubstr("comes from a processor a processor of 1 TFLOP/s"));
+  EXPECT_THAT(elsewhere.output, HasSubstr("trace comes from a processor of 1 TFLOP/s, 2 thread"));
   EXPECT_NE(summarize({"--gemm-peak", "-3"}).status, 0);
   folder_.write("trace.json", "{\"traceEvents\": []}");
   const Result foreign = summarize({});

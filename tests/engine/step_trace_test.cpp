@@ -77,9 +77,9 @@ TEST_F(StepTraceTest, RefusesWhatIsNoTrace) {
         R"({"otherData": 3})", R"({"otherData": {"version": "My Application v1.0"}})"}) {
     EXPECT_THAT(error_of_text(foreign), HasSubstr("no trace of a training step")) << foreign;
   }
-  EXPECT_THAT(error([](Json& json) { json["otherData"]["tessera_trace"] = 2; }),
-              HasSubstr("found a trace of version 2, expected 1"));
-  EXPECT_THAT(error_of_text(R"({"otherData": {"tessera_trace": 1, "tessera_trace": 1}})"),
+  EXPECT_THAT(error([](Json& json) { json["otherData"]["tessera_trace"] = 1; }),
+              HasSubstr("found a trace of version 1, expected 2"));
+  EXPECT_THAT(error_of_text(R"({"otherData": {"tessera_trace": 2, "tessera_trace": 2}})"),
               HasSubstr("twice"));
   std::string deep(100, '[');
   EXPECT_THAT(error_of_text(deep), HasSubstr("nested deeper"));
@@ -103,6 +103,11 @@ TEST_F(StepTraceTest, NamesTheDamagedPlace) {
   EXPECT_THAT(other("gemm_peak", -1), HasSubstr("'gemm_peak'"));
   EXPECT_THAT(other("gemm_peak", nullptr), HasSubstr("'gemm_peak'"));
   EXPECT_THAT(other("precision", 16), HasSubstr("'precision' is not a text"));
+  EXPECT_THAT(other("precision", "fp16"),
+              AllOf(HasSubstr("trace.json is damaged"),
+                    HasSubstr("'precision' is 'fp16', expected bf16, fp32 or fp64")));
+  EXPECT_THAT(other("features", "avx2"), HasSubstr("'features' is not a list"));
+  EXPECT_THAT(other("features", {"avx2", 512}), HasSubstr("'features' holds what is no text"));
   EXPECT_THAT(other("products", "none"), HasSubstr("'products' is not a list"));
   const auto product = [&](const char* key, const Json& value) {
     return error([&](Json& json) { json["otherData"]["products"][1][key] = value; });
@@ -131,6 +136,7 @@ TEST_F(StepTraceTest, NamesTheDamagedEvent) {
     return error([&](Json& json) { json["traceEvents"][2]["args"][key] = value; });
   };
   EXPECT_THAT(about("flops", -2), HasSubstr("'flops'"));
+  EXPECT_THAT(about("backward_flops", "all"), HasSubstr("'backward_flops'"));
   EXPECT_THAT(about("layer", -2), HasSubstr("'layer'"));
   EXPECT_THAT(about("products", Json::parse("[[3, 1]]")), HasSubstr("whole number from 0 to 2"));
   EXPECT_THAT(about("products", Json::parse("[[0, 0]]")), HasSubstr("whole number from 1"));

@@ -11,12 +11,15 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CeilingsTest : public ::testing::Test {
  protected:
   CeilingsTest() : origin_(testing::sample_trace().origin) {
-    hardware_.processor = {.name = origin_.processor, .threads = origin_.threads};
+    hardware_.processor = {
+        .name = origin_.processor, .features = origin_.features, .threads = origin_.threads};
     const auto square = [](DType dtype, double rate) {
       return GemmRate{
           .dtype = dtype, .m = 2048, .n = 2048, .k = 2048, .best = rate, .median = rate};
@@ -69,10 +72,46 @@ TEST_F(CeilingsTest, AFileOfHalfTheMeasurementsGivesThatHalf) {
 }
 
 TEST_F(CeilingsTest, RefusesAFileOfAnotherMachine) {
+  const auto error = [&](const Processor& processor) {
+    hardware_.processor = processor;
+    return error_of([&] { find(); });
+  };
+  const Processor there = hardware_.processor;
+  EXPECT_THAT(error({.name = there.name, .features = there.features, .threads = 64}),
+              HasSubstr("64 threads (avx2 amx_bf16), the trace comes from"));
+  EXPECT_THAT(error({.name = "Zuse Z3", .features = there.features, .threads = there.threads}),
+              HasSubstr("was measured on Zuse Z3"));
+  // Virtual machines call several generations by one name.
+  EXPECT_THAT(error({.name = there.name, .features = {"avx2"}, .threads = there.threads}),
+              HasSubstr("2 threads (avx2), the trace comes from"));
+}
+
+TEST_F(CeilingsTest, WhatTheUserSaysNeedsNoFile) {
+  hardware_.gemms = {hardware_.gemms[0]};  // bf16
+  origin_.precision = "fp32";
+  EXPECT_THAT(error_of([&] { find(); }),
+              AllOf(HasSubstr("hardware.json has no square matrix product in fp32"),
+                    HasSubstr("--gemm-peak"), Not(HasSubstr("run.hardware"))));
+  const Ceilings ceilings = find({.gemm_flops = 7e12});
+  EXPECT_EQ(ceilings.gemm_source, "--gemm-peak");
+  EXPECT_EQ(ceilings.memory_bytes, 4e10);
   hardware_.processor.threads = 64;
-  EXPECT_THAT(error_of([&] { find(); }), HasSubstr("with 64 threads, the trace comes from"));
-  hardware_.processor = {.name = "Zuse Z3", .threads = origin_.threads};
-  EXPECT_THAT(error_of([&] { find(); }), HasSubstr("was measured on Zuse Z3"));
+  EXPECT_THAT(error_of([&] { find({.gemm_flops = 7e12}); }), HasSubstr("64 threads"));
+  EXPECT_EQ(find({.gemm_flops = 7e12, .memory_bytes = 8e10}).memory_bytes, 8e10);
+}
+
+TEST_F(CeilingsTest, ThePeakMeasuredNowCountsWhereItIsHigher) {
+  origin_.precision = "fp32";
+  origin_.threads = 1;
+  origin_.gemm_peak = 1;
+  const Ceilings higher = find_ceilings(origin_, {.measure = true});
+  EXPECT_GT(higher.gemm_flops, 1e6);
+  EXPECT_EQ(higher.gemm_source, "measured now, above the run's");
+  origin_.gemm_peak = 1e29;
+  const Ceilings lower = find_ceilings(origin_, {.measure = true});
+  EXPECT_EQ(lower.gemm_flops, 1e29);
+  EXPECT_EQ(lower.gemm_source, "the run's");
+  EXPECT_EQ(find_ceilings(origin_, {.gemm_flops = 2, .measure = true}).gemm_flops, 2);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ inline GemmShape sample_tile() {
 /// A step of 10 ms, of which 9 lie in events: every kind of them once.
 inline StepTrace sample_trace() {
   StepTrace trace{.origin = {.processor = "a processor of 1 TFLOP/s",
+                             .features = {"avx2", "amx_bf16"},
                              .threads = 2,
                              .precision = "bf16",
                              .gemm_peak = 1e12,
@@ -60,6 +61,7 @@ inline StepTrace sample_trace() {
        .phase = "forward",
        .layer = 0,
        .flops = 1e9,
+       .backward_flops = 0.25e9,
        .bytes = 4e6,
        .shape = "[1000, 1000]",
        .products = {{sample_product(), 1}}},

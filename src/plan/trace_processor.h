@@ -1,0 +1,13 @@
+#pragma once
+
+#include "engine/step_trace.h"
+#include "hardware/processor.h"
+
+namespace tessera {
+
+/// The processor that a trace comes from, with the threads of its run; its caches are not recorded.
+inline Processor processor_of(const TraceOrigin& origin) {
+  return {.name = origin.processor, .features = origin.features, .threads = origin.threads};
+}
+
+}  // namespace tessera
