@@ -144,6 +144,7 @@ Json rows_json(const std::vector<AccountRow>& rows, const StepAccount& account) 
                {"memory_floor_seconds", row.memory_floor},
                {"limit", limit_name(row.limit)},
                {"reason", row.reason}};
+    if (row.backward_flops > 0) entry["backward_flops"] = row.backward_flops;
     if (account.measured) entry["alone_seconds"] = row.alone_seconds;
     list.push_back(entry);
   }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kBound = 0.5;       // of a row's time that its ceilings must explain to limit it
 constexpr double kFromCache = 1.05;  // of the memory's bandwidth: more than a measuring error
+constexpr const char* kWithProducts = "operations with matrix products";
 
 double product_flops(const TraceEvent& event) {
   double flops = 0;
@@ -22,6 +23,8 @@ double product_flops(const TraceEvent& event) {
   }
   return flops;
 }
+
+double stated_flops(const TraceEvent& event) { return event.flops + event.repeated_flops; }
 
 /// The products of a step, each once, and the time of one run of each.
 class Products {
@@ -78,8 +81,9 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
   if (row.compute_floor > 0 && row.alone_seconds > 0) {
     reasons.push_back(fmt::format("products alone {}", of_it(row.compute_floor)));
     if (ceilings.gemm_flops > 0) {
-      reasons.back() += fmt::format(", at {} of the GEMM peak",
-                                    percent(row.flops / ceilings.gemm_flops, row.alone_seconds));
+      reasons.back() +=
+          fmt::format(", at {} of the GEMM peak",
+                      percent(row.product_flops / ceilings.gemm_flops, row.alone_seconds));
     }
   } else if (row.compute_floor > 0) {
     reasons.push_back(fmt::format("products at the GEMM peak {}", of_it(row.compute_floor)));
@@ -107,8 +111,11 @@ class Rows {
     row.name = name;
     ++row.calls;
     row.seconds += event.duration;
-    const double flops = event.flops + event.repeated_flops;
+    const double ran = product_flops(event);
+    const double flops = event.products.empty() ? stated_flops(event) : ran;
     row.flops += flops;
+    row.product_flops += ran;
+    row.backward_flops += event.backward_flops;
     row.bytes += event.bytes;
     row.alone_seconds += alone_seconds;
     double compute = alone_seconds;
@@ -135,33 +142,46 @@ class Rows {
 
 std::string_view part_of(const TraceEvent& event) {
   if (event.block == "optimizer" || event.block == "data") return event.block;
-  return event.products.empty() ? "operations without matrix products"
-                                : "operations with matrix products";
+  return event.products.empty() ? "operations without matrix products" : kWithProducts;
+}
+
+/// The head takes its gradients while its logits are at hand: a pass's time is then not its own.
+void name_backward_flops(std::vector<AccountRow>& phases) {
+  for (AccountRow& row : phases) {
+    if (row.backward_flops <= 0) continue;
+    if (!row.reason.empty()) row.reason += "; ";
+    row.reason += fmt::format("{} of its FLOPs are the backward pass's, done with the loss",
+                              percent(row.backward_flops, row.flops));
+  }
 }
 
 /// Takes the products at stand-alone speed out of the operations that they belong to.
-void split_products(StepAccount& account) {
+void split_products(StepAccount& account, const StepTrace& trace) {
+  const auto whole = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
+  if (whole == account.parts.end() || whole->alone_seconds <= 0) return;
   AccountRow products{.name = "matrix products at stand-alone speed",
-                      .seconds = account.alone_seconds,
-                      .alone_seconds = account.alone_seconds,
-                      .compute_floor = account.alone_seconds};
-  for (const ProductRow& row : account.products) {
-    products.calls += row.product.runs;
-    products.flops += row.product.shape.flops() * static_cast<double>(row.product.runs);
+                      .seconds = whole->alone_seconds,
+                      .flops = whole->product_flops,
+                      .product_flops = whole->product_flops,
+                      .alone_seconds = whole->alone_seconds,
+                      .compute_floor = whole->alone_seconds,
+                      .limit = Limit::compute};
+  for (const TraceEvent& event : trace.events) {
+    if (part_of(event) != kWithProducts) continue;
+    for (const GemmRuns& product : event.products) products.calls += product.runs;
   }
   if (account.ceilings.gemm_flops > 0) {
     products.reason =
         fmt::format("{} of the GEMM peak",
                     percent(products.flops / account.ceilings.gemm_flops, products.seconds));
   }
-  products.limit = Limit::compute;
-  for (AccountRow& part : account.parts) {
-    if (part.alone_seconds <= 0) continue;
-    part = {.name = "rest of the operations with matrix products",
-            .calls = part.calls,
-            .seconds = part.seconds - part.alone_seconds,
-            .reason = "copies, softmax, threads that wait, operands not in the cache"};
-  }
+  const double rest = whole->seconds - whole->alone_seconds;
+  *whole = {.name = "rest of the operations with matrix products",
+            .calls = whole->calls,
+            .seconds = rest,
+            .reason = rest < 0 ? "the products were measured slower than they ran: measure where "
+                                 "nothing else runs"
+                               : "copies, softmax, threads that wait, operands not in the cache"};
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 
@@ -202,14 +222,15 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
     account.idle_seconds -= event.duration;
     account.alone_seconds += alone;
     if (event.phase != phase_name(Phase::recompute)) account.useful_flops += event.flops;
-    account.own_flops += std::max(0.0, event.flops + event.repeated_flops - product_flops(event));
+    if (event.products.empty()) account.own_flops += stated_flops(event);
   }
   account.operations = operations.judged();
   account.blocks = blocks.judged();
   account.phases = phases.judged();
   account.parts = parts.judged();
   account.products = products.sorted();
-  if (account.alone_seconds > 0) split_products(account);
+  name_backward_flops(account.phases);
+  split_products(account, trace);
   return account;
 }
 

@@ -34,9 +34,12 @@ struct AccountRow {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
-  double flops = 0;          ///< of matrix products, those done again included
-  double bytes = 0;          ///< each operand of each operation once
-  double alone_seconds = 0;  ///< of its matrix products at stand-alone speed; 0 if not measured
+  /// Of the matrix products that ran; of operations that record none, those that they state.
+  double flops = 0;
+  double product_flops = 0;   ///< of them, those of recorded products
+  double backward_flops = 0;  ///< of the backward pass, done in the forward pass
+  double bytes = 0;           ///< each operand of each operation once
+  double alone_seconds = 0;   ///< of its matrix products at stand-alone speed; 0 if not measured
   /// The least time by the roofline, of the events whose ceiling is their products' rate (alone, or
   /// at the peak where that is not measured) and of those whose ceiling is the memory.
   double compute_floor = 0;
@@ -57,16 +60,21 @@ struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
   Ceilings ceilings;
-  bool measured = false;     ///< whether the products were timed alone
-  double seconds = 0;        ///< of the step
-  double idle_seconds = 0;   ///< in no event
-  double useful_flops = 0;   ///< that the model demands, forward and backward: what MFU counts
+  bool measured = false;    ///< whether the products were timed alone
+  double seconds = 0;       ///< of the step
+  double idle_seconds = 0;  ///< in no event
+  /// That the model demands, forward and backward: what MFU counts. Masks between documents and
+  /// tokens that experts drop do not lessen them.
+  double useful_flops = 0;
   double alone_seconds = 0;  ///< of all its matrix products at stand-alone speed
-  double own_flops = 0;  ///< demanded, but in no recorded product: kernels with loops of their own
+  /// Of operations that state FLOPs and record no product: kernels with loops of their own.
+  double own_flops = 0;
   std::vector<AccountRow> operations;  ///< the longest first, as in the other lists
   std::vector<AccountRow> blocks;
   std::vector<AccountRow> phases;
-  std::vector<AccountRow> parts;  ///< products alone, the rest of their operations, others, ...
+  /// Products alone, the rest of their operations, others, ...; the rest is negative where products
+  /// were measured slower than they ran.
+  std::vector<AccountRow> parts;
   std::vector<ProductRow> products;
 };
 

@@ -54,7 +54,8 @@ TEST(StepAccount, AddsUpByOperationBlockAndPass) {
   const AccountRow& attention = row(account.blocks, "attention");
   EXPECT_EQ(attention.calls, 3);
   EXPECT_NEAR(attention.seconds, 0.005, 1e-12);
-  EXPECT_DOUBLE_EQ(attention.flops, 2.1e9);
+  // What ran, which the tiles of attention make more than it states.
+  EXPECT_DOUBLE_EQ(attention.flops, 2e9 + 200 * 2 * 64 * 64 * 64);
   EXPECT_NEAR(row(account.phases, "backward").seconds, 0.002, 1e-12);
   EXPECT_NEAR(row(account.phases, "step").seconds, 0.002, 1e-12);
 }
@@ -123,6 +124,57 @@ TEST(StepAccount, NamesTheCeilingByTheRoofline) {
     EXPECT_EQ(row.limit, Limit::unknown) << row.name;
     EXPECT_EQ(row.reason, "");
   }
+}
+
+TEST(StepAccount, MaskedTilesAreNoWorkOfItsOwn) {
+  // Of 10 GFLOP that the causal triangle has, documents leave 0.1.
+  StepTrace trace = testing::sample_trace();
+  trace.events[3].flops = 1e10;
+  const AccountRow plain = row(account_for(trace, kCeilings).operations, "attention");
+  EXPECT_DOUBLE_EQ(plain.flops, 104857600);
+  EXPECT_EQ(plain.reason, "products at the GEMM peak 10 %");
+  EXPECT_EQ(plain.limit, Limit::overhead);
+  const StepAccount measured = account_for(trace, kCeilings, sample_time);
+  EXPECT_EQ(measured.own_flops, 0);
+  EXPECT_EQ(row(measured.operations, "attention").reason,
+            "products alone 20 %, at 52 % of the GEMM peak");
+  EXPECT_DOUBLE_EQ(measured.useful_flops, 1.18e10) << "MFU counts what the model demands";
+}
+
+TEST(StepAccount, RatesOfProductsAloneLeaveOutWhatIsNoProduct) {
+  StepTrace trace = testing::sample_trace();
+  trace.events[4].name = "linear";
+  trace.events[4].products.clear();
+  // Of 2.5 GFLOP of three calls, the products of two have 1.5 and take 1.4 ms alone.
+  EXPECT_THAT(row(account_for(trace, kCeilings, sample_time).operations, "linear").reason,
+              HasSubstr(", at 107 % of the GEMM peak"));
+}
+
+TEST(StepAccount, ThePassSaysWhatIsNotItsOwn) {
+  const StepAccount account = account_for(testing::sample_trace(), {});
+  // 0.25 of 1.1 GFLOP
+  EXPECT_EQ(row(account.phases, "forward").reason,
+            "23 % of its FLOPs are the backward pass's, done with the loss");
+  EXPECT_EQ(row(account.phases, "backward").reason, "");
+}
+
+TEST(StepAccount, ARestBelowZeroIsExplained) {
+  const StepAccount account =
+      account_for(testing::sample_trace(), kCeilings,
+                  [](const GemmShape& shape) { return 5 * sample_time(shape); });
+  const AccountRow& rest = row(account.parts, "rest of the operations with matrix products");
+  EXPECT_NEAR(rest.seconds, 6e-3 - 5 * 2.8e-3, 1e-12);
+  EXPECT_THAT(rest.reason, HasSubstr("measured slower than they ran"));
+}
+
+TEST(StepAccount, ProductsOfTheOptimizerStayThere) {
+  StepTrace trace = testing::sample_trace();
+  trace.events[6].products = {{testing::sample_tile(), 100}};
+  const StepAccount account = account_for(trace, kCeilings, sample_time);
+  EXPECT_NEAR(account.alone_seconds, 2.9e-3, 1e-12);
+  EXPECT_NEAR(row(account.parts, "matrix products at stand-alone speed").seconds, 2.8e-3, 1e-12);
+  EXPECT_EQ(row(account.parts, "matrix products at stand-alone speed").calls, 204);
+  EXPECT_NEAR(row(account.parts, "optimizer").seconds, 1e-3, 1e-12);
 }
 
 TEST(StepAccount, FlopsOfNoProductAreNamed) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -320,6 +321,24 @@ TEST_F(TrainerTest, ATrainedModelContinuesText) {
   EXPECT_THROW(generate(model, "the cat", {.tokens = 1000}, context), Error);
 }
 
+/// Documents of some 60 bytes, prepared for a context of 1024.
+void write_documents(const fs::path& folder) {
+  std::string lines;
+  for (int i = 0; i < 1200; ++i) {
+    lines += fmt::format("{{\"text\": \"Document {} is about the number {} and ends soon.\"}}\n", i,
+                         7 * i % 100);
+  }
+  write_file(folder / "text.jsonl", lines);
+  PrepareOptions options{.inputs = {(folder / "text.jsonl").string()},
+                         .tokenizer = "bytes",
+                         .context = 1024,
+                         .held_out = 0.05,
+                         .output = folder / "data",
+                         .threads = 2,
+                         .progress = false};
+  prepare(options, Logger());
+}
+
 double product_flops(const TraceEvent& event) {
   double flops = 0;
   for (const GemmRuns& product : event.products) {
@@ -335,6 +354,7 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
   const StepTrace trace = read_trace(run_folder("traced") / "trace.json");
   EXPECT_EQ(trace.number, 2);
   EXPECT_EQ(trace.origin.threads, 2);
+  EXPECT_EQ(trace.origin.features, this_processor(2).features);
   EXPECT_EQ(trace.origin.tokens, 4 * 32);
   EXPECT_GT(trace.origin.gemm_peak, 0);
   std::set<std::string> names, blocks, phases;
@@ -346,6 +366,8 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
     busy += event.duration;
     if (event.phase != "recompute") flops += event.flops;
     const double ran = product_flops(event);
+    const double backward = event.name == "linear_cross_entropy" ? event.flops * 2 / 3 : 0;
+    EXPECT_DOUBLE_EQ(event.backward_flops, backward) << event.name;
     const double stated = event.flops + event.repeated_flops;
     if (event.name == "attention" || event.name == "attention_gradient" ||
         event.name.starts_with("grouped_linear")) {
@@ -364,6 +386,28 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
   EXPECT_LE(busy, trace.duration);
   EXPECT_NEAR(flops, read_metrics(run_folder("traced") / "metrics.jsonl")[0].flops.value(),
               1e-9 * flops);
+}
+
+TEST(TrainerTrace, MaskedTilesAndDroppedTokensAreStatedButDoNotRun) {
+  TemporaryFolder folder;
+  write_documents(folder.path());
+  const std::vector<std::string> overrides{"data.context=1024",         "train.steps=2",
+                                           "optimizer.warmup_steps=1",  "train.global_batch=2",
+                                           "model.capacity_factor=0.5", "run.trace_step=2"};
+  train(parse_config(testing::small_config(folder.path(), "traced"), "test", overrides), kQuiet,
+        Logger());
+  const StepTrace trace = read_trace(folder.path() / "traced" / "trace.json");
+  std::map<std::string, double> ran, stated;
+  for (const TraceEvent& event : trace.events) {
+    ran[event.name] += product_flops(event);
+    stated[event.name] += event.flops + event.repeated_flops;
+  }
+  for (const auto& [name, flops] : stated) {
+    EXPECT_EQ(ran[name] > 0, flops > 0) << name << ": what states products records them";
+  }
+  for (const char* name : {"attention", "attention_gradient", "grouped_linear"}) {
+    EXPECT_LT(ran[name], 0.8 * stated[name]) << name;
+  }
 }
 
 TEST(Sampling, FollowsItsOptions) {
