@@ -1,5 +1,7 @@
 #include "plan/account_tables.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -171,11 +173,13 @@ Json ceiling_json(double value, const std::string& source) {
 
 std::string account_text(const StepAccount& account) {
   std::string text = heading(account);
-  text += "\n" + rows_table("part", account.parts, account);
-  text += "\n" + rows_table("block", account.blocks, account);
-  text += "\n" + rows_table("pass", account.phases, account);
-  text += "\n" + rows_table("operation", account.operations, account);
-  if (!account.products.empty()) text += "\n" + products_table(account);
+  for (const auto& [title, rows] : {std::pair("part", &account.parts),
+                                    {"block", &account.blocks},
+                                    {"pass", &account.phases},
+                                    {"operation", &account.operations}}) {
+    text += fmt::format("\n{}", rows_table(title, *rows, account));
+  }
+  if (!account.products.empty()) text += fmt::format("\n{}", products_table(account));
   return text;
 }
 
