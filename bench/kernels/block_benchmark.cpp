@@ -3,18 +3,23 @@
 #include <memory>
 
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <omp.h>
 
 #include "base/progress.h"
+#include "hardware/gemm_sweep.h"
 
 namespace tessera {
 namespace {
 
-std::shared_ptr<BlockProgram> make_block(const BlockWriter& write, DType dtype) {
+constexpr DType kTypes[] = {DType::bf16, DType::f32};
+
+/// The program of a block, with or without a backward pass.
+std::shared_ptr<BlockProgram> make_block(const BlockWriter& write, DType dtype, bool backward) {
   auto block = std::make_shared<BlockProgram>();
   Builder builder(block->program);
   const std::vector<Value> outputs = write(*block, builder, dtype);
-  complete_block(*block, builder, outputs);
+  if (backward) complete_block(*block, builder, outputs);
   return block;
 }
 
@@ -34,8 +39,8 @@ void report_cost(benchmark::State& state, const Program& program, Phase phase) {
   if (total.flops > 0) state.counters["FLOPs"] = rate(total.flops);
 }
 
-void run_forward(benchmark::State& state, const BlockWriter& write, DType dtype) {
-  const auto block = make_block(write, dtype);
+void run_forward(benchmark::State& state, const BlockWriter& write, DType dtype, bool backward) {
+  const auto block = make_block(write, dtype, backward);
   BlockRunner runner(*block, omp_get_max_threads());
   runner.forward();  // makes primitives and touches the memory
   for (auto iteration : state) runner.forward();
@@ -43,7 +48,7 @@ void run_forward(benchmark::State& state, const BlockWriter& write, DType dtype)
 }
 
 void run_backward(benchmark::State& state, const BlockWriter& write, DType dtype) {
-  const auto block = make_block(write, dtype);
+  const auto block = make_block(write, dtype, true);
   BlockRunner runner(*block, omp_get_max_threads());
   runner.forward();
   runner.backward();
@@ -56,19 +61,38 @@ void run_backward(benchmark::State& state, const BlockWriter& write, DType dtype
   report_cost(state, block->program, Phase::backward);
 }
 
+void register_one_forward(const std::string& name, const BlockWriter& write, DType dtype,
+                          bool backward) {
+  benchmark::RegisterBenchmark(
+      name.c_str(), [=](benchmark::State& state) { run_forward(state, write, dtype, backward); })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+/// Whether a benchmark of that type can run here; says so where it cannot.
+bool can_run(const std::string& name, DType dtype, Products products) {
+  if (products == Products::none || has_gemm(dtype)) return true;
+  fmt::print(stderr, "{}/{} is left out: this processor has no {} matrix product\n", name,
+             dtype_name(dtype), dtype_name(dtype));
+  return false;
+}
+
 }  // namespace
 
-void register_block(const std::string& name, const BlockWriter& write) {
-  for (const DType dtype : {DType::bf16, DType::f32}) {
-    const std::string type(dtype_name(dtype));
+void register_forward(const std::string& name, const BlockWriter& write, Products products) {
+  for (const DType dtype : kTypes) {
+    if (!can_run(name, dtype, products)) continue;
+    register_one_forward(fmt::format("{}/{}", name, dtype_name(dtype)), write, dtype, false);
+  }
+}
+
+void register_block(const std::string& name, const BlockWriter& write, Products products) {
+  for (const DType dtype : kTypes) {
+    if (!can_run(name, dtype, products)) continue;
+    register_one_forward(fmt::format("{}/forward/{}", name, dtype_name(dtype)), write, dtype, true);
     benchmark::RegisterBenchmark(
-        (name + "/forward/" + type).c_str(),
-        [write, dtype](benchmark::State& state) { run_forward(state, write, dtype); })
-        ->UseRealTime()
-        ->Unit(benchmark::kMicrosecond);
-    benchmark::RegisterBenchmark(
-        (name + "/backward/" + type).c_str(),
-        [write, dtype](benchmark::State& state) { run_backward(state, write, dtype); })
+        fmt::format("{}/backward/{}", name, dtype_name(dtype)).c_str(),
+        [=](benchmark::State& state) { run_backward(state, write, dtype); })
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   }

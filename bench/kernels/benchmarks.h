@@ -1,0 +1,14 @@
+#pragma once
+
+namespace tessera {
+
+// Each registers benchmarks with Google Benchmark, before main() runs them.
+
+/// Of operations without matrix products, forward and backward.
+void register_operations();
+/// Of operations with matrix products.
+void register_products();
+/// Of the optimizer's passes over the parameters.
+void register_optimizer();
+
+}  // namespace tessera

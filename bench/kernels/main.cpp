@@ -1,0 +1,16 @@
+#include <benchmark/benchmark.h>
+
+#include "base/denormals.h"
+#include "benchmarks.h"
+
+int main(int argc, char** argv) {
+  tessera::flush_denormals();  // as the program does, before any thread is started
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  tessera::register_operations();
+  tessera::register_products();
+  tessera::register_optimizer();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
