@@ -16,7 +16,20 @@ namespace {
 std::vector<ParameterSpec> specs(DType matrix) {
   return {{"embedding", {40, 17}, matrix, ParameterRole::embedding, {.deviation = 0.5}, "a"},
           {"matrix", {65, 33}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "b"},
-          {"norm", {33}, accumulation_dtype(matrix), ParameterRole::norm, {.constant = 1}, "b"}};
+          {"norm", {33}, accumulation_dtype(matrix), ParameterRole::norm, {.constant = 1}, "b"},
+          // Several threads' shares of AdamW's elements and of the norm's blocks, a multiple of
+          // neither.
+          {"wide", {3, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c"}};
+}
+
+/// The elements of a wide tensor in f64.
+std::vector<double> numbers(const Tensor& tensor) {
+  std::vector<double> result;
+  dispatch_wide(tensor.dtype(), [&](auto type) {
+    const auto values = tensor.values<decltype(type)>();
+    result.assign(values.begin(), values.end());
+  });
+  return result;
 }
 
 void fill_gradients(const ParameterStore& store, double scale) {
@@ -31,20 +44,47 @@ void fill_gradients(const ParameterStore& store, double scale) {
   }
 }
 
-/// AdamW as its paper writes it (algorithm 2 with PyTorch's order of operations), one number.
+/// AdamW as its paper writes it (algorithm 2 with PyTorch's order of operations), for one tensor.
 struct Reference {
-  double weight, m = 0, v = 0;
-  void step(const OptimizerConfig& c, int64_t t, double lr, double gradient, bool decay) {
-    weight *= 1 - lr * (decay ? c.weight_decay : 0);
-    m = c.beta1 * m + (1 - c.beta1) * gradient;
-    v = c.beta2 * v + (1 - c.beta2) * gradient * gradient;
-    const double m_hat = m / (1 - std::pow(c.beta1, t));
-    const double v_hat = v / (1 - std::pow(c.beta2, t));
-    weight -= lr * m_hat / (std::sqrt(v_hat) + c.epsilon);
+  std::vector<double> weight, m, v;
+
+  explicit Reference(std::vector<double> first)
+      : weight(std::move(first)), m(weight.size()), v(weight.size()) {}
+  void step(const OptimizerConfig& c, int64_t t, double lr, double scale,
+            const std::vector<double>& gradient, bool decay) {
+    const double correction1 = 1 - std::pow(c.beta1, t);
+    const double correction2 = 1 - std::pow(c.beta2, t);
+    for (size_t i = 0; i < weight.size(); ++i) {
+      const double g = scale * gradient[i];
+      weight[i] *= 1 - lr * (decay ? c.weight_decay : 0);
+      m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
+      v[i] = c.beta2 * v[i] + (1 - c.beta2) * g * g;
+      weight[i] -= lr * (m[i] / correction1) / (std::sqrt(v[i] / correction2) + c.epsilon);
+    }
   }
 };
 
+/// `tolerance` is relative to a weight, or to what the steps moved it by where that is more.
+void expect_masters(const ParameterState& state, const Reference& reference, double tolerance,
+                    double moved) {
+  const std::vector<double> masters = numbers(state.master);
+  ASSERT_EQ(masters.size(), reference.weight.size());
+  for (size_t i = 0; i < masters.size(); ++i) {
+    const double expected = reference.weight[i];
+    ASSERT_NEAR(masters[i], expected, tolerance * std::max(std::abs(expected), moved))
+        << state.spec.name << " in " << dtype_name(state.spec.dtype) << ", element " << i;
+  }
+}
+
+void expect_rounded_weights(const ParameterState& state) {
+  for (int64_t i = 0; i < state.master.elements(); ++i) {
+    ASSERT_EQ(state.weight.data<BFloat16>()[i].bits, BFloat16(state.master.data<float>()[i]).bits);
+  }
+}
+
 TEST(AdamW, FollowsItsDefinitionInEveryType) {
+  constexpr int64_t kSteps = 5;
+  constexpr double kRate = 1e-2, kScale = 0.5;
   const OptimizerConfig config;
   for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
            {DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
@@ -53,34 +93,21 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
     store.initialize(4, 2);
     std::vector<Reference> references;
     for (const ParameterState& state : store.parameters()) {
-      dispatch_wide(state.master.dtype(), [&](auto type) {
-        references.push_back({static_cast<double>(state.master.data<decltype(type)>()[7])});
-      });
+      references.emplace_back(numbers(state.master));
     }
-    for (int64_t t = 1; t <= 10; ++t) {
+    for (int64_t t = 1; t <= kSteps; ++t) {
       fill_gradients(store, 0.1 * static_cast<double>(t));
-      adamw_step(store, config, {.step = t, .learning_rate = 1e-2, .gradient_scale = 0.5}, 2);
+      adamw_step(store, config, {.step = t, .learning_rate = kRate, .gradient_scale = kScale}, 2);
       for (size_t i = 0; i < references.size(); ++i) {
         const ParameterState& state = store.parameters()[i];
-        dispatch_wide(state.gradient.dtype(), [&](auto type) {
-          references[i].step(config, t, 1e-2, 0.5 * state.gradient.data<decltype(type)>()[7],
-                             decays(config, state.spec));
-        });
+        references[i].step(config, t, kRate, kScale, numbers(state.gradient),
+                           decays(config, state.spec));
       }
     }
     for (size_t i = 0; i < references.size(); ++i) {
       const ParameterState& state = store.parameters()[i];
-      dispatch_wide(state.master.dtype(), [&](auto type) {
-        EXPECT_NEAR(state.master.data<decltype(type)>()[7], references[i].weight,
-                    tolerance * std::abs(references[i].weight))
-            << state.spec.name << " in " << dtype_name(dtype);
-      });
-      if (state.spec.dtype == DType::bf16) {
-        for (int64_t k = 0; k < state.master.elements(); ++k) {
-          ASSERT_EQ(state.weight.data<BFloat16>()[k].bits,
-                    BFloat16(state.master.data<float>()[k]).bits);
-        }
-      }
+      expect_masters(state, references[i], tolerance, kRate * kSteps);
+      if (state.spec.dtype == DType::bf16) expect_rounded_weights(state);
     }
   }
 }
@@ -113,9 +140,9 @@ TEST(AdamW, DecayRules) {
     for (const ParameterSpec& spec : parameters) result.push_back(decays(config, spec));
     return result;
   };
-  EXPECT_EQ(decayed("all"), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(decayed("matrices"), (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(decayed("no_embedding"), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(decayed("all"), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(decayed("matrices"), (std::vector<bool>{true, true, false, true}));
+  EXPECT_EQ(decayed("no_embedding"), (std::vector<bool>{false, true, false, true}));
 }
 
 TEST(GradientNorm, IsTheEuclideanNormOfAllGradients) {

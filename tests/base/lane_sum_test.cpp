@@ -1,0 +1,57 @@
+#include "base/lane_sum.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+
+namespace tessera {
+namespace {
+
+TEST(LaneSum, AddsEveryTermOnce) {
+  for (const int64_t count : {0, 1, 63, 64, 65, 1000}) {
+    std::vector<int> taken(static_cast<size_t>(count));
+    const double sum = lane_sum<double>(count, [&](int64_t i) {
+      ++taken[static_cast<size_t>(i)];
+      return static_cast<double>(i + 1);
+    });
+    EXPECT_EQ(sum, static_cast<double>(count * (count + 1) / 2)) << count;
+    EXPECT_EQ(taken, std::vector<int>(static_cast<size_t>(count), 1)) << count;
+  }
+}
+
+/// The order that the header promises, one addition after another: 64 lanes, then pairs of lanes
+/// with the upper half added to the lower.
+float in_the_promised_order(const std::vector<float>& terms) {
+  std::vector<float> lanes(64);
+  for (size_t i = 0; i < terms.size(); ++i) lanes[i % 64] += terms[i];
+  for (; lanes.size() > 1; lanes.resize(lanes.size() / 2)) {
+    for (size_t lane = 0; lane < lanes.size() / 2; ++lane) {
+      lanes[lane] += lanes[lane + lanes.size() / 2];
+    }
+  }
+  return lanes[0];
+}
+
+TEST(LaneSum, TheOrderDependsOnTheCountAlone) {
+  const CounterRandom random(1, "terms");
+  for (const int64_t count : {1, 63, 64, 65, 1000}) {
+    std::vector<float> terms;
+    for (int64_t i = 0; i < count; ++i) {
+      terms.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(i))));
+    }
+    // At every alignment, on which a vectorised sum may stumble.
+    for (size_t offset = 0; offset < 16; ++offset) {
+      std::vector<float> moved(offset, 1e9F);
+      moved.insert(moved.end(), terms.begin(), terms.end());
+      const float* begin = moved.data() + offset;
+      EXPECT_EQ(lane_sum<float>(count, [=](int64_t i) { return begin[i]; }),
+                in_the_promised_order(terms))
+          << count << " terms at " << offset;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
