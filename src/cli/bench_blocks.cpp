@@ -9,6 +9,7 @@
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
 #include "config/resolve.h"
+#include "hardware/block_picture.h"
 #include "hardware/layer_blocks.h"
 #include "model/model.h"
 #include "train/bench_step.h"
@@ -38,12 +39,34 @@ struct AttentionResult {
   BlockMeasurement measurement;
 };
 
+/// A block for each length, growing, not measured yet: the process's peak memory is then that of
+/// the length itself.
+std::vector<AttentionResult> attention_blocks(AttentionBlockSizes sizes,
+                                              std::vector<int64_t> lengths, DType dtype) {
+  std::sort(lengths.begin(), lengths.end());
+  std::vector<AttentionResult> results;
+  for (const int64_t length : lengths) {
+    sizes.tokens = length;
+    results.push_back({sizes, attention_block(sizes, dtype), {}});
+  }
+  return results;
+}
+
+std::string picture_of(const std::vector<AttentionResult>& results, const MeasuredOn& on) {
+  std::vector<std::pair<int64_t, PassRates>> rates;
+  for (const AttentionResult& result : results) {
+    rates.emplace_back(result.sizes.tokens, pass_rates(result.block, result.measurement));
+  }
+  return attention_picture(results.front().sizes, rates, on);
+}
+
 }  // namespace
 
 void add_bench_moe(CLI::App& bench) {
   struct Arguments {
     MixtureBlockSizes sizes;
     std::string precision = "bf16";
+    std::string picture;
     RepeatArguments repeats;
   };
   CLI::App* command = bench.add_subcommand(
@@ -59,15 +82,21 @@ void add_bench_moe(CLI::App& bench) {
                     "Every expert gets equally many tokens, whatever the router says");
   add_precision(*command, arguments->precision);
   add_repeat_arguments(*command, arguments->repeats, "--repeats");
+  add_picture(*command, arguments->picture);
   command->callback([arguments] {
+    require_picture(arguments->picture);
     const InterruptGuard guard;
     const int threads = threads_or_all(arguments->repeats.threads);
     const BlockProgram block = mixture_block(arguments->sizes, compute_dtype(arguments->precision));
+    require_memory(block, threads,
+                   "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
     const BlockMeasurement measurement =
         measure_block(block, threads, arguments->repeats.make("moe"));
     const MeasuredOn on = measured_on(arguments->precision, threads);
     const auto report = arguments->repeats.json ? mixture_json : mixture_text;
     fmt::print("{}", report(arguments->sizes, block, measurement, on));
+    if (arguments->picture.empty()) return;
+    write_file(arguments->picture, mixture_picture(arguments->sizes, measurement, on));
   });
 }
 
@@ -76,6 +105,7 @@ void add_bench_attention(CLI::App& bench) {
     std::vector<int64_t> tokens{1024, 2048, 4096, 8192, 16384};
     AttentionBlockSizes sizes;
     std::string precision = "bf16";
+    std::string picture;
     RepeatArguments repeats;
   };
   CLI::App* command = bench.add_subcommand(
@@ -98,26 +128,27 @@ void add_bench_attention(CLI::App& bench) {
       ->capture_default_str();
   add_precision(*command, arguments->precision);
   add_repeat_arguments(*command, arguments->repeats, "--repeats");
+  add_picture(*command, arguments->picture);
   command->callback([arguments] {
+    require_picture(arguments->picture);
     const InterruptGuard guard;
     const int threads = threads_or_all(arguments->repeats.threads);
-    std::vector<int64_t> lengths = arguments->tokens;
-    // The process's peak memory is then that of the length itself.
-    std::sort(lengths.begin(), lengths.end());
-    std::vector<AttentionResult> results;
-    for (const int64_t length : lengths) {
-      AttentionBlockSizes sizes = arguments->sizes;
-      sizes.tokens = length;
-      BlockProgram block = attention_block(sizes, compute_dtype(arguments->precision));
-      BlockMeasurement measurement = measure_block(
-          block, threads, arguments->repeats.make(fmt::format("attention of {} tokens", length)));
-      results.push_back({sizes, std::move(block), std::move(measurement)});
+    std::vector<AttentionResult> results =
+        attention_blocks(arguments->sizes, arguments->tokens, compute_dtype(arguments->precision));
+    for (const AttentionResult& result : results) {
+      require_memory(result.block, threads, "lower --tokens, --heads or --head-size");
+    }
+    for (AttentionResult& result : results) {
+      const std::string what = fmt::format("attention of {} tokens", result.sizes.tokens);
+      result.measurement = measure_block(result.block, threads, arguments->repeats.make(what));
     }
     const MeasuredOn on = measured_on(arguments->precision, threads);
     const auto report = arguments->repeats.json ? attention_json : attention_text;
     for (const AttentionResult& result : results) {
       fmt::print("{}", report(result.sizes, result.block, result.measurement, on));
     }
+    if (arguments->picture.empty()) return;
+    write_file(arguments->picture, picture_of(results, on));
   });
 }
 

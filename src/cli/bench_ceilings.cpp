@@ -28,7 +28,7 @@ struct CeilingArguments {
 };
 
 struct GemmArguments {
-  GemmSweep sweep;
+  GemmSweep sweep;  ///< without types and layouts
   std::vector<std::string> precisions;
   std::vector<std::string> layouts{std::string(kGemmLayouts.front())};
 };
@@ -47,12 +47,48 @@ void add_threads(CLI::App& command, CeilingArguments& arguments) {
 void add_ceiling_arguments(CLI::App& command, CeilingArguments& arguments) {
   add_threads(command, arguments);
   command.add_flag("--json", arguments.json, "One JSON object on standard output");
-  command.add_option("--svg", arguments.picture, "A picture as well, to this file");
+  add_picture(command, arguments.picture);
 }
 
-void require_svg(const std::string& path) {
-  if (path.empty() || fs::path(path).extension() == ".svg") return;
-  throw Error("--svg is {}; pictures are SVG, name a file that ends in .svg", path);
+void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>& sizes,
+               const std::string& help) {
+  command.add_option(name, sizes, help)
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+}
+
+/// What `gemm` and `all` ask of matrix products.
+void add_gemm_arguments(CLI::App& command, GemmArguments& arguments) {
+  add_sizes(command, "--m", arguments.sweep.m, "Rows of A and C");
+  add_sizes(command, "--n", arguments.sweep.n, "Columns of B and C");
+  add_sizes(command, "--k", arguments.sweep.k, "Columns of A, rows of B");
+  command.add_option("--precision", arguments.precisions, "Left out: bf16 and fp32")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "fp32", "fp64"}));
+  command
+      .add_option("--layout", arguments.layouts,
+                  "The products of a linear layer, whose weight is stored [out, in]: forward, C = "
+                  "A B with B stored [N,K]; input_gradient, C = A B with B stored [K,N]; "
+                  "weight_gradient, C += A B with A stored [K,M], in the type of sums")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(kGemmLayouts.begin(), kGemmLayouts.end())))
+      ->capture_default_str();
+  command
+      .add_option("--seconds", arguments.sweep.seconds,
+                  "About how long the matrix products of a precision are measured; each four "
+                  "times at least")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+}
+
+/// What `memory` and `all` ask of working sets.
+void add_memory_sizes(CLI::App& command, MemoryArguments& arguments) {
+  command
+      .add_option("--sizes", arguments.sizes,
+                  "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a thread "
+                  "to four times the last-level caches")
+      ->delimiter(',');
 }
 
 /// The types to measure: those asked for, or all that the processor has.
@@ -71,61 +107,70 @@ std::vector<DType> dtypes_of(const std::vector<std::string>& precisions) {
   return dtypes;
 }
 
-std::vector<GemmRate> measure(const GemmArguments& arguments, int threads) {
+GemmSweep sweep_of(const GemmArguments& arguments) {
   GemmSweep sweep = arguments.sweep;
   sweep.dtypes = dtypes_of(arguments.precisions);
   sweep.layouts.clear();
   for (const std::string& layout : arguments.layouts) {
     sweep.layouts.push_back(gemm_layout_from_name(layout));
   }
-  Progress progress;
-  const Stopwatch watch;
-  return measure_gemm_sweep(sweep, threads, [&](const std::string& what, size_t done, size_t all) {
-    const double fraction = static_cast<double>(done) / static_cast<double>(all);
-    progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
-  });
+  require_memory(sweep);
+  return sweep;
 }
 
-std::vector<MemoryRate> measure(const MemoryArguments& arguments, const Processor& processor) {
+std::vector<GemmRate> measure(const GemmSweep& sweep, int threads) {
+  Progress progress;
+  const Stopwatch watch;
+  GemmSweepResult result =
+      measure_gemm_sweep(sweep, threads, [&](const std::string& what, size_t done, size_t all) {
+        const double fraction = static_cast<double>(done) / static_cast<double>(all);
+        progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
+      });
+  for (const GemmRate& product : result.left_out) {
+    fmt::print(stderr, "left out, since a run would take longer than --seconds allows: {}\n",
+               describe(product));
+  }
+  return result.rates;
+}
+
+std::vector<int64_t> sizes_of(const MemoryArguments& arguments, const Processor& processor) {
+  const int64_t most = physical_memory() / 2;
   std::vector<int64_t> sizes;
   for (const std::string& size : arguments.sizes) sizes.push_back(parse_bytes(size));
-  if (sizes.empty()) sizes = memory_sweep_sizes(processor.last_level_cache, processor.threads);
   for (const int64_t size : sizes) {
-    if (size < 1 || size > physical_memory() / 2) {
-      throw Error("a working set of {}; give sizes from 1 byte to half of this machine's {}",
-                  format_bytes(size), format_bytes(physical_memory()));
-    }
+    if (size >= 1 && size <= most) continue;
+    throw Error("a working set of {}; give sizes from 1 byte to half of this machine's {}",
+                format_bytes(size), format_bytes(physical_memory()));
   }
+  if (!sizes.empty()) return sizes;
+  return memory_sweep_sizes(processor.last_level_cache, processor.threads, most);
+}
+
+std::vector<MemoryRate> measure(const std::vector<int64_t>& sizes, int threads, double seconds) {
   Progress progress;
   std::vector<MemoryRate> rates;
   for (const int64_t size : sizes) {
     for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
-      if (InterruptGuard::requested()) throw Error("interrupted: nothing was reported or written");
+      require_no_interrupt();
       progress.show(fmt::format("{} of {}", kMemoryKernels[kernel], format_bytes(size)));
-      rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, processor.threads,
-                                     arguments.seconds));
+      rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, threads, seconds));
     }
   }
   progress.clear();
+  require_no_interrupt();
   return rates;
 }
 
-void report(const Hardware& hardware, const CeilingArguments& arguments, const std::string& text,
-            std::string (*picture)(const Hardware&)) {
-  if (!arguments.picture.empty()) write_file(arguments.picture, picture(hardware));
+/// `text` and `picture` show the measurement for people.
+template <typename Text, typename Picture>
+void report(const Hardware& hardware, const CeilingArguments& arguments, const Text& text,
+            const Picture& picture) {
   if (arguments.json) {
     fmt::print("{}", hardware_json(hardware));
   } else {
-    fmt::print("{}\n{}", describe(hardware.processor), "\n" + text);
+    fmt::print("{}\n\n{}", describe(hardware.processor), text());
   }
-}
-
-void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>& sizes,
-               const std::string& help) {
-  command.add_option(name, sizes, help)
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  if (!arguments.picture.empty()) write_file(arguments.picture, picture());
 }
 
 }  // namespace
@@ -133,33 +178,21 @@ void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>&
 void add_bench_gemm(CLI::App& bench) {
   struct Arguments : CeilingArguments, GemmArguments {};
   CLI::App* command = bench.add_subcommand(
-      "gemm", "Matrix products C[M,N] += A[M,K] B[K,N] of every size given, and large square ones");
+      "gemm",
+      "Matrix products C[M,N] = A B of A [M,K] and B [K,N], of every size given, and large "
+      "square ones");
   auto arguments = std::make_shared<Arguments>();
-  add_sizes(*command, "--m", arguments->sweep.m, "Rows of A and C");
-  add_sizes(*command, "--n", arguments->sweep.n, "Columns of B and C");
-  add_sizes(*command, "--k", arguments->sweep.k, "Columns of A, rows of B");
-  command->add_option("--precision", arguments->precisions, "Left out: bf16 and fp32")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"bf16", "fp32", "fp64"}));
-  command
-      ->add_option("--layout", arguments->layouts,
-                   "The product of a linear layer whose operands' layout is taken")
-      ->delimiter(',')
-      ->check(CLI::IsMember(std::vector<std::string>(kGemmLayouts.begin(), kGemmLayouts.end())))
-      ->capture_default_str();
-  command
-      ->add_option("--seconds", arguments->sweep.seconds,
-                   "About how long a precision is measured; each shape three times at least")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_gemm_arguments(*command, *arguments);
   add_ceiling_arguments(*command, *arguments);
   command->callback([arguments] {
-    require_svg(arguments->picture);
+    require_picture(arguments->picture);
+    const GemmSweep sweep = sweep_of(*arguments);
     const InterruptGuard guard;
     Hardware hardware{arguments->processor(), {}, {}};
-    hardware.gemms =
-        measure(static_cast<const GemmArguments&>(*arguments), hardware.processor.threads);
-    report(hardware, *arguments, gemm_text(hardware), gemm_picture);
+    hardware.gemms = measure(sweep, hardware.processor.threads);
+    report(
+        hardware, *arguments, [&] { return gemm_text(hardware, sweep); },
+        [&] { return gemm_picture(hardware, sweep); });
   });
 }
 
@@ -169,11 +202,7 @@ void add_bench_memory(CLI::App& bench) {
       "memory",
       "Bandwidth of copying, scaling and adding arrays, from first-level cache to memory");
   auto arguments = std::make_shared<Arguments>();
-  command
-      ->add_option("--sizes", arguments->sizes,
-                   "Bytes of all arrays of all threads: 64KiB,16MiB,...; left out: 16 KiB a thread "
-                   "to four times the last-level cache")
-      ->delimiter(',');
+  add_memory_sizes(*command, *arguments);
   command
       ->add_option("--seconds", arguments->seconds,
                    "About how long each loop of a size is measured")
@@ -181,41 +210,44 @@ void add_bench_memory(CLI::App& bench) {
       ->capture_default_str();
   add_ceiling_arguments(*command, *arguments);
   command->callback([arguments] {
-    require_svg(arguments->picture);
+    require_picture(arguments->picture);
     const InterruptGuard guard;
     Hardware hardware{arguments->processor(), {}, {}};
-    hardware.memory = measure(static_cast<const MemoryArguments&>(*arguments), hardware.processor);
-    report(hardware, *arguments, memory_text(hardware), memory_picture);
+    hardware.memory = measure(sizes_of(*arguments, hardware.processor), hardware.processor.threads,
+                              arguments->seconds);
+    report(
+        hardware, *arguments, [&] { return memory_text(hardware); },
+        [&] { return memory_picture(hardware); });
   });
 }
 
 void add_bench_all(CLI::App& bench) {
   struct Arguments : CeilingArguments {
     std::string output = "hardware.json";
-    double seconds = 15;
+    GemmArguments gemm;
+    MemoryArguments memory;
   };
   CLI::App* command = bench.add_subcommand(
       "all", "gemm and memory into one file, which `train` reads as run.hardware");
   auto arguments = std::make_shared<Arguments>();
+  arguments->gemm.layouts.assign(kGemmLayouts.begin(), kGemmLayouts.end());
   command->add_option("--output", arguments->output, "The file that is written")
       ->capture_default_str();
-  command
-      ->add_option("--seconds", arguments->seconds,
-                   "About how long the matrix products of a precision are measured")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_gemm_arguments(*command, arguments->gemm);
+  add_memory_sizes(*command, arguments->memory);
   add_threads(*command, *arguments);
   command->callback([arguments] {
+    require_writable(arguments->output);
     const InterruptGuard guard;
     Hardware hardware{arguments->processor(), {}, {}};
-    GemmArguments gemm;
-    gemm.sweep.seconds = arguments->seconds;
-    gemm.layouts.assign(kGemmLayouts.begin(), kGemmLayouts.end());
-    hardware.gemms = measure(gemm, hardware.processor.threads);
-    hardware.memory = measure(MemoryArguments{}, hardware.processor);
+    const GemmSweep sweep = sweep_of(arguments->gemm);
+    const std::vector<int64_t> sizes = sizes_of(arguments->memory, hardware.processor);
+    hardware.gemms = measure(sweep, hardware.processor.threads);
+    hardware.memory = measure(sizes, hardware.processor.threads, arguments->memory.seconds);
+    fmt::print("{}\n\n{}\n{}\n", describe(hardware.processor), gemm_text(hardware, sweep),
+               memory_text(hardware));
     write_file(arguments->output, hardware_json(hardware));
-    fmt::print("{}\n\n{}\n{}\n{} holds all of it\n", describe(hardware.processor),
-               gemm_text(hardware), memory_text(hardware), arguments->output);
+    fmt::print("{} holds all of it\n", arguments->output);
   });
 }
 

@@ -38,6 +38,16 @@ struct RepeatArguments {
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name);
 
+/// Adds --svg, a picture of the measurement, to a command.
+void add_picture(CLI::App& command, std::string& picture);
+
+/// Throws Error, before anything is measured for it, unless the picture's name ends in .svg and it
+/// can be written. An empty path asks for no picture.
+void require_picture(const std::string& path);
+
+/// Throws Error unless a file can be written at that path.
+void require_writable(const std::string& path);
+
 /// Measures the peak of matrix products in that precision. Called when the measured runs have
 /// ended, whose peak memory its matrices would be part of.
 MeasuredOn measured_on(const std::string& precision, int threads);

@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "engine/differentiate.h"
+#include "engine/memory_plan.h"
 #include "hardware/random_fill.h"
 #include "tensor/tensor.h"
 
@@ -42,6 +44,18 @@ void bind_all(const BlockProgram& block, MemoryPool& pool, Frame& frame, int thr
   }
 }
 
+/// Bytes of everything that is not computed, as a number that does not overflow.
+double given_bytes(const BlockProgram& block) {
+  double total = 0;
+  for (const ValueInfo& info : block.program.values()) {
+    if (info.kind == ValueKind::computed) continue;
+    auto bytes = static_cast<double>(dtype_size(info.spec.dtype));
+    for (const int64_t dim : info.spec.shape.dims()) bytes *= static_cast<double>(dim);
+    total += bytes;
+  }
+  return total;
+}
+
 }  // namespace
 
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs) {
@@ -53,6 +67,28 @@ void complete_block(BlockProgram& block, Builder& builder, std::span<const Value
   }
   differentiate(builder, seeds);
   block.flops = count_flops(block.program);
+}
+
+int64_t planned_bytes(const BlockProgram& block, int threads) {
+  MemoryLayout layout;
+  for (const ValueInfo& info : block.program.values()) {
+    if (info.kind != ValueKind::computed) layout.allocate(info.spec.bytes());
+  }
+  Context context(threads);
+  return plan_memory(block.program, context, layout).peak_bytes;
+}
+
+void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
+  const int64_t physical = physical_memory();
+  double needed = given_bytes(block);
+  // What is too large already may also be too large to plan.
+  if (needed <= static_cast<double>(physical)) {
+    needed = static_cast<double>(planned_bytes(block, threads));
+  }
+  if (needed > static_cast<double>(physical)) {
+    throw Error("the measurement needs {}B of memory, this machine has {}; {}",
+                format_count(needed), format_bytes(physical), advice);
+  }
 }
 
 BlockRunner::BlockRunner(const BlockProgram& block, int threads)

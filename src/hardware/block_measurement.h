@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/count_flops.h"
@@ -21,11 +22,19 @@ struct BlockProgram {
   std::map<int, double> deviations;
   /// What the i32 inputs are filled with, by the value's id.
   std::map<int, std::vector<int32_t>> integers;
-  FlopCount flops;  ///< of the matrix products that the block demands
+  FlopCount flops;         ///< of the matrix products that the block demands
+  int64_t parameters = 0;  ///< elements of the block's weights
 };
 
 /// Marks the outputs, appends the backward pass from random gradients of them, and counts.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
+
+/// The peak of weights, their gradients, inputs and activations that running the block takes on so
+/// many threads; known without running it.
+int64_t planned_bytes(const BlockProgram& block, int threads);
+
+/// Throws Error when that is more than the machine has; `advice` says what to lower.
+void require_memory(const BlockProgram& block, int threads, const std::string& advice);
 
 /// A block on its own memory, ready to run. Refers to the block, which must outlive it.
 class BlockRunner {
@@ -38,6 +47,7 @@ class BlockRunner {
   void backward() { executor_.backward(frame_); }
   /// The peak of weights, their gradients, inputs and activations so far.
   int64_t pool_bytes() const { return pool_.peak_in_use(); }
+  /// The tensor that a value holds now; only of values still in memory, such as outputs.
   const Tensor& operator[](Value value) const { return frame_[value]; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
@@ -9,9 +11,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kSmallSide = 256;
-constexpr double kLongestRun = 1;  // seconds
 
 GemmShape gemm_shape(const GemmRate& rate, int threads) {
   const bool weight_gradient = rate.layout == GemmLayout::weight_gradient;
@@ -28,21 +27,6 @@ GemmShape gemm_shape(const GemmRate& rate, int threads) {
 
 GemmRate square(DType dtype, int64_t side) {
   return {.dtype = dtype, .m = side, .n = side, .k = side};
-}
-
-/// Squares of these sides, growing; those that would take too long left out.
-std::vector<GemmRate> measure_squares(int threads, DType dtype, std::span<const int64_t> sides,
-                                      const GemmBudget& budget) {
-  const GemmRate probe =
-      measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
-  std::vector<GemmRate> rates;
-  for (const int64_t side : sides) {
-    const double known = rates.empty() ? probe.best : rates.back().best;
-    if (square(dtype, side).flops() / known > kLongestRun) break;
-    rates.push_back(measure_gemm(square(dtype, side), threads, budget));
-  }
-  if (rates.empty()) rates.push_back(measure_gemm(square(dtype, kSmallSide), threads, budget));
-  return rates;
 }
 
 }  // namespace
@@ -64,9 +48,37 @@ GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget) {
   return shape;
 }
 
+bool is_plain_square(const GemmRate& rate) {
+  return rate.layout == GemmLayout::forward && rate.m == rate.n && rate.n == rate.k;
+}
+
+std::string describe(const GemmRate& product) {
+  const std::string shape =
+      fmt::format("{} {}x{}x{}", dtype_name(product.dtype), product.m, product.n, product.k);
+  if (product.layout == GemmLayout::forward) return shape;
+  return fmt::format("{} {}", shape, kGemmLayouts[static_cast<size_t>(product.layout)]);
+}
+
+double gemm_operand_bytes(const GemmRate& product) {
+  constexpr int kOneSet = 1;  // of operands, however many threads work on them
+  return timed_gemm_bytes(gemm_shape(product, kOneSet), kOneSet);
+}
+
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
   constexpr int64_t kSides[] = {1024, 2048, 3072, 4096};
-  return measure_squares(threads, dtype, kSides, {.seconds = 0.3, .least_samples = 2});
+  constexpr int64_t kSmallSide = 256;
+  constexpr double kLongestRun = 0.3;  // seconds
+  constexpr GemmBudget kBudget{.seconds = 0.2, .least_samples = 2};
+  const GemmRate probe =
+      measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
+  std::vector<GemmRate> rates;
+  for (const int64_t side : kSides) {
+    const double known = rates.empty() ? probe.best : rates.back().best;
+    if (square(dtype, side).flops() / known > kLongestRun) break;
+    rates.push_back(measure_gemm(square(dtype, side), threads, kBudget));
+  }
+  if (rates.empty()) rates.push_back(measure_gemm(square(dtype, kSmallSide), threads, kBudget));
+  return rates;
 }
 
 double best_rate(std::span<const GemmRate> rates) {
@@ -77,8 +89,7 @@ double best_rate(std::span<const GemmRate> rates) {
 }
 
 double measure_gemm_peak(int threads, DType dtype) {
-  constexpr int64_t kSides[] = {2048};
-  return best_rate(measure_squares(threads, dtype, kSides, {.seconds = 0.4, .least_samples = 3}));
+  return best_rate(measure_square_gemms(threads, dtype));
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,21 +42,28 @@ struct GemmRate {
   bool operator==(const GemmRate&) const = default;
 };
 
+/// Whether it is a square product in the forward layout: what peaks are read from.
+bool is_plain_square(const GemmRate& rate);
+
+/// "bf16 2048x512x1024" (m, n, k), with the layout where that is not forward.
+std::string describe(const GemmRate& product);
+
+/// Bytes of A, B and C.
+double gemm_operand_bytes(const GemmRate& product);
+
 /// Measures the product that `shape` names (its dtype, layout, m, n and k) by time_gemm(), and
 /// gives it with its rates.
 GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget);
 
-/// Square products in the forward layout, of 1024, 2048, 3072 and 4096 rows. Where these are slow,
-/// those of which one run would take more than a second are left out, and smaller ones stand for
-/// them: of 256 rows at least.
+/// Plain squares of 1024, 2048, 3072 and 4096 rows, measured for about a second together. Those of
+/// which one run would take more than 0.3 s are left out; where that is all of them (plain loops),
+/// one of 256 rows stands for them.
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype);
 
 /// The largest of the best rates. There is at least one.
 double best_rate(std::span<const GemmRate> rates);
 
-/// The best rate of a square product of 2048 rows, measured for a few tenths of a second: what the
-/// MFU of a training run refers to where no hardware file is given. Where that takes more than a
-/// second a run (plain loops), a product of 256 rows stands for it.
+/// The GEMM peak, to which every MFU refers: the best rate of measure_square_gemms().
 double measure_gemm_peak(int threads, DType dtype);
 
 }  // namespace tessera

@@ -16,19 +16,34 @@ struct GemmSweep {
   std::vector<int64_t> k{256, 1024, 4096};
   std::vector<GemmLayout> layouts{GemmLayout::forward};
   std::vector<DType> dtypes{DType::bf16, DType::f32};
-  /// What the measuring of one type may take, shared equally by its products. Each is run three
+  /// What the measuring of one type may take, shared equally by its products. Each is run four
   /// times at least, so that slow machines need longer.
   double seconds = 15;
+};
+
+/// What came of a sweep.
+struct GemmSweepResult {
+  std::vector<GemmRate> rates;  ///< of squares (see measure_square_gemms()) and the products asked
+                                ///< for, each once
+  /// Products whose run would have taken more than a second, and more than a quarter of their share
+  /// of the seconds: not measured, without rates.
+  std::vector<GemmRate> left_out;
 };
 
 /// Called before each product with what is measured next, how many are done and how many there are.
 using SweepProgress = std::function<void(const std::string& what, size_t done, size_t all)>;
 
-/// Measures the sweep, and square products beside it (see measure_square_gemms()) from which the
-/// peak is read; a square that is one of the sweep's is measured once. A signal that an
-/// InterruptGuard caught ends it with an Error.
-std::vector<GemmRate> measure_gemm_sweep(const GemmSweep& sweep, int threads,
-                                         const SweepProgress& progress);
+/// Whether a product is one of those that the sweep asks for.
+bool asks_for(const GemmSweep& sweep, const GemmRate& product);
+
+/// Throws Error when the operands of a product of the sweep take more than half of the machine's
+/// memory.
+void require_memory(const GemmSweep& sweep);
+
+/// Measures the sweep, and square products beside it from which the peak is read. Throws Error when
+/// all products would take too long, and when a signal has come that an InterruptGuard caught.
+GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
+                                   const SweepProgress& progress);
 
 /// Whether this processor and build have matrix products of that type.
 bool has_gemm(DType dtype);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/interrupt.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "hardware/random_fill.h"
@@ -56,6 +57,10 @@ double timed_gemm_bytes(const GemmShape& shape, int threads) {
           bytes(matrix_c(shape), shape.output));
 }
 
+double seconds_a_run(double elapsed, int64_t repeats, int lanes) {
+  return elapsed / static_cast<double>(repeats * lanes);
+}
+
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
   constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
   MemoryPool pool;
@@ -85,11 +90,12 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
   while (seconds < kShortest) seconds = sample(repeats *= 2);
   std::vector<double> times;
   while (true) {
-    times.push_back(seconds / static_cast<double>(repeats * lanes));
-    if (std::ssize(times) >= budget.least_samples && total.seconds() >= budget.seconds) break;
+    times.push_back(seconds_a_run(seconds, repeats, lanes));
+    const bool enough =
+        std::ssize(times) >= budget.least_samples && total.seconds() >= budget.seconds;
+    if (enough || InterruptGuard::requested()) return times;
     seconds = sample(repeats);
   }
-  return times;
 }
 
 }  // namespace tessera

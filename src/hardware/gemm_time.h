@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ops/gemm/gemm.h"
@@ -16,11 +17,16 @@ struct GemmBudget {
 /// Bytes of the operands with which time_gemm() measures a product on that many threads.
 double timed_gemm_bytes(const GemmShape& shape, int threads);
 
+/// The seconds that one run takes when `lanes` threads at once did `repeats` runs each.
+double seconds_a_run(double elapsed, int64_t repeats, int lanes);
+
 /// The seconds that one run of a product takes when nothing else runs, one number for each sample;
 /// a short product runs several times in a sample. The operands are random normal numbers, warm in
 /// the caches as far as they fit. A product of several threads has them all. Of a product of one
 /// thread each of `threads` runs its own at the same time and the time is divided by their number:
-/// what one costs within a parallel region whose work divides evenly.
+/// what one costs within a parallel region whose work divides evenly. A signal that an
+/// InterruptGuard caught ends the samples early; whoever then reports asks for it (see
+/// require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);
 
 }  // namespace tessera

@@ -18,6 +18,18 @@ constexpr const char* kFormat = "tessera hardware";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kPeakSide = 1024;
 
+constexpr const char* kPlainText = "a text of at most 200 bytes without control characters";
+
+/// Whether a text may stand in reports and errors as it is.
+bool is_plain_text(const nlohmann::json& json) {
+  return json.is_string() && printable(json.get<std::string>()) == json.get<std::string>();
+}
+
+/// What users call the computing in that type.
+std::string precision_name(DType dtype) {
+  return dtype == DType::bf16 ? "bf16" : fmt::format("fp{}", 8 * dtype_size(dtype));
+}
+
 /// The members of one JSON object; errors say where it stands.
 class Members {
  public:
@@ -30,7 +42,7 @@ class Members {
     return *found;
   }
   std::string text(const char* name) const {
-    if (!member(name).is_string()) wrong(name, "a text");
+    if (!is_plain_text(member(name))) wrong(name, kPlainText);
     return member(name).get<std::string>();
   }
   /// A text that `convert` knows.
@@ -82,7 +94,9 @@ Processor read_processor(const nlohmann::json& json, const std::string& place) {
   const Members members(json, place);
   Processor processor{.name = members.text("name")};
   members.each("features", [&](const nlohmann::json& feature, const std::string& where) {
-    if (!feature.is_string()) throw Error("{}: found no text, expected a feature's name", where);
+    if (!is_plain_text(feature)) {
+      throw Error("{} is {}, expected {}", where, printable(feature.dump()), kPlainText);
+    }
     processor.features.push_back(feature.get<std::string>());
   });
   processor.first_level_cache = members.whole("first_level_cache_bytes", 0);
@@ -127,16 +141,15 @@ double Hardware::gemm_peak(DType dtype) const {
   double large = 0;
   double any = 0;
   for (const GemmRate& rate : gemms) {
-    const bool square = rate.m == rate.n && rate.n == rate.k;
-    if (rate.dtype != dtype || rate.layout != GemmLayout::forward || !square) continue;
+    if (rate.dtype != dtype || !is_plain_square(rate)) continue;
     any = std::max(any, rate.best);
     if (rate.m >= kPeakSide) large = std::max(large, rate.best);
   }
   if (any == 0) {
     throw Error(
         "the hardware file has no square matrix product of {}; measure them with `tessera bench "
-        "all`, or leave run.hardware out",
-        dtype_name(dtype));
+        "all --precision {}`, or leave run.hardware out",
+        dtype_name(dtype), precision_name(dtype));
   }
   return large > 0 ? large : any;
 }
@@ -160,8 +173,7 @@ std::string hardware_json(const Hardware& hardware) {
   std::vector<nlohmann::ordered_json> gemms;
   for (const GemmRate& rate : hardware.gemms) {
     gemms.push_back(gemm_json(rate));
-    const bool square = rate.m == rate.n && rate.n == rate.k;
-    if (square && rate.layout == GemmLayout::forward) {
+    if (is_plain_square(rate)) {
       peaks[std::string(dtype_name(rate.dtype))] = hardware.gemm_peak(rate.dtype);
     }
   }

@@ -28,8 +28,9 @@ struct Hardware {
 /// follows from the products), "gemm" and "memory". Rates are in operations and bytes a second.
 std::string hardware_json(const Hardware& hardware);
 
-/// Reads such a file; `gemm` and `memory` may be empty. Throws Error naming the file and the member
-/// that is missing or not what it should be.
+/// Reads such a file; `gemm` and `memory` may be empty. Its texts are refused where a terminal
+/// would not show them as they are, so that whoever reports them need not look. Throws Error naming
+/// the file and the member that is missing or not what it should be.
 Hardware read_hardware(const fs::path& path);
 /// The same from the file's text; `origin` is what errors call it.
 Hardware parse_hardware(std::string_view text, const std::string& origin);

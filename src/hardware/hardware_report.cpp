@@ -17,22 +17,17 @@ namespace {
 
 using PanelKey = std::tuple<DType, GemmLayout, int64_t>;  // type, layout, k
 
-/// Products side by side: the best rate in GFLOP/s for each m and n, by type, layout and k. Squares
-/// that were measured beside a sweep get no tables of their own.
+/// The products that a sweep asked for side by side: the best rate in GFLOP/s for each m and n, by
+/// type, layout and k. Squares that were measured beside it are not among them.
 struct GemmTables {
   std::vector<int64_t> m, n;
   std::map<PanelKey, std::map<std::pair<int64_t, int64_t>, double>> panels;
 
-  explicit GemmTables(const std::vector<GemmRate>& rates) {
+  GemmTables(const std::vector<GemmRate>& rates, const GemmSweep& sweep) {
     for (const GemmRate& rate : rates) {
+      if (!asks_for(sweep, rate)) continue;
       panels[{rate.dtype, rate.layout, rate.k}][{rate.m, rate.n}] = rate.best * 1e-9;
     }
-    const auto lone_square = [](const auto& panel) {
-      const auto& [dtype, layout, k] = panel.first;
-      return layout == GemmLayout::forward && panel.second.size() == 1 &&
-             panel.second.begin()->first == std::pair(k, k);
-    };
-    if (!std::all_of(panels.begin(), panels.end(), lone_square)) std::erase_if(panels, lone_square);
     std::set<int64_t> rows, columns;
     for (const auto& [key, cells] : panels) {
       for (const auto& [place, rate] : cells) {
@@ -69,8 +64,7 @@ std::vector<std::string> texts_of(const std::vector<int64_t>& sizes) {
 std::string peaks_text(const Hardware& hardware) {
   std::set<DType> dtypes;
   for (const GemmRate& rate : hardware.gemms) {
-    const bool square = rate.m == rate.n && rate.n == rate.k;
-    if (square && rate.layout == GemmLayout::forward) dtypes.insert(rate.dtype);
+    if (is_plain_square(rate)) dtypes.insert(rate.dtype);
   }
   std::string text;
   for (const DType dtype : dtypes) {
@@ -82,8 +76,8 @@ std::string peaks_text(const Hardware& hardware) {
 
 }  // namespace
 
-std::string gemm_text(const Hardware& hardware) {
-  const GemmTables tables(hardware.gemms);
+std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep) {
+  const GemmTables tables(hardware.gemms, sweep);
   std::string text;
   for (const auto& [key, cells] : tables.panels) {
     std::vector<std::string> header = texts_of(tables.n);
@@ -102,8 +96,8 @@ std::string gemm_text(const Hardware& hardware) {
   return text + peaks_text(hardware);
 }
 
-std::string gemm_picture(const Hardware& hardware) {
-  const GemmTables tables(hardware.gemms);
+std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep) {
+  const GemmTables tables(hardware.gemms, sweep);
   HeatMap map{.title = fmt::format("Matrix products on {} ({} threads)", hardware.processor.name,
                                    hardware.processor.threads),
               .row_label = "M",

@@ -67,6 +67,7 @@ BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute) {
     block.deviations[writer.parameters.values()[i].id] =
         writer.parameters.specs()[i].initialization.deviation;
   }
+  block.parameters = writer.parameters.elements();
   complete_block(block, builder, {&layer.output, 1});
   return block;
 }

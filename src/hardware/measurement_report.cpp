@@ -27,6 +27,7 @@ Json block_json(const char* bench, const Json& sizes, const BlockProgram& block,
   json["forward_backward_seconds"] = measurement.forward_backward_seconds;
   json["forward_flops"] = block.flops.forward;
   json["flops"] = block.flops.useful();
+  json["parameters"] = block.parameters;
   json["pool_bytes"] = measurement.pool_bytes;
   json["peak_memory_bytes"] = measurement.peak_memory_bytes;
   json.update(measured_on_json(on));
@@ -37,13 +38,13 @@ Json block_json(const char* bench, const Json& sizes, const BlockProgram& block,
 std::string block_text(const BlockProgram& block, const BlockMeasurement& measurement,
                        const MeasuredOn& on) {
   Table table({"pass", "seconds (10th-90th percentile)", "GFLOP/s", "of the GEMM peak"});
-  const auto add = [&](const char* name, std::span<const double> seconds, double flops) {
-    const double rate = flops / quantile(seconds, 0.5);
+  const auto add = [&](const char* name, std::span<const double> seconds, double rate) {
     table.add({name, median_and_spread(seconds), fmt::format("{:.1f}", rate * 1e-9),
                fmt::format("{:.1f} %", 100 * rate / on.gemm_peak)});
   };
-  add("forward", measurement.forward_seconds, block.flops.forward);
-  add("forward and backward", measurement.forward_backward_seconds, block.flops.useful());
+  const PassRates rates = pass_rates(block, measurement);
+  add("forward", measurement.forward_seconds, rates.forward);
+  add("forward and backward", measurement.forward_backward_seconds, rates.forward_backward);
   return fmt::format("{}{} in weights, gradients and activations, {} the whole process\n",
                      table.text(), format_bytes(measurement.pool_bytes),
                      format_bytes(measurement.peak_memory_bytes));
@@ -66,6 +67,12 @@ std::string median_and_spread(std::span<const double> seconds) {
   return fmt::format("{} ({}-{})", format_seconds(quantile(seconds, 0.5)),
                      format_seconds(quantile(seconds, 0.1)),
                      format_seconds(quantile(seconds, 0.9)));
+}
+
+PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement) {
+  return {.forward = block.flops.forward / quantile(measurement.forward_seconds, 0.5),
+          .forward_backward =
+              block.flops.useful() / quantile(measurement.forward_backward_seconds, 0.5)};
 }
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,

@@ -25,6 +25,13 @@ nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
 /// "12.3 ms (12.1-13.0)": the median, and the 10th and the 90th percentile.
 std::string median_and_spread(std::span<const double> seconds);
 
+/// Floating-point operations a second of the median run's matrix products.
+struct PassRates {
+  double forward = 0;
+  double forward_backward = 0;
+};
+PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
+
 // One measurement as a JSON object on one line, and as lines of text.
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,

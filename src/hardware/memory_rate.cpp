@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+constexpr auto kSize = static_cast<int64_t>(sizeof(double));
+
 int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
 
 /// What a pass needs beside the arrays. The numbers are known at run time only: with constants the
@@ -78,11 +80,22 @@ MemoryKernel memory_kernel_from_name(std::string_view name) {
   return static_cast<MemoryKernel>(found - kMemoryKernels.begin());
 }
 
+int64_t MemoryPass::bytes() const { return arrays_of(kernel) * kSize * threads * elements; }
+
+double MemoryPass::rate(int64_t passes, double seconds) const {
+  return static_cast<double>(bytes()) * static_cast<double>(passes) / seconds;
+}
+
+MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads) {
+  const int64_t elements = bytes / (arrays_of(kernel) * kSize * threads);
+  return {.kernel = kernel, .threads = threads, .elements = std::max<int64_t>(1, elements)};
+}
+
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds) {
   constexpr double kLeastRun = 1e-3;  // seconds, beside which starting the threads is nothing
   constexpr size_t kLeastRuns = 5;
-  constexpr auto kSize = static_cast<int64_t>(sizeof(double));
-  const int64_t count = std::max<int64_t>(1, bytes / (arrays_of(kernel) * kSize * threads));
+  const MemoryPass work = memory_pass(kernel, bytes, threads);
+  const int64_t count = work.elements;
   MemoryPool pool;
   std::vector<Tensor> arrays;
   for (int64_t i = 0; i < arrays_of(kernel); ++i) {
@@ -102,12 +115,10 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
   const Factors factors{unknown.scale, unknown.nothing};
   int64_t passes = 1;
   while (timed_passes(kernel, parts, factors, passes) < kLeastRun) passes *= 2;
-  const int64_t moved = arrays_of(kernel) * kSize * threads * count;
   std::vector<double> rates;
   const Stopwatch total;
   while (rates.size() < kLeastRuns || total.seconds() < seconds) {
-    rates.push_back(static_cast<double>(moved * passes) /
-                    timed_passes(kernel, parts, factors, passes));
+    rates.push_back(work.rate(passes, timed_passes(kernel, parts, factors, passes)));
   }
   return {.kernel = kernel,
           .bytes = bytes,
@@ -115,13 +126,14 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
           .median = quantile(rates, 0.5)};
 }
 
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads) {
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most) {
   const int64_t largest = std::max<int64_t>(4 * last_level_cache, int64_t{256} << 20);
   std::vector<int64_t> sizes;
-  for (int64_t bytes = int64_t{threads} * (16 << 10);; bytes *= 2) {
+  for (int64_t bytes = int64_t{threads} * (16 << 10); bytes <= most; bytes *= 2) {
     sizes.push_back(bytes);
-    if (bytes >= largest) return sizes;
+    if (bytes >= largest) break;
   }
+  return sizes;
 }
 
 }  // namespace tessera

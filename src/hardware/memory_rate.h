@@ -31,13 +31,29 @@ struct MemoryRate {
   bool operator==(const MemoryRate&) const = default;
 };
 
+/// One pass of a loop: what of each array a thread works on.
+struct MemoryPass {
+  MemoryKernel kernel = MemoryKernel::copy;
+  int threads = 1;
+  int64_t elements = 1;  ///< of each array, a thread
+
+  /// What a pass of all threads reads and writes.
+  int64_t bytes() const;
+  /// Bytes a second of `passes` passes.
+  double rate(int64_t passes, double seconds) const;
+};
+
+/// The pass over arrays of that many bytes together: whole elements, equally many a thread, one at
+/// least.
+MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
+
 /// Measures one loop over arrays of that many bytes together, shared equally by the threads, each
 /// of which works on its own part again and again, for about so many seconds. The rates are those
-/// of what was really moved: whole elements of every array and thread, one at least.
+/// of what was really moved (see memory_pass()).
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
-/// Powers of two from 16 KiB a thread to at least four times the last-level cache (256 MiB where it
-/// is unknown or small).
-std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads);
+/// Powers of two times 16 KiB a thread, up to at least four times the last-level caches (256 MiB
+/// where they are unknown or small), those above `most` left out.
+std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most);
 
 }  // namespace tessera

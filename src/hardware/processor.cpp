@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -33,53 +34,72 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// Sets the sizes of the first core's caches. Not by sysconf(), which counts a last-level cache
-/// several times over on some virtual machines.
-void set_caches(Processor& processor) {
-  int deepest = 0;
-  for (int index = 0;; ++index) {
-    const fs::path folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}", index);
-    const std::string level = first_word(folder / "level");
-    const std::string size = first_word(folder / "size");  // "32768K"
-    if (level.empty() || size.empty()) return;
-    if (first_word(folder / "type") == "Instruction") continue;
-    const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);
-    if (level == "1") processor.first_level_cache = bytes;
-    if (level == "2") processor.second_level_cache = bytes;
-    if (level[0] - '0' > deepest) processor.last_level_cache = bytes;
-    deepest = std::max(deepest, level[0] - '0');
+/// How many caches of that index the machine has: the sets of processors that share one.
+int64_t count_caches(const fs::path& folder, int index) {
+  std::set<std::string> sharers;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path list = entry.path() / fmt::format("cache/index{}", index) / "shared_cpu_list";
+    if (fs::exists(list)) sharers.insert(first_word(list));
   }
+  return std::max<int64_t>(1, std::ssize(sharers));
+}
+
+/// What /proc/cpuinfo says of one core, by key.
+using CoreFacts = std::map<std::string, std::string, std::less<>>;
+
+/// The name of a processor that has none, on Arm.
+std::string name_from_facts(const CoreFacts& facts) {
+  const auto fact = [&](const char* key) {
+    const auto found = facts.find(key);
+    return found == facts.end() ? "unknown" : found->second;
+  };
+  if (!facts.contains("CPU part")) return "unknown";
+  return fmt::format("CPU implementer {}, part {}, variant {}", fact("CPU implementer"),
+                     fact("CPU part"), fact("CPU variant"));
 }
 
 }  // namespace
 
+void set_caches(Processor& processor, const fs::path& folder) {
+  // Not by sysconf(), which counts a last-level cache several times over on some virtual machines.
+  int deepest = 0;
+  for (int index = 0;; ++index) {
+    const fs::path cache = folder / fmt::format("cpu0/cache/index{}", index);
+    const std::string level = first_word(cache / "level");
+    const std::string size = first_word(cache / "size");  // "32768K"
+    if (level.empty() || size.empty()) return;
+    if (first_word(cache / "type") == "Instruction") continue;
+    const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);
+    if (level == "1") processor.first_level_cache = bytes;
+    if (level == "2") processor.second_level_cache = bytes;
+    if (level[0] - '0' > deepest) processor.last_level_cache = bytes * count_caches(folder, index);
+    deepest = std::max(deepest, level[0] - '0');
+  }
+}
+
 Processor processor_from_cpuinfo(std::string_view text, int threads) {
-  Processor processor{.name = "unknown", .threads = threads};
   std::istringstream lines{std::string(text)};
-  std::vector<std::string> found;
-  std::string family;
-  std::string model;
+  CoreFacts facts;
   for (std::string line; std::getline(lines, line) && !line.empty();) {  // the first core's lines
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
-    const std::string_view key = trimmed(std::string_view(line).substr(0, colon));
-    const std::string value(trimmed(std::string_view(line).substr(colon + 1)));
-    if (key == "model name") processor.name = value;
-    if (key == "cpu family") family = value;
-    if (key == "model") model = value;
-    if (key == "flags" || key == "Features") {
-      std::istringstream words(value);
-      for (std::string word; words >> word;) found.push_back(word);
-    }
+    facts.emplace(trimmed(std::string_view(line).substr(0, colon)),
+                  trimmed(std::string_view(line).substr(colon + 1)));
   }
+  const auto name = facts.find("model name");
+  Processor processor{.name = name == facts.end() ? name_from_facts(facts) : name->second,
+                      .threads = threads};
   // Virtual machines give several generations one name.
-  if (!family.empty() && !model.empty()) {
-    processor.name += fmt::format(" (family {}, model {})", family, model);
+  if (facts.contains("cpu family") && facts.contains("model")) {
+    processor.name += fmt::format(" (family {}, model {})", facts["cpu family"], facts["model"]);
+  }
+  std::set<std::string> found;
+  for (const char* key : {"flags", "Features"}) {
+    std::istringstream words(facts[key]);
+    for (std::string word; words >> word;) found.insert(word);
   }
   for (const std::string_view feature : kFeatures) {
-    if (std::find(found.begin(), found.end(), feature) != found.end()) {
-      processor.features.emplace_back(feature);
-    }
+    if (found.contains(std::string(feature))) processor.features.emplace_back(feature);
   }
   return processor;
 }
@@ -89,7 +109,7 @@ Processor this_processor(int threads) {
   std::ostringstream text;
   text << file.rdbuf();
   Processor processor = processor_from_cpuinfo(text.str(), threads);
-  set_caches(processor);
+  set_caches(processor, "/sys/devices/system/cpu");
   return processor;
 }
 

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/file.h"
+
 namespace tessera {
 
 /// The processor that something was measured on, and how many of its threads worked.
@@ -15,8 +17,8 @@ struct Processor {
   /// Those of its instruction sets that matrix products and element-wise passes can use, by the
   /// system's names: "avx512_bf16", "amx_tile".
   std::vector<std::string> features;
-  /// Bytes of a core's first-level data cache, its second-level cache, and the last-level cache; 0
-  /// where the system does not tell.
+  /// Bytes of a core's first-level data cache, its second-level cache, and all last-level caches of
+  /// the machine together; 0 where the system does not tell.
   int64_t first_level_cache = 0;
   int64_t second_level_cache = 0;
   int64_t last_level_cache = 0;
@@ -28,8 +30,12 @@ struct Processor {
 /// This machine's processor with so many threads at work.
 Processor this_processor(int threads);
 
-/// The same from the text of /proc/cpuinfo, without caches.
+/// The same from the text of /proc/cpuinfo, without caches. Arm's has no name but numbers of the
+/// maker, the part and the variant, which then stand for it.
 Processor processor_from_cpuinfo(std::string_view text, int threads);
+
+/// Sets the sizes of the caches from the system's folder of processors (/sys/devices/system/cpu).
+void set_caches(Processor& processor, const fs::path& folder);
 
 /// "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
 std::string describe(const Processor& processor);
@@ -38,6 +44,7 @@ std::string describe(const Processor& processor);
 /// of threads at work are the same.
 bool same_processor(const Processor& a, const Processor& b);
 
+/// The members of Processor under the names that hardware files have for them.
 nlohmann::ordered_json processor_json(const Processor& processor);
 
 }  // namespace tessera

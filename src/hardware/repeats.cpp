@@ -9,13 +9,10 @@
 #include "base/interrupt.h"
 
 namespace tessera {
-namespace {
 
 void require_no_interrupt() {
   if (InterruptGuard::requested()) throw Error("interrupted: nothing was reported or written");
 }
-
-}  // namespace
 
 void Repeats::each(const std::function<void(bool)>& run) const {
   if (measured < 1 || warmup < 0) {

@@ -21,6 +21,10 @@ struct Repeats {
   void each(const std::function<void(bool)>& run) const;
 };
 
+/// Throws Error when a signal has come that an InterruptGuard caught: between measurements of which
+/// nothing is reported unless all are done.
+void require_no_interrupt();
+
 /// The value below which `fraction` of the numbers lie, interpolated between neighbours; the median
 /// for 0.5. There is at least one number.
 double quantile(std::span<const double> numbers, double fraction);

@@ -28,9 +28,9 @@ constexpr double kMarkerColumn = 16;
 /// A panel's place and its scales, from data to pixels.
 struct Frame {
   double left, right, top, bottom;
-  Axis x, y;
+  ChartAxis x, y;
 
-  static double place(const Axis& axis, double value, double from, double to) {
+  static double place(const ChartAxis& axis, double value, double from, double to) {
     const auto scale = [&](double v) { return axis.logarithmic ? std::log10(v) : v; };
     const double low = scale(axis.range.low), high = scale(axis.range.high);
     return from + (scale(value) - low) / (high - low) * (to - from);
@@ -40,13 +40,14 @@ struct Frame {
   }
 };
 
-bool has_place(double value, const Axis& axis) {
+bool has_place(double value, const ChartAxis& axis) {
   return std::isfinite(value) && value >= axis.range.low && value <= axis.range.high;
 }
 
 /// Calls `visit` with all points of a panel's curves whose x and y have a place.
 template <typename Visitor>
-void visit_points(const Panel& panel, const Axis& x, bool logarithmic_y, const Visitor& visit) {
+void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
+                  const Visitor& visit) {
   for (const Curve& curve : panel.curves) {
     for (const auto* points : {&curve.faint, &curve.line, &curve.markers}) {
       for (const Point& point : *points) {
@@ -58,14 +59,14 @@ void visit_points(const Panel& panel, const Axis& x, bool logarithmic_y, const V
 }
 
 /// The range of what is to be seen, with a margin; some width also for a constant.
-Axis y_axis(const Panel& panel, const Axis& x, bool logarithmic) {
+ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();
   visit_points(panel, x, logarithmic, [&](const Point& point) {
     low = std::min(low, point.y);
     high = std::max(high, point.y);
   });
-  Axis axis{.label = panel.label, .logarithmic = logarithmic};
+  ChartAxis axis{.label = panel.label, .logarithmic = logarithmic};
   if (logarithmic) {
     const double margin = std::max(std::pow(high / low, 0.05), 1.02);
     axis.range = {low / margin, high * margin};
@@ -79,12 +80,12 @@ Axis y_axis(const Panel& panel, const Axis& x, bool logarithmic) {
   return axis;
 }
 
-Ticks ticks_of(const Axis& axis, int count) {
+Ticks ticks_of(const ChartAxis& axis, int count) {
   return axis.logarithmic ? log_ticks(axis.range, count)
                           : linear_ticks(axis.range, count, axis.whole);
 }
 
-Ticks y_ticks_of(const Axis& y) { return ticks_of(y, 8); }
+Ticks y_ticks_of(const ChartAxis& y) { return ticks_of(y, 8); }
 
 /// How far to the left of the axis its label stands, so that it is clear of the ticks' labels.
 double label_distance(const Ticks& y_ticks) {
@@ -221,7 +222,7 @@ std::string draw(const Chart& chart) {
   const double panel_height = single ? kSinglePanelHeight : kPanelHeight;
   const double width = single ? panel_width : 2 * panel_width;
   // The same for all panels, so that those below each other have their axes in line.
-  std::vector<Axis> y_axes;
+  std::vector<ChartAxis> y_axes;
   double axis_left = 0;
   for (const Panel& panel : chart.panels) {
     y_axes.push_back(y_axis(panel, chart.x, chart.logarithmic_y));

@@ -25,7 +25,7 @@ struct Panel {
   std::vector<Curve> curves;
 };
 
-struct Axis {
+struct ChartAxis {
   std::string label;
   Range range;
   bool whole = false;  ///< only whole numbers stand at ticks
@@ -36,7 +36,7 @@ struct Axis {
 struct Chart {
   std::string title;
   std::vector<std::string> runs;  ///< names; a legend is drawn where there are several
-  Axis x;
+  ChartAxis x;
   bool logarithmic_y = false;
   std::vector<Panel> panels;
   std::string note;  ///< small print below

@@ -1,10 +1,18 @@
+#include <algorithm>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
+#include "base/text.h"
 #include "cli/program.h"
+#include "hardware/gemm_sweep.h"
 #include "hardware/hardware_file.h"
 #include "support/prepared_data.h"
 #include "support/xml.h"
@@ -13,6 +21,7 @@ namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 using Result = testing::ProgramResult;
 
@@ -64,6 +73,7 @@ TEST_F(BenchCommandTest, MoeReportsBothPasses) {
   expect_common(json[0], 3, "forward_backward_seconds");
   EXPECT_EQ(json[0]["bench"], "moe");
   EXPECT_EQ(json[0]["sizes"]["experts_per_token"], 2);
+  EXPECT_EQ(json[0]["parameters"], 4 * 8 + 4 * 3 * 8 * 8);  // router and experts
   const Result text = bench(arguments);
   EXPECT_THAT(text.output, HasSubstr("forward and backward"));
   EXPECT_THAT(text.output, HasSubstr("4 experts of 8, 2 a token"));
@@ -106,6 +116,75 @@ TEST_F(BenchCommandTest, TurnsWaitForStandardInput) {
   EXPECT_THAT(result.output, HasSubstr("the first turn never came"));
 }
 
+TEST_F(BenchCommandTest, ALineOfInputIsATurn) {
+  // Both lines are there before the first is asked for, and the third turn never comes.
+  testing::Subprocess process({"/bin/sh", "-c",
+                               fmt::format("printf 'a\\nb\\n' | {} bench {} --turns --json",
+                                           TESSERA_PROGRAM, join(kSmallMixture, " "))},
+                              folder_ / "output.txt");
+  ASSERT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), StartsWith("turn\nturn\nturn\n{"));
+  const Json json = Json::parse(process.output().substr(process.output().find('{')));
+  EXPECT_EQ(json["forward_backward_seconds"].size(), 2U);
+}
+
+/// The end of a pipe to which nothing is written.
+TEST_F(BenchCommandTest, ASignalEndsTheWaitForATurn) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int writer = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(writer, 0);
+  testing::Subprocess process({"/bin/sh", "-c",
+                               fmt::format("exec {} bench {} --turns <{}", TESSERA_PROGRAM,
+                                           join(kSmallMixture, " "), pipe)},
+                              folder_ / "output.txt");
+  while (process.running() && process.output().find("turn\n") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.output(), HasSubstr("interrupted: nothing was reported"));
+  ::close(writer);
+}
+
+TEST_F(BenchCommandTest, BlocksComeAsPictures) {
+  const auto draw = [&](std::vector<std::string> arguments, const char* file) {
+    arguments.insert(arguments.end(), {"--repeats", "2", "--svg", path(file)});
+    const Result result = bench(std::move(arguments));
+    ASSERT_EQ(result.status, 0) << result.output;
+    EXPECT_EQ(testing::parse_xml(read_file(folder_ / file))[0].name, "svg");
+  };
+  draw(kSmallMixture, "moe.svg");
+  draw({"attention", "--tokens", "16,32", "--heads", "2", "--kv-heads", "1", "--head-size", "8",
+        "--precision", "fp64"},
+       "attention.svg");
+}
+
+/// With the options that make it small, and what `train` does with its file.
+TEST_F(BenchCommandTest, AllIsReadBack) {
+  const Result result =
+      bench({"all", "--precision", "fp64", "--m", "8,16", "--n", "24", "--k", "32", "--sizes",
+             "64KiB,1MiB", "--seconds", "0", "--threads", "2", "--output", path("machine.json")});
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("f64, K = 32"));
+  EXPECT_THAT(result.output, HasSubstr("1.0 MiB"));
+  EXPECT_THAT(result.output, HasSubstr("machine.json holds all of it"));
+  const Hardware hardware = read_hardware(folder_ / "machine.json");
+  require_same_processor(hardware, 2, "machine.json");
+  EXPECT_GT(hardware.gemm_peak(DType::f64), 0);
+  EXPECT_GT(hardware.memory_bandwidth(MemoryKernel::triad), 0);
+  const GemmSweep asked{
+      .m = {8, 16},
+      .n = {24},
+      .k = {32},
+      .layouts = {GemmLayout::forward, GemmLayout::input_gradient, GemmLayout::weight_gradient},
+      .dtypes = {DType::f64}};
+  EXPECT_EQ(std::ranges::count_if(hardware.gemms,
+                                  [&](const GemmRate& rate) { return asks_for(asked, rate); }),
+            6);
+  EXPECT_EQ(hardware.memory.size(), 6U);  // two sizes of three loops
+}
+
 TEST_F(BenchCommandTest, CeilingsComeAsTextJsonAndPictures) {
   const Result gemm = bench({"gemm", "--m", "8,16", "--n", "8", "--k", "8", "--precision", "fp64",
                              "--seconds", "0", "--svg", path("gemm.svg"), "--json"});
@@ -134,11 +213,21 @@ TEST_F(BenchCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   expect_error({"moe", "--experts", "4", "--experts-per-token", "5"}, "5 experts a token");
   expect_error({"moe", "--precision", "int8"}, "--precision");
   expect_error({"moe", "--repeats", "0"}, "--repeats");
+  expect_error({"moe", "--experts", "16777216", "--precision", "fp64"}, "lower --tokens");
+  expect_error({"attention", "--tokens", "64,16777216", "--heads", "65536", "--kv-heads", "65536",
+                "--precision", "fp64"},
+               "lower --tokens, --heads or --head-size");
+  expect_error({"gemm", "--m", "8,1048576", "--n", "1048576", "--precision", "fp64"}, "lower --m");
   expect_error({"attention", "--heads", "3", "--kv-heads", "2"}, "not a multiple of 2");
   expect_error({"attention", "--tokens", "0"}, "--tokens");
   expect_error({"gemm", "--m", "-1"}, "--m");
   expect_error({"gemm", "--layout", "sideways"}, "--layout");
   expect_error({"gemm", "--svg", "picture.png"}, "pictures are SVG");
+  for (const char* name : {"gemm", "memory", "moe", "attention"}) {
+    expect_error({name, "--svg", path("absent/picture.svg")}, "absent/picture.svg");
+  }
+  expect_error({"all", "--output", path("absent/machine.json")}, "absent/machine.json");
+  expect_error({"all", "--output", folder_.path().string()}, "it is a folder");
   expect_error({"memory", "--sizes", "much"}, "much");
   expect_error({"memory", "--sizes", "1000TB"}, "give sizes from 1 byte to half");
   expect_error({"step", path("absent.toml")}, "absent.toml");

@@ -1,8 +1,11 @@
 #include "hardware/gemm_time.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include <gtest/gtest.h>
+
+#include "base/interrupt.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +27,19 @@ TEST(TimeGemm, CountsTheOperandsOfEveryThread) {
   GemmShape spread = shape;
   spread.lda = 16;
   EXPECT_DOUBLE_EQ(timed_gemm_bytes(spread, 2), tight + 2 * 30 * 6);
+}
+
+TEST(TimeGemm, ARunIsAShareOfTheElapsedTime) {
+  EXPECT_DOUBLE_EQ(seconds_a_run(6, 1, 1), 6);
+  EXPECT_DOUBLE_EQ(seconds_a_run(6, 4, 1), 1.5);
+  EXPECT_DOUBLE_EQ(seconds_a_run(6, 4, 3), 0.5);  // twelve runs in all
+}
+
+TEST(TimeGemm, ASignalEndsTheSamples) {
+  const InterruptGuard guard;
+  std::raise(SIGINT);
+  const GemmShape shape{.m = 8, .n = 8, .k = 8};
+  EXPECT_EQ(time_gemm(shape, 1, {.seconds = 1e9, .least_samples = 1000000}).size(), 1U);
 }
 
 TEST(TimeGemm, EveryKindOfProductHasItsTime) {

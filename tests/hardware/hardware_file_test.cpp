@@ -11,7 +11,9 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Hardware example() {
   return {{"Some CPU", {"avx2", "amx_bf16"}, 1024, 2048, 4096, 2},
@@ -41,9 +43,13 @@ TEST(HardwareFile, RoundTrips) {
 TEST(HardwareFile, ThePeakIsThatOfLargeForwardSquares) {
   const Hardware hardware = example();
   EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2.5e12);
+  EXPECT_TRUE(is_plain_square(hardware.gemms[0]));
+  EXPECT_FALSE(is_plain_square(hardware.gemms[3]));  // a weight gradient
+  EXPECT_FALSE(is_plain_square(hardware.gemms[4]));
   EXPECT_EQ(hardware.gemm_peak(DType::f64), 3e9);
   EXPECT_THAT(error_of([&] { hardware.gemm_peak(DType::f32); }),
-              HasSubstr("no square matrix product of f32"));
+              AllOf(HasSubstr("no square matrix product of f32"),
+                    HasSubstr("`tessera bench all --precision fp32`")));
   const auto json = nlohmann::json::parse(hardware_json(hardware));
   EXPECT_EQ(json["gemm_peak"], nlohmann::json({{"bf16", 2.5e12}, {"f64", 3e9}}));
 }
@@ -68,7 +74,12 @@ TEST(HardwareFile, DamageIsNamed) {
   expect_error("/processor/threads", 0, "\"threads\" is 0, expected a whole number of at least 1");
   expect_error("/processor/threads", 1.5, "\"threads\" is 1.5");
   expect_error("/processor/threads", 9000000000000, "\"threads\" is 9000000000000");
-  expect_error("/processor/features/0", 7, "processor: features[0]: found no text");
+  expect_error("/processor/features/0", 7, "processor: features[0] is 7, expected a text");
+  expect_error("/processor/features/0", "\x1b[2J",
+               "features[0] is \"\\u001b[2J\", expected a text");
+  expect_error("/processor/name", "a\nb", "\"name\" is \"a\\nb\", expected a text of at most");
+  expect_error("/processor/name", std::string(201, 'a'), "without control characters");
+  expect_error("/gemm/1/dtype", "\x1b", "gemm[1]: \"dtype\" is \"\\u001b\", expected a text");
   expect_error("/gemm", "none", "\"gemm\" is \"none\", expected an array");
   expect_error("/gemm/1/dtype", "f8", "machine.json: gemm[1]: ");
   expect_error("/gemm/1/layout", "up", "machine.json: gemm[1]: there is no layout");
@@ -109,11 +120,12 @@ std::string texts_of(const std::string& svg) {
 TEST(HardwareReport, ShowsEveryTable) {
   Hardware hardware = example();
   hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 1024, 2048, 1.5e12, 1e12});
-  const std::string text = gemm_text(hardware);
+  const GemmSweep sweep{.m = {4096}, .n = {1024, 2048}, .k = {2048}};
+  const std::string text = gemm_text(hardware, sweep);
   EXPECT_THAT(text, HasSubstr("bf16, K = 2048, GFLOP/s"));
   EXPECT_THAT(text, HasSubstr("8000.0"));
   EXPECT_THAT(text, HasSubstr("bf16 peak (best square): 2500.0 GFLOP/s"));
-  const std::string picture = texts_of(gemm_picture(hardware));
+  const std::string picture = texts_of(gemm_picture(hardware, sweep));
   for (const char* part : {"|bf16, K = 2048|", "|8000|", "|1500|", "|M|", "|N|", "|GFLOP/s|"}) {
     EXPECT_THAT(picture, HasSubstr(part));
   }
@@ -122,12 +134,26 @@ TEST(HardwareReport, ShowsEveryTable) {
   for (const char* part : {"|copy|", "|triad|", "|GB/s|"}) EXPECT_THAT(lines, HasSubstr(part));
 }
 
+/// The sweep's own square is one of the products asked for, those measured beside it are not.
+TEST(HardwareReport, ShowsTheSquaresThatWereAskedFor) {
+  Hardware hardware = example();
+  hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 2048, 2048, 512, 1.5e12, 1e12});
+  const GemmSweep sweep{.m = {2048}, .n = {2048}, .k = {512, 2048}};
+  const std::string text = gemm_text(hardware, sweep);
+  EXPECT_THAT(text, AllOf(HasSubstr("bf16, K = 512"), HasSubstr("1500.0"),
+                          HasSubstr("bf16, K = 2048"), HasSubstr("2500.0")));
+  EXPECT_THAT(text, Not(HasSubstr("K = 1024")));
+  EXPECT_THAT(texts_of(gemm_picture(hardware, sweep)),
+              AllOf(HasSubstr("|1500|"), HasSubstr("|2500|"), Not(HasSubstr("|2000|"))));
+}
+
 TEST(HardwareReport, ShowsASingleProductAndASingleSize) {
   Hardware hardware = example();
   hardware.gemms.resize(1);
   hardware.memory.resize(1);
-  EXPECT_THAT(gemm_text(hardware), HasSubstr("bf16, K = 512"));
-  EXPECT_THAT(texts_of(gemm_picture(hardware)), HasSubstr("|9000|"));
+  const GemmSweep sweep{.m = {512}, .n = {512}, .k = {512}};
+  EXPECT_THAT(gemm_text(hardware, sweep), HasSubstr("bf16, K = 512"));
+  EXPECT_THAT(texts_of(gemm_picture(hardware, sweep)), HasSubstr("|9000|"));
   EXPECT_THAT(texts_of(memory_picture(hardware)), HasSubstr("|bytes of all arrays|"));
 }
 

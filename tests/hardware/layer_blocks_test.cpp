@@ -44,6 +44,44 @@ TEST(MixtureBlock, RunsForwardAndBackward) {
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 24 * 2);
 }
 
+TEST(MixtureBlock, CountsItsParameters) {
+  // The router, and gate, up and down of every expert.
+  EXPECT_EQ(mixture_block(kSmall, DType::f32).parameters, 4 * 16 + 4 * 3 * 16 * 8);
+  EXPECT_EQ(attention_block({.tokens = 8}, DType::f32).parameters, 0);
+}
+
+TEST(BlockMemory, IsWhatRunningItTakes) {
+  const AttentionBlockSizes attention{.tokens = 40, .heads = 2, .kv_heads = 1, .head_size = 8};
+  for (const int threads : {1, 2}) {
+    for (const BlockProgram& block :
+         {mixture_block(kSmall, DType::f32), attention_block(attention, DType::f32)}) {
+      EXPECT_EQ(planned_bytes(block, threads),
+                measure_block(block, threads, {.warmup = 1, .measured = 1}).pool_bytes);
+      require_memory(block, threads, "");
+    }
+  }
+}
+
+TEST(BlockMemory, WhatDoesNotFitIsRefused) {
+  MixtureBlockSizes sizes = kSmall;
+  sizes.experts = int64_t{1} << 24;
+  const auto refusal = [&] {
+    return error_of(
+        [&] { require_memory(mixture_block(sizes, DType::f32), 2, "lower --experts"); });
+  };
+  sizes.expert_size = int64_t{1} << 16;  // 140 TB of weights and gradients
+  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal(), HasSubstr("lower --experts"));
+  sizes.hidden = sizes.expert_size = int64_t{1} << 24;  // more bytes than an integer holds
+  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  // What is given would fit alone.
+  const AttentionBlockSizes attention{
+      .tokens = 64, .heads = 1, .kv_heads = 1, .head_size = physical_memory() / (64 * 4 * 5)};
+  EXPECT_THAT(
+      error_of([&] { require_memory(attention_block(attention, DType::f32), 2, "lower it"); }),
+      HasSubstr("lower it"));
+}
+
 TEST(MixtureBlock, RoutingMayBeUniform) {
   MixtureBlockSizes sizes = kSmall;
   sizes.uniform_routing = true;

@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <csignal>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/interrupt.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/memory_rate.h"
 #include "support/error_of.h"
@@ -8,8 +12,10 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(GemmRate, EveryLayoutIsMeasured) {
   for (size_t layout = 0; layout < kGemmLayouts.size(); ++layout) {
@@ -22,6 +28,15 @@ TEST(GemmRate, EveryLayoutIsMeasured) {
   }
   EXPECT_THAT(error_of([] { gemm_layout_from_name("sideways"); }),
               HasSubstr("known are forward, input_gradient, weight_gradient"));
+}
+
+TEST(GemmRate, IsDescribedWithItsOperands) {
+  GemmRate product{.dtype = DType::bf16, .m = 48, .n = 32, .k = 64};
+  EXPECT_EQ(describe(product), "bf16 48x32x64");
+  EXPECT_EQ(gemm_operand_bytes(product), 2.0 * (48 * 64 + 32 * 64 + 48 * 32));
+  product.layout = GemmLayout::weight_gradient;
+  EXPECT_EQ(describe(product), "bf16 48x32x64 weight_gradient");
+  EXPECT_EQ(gemm_operand_bytes(product), 2.0 * (48 * 64 + 32 * 64) + 4.0 * 48 * 32);
 }
 
 /// Plain loops, whose large squares would take minutes: a small one stands for them.
@@ -42,15 +57,51 @@ TEST(GemmSweep, HasEveryProductOnce) {
                         .dtypes = {DType::f64},
                         .seconds = 0};
   std::vector<size_t> done;
-  const auto rates = measure_gemm_sweep(sweep, 1, [&](const std::string&, size_t now, size_t all) {
-    EXPECT_EQ(all, 8U);
-    done.push_back(now);
-  });
+  const auto [rates, left_out] =
+      measure_gemm_sweep(sweep, 1, [&](const std::string&, size_t now, size_t all) {
+        EXPECT_EQ(all, 8U);
+        done.push_back(now);
+      });
+  EXPECT_THAT(left_out, IsEmpty());
   EXPECT_THAT(done, ElementsAre(0, 0, 1, 2, 3, 4, 5, 6, 7, 8));
   int asked = 0;
-  for (const GemmRate& rate : rates) asked += rate.n == 24 ? 1 : 0;
+  for (const GemmRate& rate : rates) asked += asks_for(sweep, rate) ? 1 : 0;
   EXPECT_EQ(asked, 8);
   EXPECT_GT(rates.size(), 8U);  // and squares
+}
+
+/// Plain loops on one thread, of which none does a tera of operations a second.
+TEST(GemmSweep, NamesTheProductsThatTakeTooLong) {
+  GemmSweep sweep{.m = {8, 8192}, .n = {8192}, .k = {8192}, .dtypes = {DType::f64}, .seconds = 0};
+  sweep.n = {8, 8192};
+  sweep.k = {8, 8192};
+  const auto none = [](const std::string&, size_t, size_t) {};
+  const auto [rates, left_out] = measure_gemm_sweep(sweep, 1, none);
+  ASSERT_FALSE(left_out.empty());
+  EXPECT_EQ(describe(left_out.back()), "f64 8192x8192x8192");
+  for (const GemmRate& product : left_out) EXPECT_EQ(product.best, 0);
+  EXPECT_EQ(std::ranges::count_if(rates, [&](const auto& rate) { return asks_for(sweep, rate); }),
+            static_cast<int64_t>(8 - left_out.size()));
+  sweep.m = sweep.n = sweep.k = {8192};
+  EXPECT_THAT(error_of([&] { measure_gemm_sweep(sweep, 1, none); }), HasSubstr("lower --m"));
+}
+
+TEST(GemmSweep, ASignalEndsIt) {
+  const InterruptGuard guard;
+  std::raise(SIGINT);
+  const GemmSweep sweep{.m = {8}, .n = {8}, .k = {8}, .dtypes = {DType::f64}, .seconds = 0};
+  EXPECT_THAT(
+      error_of([&] { measure_gemm_sweep(sweep, 1, [](const std::string&, size_t, size_t) {}); }),
+      HasSubstr("interrupted"));
+}
+
+TEST(GemmSweep, OperandsFitIntoMemory) {
+  require_memory(GemmSweep{});
+  const int64_t large = int64_t{1} << 20;
+  const GemmSweep sweep{.m = {8, large}, .n = {large}, .k = {large}, .dtypes = {DType::f32}};
+  EXPECT_THAT(
+      error_of([&] { require_memory(sweep); }),
+      AllOf(HasSubstr("f32 8x1048576x1048576 take 4.0 TiB"), HasSubstr("lower --m, --n or --k")));
 }
 
 TEST(MemoryRate, CountsWhatTheLoopMoves) {
@@ -65,12 +116,27 @@ TEST(MemoryRate, CountsWhatTheLoopMoves) {
   EXPECT_THAT(error_of([] { memory_kernel_from_name("add"); }), HasSubstr("copy, scale, triad"));
 }
 
+TEST(MemoryRate, BytesAreWholeElementsOfEveryArrayAndThread) {
+  const MemoryPass copy = memory_pass(MemoryKernel::copy, 1 << 16, 2);
+  EXPECT_EQ(copy.elements, 2048);
+  EXPECT_EQ(copy.bytes(), 1 << 16);
+  EXPECT_DOUBLE_EQ(copy.rate(3, 0.5), 6 * 65536.0);
+  const MemoryPass triad = memory_pass(MemoryKernel::triad, 1000, 2);  // 20.8 elements
+  EXPECT_EQ(triad.elements, 20);
+  EXPECT_EQ(triad.bytes(), 3 * 8 * 2 * 20);
+  const MemoryPass scale = memory_pass(MemoryKernel::scale, 1, 2);
+  EXPECT_EQ(scale.elements, 1);
+  EXPECT_EQ(scale.bytes(), 2 * 8 * 2);
+}
+
 TEST(MemoryRate, SweepsFromFirstLevelCacheToMemory) {
-  const auto sizes = memory_sweep_sizes(int64_t{100} << 20, 3);
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto sizes = memory_sweep_sizes(int64_t{100} << 20, 3, kMost);
   EXPECT_EQ(sizes.front(), 3 * (16 << 10));
   EXPECT_GE(sizes.back(), int64_t{400} << 20);
   EXPECT_LT(sizes.back(), int64_t{800} << 20);
-  EXPECT_GE(memory_sweep_sizes(0, 1).back(), int64_t{256} << 20);
+  EXPECT_GE(memory_sweep_sizes(0, 1, kMost).back(), int64_t{256} << 20);
+  EXPECT_EQ(memory_sweep_sizes(int64_t{1} << 30, 1, 100 << 10).back(), 64 << 10);
 }
 
 }  // namespace

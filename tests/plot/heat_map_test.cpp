@@ -1,6 +1,7 @@
 #include "plot/heat_map.h"
 
 #include <cmath>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,6 +50,22 @@ TEST(HeatMap, ColoursGoFromDarkToBright) {
   EXPECT_THAT(svg, HasSubstr("fill=\"#440154\""));  // zero
   EXPECT_THAT(svg, HasSubstr("fill=\"#fde725\""));  // the largest
   EXPECT_THAT(svg, HasSubstr("fill=\"#269089\""));  // half of it, between two points of the scale
+}
+
+TEST(HeatMap, TheFirstRowIsAtTheBottom) {
+  HeatMap map = example();
+  map.panels = {{"", {{1, 2, 3}, {4, 5, 6}}}};
+  std::map<std::string, double> heights;  // from the top
+  for (const auto& element : testing::parse_xml(draw(map))) {
+    const auto y = element.attributes.find("y");
+    if (element.name == "text" && y != element.attributes.end()) {
+      heights.emplace(element.text, std::stod(y->second));
+    }
+  }
+  EXPECT_GT(heights.at("16"), heights.at("32"));
+  EXPECT_EQ(heights.at("1.0"), heights.at("16"));
+  EXPECT_EQ(heights.at("3.0"), heights.at("16"));
+  EXPECT_EQ(heights.at("4.0"), heights.at("32"));
 }
 
 TEST(HeatMap, WhatWasNotMeasuredIsGrey) {
