@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 /// A line with a marker at each point.
-Curve marked(size_t run, std::vector<Point> points) {
+Curve marked(size_t run, const std::vector<Point>& points) {
   return {.run = run, .faint = {}, .line = points, .markers = points};
 }
 
@@ -17,12 +17,13 @@ std::string title(const char* what, const MeasuredOn& on) {
                      on.precision);
 }
 
-Chart chart_of_passes(std::string title, ChartAxis x, std::string y, std::vector<Point> forward,
-                      std::vector<Point> both, std::string note) {
+Chart chart_of_passes(std::string title, ChartAxis x, std::string y,
+                      const std::vector<Point>& forward, const std::vector<Point>& both,
+                      std::string note) {
   return {.title = std::move(title),
           .runs = {"forward", "forward and backward"},
           .x = std::move(x),
-          .panels = {{std::move(y), {marked(0, std::move(forward)), marked(1, std::move(both))}}},
+          .panels = {{std::move(y), {marked(0, forward), marked(1, both)}}},
           .note = std::move(note)};
 }
 
@@ -62,7 +63,7 @@ std::string attention_picture(const AttentionBlockSizes& sizes,
       sizes.documents > 0 ? fmt::format(", {} documents", sizes.documents) : "";
   return draw(chart_of_passes(
       title("Causal attention", on), {.label = "tokens", .range = range, .logarithmic = true},
-      "GFLOP/s", std::move(forward), std::move(both),
+      "GFLOP/s", forward, both,
       fmt::format("{} heads of {} on {} key-value heads{}; median run of each length", sizes.heads,
                   sizes.head_size, sizes.kv_heads, documents)));
 }

@@ -53,10 +53,12 @@ bool is_plain_square(const GemmRate& rate) {
 }
 
 std::string describe(const GemmRate& product) {
-  const std::string shape =
+  std::string text =
       fmt::format("{} {}x{}x{}", dtype_name(product.dtype), product.m, product.n, product.k);
-  if (product.layout == GemmLayout::forward) return shape;
-  return fmt::format("{} {}", shape, kGemmLayouts[static_cast<size_t>(product.layout)]);
+  if (product.layout != GemmLayout::forward) {
+    text += fmt::format(" {}", kGemmLayouts[static_cast<size_t>(product.layout)]);
+  }
+  return text;
 }
 
 double gemm_operand_bytes(const GemmRate& product) {
