@@ -152,6 +152,7 @@ class TraceParser {
                     .transpose_a = flag(json, "transpose_a"),
                     .transpose_b = flag(json, "transpose_b"),
                     .accumulate = flag(json, "accumulate"),
+                    .packed_b = flag(json, "packed_b"),
                     .threads = static_cast<int>(whole(json, "threads", 1, 1 << 16))};
     shape.lda = whole(json, "lda", shape.transpose_a ? shape.m : shape.k, kMost);
     shape.ldb = whole(json, "ldb", shape.transpose_b ? shape.k : shape.n, kMost);

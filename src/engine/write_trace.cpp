@@ -70,6 +70,7 @@ Json product_json(const GemmShape& shape) {
           {"transpose_a", shape.transpose_a},
           {"transpose_b", shape.transpose_b},
           {"accumulate", shape.accumulate},
+          {"packed_b", shape.packed_b},
           {"lda", shape.lda},
           {"ldb", shape.ldb},
           {"ldc", shape.ldc},

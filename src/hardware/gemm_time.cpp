@@ -29,11 +29,13 @@ Matrix matrix_c(const GemmShape& shape) { return {shape.m, std::max(shape.ldc, s
 int lanes_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
 
 struct Operands {
-  Operands(MemoryPool& pool, const GemmShape& shape, int64_t workspace_bytes, int threads)
+  Operands(MemoryPool& pool, const GemmShape& shape, const Gemm& gemm, int threads)
       : a(normal(pool, matrix_a(shape), shape.input, "a", threads)),
         b(normal(pool, matrix_b(shape), shape.input, "b", threads)),
         c(normal(pool, matrix_c(shape), shape.output, "c", threads)),
-        workspace(pool, {std::max<int64_t>(workspace_bytes, 1)}, DType::u8) {}
+        workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8),
+        packed(pool, {std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8),
+        b_of_run(gemm.pack(b.raw(), packed.raw())) {}
 
   static Tensor normal(MemoryPool& pool, const Matrix& matrix, DType dtype, const char* name,
                        int threads) {
@@ -42,7 +44,8 @@ struct Operands {
     return tensor;
   }
 
-  Tensor a, b, c, workspace;
+  Tensor a, b, c, workspace, packed;
+  const void* b_of_run;  // b, or the same laid out for the product
 };
 
 }  // namespace
@@ -53,7 +56,8 @@ double timed_gemm_bytes(const GemmShape& shape, int threads) {
            static_cast<double>(dtype_size(dtype));
   };
   return lanes_of(shape, threads) *
-         (bytes(matrix_a(shape), shape.input) + bytes(matrix_b(shape), shape.input) +
+         (bytes(matrix_a(shape), shape.input) +
+          (shape.packed_b ? 2 : 1) * bytes(matrix_b(shape), shape.input) +
           bytes(matrix_c(shape), shape.output));
 }
 
@@ -69,7 +73,7 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
   const int lanes = lanes_of(shape, threads);
   std::vector<Operands> operands;
   for (int lane = 0; lane < lanes; ++lane) {
-    operands.emplace_back(pool, shape, gemm.workspace_bytes(), threads);
+    operands.emplace_back(pool, shape, gemm, threads);
   }
   const auto sample = [&](int64_t repeats) {
     const Stopwatch watch;
@@ -77,7 +81,7 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
       for (int64_t lane = begin; lane < end; ++lane) {
         const Operands& own = operands[static_cast<size_t>(lane)];
         for (int64_t i = 0; i < repeats; ++i) {
-          gemm.run(own.a.raw(), own.b.raw(), own.c.raw(), own.workspace.raw());
+          gemm.run(own.a.raw(), own.b_of_run, own.c.raw(), own.workspace.raw());
         }
       }
     });

@@ -24,7 +24,8 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes);
 /// a short product runs several times in a sample. The operands are random normal numbers, warm in
 /// the caches as far as they fit. A product of several threads has them all. Of a product of one
 /// thread each of `threads` runs its own at the same time and the time is divided by their number:
-/// what one costs within a parallel region whose work divides evenly. A signal that an
+/// what one costs within a parallel region whose work divides evenly. Where B is laid out for the
+/// product (packed_b), it is so before the first run, and no sample holds that. A signal that an
 /// InterruptGuard caught ends the samples early; whoever then reports asks for it (see
 /// require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);

@@ -62,8 +62,8 @@ std::string rows_table(const char* title, const std::vector<AccountRow>& rows,
 }
 
 std::string layout(const GemmShape& shape) {
-  return fmt::format("{} {}{}", shape.transpose_a ? "At" : "A", shape.transpose_b ? "Bt" : "B",
-                     shape.accumulate ? ", adds" : "");
+  return fmt::format("{} {}{}{}", shape.transpose_a ? "At" : "A", shape.transpose_b ? "Bt" : "B",
+                     shape.packed_b ? " packed" : "", shape.accumulate ? ", adds" : "");
 }
 
 std::string products_table(const StepAccount& account) {

@@ -24,6 +24,9 @@ TEST(TimeGemm, CountsTheOperandsOfEveryThread) {
   GemmShape alone = shape;
   alone.threads = 1;
   EXPECT_DOUBLE_EQ(timed_gemm_bytes(alone, 2), 2 * tight);
+  GemmShape packed = shape;
+  packed.packed_b = true;
+  EXPECT_DOUBLE_EQ(timed_gemm_bytes(packed, 2), tight + 2 * 600);
   GemmShape spread = shape;
   spread.lda = 16;
   EXPECT_DOUBLE_EQ(timed_gemm_bytes(spread, 2), tight + 2 * 30 * 6);
@@ -54,6 +57,7 @@ TEST(TimeGemm, EveryKindOfProductHasItsTime) {
                               .transpose_a = transpose,
                               .transpose_b = !transpose,
                               .accumulate = transpose,
+                              .packed_b = transpose,
                               .ldc = 12,
                               .threads = threads};
         const auto seconds = time_gemm(shape, 2, {.seconds = 0, .least_samples = 4});
