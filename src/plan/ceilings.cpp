@@ -24,8 +24,7 @@ void require_fit(const Hardware& hardware, const TraceOrigin& origin, const fs::
 double file_peak(const Hardware& hardware, const std::string& precision, const fs::path& path) {
   const DType dtype = compute_dtype(precision);
   const bool known = std::ranges::any_of(hardware.gemms, [&](const GemmRate& rate) {
-    return rate.dtype == dtype && rate.layout == GemmLayout::forward && rate.m == rate.n &&
-           rate.n == rate.k;
+    return rate.dtype == dtype && is_plain_square(rate);
   });
   if (!known) {
     throw Error(

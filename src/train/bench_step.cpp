@@ -66,9 +66,9 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   repeats.each([&](bool measured) {
     const Stopwatch watch;
     store.zero_gradients(context.threads());
-    result.loss = step.run(batches).cross_entropy;
+    result.losses.push_back(step.run(batches).cross_entropy);
     const double norm = gradient_norm(store, context.threads());
-    require_finite(result.loss, norm, ++done);
+    require_finite(result.losses.back(), norm, ++done);
     update_weights(store, config.optimizer, {.step = done, .steps = steps, .gradient_norm = norm},
                    context.threads());
     if (measured) result.seconds.push_back(watch.seconds());
@@ -89,7 +89,8 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
       {"mfu", measurement.flops / median / on.gemm_peak},
       {"parameters", measurement.parameters},
       {"active_parameters", measurement.active_parameters},
-      {"loss", measurement.loss},
+      {"loss", measurement.losses.back()},
+      {"losses", measurement.losses},
       {"pool_bytes", measurement.pool_bytes},
       {"peak_memory_bytes", measurement.peak_memory_bytes}};
   json.update(measured_on_json(on));

@@ -19,7 +19,7 @@ struct StepMeasurement {
   int64_t active_parameters = 0;  ///< that a token meets
   int64_t pool_bytes = 0;         ///< the peak of states, inputs and activations
   int64_t peak_memory_bytes = 0;  ///< the process's when the steps had ended
-  double loss = 0;                ///< of the last step
+  std::vector<double> losses;     ///< of all steps, warm-up first
 };
 
 /// Runs optimizer steps (forward and backward passes of all micro-batches, gradient norm, clipping,
