@@ -22,19 +22,17 @@ class ContestantError(Exception):
 
 class Contestant:
     """A process that says "turn" when it is warm, computes once for every line it reads and says
-    "turn" again, and at the end of its input prints a JSON object of what it measured. `environment`
-    is added to the caller's. `seconds` is how long its start or one turn may take before it counts as
-    hung."""
+    "turn" again, and at the end of its input prints a JSON object of what it measured. `seconds` is how
+    long its start or one turn may take before it counts as hung."""
 
-    def __init__(self, command, environment=None, seconds=900):
+    def __init__(self, command, seconds=900):
         self.command = [str(word) for word in command]
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile()
         self.unread = b""
         try:
             self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stderr=self.errors,
-                                            stdout=subprocess.PIPE, bufsize=0,
-                                            env=os.environ | (environment or {}))
+                                            stdout=subprocess.PIPE, bufsize=0)
         except OSError as error:
             raise self._error(f"cannot be started: {error.strerror}") from error
 

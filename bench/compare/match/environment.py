@@ -1,12 +1,12 @@
-"""The environment of a match: what makes PyTorch fastest, and what the caller set for both sides."""
+"""The environment of a match: what the options make of the peer's, and what the caller set for both sides."""
 
 import os
 
 # Tessera's pool asks for huge pages and keeps its memory from step to step. PyTorch takes its memory from
 # the C library, which gives large pieces back and faults them in anew at every step: 340,000 page faults
-# a step for a Llama of 12 M parameters. With the thresholds it keeps them (one fault a step, at an eighth
+# a step for a Llama of 11 M parameters. With the thresholds it keeps them (one fault a step, at an eighth
 # more memory), and with the others they are huge pages.
-PEER_ENVIRONMENT = {
+TUNED_MEMORY = {
     "THP_MEM_ALLOC_ENABLE": "1",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:"
                       "glibc.malloc.trim_threshold=17179869184",
@@ -14,6 +14,11 @@ PEER_ENVIRONMENT = {
 
 # How OpenMP's threads wait. Each side has its own default, unless the caller sets these for both.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def peer_environment(options):
+    """What the peer's environment has beyond the caller's."""
+    return TUNED_MEMORY if options.tuned_memory else {}
 
 
 def waiting():

@@ -5,6 +5,8 @@ import os
 import pathlib
 import sys
 
+from match.environment import peer_environment
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PEERS = REPOSITORY / "bench/compare/peers"
 
@@ -20,6 +22,8 @@ def parser(description, rounds=10):
     result.add_argument("--peers", nargs="+", metavar="NAME", help="only the peers so named")
     result.add_argument("--tessera", type=pathlib.Path, help="the program",
                         default=os.environ.get("TESSERA", REPOSITORY / "build/release/src/cli/tessera"))
+    result.add_argument("--tuned-memory", action="store_true", help="set the C library so that PyTorch "
+                        "keeps its memory, in huge pages, instead of as its users run it")
     result.add_argument("--python", default=sys.executable, help="the peers' Python")
     return result
 
@@ -64,7 +68,8 @@ def tessera_idle(options):
 
 def peer(options, script, *words):
     """A peer's command for a match."""
-    return [options.python, PEERS / script, "--warmup", options.warmup, "--threads", options.threads,
+    settings = [f"{name}={value}" for name, value in peer_environment(options).items()]
+    return [*(["env", *settings] if settings else []), options.python, PEERS / script, "--warmup", options.warmup, "--threads", options.threads,
             *words]
 
 

@@ -4,7 +4,6 @@ import statistics
 import sys
 
 from match.contestant import Contestant, ContestantError
-from match.environment import PEER_ENVIRONMENT
 from match.facts import PACKAGES, require_same
 
 
@@ -60,7 +59,7 @@ def play(row, ours, theirs, rounds, expected, untrained_loss=None):
     with Contestant(ours) as we:
         try:
             we.wait_until_ready()
-            with Contestant(theirs, PEER_ENVIRONMENT) as they:
+            with Contestant(theirs) as they:
                 they.wait_until_ready()
                 measured = alternate(label(row), we, they, rounds)
                 our, their = we.finish(), they.finish()

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 
-from match.environment import PEER_ENVIRONMENT, waiting
+from match.environment import peer_environment, waiting
 from match.facts import PACKAGES
 from match.play import label
 
@@ -82,13 +82,14 @@ def report(rows, options, **facts):
     machine = processor() | dict(threads=options.threads)
     command = shlex.join(sys.argv)
     if options.json:
-        print(json.dumps(dict(command=command, processor=machine, peer_environment=PEER_ENVIRONMENT,
-                              waiting=waiting(), rows=rows) | facts, indent=1))
+        print(json.dumps(dict(command=command, processor=machine,
+                              peer_environment=peer_environment(options), waiting=waiting(),
+                              rows=rows) | facts, indent=1))
         return
     features = ", ".join(("" if has else "no ") + name for name, has in machine["features"].items())
     print(f"processor  {machine['name']}, {machine['threads']} threads ({features})")
     print(f"peer       {'; '.join(sorted(set(map(versions, rows)) - {''})) or 'none ran'}")
-    print(f"           with {assignments(PEER_ENVIRONMENT)}")
+    print(f"           with {assignments(peer_environment(options)) or 'the C library as it is set up'}")
     print(f"waiting    {assignments(waiting()) or 'threads of each side by its own default'}")
     print(f"command    {command}")
     for name, value in facts.items():
