@@ -18,14 +18,17 @@ cpu_set_t cores_of_this_thread() {
   return cores;
 }
 
-/// Read before main() runs, and so before any thread is bound here. Empty where the system does not
-/// say, or has more cores than the set can hold.
-const cpu_set_t kCoresAtStart = cores_of_this_thread();
+/// Asked for the first time before any thread is bound here. Empty where the system does not say,
+/// or has more cores than the set can hold.
+const cpu_set_t& start_cores() {
+  static const cpu_set_t cores = cores_of_this_thread();
+  return cores;
+}
 
 std::vector<int> cores_at_start() {
   std::vector<int> cores;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &kCoresAtStart)) cores.push_back(core);
+    if (CPU_ISSET(core, &start_cores())) cores.push_back(core);
   }
   return cores;
 }
@@ -61,7 +64,7 @@ BoundTeam::~BoundTeam() {
 }
 
 void run_on_any_core() {
-  if (CPU_COUNT(&kCoresAtStart) > 0) set_cores(kCoresAtStart);
+  if (CPU_COUNT(&start_cores()) > 0) set_cores(start_cores());
 }
 
 }  // namespace tessera

@@ -15,6 +15,7 @@ class BoundTeam {
   BoundTeam(const BoundTeam&) = delete;
   BoundTeam& operator=(const BoundTeam&) = delete;
 
+  /// Whether it bound the threads.
   bool bound() const { return threads_ > 0; }
 
  private:
