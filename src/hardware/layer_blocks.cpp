@@ -1,13 +1,38 @@
 #include "hardware/layer_blocks.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "model/mixture.h"
 #include "ops/attention/attention.h"
 
 namespace tessera {
 namespace {
 
+/// The product of sizes, which as an integer might overflow.
+double product(std::initializer_list<int64_t> sizes) {
+  double result = 1;
+  for (const int64_t size : sizes) result *= static_cast<double>(size);
+  return result;
+}
+
+/// No tensor of a block has so many elements that integers cannot count its bytes, its FLOPs or
+/// those of its neighbours; whether it fits into the memory is asked of the finished block.
+void require_countable(double elements) {
+  constexpr double kMost = 1e15;
+  if (elements > kMost) {
+    throw Error("a tensor of these sizes has {} elements, more than this machine has memory for",
+                format_count(elements));
+  }
+}
+
 void require_sizes(const MixtureBlockSizes& sizes) {
+  const int64_t widest = std::max(sizes.hidden, sizes.expert_size);
+  require_countable(product({sizes.experts, sizes.hidden, sizes.expert_size}));
+  require_countable(product({sizes.experts, std::max(sizes.hidden, sizes.tokens)}));
+  require_countable(product({sizes.tokens, sizes.experts_per_token, widest}));
   if (sizes.experts_per_token > sizes.experts) {
     throw Error("{} experts a token of {} experts; a token has at most all of them",
                 sizes.experts_per_token, sizes.experts);
@@ -15,6 +40,8 @@ void require_sizes(const MixtureBlockSizes& sizes) {
 }
 
 void require_sizes(const AttentionBlockSizes& sizes) {
+  require_countable(product({sizes.tokens, sizes.heads, sizes.head_size}));
+  require_countable(product({sizes.tokens, sizes.kv_heads, sizes.head_size}));
   if (sizes.heads % sizes.kv_heads != 0) {
     throw Error("{} heads are not a multiple of {} key-value heads", sizes.heads, sizes.kv_heads);
   }
