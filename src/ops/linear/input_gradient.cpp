@@ -2,6 +2,7 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/packed_gemm.h"
+#include "ops/row_sections.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ class LinearInputGradient final : public Operation {
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
     const Plan plan(inputs);
     int64_t bytes = 0;
-    for (const Section& section : plan.sections()) {
+    for (const RowSection& section : row_sections(plan.rows, plan.chunk)) {
       int64_t products = 0;
       for (size_t i = 0; i < plan.pairs; ++i) {
         products += product(context, inputs, plan, section, i).workspace_bytes();
@@ -54,17 +55,11 @@ class LinearInputGradient final : public Operation {
   void run(const Execution& execution) const override {
     const std::vector<Spec> specs = specs_of(execution.inputs);
     const Plan plan(specs);
-    for (const Section& section : plan.sections()) run_section(execution, specs, plan, section);
+    for (const RowSection& section : row_sections(plan.rows, plan.chunk))
+      run_section(execution, specs, plan, section);
   }
 
  private:
-  /// Rows [begin, end) of the result in chunks of equal size.
-  struct Section {
-    int64_t begin;
-    int64_t end;
-    int64_t chunk;
-  };
-
   /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a
   /// chunk at a time so that they stay in the cache.
   struct Plan {
@@ -79,14 +74,6 @@ class LinearInputGradient final : public Operation {
     int64_t sum_bytes() const {
       return widens() ? MemoryLayout::rounded(chunk * columns * dtype_size(DType::f32)) : 0;
     }
-    /// Whole chunks, and what is left over.
-    std::vector<Section> sections() const {
-      const int64_t whole = rows / chunk * chunk;
-      std::vector<Section> result;
-      if (whole > 0) result.push_back({0, whole, chunk});
-      if (whole < rows) result.push_back({whole, rows, rows - whole});
-      return result;
-    }
     size_t pairs;
     int64_t rows;
     int64_t columns;
@@ -95,7 +82,7 @@ class LinearInputGradient final : public Operation {
   };
 
   static PackedGemm product(Context& context, std::span<const Spec> inputs, const Plan& plan,
-                            const Section& section, size_t pair) {
+                            const RowSection& section, size_t pair) {
     return {context,
             {.m = section.chunk,
              .n = plan.columns,
@@ -108,7 +95,7 @@ class LinearInputGradient final : public Operation {
   }
 
   static void run_section(const Execution& execution, std::span<const Spec> specs, const Plan& plan,
-                          const Section& section) {
+                          const RowSection& section) {
     std::byte* workspace = execution.workspace.data() + plan.sum_bytes();
     std::vector<PackedGemm> products;
     for (size_t i = 0; i < plan.pairs; ++i) {

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <vector>
-
 #include "ops/gemm/packed_gemm.h"
+#include "ops/row_sections.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -34,7 +33,7 @@ class LogitChunks {
   /// Scratch bytes of a run, without or with the gradients' products.
   int64_t workspace_bytes(Context& context, bool gradients) const {
     int64_t most = 0;
-    for (const Section& section : sections()) {
+    for (const RowSection& section : row_sections(tokens_, chunk_)) {
       most = std::max(most, Products(*this, context, section).workspace_bytes(gradients));
     }
     return logit_bytes() + most;
@@ -47,15 +46,15 @@ class LogitChunks {
   void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
     const Tensor& x = execution.inputs[0];
     std::byte* logits = execution.workspace.data();
-    for (const Section& section : sections()) {
+    for (const RowSection& section : row_sections(tokens_, chunk_)) {
       Products products(*this, execution.context, section);
       products.pack(execution.inputs[1].raw(), logits + logit_bytes(), gradients != nullptr);
-      for (int64_t first = section.begin; first < section.end; first += section.rows) {
-        const Tensor rows = x.slice(first, first + section.rows);
+      for (int64_t first = section.begin; first < section.end; first += section.chunk) {
+        const Tensor rows = x.slice(first, first + section.chunk);
         products.logits.run(rows.raw(), logits);
-        body(first, section.rows, logits);
+        body(first, section.chunk, logits);
         if (gradients == nullptr) continue;
-        products.of_x.run(logits, gradients->of_x.slice(first, first + section.rows).raw());
+        products.of_x.run(logits, gradients->of_x.slice(first, first + section.chunk).raw());
         products.of_weight.pack(rows.raw(), products.of_weight_workspace);
         products.of_weight.run(logits, gradients->of_weight.raw());
       }
@@ -63,20 +62,13 @@ class LogitChunks {
   }
 
  private:
-  /// Tokens [begin, end) in chunks of `rows`.
-  struct Section {
-    int64_t begin;
-    int64_t end;
-    int64_t rows;
-  };
-
   /// What the chunks of a section multiply. The weight is laid out once for all of them.
   struct Products {
-    Products(const LogitChunks& chunks, Context& context, const Section& section)
-        : logits(context, chunks.logits(section.rows, context.threads()),
+    Products(const LogitChunks& chunks, Context& context, const RowSection& section)
+        : logits(context, chunks.logits(section.chunk, context.threads()),
                  section.end - section.begin),
-          of_x(context, chunks.of_x(section.rows, context.threads()), section.end - section.begin),
-          of_weight(context, chunks.of_weight(section.rows, context.threads()),
+          of_x(context, chunks.of_x(section.chunk, context.threads()), section.end - section.begin),
+          of_weight(context, chunks.of_weight(section.chunk, context.threads()),
                     chunks.vocabulary_) {}
 
     int64_t workspace_bytes(bool gradients) const {
@@ -97,15 +89,6 @@ class LogitChunks {
     PackedGemm of_weight;
     std::byte* of_weight_workspace = nullptr;
   };
-
-  /// Whole chunks, and what is left over.
-  std::vector<Section> sections() const {
-    const int64_t whole = tokens_ / chunk_ * chunk_;
-    std::vector<Section> result;
-    if (whole > 0) result.push_back({0, whole, chunk_});
-    if (whole < tokens_) result.push_back({whole, tokens_, tokens_ - whole});
-    return result;
-  }
 
   /// About 128 MiB of f32 logits, a multiple of 64 tokens: each chunk adds into the whole gradient
   /// of the weight, which is as much memory traffic as 2 · hidden tokens' logits.
