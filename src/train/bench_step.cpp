@@ -14,7 +14,6 @@
 #include "config/programs.h"
 #include "config/step_plan.h"
 #include "data/loader.h"
-#include "state/adamw.h"
 #include "train/training_step.h"
 
 namespace tessera {
@@ -38,10 +37,10 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-void require_finite(double loss, double gradient_norm, int64_t step) {
-  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
-  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step, loss,
-              gradient_norm);
+void require_finite(const StepLosses& losses, int64_t step) {
+  if (std::isfinite(losses.cross_entropy) && std::isfinite(losses.gradient_norm)) return;
+  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step,
+              losses.cross_entropy, losses.gradient_norm);
 }
 
 }  // namespace
@@ -65,13 +64,12 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   int64_t done = 0;
   repeats.each([&](bool measured) {
     const Stopwatch watch;
-    store.zero_gradients(context.threads());
-    result.losses.push_back(step.run(batches).cross_entropy);
-    const double norm = gradient_norm(store, context.threads());
-    require_finite(result.losses.back(), norm, ++done);
-    update_weights(store, config.optimizer, {.step = done, .steps = steps, .gradient_norm = norm},
-                   context.threads());
+    const StepLosses losses = step.run(batches);
+    require_finite(losses, ++done);
+    step.update_weights(config.optimizer,
+                        {.step = done, .steps = steps, .gradient_norm = losses.gradient_norm});
     if (measured) result.seconds.push_back(watch.seconds());
+    result.losses.push_back(losses.cross_entropy);
   });
   result.pool_bytes = pool.peak_in_use();
   result.peak_memory_bytes = peak_resident_bytes();

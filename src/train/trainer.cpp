@@ -20,7 +20,6 @@
 #include "hardware/gemm_rate.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
-#include "state/adamw.h"
 #include "train/evaluate.h"
 #include "train/initial_weights.h"
 #include "train/metrics_writer.h"
@@ -171,25 +170,14 @@ class Trainer {
   /// The step itself: data, forward and backward passes, optimizer.
   StepLosses update(StepMetrics& metrics, Trace* trace) {
     const std::vector<Batch> batches = next_batches(trace);
-    {
-      const Trace::Span span(trace, "zero_gradients", "optimizer", gradient_bytes(store_));
-      store_.zero_gradients(context_.threads());
-    }
     step_.set_trace(trace);
     const StepLosses losses = step_.run(batches);
     metrics.loss = losses.cross_entropy;
-    {
-      const Trace::Span span(trace, "gradient_norm", "optimizer", gradient_bytes(store_));
-      metrics.grad_norm = gradient_norm(store_, context_.threads());
-    }
+    metrics.grad_norm = losses.gradient_norm;
     require_finite(metrics, batches);
-    {
-      const Trace::Span span(trace, "adamw", "optimizer", adamw_bytes(store_));
-      metrics.lr = update_weights(
-          store_, config_.optimizer,
-          {.step = metrics.step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm},
-          context_.threads());
-    }
+    metrics.lr = step_.update_weights(
+        config_.optimizer,
+        {.step = metrics.step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm});
     return losses;
   }
 

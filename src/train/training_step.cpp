@@ -61,6 +61,7 @@ TrainingStep::TrainingStep(const TrainingProgram& training, const ParameterStore
       executor_(training.program, context),
       frame_(training.program),
       inputs_(training, context.pool(), frame_),
+      threads_(context.threads()),
       expert_counts_(training.expert_counts.size()) {
   for (size_t i = 0; i < training.parameters.values().size(); ++i) {
     const Value value = training.parameters.values()[i];
@@ -73,6 +74,10 @@ TrainingStep::TrainingStep(const TrainingProgram& training, const ParameterStore
 }
 
 StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
+  {
+    const Trace::Span span(trace_, "zero_gradients", "optimizer", gradient_bytes(store_));
+    store_.zero_gradients(threads_);
+  }
   StepLosses losses;
   for (const Batch& batch : micro_batches) {
     losses.targets += batch.target_count;
@@ -95,6 +100,8 @@ StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
     losses.expert_load = std::max(
         losses.expert_load, static_cast<double>(*std::ranges::max_element(counts)) / balanced);
   }
+  const Trace::Span span(trace_, "gradient_norm", "optimizer", gradient_bytes(store_));
+  losses.gradient_norm = gradient_norm(store_, threads_);
   return losses;
 }
 
@@ -136,14 +143,14 @@ void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
   throw Error("the loss or the gradient's norm overflowed although every value is finite");
 }
 
-double update_weights(const ParameterStore& store, const OptimizerConfig& config,
-                      const WeightUpdate& update, int threads) {
+double TrainingStep::update_weights(const OptimizerConfig& config, const WeightUpdate& update) {
+  const Trace::Span span(trace_, "adamw", "optimizer", adamw_bytes(store_));
   const double rate = learning_rate(config, update.step, update.steps);
-  adamw_step(store, config,
+  adamw_step(store_, config,
              {.step = update.step,
               .learning_rate = rate,
               .gradient_scale = clip_factor(config, update.gradient_norm, update.step)},
-             threads);
+             threads_);
   return rate;
 }
 

@@ -26,7 +26,8 @@ class ProgramInputs {
   Tensor tokens_, targets_, positions_, document_starts_, target_seed_, token_seed_;
 };
 
-/// Losses summed over the micro-batches of a step; the means are over the whole global batch.
+/// What the forward and backward passes of a step give. Losses are summed over its micro-batches;
+/// the means are over the whole global batch.
 struct StepLosses {
   double cross_entropy = 0;  ///< mean over target tokens
   double balance = 0;        ///< mean over tokens
@@ -36,21 +37,32 @@ struct StepLosses {
   /// The fullest expert's tokens over the balanced number, the largest of any layer; 0 without
   /// experts.
   double expert_load = 0;
+  double gradient_norm = 0;  ///< of the main gradients, see gradient_norm()
 };
 
-/// Forward and backward passes of one optimizer step.
+/// Where in its run an update of the weights stands.
+struct WeightUpdate {
+  int64_t step = 1;          ///< counted from 1
+  int64_t steps = 1;         ///< of the whole run, for the learning rate's schedule
+  double gradient_norm = 0;  ///< that run() gave, for clipping
+};
+
+/// One optimizer step: run(), then update_weights().
 class TrainingStep {
  public:
   TrainingStep(const TrainingProgram& training, const ParameterStore& store, Context& context);
 
-  /// Adds the gradients of the loss over all of `micro_batches` into the store's main gradients,
-  /// which the caller has set to zero.
+  /// Forward and backward passes: leaves the gradients of the loss over all of `micro_batches` in
+  /// the store's main gradients.
   StepLosses run(std::span<const Batch> micro_batches);
 
   /// Runs the micro-batches once more with every result checked: throws Error naming the first
   /// value that is NaN or infinite, or the parameter whose gradient is. Call it when a loss or a
   /// gradient norm is not finite.
   void report_non_finite(std::span<const Batch> micro_batches);
+
+  /// Clips the main gradients and updates all weights by AdamW. Gives the learning rate.
+  double update_weights(const OptimizerConfig& config, const WeightUpdate& update);
 
   /// Records runs there while it is set.
   void set_trace(Trace* trace) {
@@ -67,20 +79,9 @@ class TrainingStep {
   Executor executor_;
   Frame frame_;
   ProgramInputs inputs_;
+  int threads_;
   Trace* trace_ = nullptr;
   std::vector<std::vector<int64_t>> expert_counts_;  // by layer
 };
-
-/// Where in its run an update of the weights stands.
-struct WeightUpdate {
-  int64_t step = 1;          ///< counted from 1
-  int64_t steps = 1;         ///< of the whole run, for the learning rate's schedule
-  double gradient_norm = 0;  ///< of the main gradients, see gradient_norm(), for clipping
-};
-
-/// The last part of an optimizer step: clips the main gradients and updates all weights by AdamW.
-/// Gives the learning rate.
-double update_weights(const ParameterStore& store, const OptimizerConfig& config,
-                      const WeightUpdate& update, int threads);
 
 }  // namespace tessera

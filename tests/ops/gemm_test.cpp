@@ -172,7 +172,7 @@ TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
 }
 
 TEST(Gemm, ARefusedShapeLeavesNothingBehind) {
-  if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1})) GTEST_SKIP() << "plain loops refuse no shape";
+  if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1}, 1)) GTEST_SKIP() << "plain loops refuse no shape";
   MemoryPool pool;
   Context context(1, Kernels::fast, &pool);
   const GemmShape whole{.m = 2, .n = 2, .k = 2, .input = DType::i32, .output = DType::i32};

@@ -25,9 +25,9 @@ inline std::string small_text(int sentences) {
   return text;
 }
 
-/// Prepares that text as bytes below `folder`/data.
-inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int sentences = 600) {
-  write_file(folder / "text.txt", small_text(sentences));
+/// Prepares a text as bytes below `folder`/data.
+inline void prepare_text(const fs::path& folder, const std::string& text, int64_t context = 32) {
+  write_file(folder / "text.txt", text);
   PrepareOptions options;
   options.inputs = {(folder / "text.txt").string()};
   options.output = folder / "data";
@@ -37,6 +37,11 @@ inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int
   options.progress = false;
   options.threads = 2;
   prepare(options, Logger());
+}
+
+/// Prepares the small text.
+inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int sentences = 600) {
+  prepare_text(folder, small_text(sentences), context);
 }
 
 /// A small mixture of experts on that data, as the text of a configuration file.

@@ -54,6 +54,7 @@ class Subprocess {
     process_ = -1;
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
   }
+  pid_t id() const { return process_; }
   std::string output() const { return read_file(output_); }
 
  private:

@@ -6,7 +6,6 @@
 
 #include "config/programs.h"
 #include "data/loader.h"
-#include "state/adamw.h"
 #include "support/prepared_data.h"
 #include "train/training_step.h"
 
@@ -37,13 +36,10 @@ class Steps {
   void run(int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const std::vector<Batch> batches{loader_.next(), loader_.next()};
-      store_.zero_gradients(context_.threads());
-      step_.run(batches);
-      update_weights(store_, config_.optimizer,
-                     {.step = ++done_,
-                      .steps = config_.train.steps,
-                      .gradient_norm = gradient_norm(store_, context_.threads())},
-                     context_.threads());
+      const StepLosses losses = step_.run(batches);
+      step_.update_weights(
+          config_.optimizer,
+          {.step = ++done_, .steps = config_.train.steps, .gradient_norm = losses.gradient_norm});
     }
   }
 

@@ -42,7 +42,7 @@ GemmShape with_leading(GemmShape shape) {
 std::unique_ptr<Gemm> make(const Context& context, const GemmShape& shape) {
   const bool empty = shape.m == 0 || shape.n == 0 || shape.k == 0;
   if (!empty && !use_plain(context, shape.input)) {
-    if (auto fast = make_onednn_gemm(shape)) return fast;
+    if (auto fast = make_onednn_gemm(shape, context.threads())) return fast;
   }
   return make_plain_gemm(shape);
 }

@@ -1,3 +1,8 @@
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
 #include <omp.h>
 
 #include "ops/gemm/plain_gemm.h"
@@ -36,39 +41,95 @@ class TeamSize {
   int before_;
 };
 
+/// What a primitive is run with: a stream, and memories whose data each run sets.
+struct Call {
+  Call(const dnnl::engine& engine, const dnnl::matmul::primitive_desc& product)
+      : stream(engine),
+        arguments{{DNNL_ARG_SRC, {product.src_desc(), engine, nullptr}},
+                  {DNNL_ARG_WEIGHTS, {product.weights_desc(), engine, nullptr}},
+                  {DNNL_ARG_DST, {product.dst_desc(), engine, nullptr}},
+                  {DNNL_ARG_SCRATCHPAD, {product.scratchpad_desc(), engine, nullptr}}} {}
+
+  void set(int argument, const void* data) {
+    arguments.at(argument).set_data_handle(const_cast<void*>(data));
+  }
+
+  dnnl::stream stream;
+  std::unordered_map<int, dnnl::memory> arguments;
+};
+
+/// Calls kept from run to run, one for each thread of a team at most: to make one takes more than a
+/// microsecond, which is much beside the product of a tile.
+class KeptCalls {
+ public:
+  explicit KeptCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
+
+  /// Runs `use` with the thread's call, made by `make` when there is none or when a thread of
+  /// another team with the same number has it.
+  template <typename Make, typename Use>
+  void with(const Make& make, const Use& use) {
+    Slot& slot = slots_[static_cast<size_t>(omp_get_thread_num()) % slots_.size()];
+    std::unique_ptr<Call> call(slot.call.exchange(nullptr));
+    if (!call) call = make();
+    use(*call);
+    call.reset(slot.call.exchange(call.release()));
+  }
+
+ private:
+  struct alignas(64) Slot {  // a cache line each
+    ~Slot() { delete call.load(); }
+    std::atomic<Call*> call = nullptr;
+  };
+  std::vector<Slot> slots_;
+};
+
+dnnl::memory::desc matrix_a(const GemmShape& shape) {
+  return matrix(shape.m, shape.k, shape.lda, shape.transpose_a, shape.input);
+}
+
+dnnl::memory::desc matrix_b(const GemmShape& shape) {
+  return matrix(shape.k, shape.n, shape.ldb, shape.transpose_b, shape.input);
+}
+
+/// Of the primitive, for the calling thread's team. It chooses how B is laid out where that is
+/// asked for.
+dnnl::matmul::primitive_desc describe(const GemmShape& shape, const dnnl::engine& engine) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (shape.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::memory::desc free_b({shape.k, shape.n}, onednn_type(shape.input),
+                                  dnnl::memory::format_tag::any);
+  const dnnl::memory::desc c = matrix(shape.m, shape.n, shape.ldc, false, shape.output);
+  return {{matrix_a(shape), shape.packed_b ? free_b : matrix_b(shape), c}, attributes, engine};
+}
+
 class OneDnnGemm final : public Gemm {
  public:
-  explicit OneDnnGemm(const GemmShape& shape)
+  OneDnnGemm(const GemmShape& shape, int callers)
       : threads_(shape.threads),
         engine_(dnnl::engine::kind::cpu, 0),
-        a_(matrix(shape.m, shape.k, shape.lda, shape.transpose_a, shape.input)),
-        plain_b_(matrix(shape.k, shape.n, shape.ldb, shape.transpose_b, shape.input)),
-        c_(matrix(shape.m, shape.n, shape.ldc, false, shape.output)) {
+        plain_b_(matrix_b(shape)),
+        calls_(callers) {
     const TeamSize team(threads_);
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (shape.accumulate) {
-      dnnl::post_ops sum;
-      sum.append_sum(1.0f);
-      attributes.set_post_ops(sum);
-    }
-    const dnnl::memory::desc free_b({shape.k, shape.n}, onednn_type(shape.input),
-                                    dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc description({a_, shape.packed_b ? free_b : plain_b_, c_},
-                                                   attributes, engine_);
-    primitive_ = dnnl::matmul(description);
-    scratchpad_ = description.scratchpad_desc();
-    b_ = description.weights_desc();
-    if (b_ != plain_b_) {
+    description_ = describe(shape, engine_);
+    primitive_ = dnnl::matmul(description_);
+    const dnnl::memory::desc b = description_.weights_desc();
+    if (b != plain_b_) {
       packing_ = dnnl::reorder(
-          dnnl::reorder::primitive_desc(engine_, plain_b_, engine_, b_, dnnl::primitive_attr()));
+          dnnl::reorder::primitive_desc(engine_, plain_b_, engine_, b, dnnl::primitive_attr()));
     }
   }
 
-  int64_t workspace_bytes() const override { return static_cast<int64_t>(scratchpad_.get_size()); }
+  int64_t workspace_bytes() const override {
+    return static_cast<int64_t>(description_.scratchpad_desc().get_size());
+  }
 
   int64_t packed_bytes() const override {
-    return packing_ ? static_cast<int64_t>(b_.get_size()) : 0;
+    return packing_ ? static_cast<int64_t>(description_.weights_desc().get_size()) : 0;
   }
 
   const void* pack(const void* b, std::byte* memory) const override {
@@ -76,46 +137,42 @@ class OneDnnGemm final : public Gemm {
     const TeamSize team(threads_);
     dnnl::stream stream(engine_);
     dnnl::memory plain(plain_b_, engine_, const_cast<void*>(b));
-    dnnl::memory packed(b_, engine_, memory);
+    dnnl::memory packed(description_.weights_desc(), engine_, memory);
     packing_.execute(stream, plain, packed);
     return memory;
   }
 
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
-    dnnl::stream stream(engine_);
-    const auto bind = [&](const dnnl::memory::desc& desc, const void* data) {
-      return dnnl::memory(desc, engine_, const_cast<void*>(data));
-    };
-    const std::unordered_map<int, dnnl::memory> arguments{
-        {DNNL_ARG_SRC, bind(a_, a)},
-        {DNNL_ARG_WEIGHTS, bind(b_, b)},
-        {DNNL_ARG_DST, bind(c_, c)},
-        {DNNL_ARG_SCRATCHPAD, bind(scratchpad_, workspace)}};
-    if (omp_in_parallel() != 0) {
-      primitive_.execute(stream, arguments);
-    } else {
-      const TeamSize team(threads_);
-      primitive_.execute(stream, arguments);
-    }
+    calls_.with([&] { return std::make_unique<Call>(engine_, description_); },
+                [&](Call& call) {
+                  call.set(DNNL_ARG_SRC, a);
+                  call.set(DNNL_ARG_WEIGHTS, b);
+                  call.set(DNNL_ARG_DST, c);
+                  call.set(DNNL_ARG_SCRATCHPAD, workspace);
+                  if (omp_in_parallel() != 0) {
+                    primitive_.execute(call.stream, call.arguments);
+                  } else {
+                    const TeamSize team(threads_);
+                    primitive_.execute(call.stream, call.arguments);
+                  }
+                });
   }
 
  private:
   int threads_;
   dnnl::engine engine_;
-  dnnl::memory::desc a_;
   dnnl::memory::desc plain_b_;
-  dnnl::memory::desc b_;  // as the product takes it
-  dnnl::memory::desc c_;
-  dnnl::memory::desc scratchpad_;
+  dnnl::matmul::primitive_desc description_;
   dnnl::matmul primitive_;
   dnnl::reorder packing_;  // empty where B is taken as it lies
+  mutable KeptCalls calls_;
 };
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape) {
+std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, int callers) {
   try {
-    return std::make_unique<OneDnnGemm>(shape);
+    return std::make_unique<OneDnnGemm>(shape, callers);
   } catch (const dnnl::error& error) {
     if (error.status != dnnl_unimplemented) throw;
     throw Error("this processor has no {} matrix product in oneDNN{}", dtype_name(shape.input),
@@ -129,7 +186,7 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape) {
 
 namespace tessera {
 
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&) { return nullptr; }
+std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&, int) { return nullptr; }
 
 }  // namespace tessera
 

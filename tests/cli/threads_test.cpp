@@ -1,0 +1,126 @@
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "cli/program.h"
+#include "support/prepared_data.h"
+#include "train/trainer.h"
+
+namespace tessera {
+namespace {
+
+/// How the program sets up the threads that it computes with.
+class ProgramThreads : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text = testing::small_text(600);
+    // Some letters occur only once.
+    size_t at = 0;
+    for (char letter = 'A'; letter <= 'Z'; ++letter) {
+      at = text.find('\n', at + text.size() / 30);
+      text.insert(at, 1, letter);
+    }
+    testing::prepare_text(folder_.path(), text);
+    write_file(folder_.path() / "config.toml", testing::small_config(folder_.path()));
+  }
+
+  std::vector<std::string> train(const std::vector<std::string>& overrides) const {
+    std::vector<std::string> arguments{"train", (folder_.path() / "config.toml").string(),
+                                       "--quiet"};
+    for (const std::string& each : overrides) arguments.insert(arguments.end(), {"--set", each});
+    return arguments;
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::set<int> cores_of(pid_t thread) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::set<int> cores;
+  if (::sched_getaffinity(thread, sizeof(set), &set) != 0) return cores;  // it has ended
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.insert(core);
+  }
+  return cores;
+}
+
+/// The cores that each thread of a program may run on.
+std::vector<std::set<int>> cores_of_threads(pid_t process) {
+  std::vector<std::set<int>> result;
+  const fs::path threads = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& entry : fs::directory_iterator(threads)) {
+    result.push_back(cores_of(std::stoi(entry.path().filename().string())));
+  }
+  return result;
+}
+
+TEST_F(ProgramThreads, OfATeamHaveACoreEachAndTheLoaderHasAllUnlessToldNotTo) {
+  const std::set<int> all = cores_of(0);
+  if (all.size() < 2) GTEST_SKIP() << "one core";
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr) GTEST_SKIP() << "the environment binds OpenMP's threads";
+  }
+  for (const bool bound : {true, false}) {
+    const std::string run = bound ? "bound" : "free";
+    const auto process = testing::start_program(
+        folder_, train({"run.directory=" + (folder_.path() / run).string(),
+                        "run.threads=" + std::to_string(all.size()), "train.steps=1000000",
+                        "checkpoint.every=0",
+                        std::string("run.bind_threads=") + (bound ? "true" : "false")}));
+    const fs::path metrics = folder_.path() / run / "metrics.jsonl";
+    while (process->running() && (!fs::exists(metrics) || fs::file_size(metrics) == 0)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until a step is done
+    }
+    ASSERT_TRUE(process->running()) << process->output();
+    std::set<int> taken;
+    size_t free = 0;
+    for (const std::set<int>& cores : cores_of_threads(process->id())) {
+      if (cores.size() == 1) {
+        EXPECT_TRUE(taken.insert(*cores.begin()).second) << "two threads on one core";
+      }
+      if (cores == all) ++free;
+    }
+    EXPECT_EQ(taken, bound ? all : std::set<int>()) << run;
+    EXPECT_GE(free, bound ? 1U : all.size() + 1) << run;
+  }
+}
+
+/// Denormal numbers in the moments of a run's newest checkpoint.
+int64_t denormals(const fs::path& run) {
+  const CheckpointReader reader(latest_checkpoint(run / kCheckpointsName).path.value());
+  int64_t count = 0;
+  for (const CheckpointTensor& tensor : reader.manifest().tensors) {
+    if (tensor.group != "optimizer") continue;
+    const std::span<const std::byte> bytes = reader.bytes(tensor);
+    for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof(float));
+      if (std::fpclassify(value) == FP_SUBNORMAL) ++count;
+    }
+  }
+  return count;
+}
+
+TEST_F(ProgramThreads, TakeDenormalNumbersForZero) {
+  // The moments of letters that occur once vanish within some tens of steps.
+  const std::vector<std::string> vanishing{"optimizer.beta1=0.1", "optimizer.beta2=0.1",
+                                           "train.steps=60"};
+  tessera::train(parse_config(testing::small_config(folder_.path(), "kept"), "test", vanishing),
+                 {.progress = false}, Logger());
+  ASSERT_GT(denormals(folder_.path() / "kept"), 0) << "nothing to be seen in this process";
+  const auto result = testing::run_program(folder_, train(vanishing));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(denormals(folder_.path() / "run"), 0);
+}
+
+}  // namespace
+}  // namespace tessera
