@@ -18,6 +18,7 @@ class CachedRun {
         context_(threads, kernels, &pool_),
         keys_(pool_, {capacity, test.kv_heads * test.head_dim}, dtype),
         values_(pool_, keys_.shape(), dtype) {
+    context_.cache<AttentionTiles>() = test.tiles;
     // What was never written must not be read.
     Tensor garbage(pool_, keys_.shape(), DType::f64);
     std::ranges::fill(garbage.values<double>(), std::numeric_limits<double>::quiet_NaN());
@@ -90,7 +91,7 @@ void expect_pieces_equal_whole(AttentionCase test, const std::vector<int64_t>& p
 }
 
 const std::vector<std::vector<int64_t>> kPieces{
-    {1, 1, 1}, {5, 1, 17, 1}, {64, 1, 64}, {130, 1, 1, 12}, {7, 300, 3}, {512, 40, 1}, {530}};
+    {1, 1, 1}, {5, 1, 17, 1}, {64, 1, 64}, {130, 1, 1, 12}, {7, 300, 3}, {1024, 40, 1}, {1100}};
 
 TEST(CachedAttention, PlainPiecesEqualTheWhole) {
   for (const auto& pieces : kPieces) {
@@ -101,9 +102,12 @@ TEST(CachedAttention, PlainPiecesEqualTheWhole) {
 
 TEST(CachedAttention, FastPiecesEqualTheWhole) {
   for (const auto& pieces : kPieces) {
-    for (const int64_t head_dim : {24, 64}) {
-      expect_pieces_equal_whole({.heads = 4, .kv_heads = 1, .head_dim = head_dim}, pieces,
-                                DType::f32, 1e-5);
+    expect_pieces_equal_whole({.heads = 4, .kv_heads = 1, .head_dim = 64}, pieces, DType::f32,
+                              1e-5);
+    for (const int64_t kilobytes : {128, 512, 1024}) {
+      expect_pieces_equal_whole(
+          {.heads = 4, .kv_heads = 1, .head_dim = 24, .tiles = AttentionTiles(kilobytes << 10)},
+          pieces, DType::f32, 1e-5);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "engine/executor.h"
 #include "engine/trace.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/tile_sizes.h"
 #include "support/gradient_check.h"
 
 namespace tessera::testing {
@@ -23,6 +24,7 @@ struct AttentionCase {
   int64_t head_dim = 16;
   bool documents = false;
   double deviation = 1.0;  ///< of the inputs
+  AttentionTiles tiles;    ///< this processor's
 
   AttentionOptions options() const {
     return {.sequence = sequence,
@@ -35,8 +37,9 @@ struct AttentionCase {
   Shape query_shape() const { return {tokens(), heads * head_dim}; }
   Shape key_shape() const { return {tokens(), kv_heads * head_dim}; }
   std::string text() const {
-    return fmt::format("{} x {} tokens, {} heads on {} of {}{}", sequences, sequence, heads,
-                       kv_heads, head_dim, documents ? ", documents" : "");
+    return fmt::format("{} x {} tokens, {} heads on {} of {}{}, tiles of {} and {} keys", sequences,
+                       sequence, heads, kv_heads, head_dim, documents ? ", documents" : "",
+                       tiles.forward_keys, tiles.backward_keys);
   }
 
   /// Documents of random lengths, long in every other sequence and short in those between.
@@ -99,6 +102,7 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
                                       int threads, std::span<const Tensor> inputs) {
   MemoryPool pool;
   Context context(threads, kernels, &pool);
+  context.cache<AttentionTiles>() = test.tiles;
   Program program;
   Builder builder(program);
   const Value q = builder.parameter("q", {test.query_shape(), dtype, {}});

@@ -5,7 +5,14 @@
 namespace tessera::testing {
 namespace {
 
-/// Shapes around the tiles' edges: 128 queries, 512 keys.
+/// The sizes of tiles that processors of all kinds have.
+std::vector<AttentionTiles> all_tiles() {
+  std::vector<AttentionTiles> result;
+  for (const int64_t kilobytes : {128, 512, 1024, 2048}) result.emplace_back(kilobytes << 10);
+  return result;
+}
+
+/// Shapes around the tiles' edges: 128 queries, 256 to 1024 keys.
 std::vector<AttentionCase> cases() {
   std::vector<AttentionCase> result;
   for (const int64_t sequence : {1, 2, 17, 64, 128, 130, 300}) {
@@ -28,12 +35,37 @@ std::vector<AttentionCase> cases() {
   return result;
 }
 
+/// The case in tiles of all sizes, of which only long sequences have more than one.
+std::vector<AttentionCase> in_all_tiles(AttentionCase test) {
+  if (test.sequence <= 256) return {test};
+  std::vector<AttentionCase> result;
+  for (const AttentionTiles& tiles : all_tiles()) {
+    test.tiles = tiles;
+    result.push_back(test);
+  }
+  return result;
+}
+
+TEST(AttentionFast, TilesFitTheSecondLevelCache) {
+  for (const auto& [bytes, forward, backward] :
+       {std::tuple(48 << 10, 256, 256), std::tuple(256 << 10, 256, 256),
+        std::tuple(512 << 10, 512, 256), std::tuple(1 << 20, 1024, 512),
+        std::tuple(2 << 20, 1024, 1024), std::tuple(0, 1024, 512)}) {
+    const AttentionTiles tiles(bytes);
+    EXPECT_EQ(tiles.forward_keys, forward) << bytes;
+    EXPECT_EQ(tiles.backward_keys, backward) << bytes;
+  }
+}
+
 TEST(AttentionFast, FloatMatchesPlain) {
   for (const AttentionCase& test : cases()) {
     MemoryPool pool;
     const auto inputs = attention_inputs(pool, test, DType::f32);
-    expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
-                 run_attention(test, DType::f32, Kernels::plain, 2, inputs), 1e-5, test.text());
+    const auto plain = run_attention(test, DType::f32, Kernels::plain, 2, inputs);
+    for (const AttentionCase& tiled : in_all_tiles(test)) {
+      expect_close(run_attention(tiled, DType::f32, Kernels::fast, 2, inputs), plain, 1e-5,
+                   tiled.text());
+    }
   }
 }
 
@@ -75,7 +107,9 @@ TEST(AttentionFast, MaskedTilesAreNotMultiplied) {
         causal = scores;
       }
       const double product = 2 * scores * static_cast<double>(test.head_dim);
-      for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const AttentionTiles& tiles : all_tiles()) {
+        const DType dtype = tiles.forward_keys < 1024 ? DType::f32 : DType::bf16;
+        test.tiles = tiles;
         MemoryPool pool;
         const auto inputs = attention_inputs(pool, test, dtype);
         const auto found = run_attention(test, dtype, Kernels::fast, 2, inputs);
@@ -208,13 +242,15 @@ void expect_bounded(const std::vector<double>& found, const std::vector<double>&
 void expect_bfloat16_within_rounding(const AttentionCase& test) {
   MemoryPool pool;
   const auto inputs = attention_inputs(pool, test, DType::bf16);
-  const auto found = run_attention(test, DType::bf16, Kernels::fast, 2, inputs);
   const Bounded reference = bounded_reference(test, inputs);
   const auto& [value, bound] = reference;
-  expect_bounded(found.output, value.output, bound.output, test.text() + ": output");
-  expect_bounded(found.of_q, value.of_q, bound.of_q, test.text() + ": gradient of q");
-  expect_bounded(found.of_k, value.of_k, bound.of_k, test.text() + ": gradient of k");
-  expect_bounded(found.of_v, value.of_v, bound.of_v, test.text() + ": gradient of v");
+  for (const AttentionCase& tiled : in_all_tiles(test)) {
+    const auto found = run_attention(tiled, DType::bf16, Kernels::fast, 2, inputs);
+    expect_bounded(found.output, value.output, bound.output, tiled.text() + ": output");
+    expect_bounded(found.of_q, value.of_q, bound.of_q, tiled.text() + ": gradient of q");
+    expect_bounded(found.of_k, value.of_k, bound.of_k, tiled.text() + ": gradient of k");
+    expect_bounded(found.of_v, value.of_v, bound.of_v, tiled.text() + ": gradient of v");
+  }
 }
 
 TEST(AttentionFast, BFloat16IsWithinItsRounding) {

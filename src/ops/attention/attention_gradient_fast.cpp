@@ -3,6 +3,7 @@
 
 #include "ops/attention/attention_fast.h"
 #include "ops/attention/flash_backward.h"
+#include "ops/attention/tile_sizes.h"
 #include "ops/math/vector_math.h"
 
 namespace tessera {
@@ -40,15 +41,15 @@ class FlashBackward {
       : context_(context),
         shape_(shape),
         operands_(operands),
-        blocks_(shape.sequence),
+        blocks_(shape.sequence, context.cache<AttentionTiles>().backward_keys),
         heads_(shape.sequences * shape.kv_heads),
         slots_(std::min<int64_t>(heads_, context.threads())),
-        table_(backward_table(context, shape, dtype_of<T>)),
+        table_(backward_table(context, shape, blocks_.block_keys, dtype_of<T>)),
         scratch_(workspace),
         shared_(scratch_, shape, blocks_, slots_),
         thread_scratch_begin_(workspace ? workspace + scratch_.bytes() : nullptr) {
     Scratch one;
-    BackwardOwn<T>(one, shape.head_dim, table_.workspace_bytes());
+    BackwardOwn<T>(one, blocks_.block_keys, shape.head_dim, table_.workspace_bytes());
     thread_bytes_ = one.bytes();
   }
 
@@ -61,7 +62,8 @@ class FlashBackward {
     const int threads = context_.threads();
     parallel_ranges(threads, threads, 1, [&](int64_t, int64_t, int thread) {
       Scratch memory(thread_scratch_begin_ + thread * thread_bytes_);
-      const BackwardOwn<T> own(memory, shape_.head_dim, table_.workspace_bytes());
+      const BackwardOwn<T> own(memory, blocks_.block_keys, shape_.head_dim,
+                               table_.workspace_bytes());
       const int64_t count = heads_ * blocks_.key_blocks;
       for (int64_t item = next++; item < count; item = next++) {
         // Groups of `slots` key-value heads, whose blocks alternate so that threads rarely wait.
@@ -109,7 +111,7 @@ class FlashBackward {
       shared_.latest_starts[index] = latest;
       for (int64_t head = 0; head < shape_.heads; ++head) {
         shared_.blocks_added[(sequence * shape_.heads + head) * blocks_.query_tiles + tile] =
-            earliest / static_cast<int32_t>(kBackwardKeys);
+            earliest / static_cast<int32_t>(blocks_.block_keys);
       }
     }
     std::fill_n(shared_.blocks_done, heads_, 0);
@@ -135,7 +137,7 @@ class FlashBackward {
       }
     }
     const int64_t at = AttentionHead(shape_, sequence, first_head).key_offset +
-                       block * kBackwardKeys * shape_.key_stride();
+                       block * blocks_.block_keys * shape_.key_stride();
     write_scaled(own.of_keys, keys, shape_.head_dim, static_cast<float>(shape_.scale),
                  operands_.of_k + at, shape_.key_stride());
     write_scaled(own.of_values, keys, shape_.head_dim, 1.0f, operands_.of_v + at,
@@ -148,7 +150,7 @@ class FlashBackward {
   }
   /// The first block of keys that a tile of queries attends.
   int64_t first_block(int64_t sequence, int64_t tile) const {
-    return shared_.earliest_starts[tile_index(sequence, tile)] / kBackwardKeys;
+    return shared_.earliest_starts[tile_index(sequence, tile)] / blocks_.block_keys;
   }
 
   /// The tile of a block of keys and a tile of queries of one head; `of_query` is the latter's sum.
@@ -160,7 +162,7 @@ class FlashBackward {
     const T* q = operands_.q + query_at;
     const T* of_output = operands_.of_output + query_at;
     const int64_t key_at = head.key_offset + range.first_key * shape_.key_stride();
-    const int64_t sums_at = (range.first_key - block * kBackwardKeys) * shape_.head_dim;
+    const int64_t sums_at = (range.first_key - block * blocks_.block_keys) * shape_.head_dim;
     const BackwardProducts& products = *table_.find(range.keys, range.queries);
     std::byte* workspace = own.product_workspace;
 

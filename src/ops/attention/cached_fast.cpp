@@ -1,6 +1,7 @@
 #include "ops/attention/cached_fast.h"
 
 #include "ops/attention/flash_forward.h"
+#include "ops/attention/tile_sizes.h"
 
 namespace tessera {
 namespace {
@@ -82,22 +83,23 @@ const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled
 /// The products of whole tiles of keys, read where they lie in the caches, and of the last tile,
 /// which is copied.
 struct CachedTables {
-  CachedTables(Context& context, const AttentionShape& shape, DType dtype) {
+  CachedTables(Context& context, const AttentionShape& shape, DType dtype)
+      : tile_keys(context.cache<AttentionTiles>().forward_keys) {
     const int64_t head_dim = shape.head_dim;
     const auto make_whole = [&](int64_t queries, int64_t keys) {
-      return prepare_forward_products(context, {dtype, head_dim, head_dim, shape.key_stride()},
-                                      queries, keys);
+      return prepare_forward_products(
+          context, {dtype, head_dim, head_dim, shape.key_stride(), tile_keys}, queries, keys);
     };
     const auto make_last = [&](int64_t queries, int64_t keys) {
-      return prepare_forward_products(context, {dtype, head_dim, head_dim, head_dim}, queries,
-                                      keys);
+      return prepare_forward_products(context, {dtype, head_dim, head_dim, head_dim, tile_keys},
+                                      queries, keys);
     };
     for (const int64_t queries :
          {std::min(shape.sequence, kForwardQueries), shape.sequence % kForwardQueries}) {
       if (queries == 0) continue;
       const int64_t filled = round_up(queries, kQueryUnit);
-      whole.add(filled, kForwardKeys, make_whole);
-      for (int64_t keys = kKeyUnit; keys <= kForwardKeys; keys += kKeyUnit) {
+      whole.add(filled, tile_keys, make_whole);
+      for (int64_t keys = kKeyUnit; keys <= tile_keys; keys += kKeyUnit) {
         last.add(filled, keys, make_last);
       }
     }
@@ -106,6 +108,7 @@ struct CachedTables {
     return std::max(whole.workspace_bytes(), last.workspace_bytes());
   }
 
+  int64_t tile_keys;
   TileTable<ForwardProducts> whole;
   TileTable<ForwardProducts> last;
 };
@@ -113,22 +116,22 @@ struct CachedTables {
 /// The memory of one thread.
 template <typename T>
 struct CachedScratch {
-  CachedScratch(Scratch& scratch, int64_t head_dim, int64_t product_bytes)
-      : tile(scratch, kForwardQueries, head_dim, product_bytes),
+  CachedScratch(Scratch& scratch, int64_t tile_keys, int64_t head_dim, int64_t product_bytes)
+      : tile(scratch, kForwardQueries, tile_keys, head_dim, product_bytes),
         queries(scratch.take<T>(kForwardQueries * head_dim)),
-        keys(scratch.take<T>(kForwardKeys * head_dim)),
-        values(scratch.take<T>(kForwardKeys * head_dim)) {}
+        keys(scratch.take<T>(tile_keys * head_dim)),
+        values(scratch.take<T>(tile_keys * head_dim)) {}
 
   ForwardTile<T> tile;
   T* queries;  // [kForwardQueries, head_dim]
-  T* keys;     // [kForwardKeys, head_dim]
-  T* values;   // [kForwardKeys, head_dim]
+  T* keys;     // [tile_keys, head_dim]
+  T* values;   // [tile_keys, head_dim]
 };
 
 template <typename T>
-int64_t cached_scratch_bytes(int64_t head_dim, int64_t product_bytes) {
+int64_t cached_scratch_bytes(const CachedTables& tables, int64_t head_dim) {
   Scratch size;
-  CachedScratch<T>(size, head_dim, product_bytes);
+  CachedScratch<T>(size, tables.tile_keys, head_dim, tables.workspace_bytes());
   return size.bytes();
 }
 
@@ -136,8 +139,8 @@ template <typename T>
 void attend_tiles(Context& context, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
   const CachedTables tables(context, shape, dtype_of<T>);
-  const int64_t product_bytes = tables.workspace_bytes();
-  const int64_t thread_bytes = cached_scratch_bytes<T>(shape.head_dim, product_bytes);
+  const int64_t tile_keys = tables.tile_keys;
+  const int64_t thread_bytes = cached_scratch_bytes<T>(tables, shape.head_dim);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   parallel_items(context.threads(), shape.heads * query_tiles, [&](int64_t item, int thread) {
     const AttentionHead head(shape, 0, item / query_tiles);
@@ -149,16 +152,16 @@ void attend_tiles(Context& context, const AttentionShape& shape,
     const T* values = operands.values + head.key_offset;
 
     Scratch scratch(workspace + thread * thread_bytes);
-    CachedScratch<T> own(scratch, shape.head_dim, product_bytes);
+    CachedScratch<T> own(scratch, tile_keys, shape.head_dim, tables.workspace_bytes());
     own.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
                                shape.head_dim, own.queries),
                    filled, operands.position + query, nullptr, shape.scale);
     const int64_t end = operands.position + query + queries;
     int64_t key = 0;
-    for (; key + kForwardKeys <= end; key += kForwardKeys) {
+    for (; key + tile_keys <= end; key += tile_keys) {
       const int64_t at = key * shape.key_stride();
-      own.tile.absorb(keys + at, values + at, key, kForwardKeys,
-                      *tables.whole.find(filled, kForwardKeys));
+      own.tile.absorb(keys + at, values + at, key, tile_keys,
+                      *tables.whole.find(filled, tile_keys));
     }
     if (key < end) {
       const int64_t at = key * shape.key_stride();
@@ -191,10 +194,10 @@ int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& 
     return context.threads() * (capacity + 2 * shape.head_dim) *
            static_cast<int64_t>(sizeof(float));
   }
-  const int64_t product_bytes = CachedTables(context, shape, dtype).workspace_bytes();
+  const CachedTables tables(context, shape, dtype);
   return context.threads() * (dtype == DType::bf16
-                                  ? cached_scratch_bytes<BFloat16>(shape.head_dim, product_bytes)
-                                  : cached_scratch_bytes<float>(shape.head_dim, product_bytes));
+                                  ? cached_scratch_bytes<BFloat16>(tables, shape.head_dim)
+                                  : cached_scratch_bytes<float>(tables, shape.head_dim));
 }
 
 template void cached_attention_fast(Context&, const AttentionShape&,

@@ -9,9 +9,8 @@
 
 namespace tessera {
 
-/// Keys and queries of one tile of the backward pass.
+/// Queries of one tile of the backward pass (AttentionTiles has its keys).
 inline constexpr int64_t kBackwardQueries = 128;
-inline constexpr int64_t kBackwardKeys = 512;
 
 /// The products of a tile of some keys (rows) on some queries (columns). The tile lies transposed,
 /// keys by queries, so that two of the three products that read it need no transposition.
@@ -68,53 +67,54 @@ struct BackwardRange {
   int64_t queries;
 };
 
-/// The blocks that a sequence is cut into.
+/// The blocks that a sequence is cut into: those of keys are `size` long.
 struct BackwardBlocks {
-  explicit BackwardBlocks(int64_t length)
+  BackwardBlocks(int64_t length, int64_t size)
       : sequence(length),
+        block_keys(size),
         query_tiles((length + kBackwardQueries - 1) / kBackwardQueries),
-        key_blocks((length + kBackwardKeys - 1) / kBackwardKeys) {}
+        key_blocks((length + size - 1) / size) {}
 
   int64_t queries(int64_t tile) const {
     return std::min(kBackwardQueries, sequence - tile * kBackwardQueries);
   }
-  int64_t keys(int64_t block) const {
-    return std::min(kBackwardKeys, sequence - block * kBackwardKeys);
-  }
-  int64_t first_tile(int64_t block) const { return block * kBackwardKeys / kBackwardQueries; }
+  int64_t keys(int64_t block) const { return std::min(block_keys, sequence - block * block_keys); }
+  int64_t first_tile(int64_t block) const { return block * block_keys / kBackwardQueries; }
   int64_t last_block(int64_t tile) const {
-    return (tile * kBackwardQueries + queries(tile) - 1) / kBackwardKeys;
+    return (tile * kBackwardQueries + queries(tile) - 1) / block_keys;
   }
   /// Leaves out the keys after the last query and, in steps that keep the shapes few, those before
   /// the earliest key that a query attends.
   BackwardRange range(int64_t block, int64_t tile, int64_t earliest) const {
     const int64_t begin =
-        std::max(block * kBackwardKeys, earliest / kBackwardQueries * kBackwardQueries);
+        std::max(block * block_keys, earliest / kBackwardQueries * kBackwardQueries);
     const int64_t first_query = tile * kBackwardQueries;
-    const int64_t end = std::min(block * kBackwardKeys + keys(block), first_query + queries(tile));
+    const int64_t end = std::min(block * block_keys + keys(block), first_query + queries(tile));
     return {begin, end - begin, first_query, queries(tile)};
   }
 
   int64_t sequence;
+  int64_t block_keys;
   int64_t query_tiles;
   int64_t key_blocks;
 };
 
 /// All shapes of tiles that a sequence can have.
-inline BackwardTable backward_table(Context& context, const AttentionShape& shape, DType dtype) {
+inline BackwardTable backward_table(Context& context, const AttentionShape& shape,
+                                    int64_t block_keys, DType dtype) {
   BackwardTable table;
   const auto make = [&](int64_t keys, int64_t queries) {
     return prepare_backward_products(context, shape, dtype, keys, queries);
   };
   const int64_t tail = shape.sequence % kBackwardQueries;
   const int64_t whole = shape.sequence - tail;
-  for (int64_t keys = kBackwardQueries; keys <= std::min(whole, kBackwardKeys);
+  for (int64_t keys = kBackwardQueries; keys <= std::min(whole, block_keys);
        keys += kBackwardQueries) {
     table.add(keys, kBackwardQueries, make);
     if (tail > 0) table.add(keys, tail, make);
   }
   if (tail == 0) return table;
-  for (int64_t keys = tail; keys <= std::min(shape.sequence, kBackwardKeys);
+  for (int64_t keys = tail; keys <= std::min(shape.sequence, block_keys);
        keys += kBackwardQueries) {
     table.add(keys, tail, make);
   }
@@ -143,28 +143,28 @@ struct BackwardShared {
 /// The memory of one thread.
 template <typename T>
 struct BackwardOwn {
-  BackwardOwn(Scratch& scratch, int64_t head_dim, int64_t product_bytes)
-      : scores(scratch.take<float>(kBackwardKeys * kBackwardQueries)),
-        of_probabilities(scratch.take<float>(kBackwardKeys * kBackwardQueries)),
-        of_keys(scratch.take<float>(kBackwardKeys * head_dim)),
-        of_values(scratch.take<float>(kBackwardKeys * head_dim)),
+  BackwardOwn(Scratch& scratch, int64_t block_keys, int64_t head_dim, int64_t product_bytes)
+      : scores(scratch.take<float>(block_keys * kBackwardQueries)),
+        of_probabilities(scratch.take<float>(block_keys * kBackwardQueries)),
+        of_keys(scratch.take<float>(block_keys * head_dim)),
+        of_values(scratch.take<float>(block_keys * head_dim)),
         product_workspace(scratch.take<std::byte>(product_bytes)) {
     if constexpr (std::is_same_v<T, float>) {
       probabilities = scores;
       of_scores = of_probabilities;
     } else {
-      probabilities = scratch.take<T>(kBackwardKeys * kBackwardQueries);
-      of_scores = scratch.take<T>(kBackwardKeys * kBackwardQueries);
+      probabilities = scratch.take<T>(block_keys * kBackwardQueries);
+      of_scores = scratch.take<T>(block_keys * kBackwardQueries);
     }
   }
 
-  float* scores;            // [kBackwardKeys, kBackwardQueries]
-  float* of_probabilities;  // [kBackwardKeys, kBackwardQueries]
-  float* of_keys;           // [kBackwardKeys, head_dim]
-  float* of_values;         // [kBackwardKeys, head_dim]
+  float* scores;            // [block_keys, kBackwardQueries]
+  float* of_probabilities;  // [block_keys, kBackwardQueries]
+  float* of_keys;           // [block_keys, head_dim]
+  float* of_values;         // [block_keys, head_dim]
   std::byte* product_workspace;
-  T* probabilities;  // [kBackwardKeys, kBackwardQueries]; in f32 the scores' memory
-  T* of_scores;      // [kBackwardKeys, kBackwardQueries]; in f32 that of of_probabilities
+  T* probabilities;  // [block_keys, kBackwardQueries]; in f32 the scores' memory
+  T* of_scores;      // [block_keys, kBackwardQueries]; in f32 that of of_probabilities
 };
 
 }  // namespace tessera

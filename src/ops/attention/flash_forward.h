@@ -11,15 +11,14 @@
 
 namespace tessera {
 
-/// Queries and keys of one tile: its scores and probabilities stay in the second-level cache. Tiles
-/// of 256 queries make products that are a few per cent faster, and lose that again at the diagonal
-/// and far more to keys of other documents.
+/// Queries of one tile (AttentionTiles has its keys). Tiles of 256 queries make products that are a
+/// few per cent faster, and lose that again at the diagonal and far more to keys of other
+/// documents.
 inline constexpr int64_t kForwardQueries = 128;
-inline constexpr int64_t kForwardKeys = 512;
 
 /// The two products of a forward tile of some queries on some keys.
 struct ForwardProducts {
-  const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, kForwardKeys]
+  const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, tile_keys]
   const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
   int64_t workspace_bytes() const {
     return std::max(scores->workspace_bytes(), output->workspace_bytes());
@@ -32,6 +31,7 @@ struct ForwardLayout {
   int64_t head_dim;
   int64_t query_stride;
   int64_t key_stride;
+  int64_t tile_keys;  // from one row of scores to the next
 };
 
 inline ForwardProducts prepare_forward_products(Context& context, const ForwardLayout& layout,
@@ -44,14 +44,14 @@ inline ForwardProducts prepare_forward_products(Context& context, const ForwardL
                                   .transpose_b = true,
                                   .lda = layout.query_stride,
                                   .ldb = layout.key_stride,
-                                  .ldc = kForwardKeys}),
+                                  .ldc = layout.tile_keys}),
           &prepare_gemm(context, {.m = queries,
                                   .n = layout.head_dim,
                                   .k = keys,
                                   .input = layout.dtype,
                                   .output = DType::f32,
                                   .accumulate = true,
-                                  .lda = kForwardKeys,
+                                  .lda = layout.tile_keys,
                                   .ldb = layout.key_stride,
                                   .ldc = layout.head_dim})};
 }
@@ -62,10 +62,12 @@ inline ForwardProducts prepare_forward_products(Context& context, const ForwardL
 template <typename T>
 class ForwardTile {
  public:
-  /// Room for tiles of up to `queries`.
-  ForwardTile(Scratch& scratch, int64_t queries, int64_t head_dim, int64_t product_bytes)
+  /// Room for tiles of up to `queries` on `tile_keys`.
+  ForwardTile(Scratch& scratch, int64_t queries, int64_t tile_keys, int64_t head_dim,
+              int64_t product_bytes)
       : head_dim_(head_dim),
-        scores_(scratch.take<float>(queries * kForwardKeys)),
+        tile_keys_(tile_keys),
+        scores_(scratch.take<float>(queries * tile_keys)),
         probabilities_(probabilities_memory(scratch, queries)),
         output_(scratch.take<float>(queries * head_dim)),
         maximum_(scratch.take<float>(queries)),
@@ -115,14 +117,14 @@ class ForwardTile {
     if constexpr (std::is_same_v<T, float>) {
       return scores_;
     } else {
-      return scratch.take<T>(queries * kForwardKeys);
+      return scratch.take<T>(queries * tile_keys_);
     }
   }
 
   /// Turns the scores of one row into probabilities; those outside [begin, end) are masked.
   void absorb_row(int64_t i, int64_t begin, int64_t end, int64_t columns) {
-    const float* scores = scores_ + i * kForwardKeys;
-    T* probabilities = probabilities_ + i * kForwardKeys;
+    const float* scores = scores_ + i * tile_keys_;
+    T* probabilities = probabilities_ + i * tile_keys_;
     if (begin >= end) {
       std::fill_n(probabilities, columns, T{});
       return;
@@ -151,8 +153,9 @@ class ForwardTile {
   }
 
   int64_t head_dim_;
-  float* scores_;     // [queries, kForwardKeys]
-  T* probabilities_;  // [queries, kForwardKeys]
+  int64_t tile_keys_;
+  float* scores_;     // [queries, tile_keys]
+  T* probabilities_;  // [queries, tile_keys]
   float* output_;     // [queries, head_dim]
   float* maximum_;    // [queries], of the scaled scores
   float* sum_;        // [queries]

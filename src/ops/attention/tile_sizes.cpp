@@ -1,0 +1,40 @@
+#include "ops/attention/tile_sizes.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <unistd.h>
+
+#include "ops/attention/flash_backward.h"
+#include "ops/attention/flash_forward.h"
+
+namespace tessera {
+namespace {
+
+/// Of a core; 0 where the system does not tell.
+int64_t second_level_cache() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  return std::max<int64_t>(::sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+#else
+  return 0;
+#endif
+}
+
+int64_t keys_within(int64_t cache_bytes, int64_t bytes_a_key) {
+  const auto most = static_cast<uint64_t>(cache_bytes / bytes_a_key);
+  return std::clamp<int64_t>(static_cast<int64_t>(std::bit_floor(most)), 256, 1024);
+}
+
+}  // namespace
+
+AttentionTiles::AttentionTiles() : AttentionTiles(second_level_cache()) {}
+
+AttentionTiles::AttentionTiles(int64_t cache_bytes) {
+  constexpr int64_t kUsual = int64_t{1} << 20;
+  const int64_t bytes = cache_bytes > 0 ? cache_bytes : kUsual;
+  // Scores in f32, probabilities in bf16; and in the backward pass the gradients of both.
+  forward_keys = keys_within(bytes, kForwardQueries * (4 + 2));
+  backward_keys = keys_within(bytes, kBackwardQueries * 2 * (4 + 2));
+}
+
+}  // namespace tessera
