@@ -32,10 +32,11 @@ function(tessera_room name)
   endforeach()
 endfunction()
 
-# tessera_test(ROOM LIBRARIES linked...) builds tests/ROOM as the program test_ROOM, each of its cases
-# a test of ctest.
+# tessera_test(ROOM LIBRARIES linked... OPTIMISED sources...) builds tests/ROOM as the program
+# test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
+# compiler makes of loops in headers.
 function(tessera_test name)
-  cmake_parse_arguments(TEST "" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(TEST "" "" "LIBRARIES;OPTIMISED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
   if(NOT sources)
     message(FATAL_ERROR "tests/${name} has no sources")
@@ -44,6 +45,10 @@ function(tessera_test name)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # Tests spend their time in the rooms: optimising them would only make them build slower.
   target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  foreach(source IN LISTS TEST_OPTIMISED)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${name}/${source} PROPERTIES
+      COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  endforeach()
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")

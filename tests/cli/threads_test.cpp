@@ -1,10 +1,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
+#include <cstring>
+#include <fstream>
 #include <set>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -16,6 +18,12 @@
 
 namespace tessera {
 namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using testing::Subprocess;
 
 /// How the program sets up the threads that it computes with.
 class ProgramThreads : public ::testing::Test {
@@ -29,14 +37,35 @@ class ProgramThreads : public ::testing::Test {
       text.insert(at, 1, letter);
     }
     testing::prepare_text(folder_.path(), text);
-    write_file(folder_.path() / "config.toml", testing::small_config(folder_.path()));
+    write_file(config(), testing::small_config(folder_.path()));
   }
 
   std::vector<std::string> train(const std::vector<std::string>& overrides) const {
-    std::vector<std::string> arguments{"train", (folder_.path() / "config.toml").string(),
-                                       "--quiet"};
+    std::vector<std::string> arguments{"train", config(), "--quiet"};
     for (const std::string& each : overrides) arguments.insert(arguments.end(), {"--set", each});
     return arguments;
+  }
+  std::string config() const { return (folder_.path() / "config.toml").string(); }
+
+  /// A run named `run` that goes on for long and has done a step; `before` is what env is told.
+  std::unique_ptr<Subprocess> in_training(const std::string& run,
+                                          const std::vector<std::string>& before,
+                                          std::vector<std::string> overrides = {}) const {
+    const fs::path directory = folder_.path() / run;
+    overrides.insert(overrides.end(), {"run.directory=" + directory.string(), "train.steps=1000000",
+                                       "checkpoint.every=0"});
+    std::vector<std::string> arguments{"/usr/bin/env"};
+    arguments.insert(arguments.end(), before.begin(), before.end());
+    arguments.emplace_back(TESSERA_PROGRAM);
+    const auto own = train(overrides);
+    arguments.insert(arguments.end(), own.begin(), own.end());
+    auto process = std::make_unique<Subprocess>(arguments, folder_.path() / (run + ".txt"));
+    const fs::path metrics = directory / "metrics.jsonl";
+    while (process->running() && (!fs::exists(metrics) || fs::file_size(metrics) == 0)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(process->running()) << process->output();
+    return process;
   }
 
   TemporaryFolder folder_;
@@ -71,16 +100,10 @@ TEST_F(ProgramThreads, OfATeamHaveACoreEachAndTheLoaderHasAllUnlessToldNotTo) {
   }
   for (const bool bound : {true, false}) {
     const std::string run = bound ? "bound" : "free";
-    const auto process = testing::start_program(
-        folder_, train({"run.directory=" + (folder_.path() / run).string(),
-                        "run.threads=" + std::to_string(all.size()), "train.steps=1000000",
-                        "checkpoint.every=0",
-                        std::string("run.bind_threads=") + (bound ? "true" : "false")}));
-    const fs::path metrics = folder_.path() / run / "metrics.jsonl";
-    while (process->running() && (!fs::exists(metrics) || fs::file_size(metrics) == 0)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until a step is done
-    }
-    ASSERT_TRUE(process->running()) << process->output();
+    const auto process =
+        in_training(run, {},
+                    {"run.threads=" + std::to_string(all.size()),
+                     std::string("run.bind_threads=") + (bound ? "true" : "false")});
     std::set<int> taken;
     size_t free = 0;
     for (const std::set<int>& cores : cores_of_threads(process->id())) {
@@ -92,6 +115,32 @@ TEST_F(ProgramThreads, OfATeamHaveACoreEachAndTheLoaderHasAllUnlessToldNotTo) {
     EXPECT_EQ(taken, bound ? all : std::set<int>()) << run;
     EXPECT_GE(free, bound ? 1U : all.size() + 1) << run;
   }
+}
+
+/// OpenMP's settings that a program was started with, or started itself once more with.
+std::vector<std::string> openmp_settings(pid_t process) {
+  std::ifstream variables("/proc/" + std::to_string(process) + "/environ");
+  std::vector<std::string> settings;
+  for (std::string each; std::getline(variables, each, '\0');) {
+    if (each.starts_with("OMP_") || each.starts_with("GOMP_")) settings.push_back(each);
+  }
+  return settings;
+}
+
+TEST_F(ProgramThreads, WaitShortlyAndThenSleepUnlessTheUserSaysOtherwise) {
+  const std::vector<std::string> unset{"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
+  const auto settings = [&](const std::string& run, const std::vector<std::string>& set) {
+    std::vector<std::string> before = unset;
+    before.insert(before.end(), set.begin(), set.end());
+    return openmp_settings(in_training(run, before)->id());
+  };
+  const std::string sleeps = "OMP_WAIT_POLICY=passive";
+  EXPECT_THAT(settings("usual", {}), IsSupersetOf({sleeps, std::string("GOMP_SPINCOUNT=2000")}));
+  EXPECT_THAT(settings("spins", {"GOMP_SPINCOUNT=7"}),
+              IsSupersetOf({sleeps, std::string("GOMP_SPINCOUNT=7")}));
+  const auto users = settings("users", {"OMP_WAIT_POLICY=active"});
+  EXPECT_THAT(users, Contains("OMP_WAIT_POLICY=active"));
+  EXPECT_THAT(users, Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
 }
 
 /// Denormal numbers in the moments of a run's newest checkpoint.

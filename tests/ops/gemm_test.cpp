@@ -196,5 +196,33 @@ TEST(GemmCounter, CountsRunsOfSeveralThreads) {
   EXPECT_EQ(runs[0].runs, 1000);
 }
 
+/// What a product keeps from run to run is one thread's at a time, however many there are.
+TEST(Gemm, MoreThreadsThanTheContextHasGiveTheSameResults) {
+  MemoryPool pool;
+  Context context(1, Kernels::fast, &pool);
+  const GemmShape shape{.m = 24, .n = 16, .k = 40};
+  const Gemm& gemm = prepare_gemm(context, shape);
+  constexpr int kThreads = 4;
+  const Tensor a = random_tensor(pool, {kThreads, 24, 40}, DType::f32, "a");
+  const Tensor b = random_tensor(pool, {kThreads, 40, 16}, DType::f32, "b");
+  const Tensor c(pool, {kThreads, 24, 16}, DType::f32);
+  const Tensor workspace(pool, {kThreads, std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  const auto multiply = [&](int64_t own) {
+    gemm.run(a.slice(own, own + 1).raw(), b.slice(own, own + 1).raw(), c.slice(own, own + 1).raw(),
+             workspace.slice(own, own + 1).raw());
+  };
+  for (int64_t own = 0; own < kThreads; ++own) multiply(own);
+  const std::vector<float> alone(c.values<float>().begin(), c.values<float>().end());
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    c.fill_zero();
+    parallel_ranges(kThreads, kThreads, 1, [&](int64_t begin, int64_t end, int) {
+      for (int i = 0; i < 100; ++i) {
+        for (int64_t own = begin; own < end; ++own) multiply(own);
+      }
+    });
+    ASSERT_TRUE(std::ranges::equal(c.values<float>(), alone)) << "repeat " << repeat;
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,9 +1,11 @@
 #include "ops/gemm/packed_gemm.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "ops/gemm/plain_gemm.h"
 #include "support/gradient_check.h"
 
 namespace tessera {
@@ -42,6 +44,35 @@ TEST(PackedGemm, LaysBOutForManyRowsOnly) {
       }
     }
   }
+}
+
+/// Whether this build and processor have products that read B faster when it is laid out for them.
+bool knows_packing() {
+#if defined(__x86_64__)
+  return make_onednn_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, 1) != nullptr &&
+         __builtin_cpu_supports("avx512bw") != 0;
+#else
+  return false;
+#endif
+}
+
+TEST(PackedGemm, TheLayoutIsAnotherThanTheCallers) {
+  if (!knows_packing()) GTEST_SKIP() << "products take B as it lies";
+  MemoryPool pool;
+  Context context(2, Kernels::fast, &pool);
+  const Tensor b = random_tensor(pool, {256, 320}, DType::f32, "b");
+  const GemmShape shape{.m = 256, .n = 320, .k = 256, .threads = 2};
+  GemmShape packed = shape;
+  packed.packed_b = true;
+  const Gemm& gemm = prepare_gemm(context, packed);
+  ASSERT_GE(gemm.packed_bytes(), b.bytes());
+  const Tensor memory(pool, {gemm.packed_bytes()}, DType::u8);
+  EXPECT_EQ(gemm.pack(b.raw(), memory.raw()), memory.raw());
+  EXPECT_FALSE(std::equal(b.raw(), b.raw() + b.bytes(), memory.raw()));
+  // As few rows as do not pay for it: B is taken as it lies.
+  EXPECT_EQ(prepare_gemm(context, shape).packed_bytes(), 0);
+  EXPECT_GE(PackedGemm(context, shape, 512).workspace_bytes(), b.bytes());
+  EXPECT_LT(PackedGemm(context, shape, 511).workspace_bytes(), b.bytes());
 }
 
 }  // namespace

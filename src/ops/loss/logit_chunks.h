@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "ops/gemm/packed_gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
@@ -34,7 +36,7 @@ class LogitChunks {
   int64_t workspace_bytes(Context& context, bool gradients) const {
     int64_t most = 0;
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
-      most = std::max(most, Products(*this, context, section).workspace_bytes(gradients));
+      most = std::max(most, Products(*this, context, section, gradients).workspace_bytes());
     }
     return logit_bytes() + most;
   }
@@ -47,16 +49,16 @@ class LogitChunks {
     const Tensor& x = execution.inputs[0];
     std::byte* logits = execution.workspace.data();
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
-      Products products(*this, execution.context, section);
-      products.pack(execution.inputs[1].raw(), logits + logit_bytes(), gradients != nullptr);
+      Products products(*this, execution.context, section, gradients != nullptr);
+      products.pack(execution.inputs[1].raw(), logits + logit_bytes());
       for (int64_t first = section.begin; first < section.end; first += section.chunk) {
         const Tensor rows = x.slice(first, first + section.chunk);
         products.logits.run(rows.raw(), logits);
         body(first, section.chunk, logits);
         if (gradients == nullptr) continue;
-        products.of_x.run(logits, gradients->of_x.slice(first, first + section.chunk).raw());
-        products.of_weight.pack(rows.raw(), products.of_weight_workspace);
-        products.of_weight.run(logits, gradients->of_weight.raw());
+        products.of_x->run(logits, gradients->of_x.slice(first, first + section.chunk).raw());
+        products.of_weight->pack(rows.raw(), products.of_weight_workspace);
+        products.of_weight->run(logits, gradients->of_weight.raw());
       }
     }
   }
@@ -64,29 +66,32 @@ class LogitChunks {
  private:
   /// What the chunks of a section multiply. The weight is laid out once for all of them.
   struct Products {
-    Products(const LogitChunks& chunks, Context& context, const RowSection& section)
+    Products(const LogitChunks& chunks, Context& context, const RowSection& section, bool gradients)
         : logits(context, chunks.logits(section.chunk, context.threads()),
-                 section.end - section.begin),
-          of_x(context, chunks.of_x(section.chunk, context.threads()), section.end - section.begin),
-          of_weight(context, chunks.of_weight(section.chunk, context.threads()),
-                    chunks.vocabulary_) {}
-
-    int64_t workspace_bytes(bool gradients) const {
-      return logits.workspace_bytes() +
-             (gradients ? of_x.workspace_bytes() + of_weight.workspace_bytes() : 0);
+                 section.end - section.begin) {
+      if (!gradients) return;
+      of_x.emplace(context, chunks.of_x(section.chunk, context.threads()),
+                   section.end - section.begin);
+      of_weight.emplace(context, chunks.of_weight(section.chunk, context.threads()),
+                        chunks.vocabulary_);
     }
 
-    void pack(const void* weight, std::byte* workspace, bool gradients) {
+    int64_t workspace_bytes() const {
+      return logits.workspace_bytes() +
+             (of_x ? of_x->workspace_bytes() + of_weight->workspace_bytes() : 0);
+    }
+
+    void pack(const void* weight, std::byte* workspace) {
       logits.pack(weight, workspace);
       workspace += logits.workspace_bytes();
-      if (!gradients) return;
-      of_x.pack(weight, workspace);
-      of_weight_workspace = workspace + of_x.workspace_bytes();
+      if (!of_x) return;
+      of_x->pack(weight, workspace);
+      of_weight_workspace = workspace + of_x->workspace_bytes();
     }
 
     PackedGemm logits;
-    PackedGemm of_x;
-    PackedGemm of_weight;
+    std::optional<PackedGemm> of_x;  // both where there are gradients
+    std::optional<PackedGemm> of_weight;
     std::byte* of_weight_workspace = nullptr;
   };
 
