@@ -76,6 +76,7 @@ class ReadAhead {
       : data_(data),
         options_(options),
         cursor_(data, options.split, start),
+        depth_(options.read_ahead),
         thread_([this] { work(); }) {}
 
   ~ReadAhead() {
@@ -85,6 +86,18 @@ class ReadAhead {
     }
     changed_.notify_all();
     thread_.join();
+  }
+
+  /// Prepares at least so many ahead.
+  void deepen(int64_t batches) {
+    const std::lock_guard lock(mutex_);
+    depth_ = std::max(depth_, batches);
+    changed_.notify_all();
+  }
+
+  int64_t ready() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(queue_.size());
   }
 
   PositionedBatch take() {
@@ -113,9 +126,7 @@ class ReadAhead {
         PositionedBatch batch{read(plan.rows), std::move(plan.after)};
         plan = std::move(following);
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] {
-          return stop_ || static_cast<int64_t>(queue_.size()) < options_.read_ahead;
-        });
+        changed_.wait(lock, [&] { return stop_ || static_cast<int64_t>(queue_.size()) < depth_; });
         if (stop_) return;
         queue_.push_back(std::move(batch));
         changed_.notify_all();
@@ -158,6 +169,7 @@ class ReadAhead {
   Cursor cursor_;  // the thread's alone
   std::mutex mutex_;
   std::condition_variable changed_;
+  int64_t depth_;  // of the queue
   std::deque<PositionedBatch> queue_;
   std::exception_ptr error_;
   bool stop_ = false;
@@ -245,6 +257,20 @@ Batch Loader::next() {
   PositionedBatch taken = read_ahead->take();
   state = std::move(taken.after);
   return std::move(taken.batch);
+}
+
+std::vector<Batch> Loader::next(int64_t batches) {
+  std::vector<Batch> result;
+  for (int64_t i = 0; i < batches; ++i) {
+    result.push_back(next());
+    if (i == 0) implementation_->read_ahead->deepen(batches);
+  }
+  return result;
+}
+
+int64_t Loader::ready() const {
+  auto& read_ahead = implementation_->read_ahead;
+  return read_ahead ? read_ahead->ready() : 0;
 }
 
 const LoaderState& Loader::state() const { return implementation_->state; }

@@ -52,7 +52,7 @@ struct LoaderOptions {
   /// parts * rows instances, of which part p takes the p-th `rows`.
   int64_t part = 0;
   int64_t parts = 1;
-  int64_t read_ahead = 4;  // batches prepared before they are asked for
+  int64_t read_ahead = 4;  // batches prepared before they are asked for, at least
   LoaderState start;
 };
 
@@ -71,6 +71,11 @@ class Loader {
   /// The next batch. Throws Error when its data is damaged, naming file and place; so does every
   /// later call until seek().
   Batch next();
+  /// The next batches, as next() gives them. From then on as many are prepared ahead, so that one
+  /// who takes several at a time waits for none.
+  std::vector<Batch> next(int64_t batches);
+  /// Batches that are prepared and not taken yet.
+  int64_t ready() const;
   /// The position of the batch that next() returns next, whatever was read ahead.
   const LoaderState& state() const;
   /// Goes to a position. Throws Error when it is outside the data.

@@ -36,11 +36,6 @@ std::vector<Tensor> weights_of(const ParameterStore& store) {
   return weights;
 }
 
-/// A step takes all its micro-batches at once, which therefore are read during the step before it.
-int64_t read_ahead(const RunConfig& config) {
-  return std::max<int64_t>(config.train.global_batch / config.train.micro_batch, 4);
-}
-
 /// The rate of matrix products that the configured hardware file knows; 0 where none is configured.
 double known_peak(const RunConfig& config) {
   if (config.run.hardware.empty()) return 0;
@@ -62,7 +57,7 @@ class Trainer {
         store_(pool_, training_.parameters.specs()),
         step_(training_, store_, context_),
         data_(open_data(config.data)),
-        loader_(data_, {.rows = config.train.micro_batch, .read_ahead = read_ahead(config)}) {}
+        loader_(data_, {.rows = config.train.micro_batch}) {}
 
   TrainReport run() {
     start();
@@ -183,11 +178,7 @@ class Trainer {
 
   std::vector<Batch> next_batches(Trace* trace) {
     const Trace::Span span(trace, "next_batches", "data");
-    std::vector<Batch> batches;
-    for (int64_t i = 0; i < config_.train.global_batch / config_.train.micro_batch; ++i) {
-      batches.push_back(loader_.next());
-    }
-    return batches;
+    return loader_.next(config_.train.global_batch / config_.train.micro_batch);
   }
 
   /// Completes the step's metrics, writes them and shows them.

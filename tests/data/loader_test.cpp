@@ -1,5 +1,8 @@
 #include "data/loader.h"
 
+#include <chrono>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "data/shards/split_reader.h"
@@ -237,6 +240,26 @@ TEST_F(LoaderTest, TamperedManifestsAreRefused) {
     write_file(data() / "manifest.json", text);
     EXPECT_THAT(error_of([&] { open(); }), HasSubstr(message));
   }
+}
+
+TEST_F(LoaderTest, ReadsAheadAsManyBatchesAsWereTakenAtOnce) {
+  Loader loader(open(), options(2));
+  Loader one_by_one(open(), options(2));
+  EXPECT_EQ(loader.ready(), 0) << "nothing was asked for yet";
+  // Waits for what the loader's thread does; a loader that does less lets the test time out.
+  const auto wait_for_ready = [&](int64_t batches) {
+    while (loader.ready() < batches) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  loader.next();
+  one_by_one.next();
+  wait_for_ready(4);
+  for (const int64_t count : {11, 3, 11}) {
+    for (const Batch& batch : loader.next(count)) ASSERT_EQ(batch, one_by_one.next());
+    EXPECT_EQ(loader.state(), one_by_one.state());
+    wait_for_ready(11);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(loader.ready(), 11) << "no more than that";
 }
 
 TEST_F(LoaderTest, EndsWhileReadingAhead) {
