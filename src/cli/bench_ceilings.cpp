@@ -197,9 +197,9 @@ void add_bench_gemm(CLI::App& bench) {
 
 void add_bench_memory(CLI::App& bench) {
   struct Arguments : CeilingArguments, MemoryArguments {};
-  CLI::App* command = bench.add_subcommand(
-      "memory",
-      "Bandwidth of copying, scaling and adding arrays, from first-level cache to memory");
+  CLI::App* command = bench.add_subcommand("memory",
+                                           "Bandwidth of copying, scaling, adding and updating "
+                                           "arrays, from first-level cache to memory");
   auto arguments = std::make_shared<Arguments>();
   add_memory_sizes(*command, *arguments);
   command

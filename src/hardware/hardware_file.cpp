@@ -154,18 +154,22 @@ double Hardware::gemm_peak(DType dtype) const {
   return large > 0 ? large : any;
 }
 
-double Hardware::memory_bandwidth(MemoryKernel kernel) const {
-  const MemoryRate* largest = nullptr;
+double Hardware::memory_bandwidth() const {
+  int64_t largest = 0;
+  for (const MemoryRate& rate : memory) largest = std::max(largest, rate.bytes);
+  double best = 0;
+  bool in_place = false;
   for (const MemoryRate& rate : memory) {
-    if (rate.kernel == kernel && (largest == nullptr || rate.bytes > largest->bytes)) {
-      largest = &rate;
-    }
+    if (rate.bytes != largest) continue;
+    best = std::max(best, rate.best);
+    in_place = in_place || rate.kernel == MemoryKernel::update;
   }
-  if (largest == nullptr) {
-    throw Error("the hardware file has no bandwidth of {}; measure it with `tessera bench all`",
-                kMemoryKernels[static_cast<size_t>(kernel)]);
+  if (!in_place) {
+    throw Error(
+        "the hardware file has no bandwidth of the loop 'update' over its largest working set; "
+        "measure it with `tessera bench all`");
   }
-  return largest->best;
+  return best;
 }
 
 std::string hardware_json(const Hardware& hardware) {

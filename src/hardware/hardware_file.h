@@ -19,9 +19,10 @@ struct Hardware {
   /// The best rate of a square product of that type in the forward layout with at least 1024 rows
   /// (of any size where there is none so large). Throws Error when none was measured.
   double gemm_peak(DType dtype) const;
-  /// The best rate of a loop over the largest working set, in bytes a second: main memory's. Throws
-  /// Error when none was measured.
-  double memory_bandwidth(MemoryKernel kernel) const;
+  /// Main memory's, in bytes a second: the best rate of any loop over the largest working set.
+  /// Throws Error when `update` was not measured over it (by older versions): the other loops fall
+  /// short of what the memory moves.
+  double memory_bandwidth() const;
 };
 
 /// The file's text: a JSON object with "format", "version", "processor", "gemm_peak" by type (which

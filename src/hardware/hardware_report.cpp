@@ -139,12 +139,15 @@ std::string memory_text(const Hardware& hardware) {
 }
 
 std::string memory_picture(const Hardware& hardware) {
-  Chart chart{.title = fmt::format("Memory bandwidth of {} ({} threads)", hardware.processor.name,
-                                   hardware.processor.threads),
-              .runs = {},
-              .x = {.label = "bytes of all arrays", .logarithmic = true},
-              .panels = {},
-              .note = "best run of each size; bytes read and written by the loop"};
+  Chart chart{
+      .title = fmt::format("Memory bandwidth of {} ({} threads)", hardware.processor.name,
+                           hardware.processor.threads),
+      .runs = {},
+      .x = {.label = "bytes of all arrays", .logarithmic = true},
+      .panels = {},
+      .note =
+          "best run of each size; bytes read and written by the loop, of which update alone "
+          "overwrites what it has read"};
   Panel panel{"GB/s", {}};
   int64_t least = hardware.memory.front().bytes;
   int64_t most = least;

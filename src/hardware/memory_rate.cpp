@@ -19,6 +19,11 @@ constexpr auto kSize = static_cast<int64_t>(sizeof(double));
 
 int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
 
+/// Arrays read and arrays written.
+int64_t accesses_of(MemoryKernel kernel) {
+  return arrays_of(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
+}
+
 /// What a pass needs beside the arrays. The numbers are known at run time only: with constants the
 /// compiler would replace the copy by memcpy(), which stores past the caches where it likes.
 struct Factors {
@@ -50,6 +55,9 @@ void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
     case MemoryKernel::triad:
       for (int64_t i = 0; i < part.count; ++i) out[i] = first[i] + factors.scale * second[i];
       break;
+    case MemoryKernel::update:
+      for (int64_t i = 0; i < part.count; ++i) out[i] += factors.scale * first[i];
+      break;
   }
 }
 
@@ -80,7 +88,7 @@ MemoryKernel memory_kernel_from_name(std::string_view name) {
   return static_cast<MemoryKernel>(found - kMemoryKernels.begin());
 }
 
-int64_t MemoryPass::bytes() const { return arrays_of(kernel) * kSize * threads * elements; }
+int64_t MemoryPass::bytes() const { return accesses_of(kernel) * kSize * threads * elements; }
 
 double MemoryPass::rate(int64_t passes, double seconds) const {
   return static_cast<double>(bytes()) * static_cast<double>(passes) / seconds;

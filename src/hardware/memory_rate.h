@@ -7,21 +7,23 @@
 
 namespace tessera {
 
-/// The loops of McCalpin's STREAM over arrays of f64.
+/// Loops over arrays of f64: three of McCalpin's STREAM, and one in place as optimizers run.
 enum class MemoryKernel {
-  copy,   ///< a = b: 16 bytes an element
-  scale,  ///< a = s b: 16 bytes an element
-  triad,  ///< a = b + s c: 24 bytes an element
+  copy,    ///< a = b: 16 bytes an element
+  scale,   ///< a = s b: 16 bytes an element
+  triad,   ///< a = b + s c: 24 bytes an element
+  update,  ///< a = a + s b: 24 bytes an element
 };
 
 /// What users call them, in the order of MemoryKernel.
-inline constexpr std::array<std::string_view, 3> kMemoryKernels{"copy", "scale", "triad"};
+inline constexpr std::array<std::string_view, 4> kMemoryKernels{"copy", "scale", "triad", "update"};
 /// The inverse; throws Error naming the known ones.
 MemoryKernel memory_kernel_from_name(std::string_view name);
 
 /// The bytes a second that a loop reads and writes. Stores are ordinary ones, and each element
 /// counts once for being read and once for being written: what caches fetch of a line before it is
-/// overwritten is not counted, so that main memory moves up to half as much again.
+/// overwritten is not counted, so that main memory moves up to half as much again. Of `update`
+/// every byte counts, since it reads what it overwrites.
 struct MemoryRate {
   MemoryKernel kernel = MemoryKernel::copy;
   int64_t bytes = 0;  ///< asked for, of all arrays of all threads together

@@ -35,6 +35,14 @@ double file_peak(const Hardware& hardware, const std::string& precision, const f
   return hardware.gemm_peak(dtype);
 }
 
+double file_bandwidth(const Hardware& hardware, const fs::path& path) {
+  try {
+    return hardware.memory_bandwidth();
+  } catch (const Error& error) {
+    throw Error("{}: {}, or say the bandwidth by --memory-bandwidth", path.string(), error.what());
+  }
+}
+
 /// Takes what is not known yet.
 void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& origin) {
   if (ceilings.gemm_flops > 0 && ceilings.memory_bytes > 0) return;
@@ -45,7 +53,7 @@ void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& 
     ceilings.gemm_source = path.string();
   }
   if (ceilings.memory_bytes == 0 && !hardware.memory.empty()) {
-    ceilings.memory_bytes = hardware.memory_bandwidth(MemoryKernel::triad);
+    ceilings.memory_bytes = file_bandwidth(hardware, path);
     ceilings.memory_source = path.string();
   }
 }

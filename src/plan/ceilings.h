@@ -16,10 +16,10 @@ struct CeilingSources {
   bool measure = false;
 };
 
-/// The ceilings for a trace. The memory's is that of the triad over the hardware file's largest
+/// The ceilings for a trace. The memory's is that of the best loop over the hardware file's largest
 /// working set. Throws Error when something is to be taken from the file and it was measured on
-/// another processor than the trace's or with another number of threads, or has products but none
-/// in the trace's precision.
+/// another processor than the trace's or with another number of threads, has products but none in
+/// the trace's precision, or bandwidths but none of `update`.
 Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
 }  // namespace tessera

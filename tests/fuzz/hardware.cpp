@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     memory_text(hardware);
     gemm_text(hardware, {});
     fuzz::expect_result_or_error([&] { hardware.gemm_peak(DType::bf16); });
-    fuzz::expect_result_or_error([&] { hardware.memory_bandwidth(MemoryKernel::triad); });
+    fuzz::expect_result_or_error([&] { hardware.memory_bandwidth(); });
   });
   return 0;
 }

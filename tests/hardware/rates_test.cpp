@@ -112,8 +112,11 @@ TEST(MemoryRate, CountsWhatTheLoopMoves) {
   EXPECT_GT(measure_memory(MemoryKernel::scale, 1, 2, 0).best, 0);
   EXPECT_GT(copy.median, 0);
   EXPECT_GE(copy.best, copy.median);
+  EXPECT_GT(measure_memory(MemoryKernel::update, 1000, 2, 0).best, 0);
   EXPECT_EQ(memory_kernel_from_name("triad"), MemoryKernel::triad);
-  EXPECT_THAT(error_of([] { memory_kernel_from_name("add"); }), HasSubstr("copy, scale, triad"));
+  EXPECT_EQ(memory_kernel_from_name("update"), MemoryKernel::update);
+  EXPECT_THAT(error_of([] { memory_kernel_from_name("add"); }),
+              HasSubstr("copy, scale, triad, update"));
 }
 
 TEST(MemoryRate, BytesAreWholeElementsOfEveryArrayAndThread) {
@@ -127,6 +130,10 @@ TEST(MemoryRate, BytesAreWholeElementsOfEveryArrayAndThread) {
   const MemoryPass scale = memory_pass(MemoryKernel::scale, 1, 2);
   EXPECT_EQ(scale.elements, 1);
   EXPECT_EQ(scale.bytes(), 2 * 8 * 2);
+  // Two arrays, one of them read and written.
+  const MemoryPass update = memory_pass(MemoryKernel::update, 1 << 16, 2);
+  EXPECT_EQ(update.elements, 2048);
+  EXPECT_EQ(update.bytes(), 3 * 8 * 2 * 2048);
 }
 
 TEST(MemoryRate, SweepsFromFirstLevelCacheToMemory) {

@@ -28,8 +28,8 @@ class CeilingsTest : public ::testing::Test {
       return MemoryRate{.kernel = kernel, .bytes = bytes, .best = rate, .median = rate};
     };
     hardware_.gemms = {square(DType::bf16, 3e12), square(DType::f32, 1e11)};
-    hardware_.memory = {loop(MemoryKernel::copy, 1 << 30, 5e10),
-                        loop(MemoryKernel::triad, 1 << 30, 4e10),
+    hardware_.memory = {loop(MemoryKernel::copy, 1 << 30, 3e10),
+                        loop(MemoryKernel::update, 1 << 30, 4e10),
                         loop(MemoryKernel::triad, 1 << 15, 9e11)};
   }
   Ceilings find(CeilingSources sources = {}) {
@@ -69,6 +69,15 @@ TEST_F(CeilingsTest, AFileOfHalfTheMeasurementsGivesThatHalf) {
   hardware_.memory.clear();
   EXPECT_EQ(find().gemm_flops, 3e12);
   EXPECT_EQ(find().memory_bytes, 0);
+}
+
+TEST_F(CeilingsTest, RefusesTheBandwidthOfAnOlderFile) {
+  std::erase_if(hardware_.memory,
+                [](const MemoryRate& rate) { return rate.kernel == MemoryKernel::update; });
+  EXPECT_THAT(error_of([&] { find(); }),
+              AllOf(HasSubstr("hardware.json: the hardware file has no bandwidth of the loop"),
+                    HasSubstr("--memory-bandwidth")));
+  EXPECT_EQ(find({.memory_bytes = 8e10}).gemm_flops, 3e12);
 }
 
 TEST_F(CeilingsTest, RefusesAFileOfAnotherMachine) {
