@@ -78,12 +78,17 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
   if (row.seconds <= 0 || floor <= 0) return;
   const auto of_it = [&](double seconds) { return percent(seconds, row.seconds); };
   std::vector<std::string> reasons;
-  if (row.compute_floor > 0 && row.alone_seconds > 0) {
-    reasons.push_back(fmt::format("products alone {}", of_it(row.compute_floor)));
+  if (row.alone_seconds > 0) {
+    reasons.push_back(fmt::format("products alone {}", of_it(row.alone_seconds)));
     if (ceilings.gemm_flops > 0) {
       reasons.back() +=
           fmt::format(", at {} of the GEMM peak",
                       percent(row.product_flops / ceilings.gemm_flops, row.alone_seconds));
+    }
+    // The floor is without products whose bytes take longer, and with FLOPs of no product.
+    const std::string floor_share = of_it(row.compute_floor);
+    if (row.compute_floor > 0 && floor_share != of_it(row.alone_seconds)) {
+      reasons.push_back(fmt::format("compute floor {}", floor_share));
     }
   } else if (row.compute_floor > 0) {
     reasons.push_back(fmt::format("products at the GEMM peak {}", of_it(row.compute_floor)));

@@ -145,9 +145,23 @@ TEST(StepAccount, RatesOfProductsAloneLeaveOutWhatIsNoProduct) {
   StepTrace trace = testing::sample_trace();
   trace.events[4].name = "linear";
   trace.events[4].products.clear();
-  // Of 2.5 GFLOP of three calls, the products of two have 1.5 and take 1.4 ms alone.
-  EXPECT_THAT(row(account_for(trace, kCeilings, sample_time).operations, "linear").reason,
-              HasSubstr(", at 107 % of the GEMM peak"));
+  // Of 2.5 GFLOP of three calls, the products of two have 1.5 and take 1.4 of 5 ms alone; the third
+  // call takes 1 ms at the peak.
+  EXPECT_EQ(row(account_for(trace, kCeilings, sample_time).operations, "linear").reason,
+            "products alone 28 %, at 107 % of the GEMM peak; compute floor 48 %");
+}
+
+TEST(StepAccount, ProductsAloneAreAllOfARowWhateverLimitsIt) {
+  StepTrace trace = testing::sample_trace();
+  trace.events[1].bytes = 2e8;  // 2 ms, its product 0.8
+  trace.events[3].bytes = 1e8;  // 1 ms, its products 0.2
+  const StepAccount account = account_for(trace, kCeilings, sample_time);
+  // 1.4 of 3 ms, of which the second call's 0.6 are a floor.
+  EXPECT_EQ(row(account.operations, "linear").reason,
+            "products alone 47 %, at 107 % of the GEMM peak; compute floor 20 %; bytes at the "
+            "memory's bandwidth 67 %");
+  EXPECT_EQ(row(account.operations, "attention").reason,
+            "products alone 20 %, at 52 % of the GEMM peak; bytes at the memory's bandwidth 100 %");
 }
 
 TEST(StepAccount, ThePassSaysWhatIsNotItsOwn) {
