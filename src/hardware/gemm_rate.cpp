@@ -52,6 +52,10 @@ bool is_plain_square(const GemmRate& rate) {
   return rate.layout == GemmLayout::forward && rate.m == rate.n && rate.n == rate.k;
 }
 
+bool is_peak_square(const GemmRate& rate) {
+  return is_plain_square(rate) && rate.m >= kPeakSides.front() && rate.m <= kPeakSides.back();
+}
+
 std::string describe(const GemmRate& product) {
   std::string text =
       fmt::format("{} {}x{}x{}", dtype_name(product.dtype), product.m, product.n, product.k);
@@ -67,14 +71,13 @@ double gemm_operand_bytes(const GemmRate& product) {
 }
 
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype) {
-  constexpr int64_t kSides[] = {1024, 2048, 3072, 4096};
   constexpr int64_t kSmallSide = 256;
   constexpr double kLongestRun = 0.3;  // seconds
   constexpr GemmBudget kBudget{.seconds = 0.2, .least_samples = 2};
   const GemmRate probe =
       measure_gemm(square(dtype, kSmallSide), threads, {.seconds = 0, .least_samples = 1});
   std::vector<GemmRate> rates;
-  for (const int64_t side : kSides) {
+  for (const int64_t side : kPeakSides) {
     const double known = rates.empty() ? probe.best : rates.back().best;
     if (square(dtype, side).flops() / known > kLongestRun) break;
     rates.push_back(measure_gemm(square(dtype, side), threads, kBudget));

@@ -42,8 +42,13 @@ struct GemmRate {
   bool operator==(const GemmRate&) const = default;
 };
 
-/// Whether it is a square product in the forward layout: what peaks are read from.
+/// Whether it is a square product in the forward layout.
 bool is_plain_square(const GemmRate& rate);
+
+/// Rows of the squares of which the best is the GEMM peak.
+inline constexpr std::array<int64_t, 4> kPeakSides{1024, 2048, 3072, 4096};
+/// Whether it is a plain square of as many rows as the least of kPeakSides to the most.
+bool is_peak_square(const GemmRate& rate);
 
 /// "bf16 2048x512x1024" (m, n, k), with the layout where that is not forward.
 std::string describe(const GemmRate& product);
@@ -55,7 +60,7 @@ double gemm_operand_bytes(const GemmRate& product);
 /// gives it with its rates.
 GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget);
 
-/// Plain squares of 1024, 2048, 3072 and 4096 rows, measured for about a second together. Those of
+/// Plain squares of kPeakSides, measured for about a second together. Those of
 /// which one run would take more than 0.3 s are left out; where that is all of them (plain loops),
 /// one of 256 rows stands for them.
 std::vector<GemmRate> measure_square_gemms(int threads, DType dtype);

@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kFormat = "tessera hardware";
 constexpr int64_t kVersion = 1;
-constexpr int64_t kPeakSide = 1024;
 
 constexpr const char* kPlainText = "a text of at most 200 bytes without control characters";
 
@@ -138,12 +137,12 @@ std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
 }  // namespace
 
 double Hardware::gemm_peak(DType dtype) const {
-  double large = 0;
+  double of_size = 0;
   double any = 0;
   for (const GemmRate& rate : gemms) {
     if (rate.dtype != dtype || !is_plain_square(rate)) continue;
     any = std::max(any, rate.best);
-    if (rate.m >= kPeakSide) large = std::max(large, rate.best);
+    if (is_peak_square(rate)) of_size = std::max(of_size, rate.best);
   }
   if (any == 0) {
     throw Error(
@@ -151,7 +150,7 @@ double Hardware::gemm_peak(DType dtype) const {
         "all --precision {}`, or leave run.hardware out",
         dtype_name(dtype), precision_name(dtype));
   }
-  return large > 0 ? large : any;
+  return of_size > 0 ? of_size : any;
 }
 
 double Hardware::memory_bandwidth() const {

@@ -16,8 +16,8 @@ struct Hardware {
   std::vector<GemmRate> gemms;
   std::vector<MemoryRate> memory;
 
-  /// The best rate of a square product of that type in the forward layout with at least 1024 rows
-  /// (of any size where there is none so large). Throws Error when none was measured.
+  /// The best rate of a square of that type of which peaks are read (see is_peak_square(); where
+  /// there is none, of any plain square). Throws Error when none was measured.
   double gemm_peak(DType dtype) const;
   /// Main memory's, in bytes a second: the best rate of any loop over the largest working set.
   /// Throws Error when `update` was not measured over it (by older versions): the other loops fall

@@ -42,7 +42,7 @@ TEST(HardwareFile, RoundTrips) {
 }
 
 TEST(HardwareFile, ThePeakIsThatOfLargeForwardSquares) {
-  const Hardware hardware = example();
+  Hardware hardware = example();
   EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2.5e12);
   EXPECT_TRUE(is_plain_square(hardware.gemms[0]));
   EXPECT_FALSE(is_plain_square(hardware.gemms[3]));  // a weight gradient
@@ -51,6 +51,12 @@ TEST(HardwareFile, ThePeakIsThatOfLargeForwardSquares) {
   EXPECT_THAT(error_of([&] { hardware.gemm_peak(DType::f32); }),
               AllOf(HasSubstr("no square matrix product of f32"),
                     HasSubstr("`tessera bench all --precision fp32`")));
+  // The run measures none larger than 4096, so that its MFU would refer to another peak.
+  hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 8192, 8192, 8192, 6e12, 6e12});
+  EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2.5e12);
+  hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 4096, 4096, 2.6e12, 2e12});
+  EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2.6e12);
+  hardware.gemms.pop_back();
   const auto json = nlohmann::json::parse(hardware_json(hardware));
   EXPECT_EQ(json["gemm_peak"], nlohmann::json({{"bf16", 2.5e12}, {"f64", 3e9}}));
 }
