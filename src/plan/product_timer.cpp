@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -36,24 +37,24 @@ void require_same_machine(const TraceOrigin& origin, int threads_here) {
 /// Times products, and refuses those that no step of this machine can have run.
 class MeasuringTimer {
  public:
-  MeasuringTimer(int threads, int threads_here) : threads_(threads), threads_here_(threads_here) {}
+  MeasuringTimer(int threads, ProductMeasuring measuring)
+      : threads_(threads), measuring_(std::move(measuring)) {}
 
   double operator()(const GemmShape& shape) {
-    constexpr double kSecondsEach = 0.04;
     require_room(shape);
     require_short(shape);
-    return std::ranges::min(time_gemm(shape, threads_, {.seconds = kSecondsEach}));
+    return std::ranges::min(measuring_.samples(shape, threads_));
   }
 
  private:
   void require_room(const GemmShape& shape) const {
     const double bytes = timed_gemm_bytes(shape, threads_);
     const auto most = static_cast<double>(physical_memory()) / 2;
-    if (shape.threads <= threads_here_ && bytes <= most) return;
+    if (shape.threads <= measuring_.threads && bytes <= most) return;
     throw Error(
         "a product of {} x {} x {} on {} threads with {:.3g} bytes of operands cannot be "
         "measured here: there are {} threads and {:.3g} bytes for it",
-        shape.m, shape.n, shape.k, shape.threads, bytes, threads_here_, most);
+        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, most);
   }
 
   void require_short(const GemmShape& shape) {
@@ -69,29 +70,35 @@ class MeasuringTimer {
         kLongestRun);
   }
 
-  /// The rate of all threads on a small product, measured once for each type.
+  /// Of all threads, measured once for each type.
   double rate_of(DType dtype) {
     double& rate = rates_[dtype];
-    if (rate == 0) {
-      constexpr int64_t kSide = 512;
-      rate = measure_gemm({.dtype = dtype, .m = kSide, .n = kSide, .k = kSide}, threads_,
-                          {.seconds = 0.01, .least_samples = 1})
-                 .best;
-    }
+    if (rate == 0) rate = measuring_.rate(dtype, threads_);
     return rate;
   }
 
   int threads_;  // of the trace's run
-  int threads_here_;
+  ProductMeasuring measuring_;
   std::map<DType, double> rates_;
 };
 
 }  // namespace
 
-ProductTimer measuring_timer(const TraceOrigin& origin) {
-  const int here = threads_or_all(0);
-  require_same_machine(origin, here);
-  return MeasuringTimer(origin.threads, here);
+ProductMeasuring measuring_here() {
+  return {.threads = threads_or_all(0),
+          .samples = [](const GemmShape& shape,
+                        int threads) { return time_gemm(shape, threads, {.seconds = 0.04}); },
+          .rate =
+              [](DType dtype, int threads) {
+                constexpr int64_t kSide = 512;
+                const GemmRate small{.dtype = dtype, .m = kSide, .n = kSide, .k = kSide};
+                return measure_gemm(small, threads, {.seconds = 0.01, .least_samples = 1}).best;
+              }};
+}
+
+ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuring) {
+  require_same_machine(origin, measuring.threads);
+  return MeasuringTimer(origin.threads, std::move(measuring));
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TraceOrigin here(int threads) {
@@ -18,13 +19,56 @@ TraceOrigin here(int threads) {
   return {.processor = processor.name, .features = processor.features, .threads = threads};
 }
 
-TEST(MeasuringTimer, TimesProductsOfOneThreadAndOfAll) {
+TEST(MeasuringTimer, TimesProductsHere) {
   const ProductTimer timer = measuring_timer(here(1));
   GemmShape small{.m = 16, .n = 16, .k = 16};
   GemmShape large{.m = 256, .n = 256, .k = 256};
   const double quick = timer(small);
   EXPECT_GT(quick, 0);
   EXPECT_GT(timer(large), quick) << "4096 times the work";
+}
+
+/// Two threads that do 1 GFLOP/s together and note what they are asked for.
+class TwoThreads {
+ public:
+  ProductTimer timer() {
+    return measuring_timer(here(2), {.threads = 2,
+                                     .samples =
+                                         [this](const GemmShape& shape, int threads) {
+                                           timed.emplace_back(shape.threads, threads);
+                                           return std::vector{0.5, 0.25, 0.75};
+                                         },
+                                     .rate =
+                                         [this](DType dtype, int threads) {
+                                           rated.emplace_back(dtype, threads);
+                                           return 1e9;
+                                         }});
+  }
+  std::vector<std::pair<int, int>> timed;
+  std::vector<std::pair<DType, int>> rated;
+};
+
+TEST(MeasuringTimer, TimesProductsOfOneThreadAndOfAll) {
+  TwoThreads two;
+  const ProductTimer timer = two.timer();
+  EXPECT_EQ(timer({.m = 16, .n = 16, .k = 16, .threads = 1}), 0.25) << "the best sample";
+  EXPECT_EQ(timer({.m = 16, .n = 16, .k = 16, .threads = 2}), 0.25);
+  EXPECT_EQ(timer({.m = 16, .n = 16, .k = 16, .input = DType::bf16, .threads = 2}), 0.25);
+  EXPECT_THAT(two.timed, ElementsAre(std::pair(1, 2), std::pair(2, 2), std::pair(2, 2)));
+  EXPECT_THAT(two.rated, ElementsAre(std::pair(DType::f32, 2), std::pair(DType::bf16, 2)))
+      << "each type once, with the threads of the run";
+}
+
+TEST(MeasuringTimer, AProductOfOneThreadHasItsShareOfTheRate) {
+  TwoThreads two;
+  const ProductTimer timer = two.timer();
+  // 8 GFLOP: 8 s of both threads, 16 s of one.
+  EXPECT_EQ(timer({.m = 1000, .n = 1000, .k = 4000, .threads = 2}), 0.25);
+  EXPECT_THAT(
+      error_of([&] { timer({.m = 1000, .n = 1000, .k = 4000, .threads = 1}); }),
+      HasSubstr("one run would take 16 s at the 5e+08 FLOP/s of its 1 threads, expected 10 s"));
+  // 4 GFLOP: 8 s of one.
+  EXPECT_EQ(timer({.m = 1000, .n = 1000, .k = 2000, .threads = 1}), 0.25);
 }
 
 TEST(MeasuringTimer, RefusesAnotherMachine) {
