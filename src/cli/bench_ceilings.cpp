@@ -77,7 +77,7 @@ void add_gemm_arguments(CLI::App& command, GemmArguments& arguments) {
       .add_option("--seconds", arguments.sweep.seconds,
                   "About how long the matrix products of a precision are measured; each four "
                   "times at least")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(CLI::Range(0.0, kMostSweepSeconds))
       ->capture_default_str();
 }
 

@@ -1,6 +1,8 @@
 #include "hardware/gemm_sweep.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -35,6 +37,22 @@ bool has_product(const std::vector<GemmRate>& rates, const GemmRate& product) {
   });
 }
 
+/// What one run of a product may take, of a sweep of so many products of a type.
+double longest_run(double seconds, size_t products) {
+  return std::max(kLongestRun, seconds / static_cast<double>(products) / kLeastRuns);
+}
+
+/// Of no product that is measured; `shortest` is about what the quickest would take a run.
+[[noreturn]] void refuse(const GemmSweep& sweep, size_t products, double shortest) {
+  const double enough = std::ceil(shortest * static_cast<double>(products) * kLeastRuns);
+  throw Error(
+      "every product would take more than {:.3g} s a run on this machine, the quickest about "
+      "{:.3g} "
+      "s; lower --m, --n or --k{}",
+      longest_run(sweep.seconds, products), shortest,
+      enough <= kMostSweepSeconds ? fmt::format(", or raise --seconds above {:.0f}", enough) : "");
+}
+
 }  // namespace
 
 bool asks_for(const GemmSweep& sweep, const GemmRate& product) {
@@ -63,6 +81,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;
+  double shortest = std::numeric_limits<double>::infinity();  // run of what is left out
   for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
     progress(fmt::format("{} squares", dtype_name(dtype)), done, all);
@@ -74,8 +93,10 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
       require_no_interrupt();
       progress(describe(product), done++, all);
       if (has_product(result.rates, product)) continue;
-      if (product.flops() / best_rate(squares) > std::max(kLongestRun, share / kLeastRuns)) {
+      const double run = product.flops() / best_rate(squares);
+      if (run > longest_run(sweep.seconds, products.size())) {
         result.left_out.push_back(product);
+        shortest = std::min(shortest, run);
       } else {
         result.rates.push_back(measure_gemm(product, threads, {.seconds = share}));
       }
@@ -83,10 +104,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
   }
   require_no_interrupt();
   if (all > 0 && result.left_out.size() == all) {
-    throw Error(
-        "every product would take more than {} s a run on this machine; lower --m, --n or --k, or "
-        "raise --seconds",
-        kLongestRun);
+    refuse(sweep, all / sweep.dtypes.size(), shortest);
   }
   progress("done", all, all);
   return result;

@@ -21,6 +21,9 @@ struct GemmSweep {
   double seconds = 15;
 };
 
+/// The most that GemmSweep::seconds may be.
+inline constexpr double kMostSweepSeconds = 1e6;
+
 /// What came of a sweep.
 struct GemmSweepResult {
   std::vector<GemmRate> rates;  ///< of squares (see measure_square_gemms()) and the products asked

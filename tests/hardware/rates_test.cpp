@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(GemmRate, EveryLayoutIsMeasured) {
   for (size_t layout = 0; layout < kGemmLayouts.size(); ++layout) {
@@ -82,8 +83,20 @@ TEST(GemmSweep, NamesTheProductsThatTakeTooLong) {
   for (const GemmRate& product : left_out) EXPECT_EQ(product.best, 0);
   EXPECT_EQ(std::ranges::count_if(rates, [&](const auto& rate) { return asks_for(sweep, rate); }),
             static_cast<int64_t>(8 - left_out.size()));
-  sweep.m = sweep.n = sweep.k = {8192};
-  EXPECT_THAT(error_of([&] { measure_gemm_sweep(sweep, 1, none); }), HasSubstr("lower --m"));
+}
+
+/// Plain loops again. Longer measuring is advised where it may be long enough.
+TEST(GemmSweep, SaysHowLongARunMayTakeWhenNoneIsMeasured) {
+  GemmSweep sweep{.m = {8192}, .n = {8192}, .k = {8192}, .dtypes = {DType::f64}, .seconds = 0};
+  const auto error = [&] {
+    return error_of([&] { measure_gemm_sweep(sweep, 1, [](const auto&, size_t, size_t) {}); });
+  };
+  EXPECT_THAT(error(), AllOf(HasSubstr("every product would take more than 1 s a run"),
+                             HasSubstr("lower --m, --n or --k, or raise --seconds above ")));
+  sweep.seconds = 6;  // a quarter of it
+  EXPECT_THAT(error(), HasSubstr("every product would take more than 1.5 s a run"));
+  sweep.m = sweep.n = sweep.k = {int64_t{1} << 20};
+  EXPECT_THAT(error(), AllOf(HasSubstr("lower --m, --n or --k"), Not(HasSubstr("--seconds"))));
 }
 
 TEST(GemmSweep, ASignalEndsIt) {
