@@ -21,11 +21,16 @@ inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
 }
 
-/// The bytes of all the operands, each once.
-inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs) {
+/// The bytes of all the operands by the rule of Cost::bytes; `updated` are the inputs of which all
+/// is read and written, by position (see Operation::updated_inputs()).
+inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
+                            const std::vector<int>& updated = {}) {
   double bytes = 0;
   for (const Spec& spec : inputs) bytes += static_cast<double>(spec.bytes());
   for (const Spec& spec : outputs) bytes += static_cast<double>(spec.bytes());
+  for (const int input : updated) {
+    bytes += static_cast<double>(inputs[static_cast<size_t>(input)].bytes());
+  }
   return bytes;
 }
 

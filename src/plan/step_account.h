@@ -38,7 +38,7 @@ struct AccountRow {
   double flops = 0;
   double product_flops = 0;   ///< of them, those of recorded products
   double backward_flops = 0;  ///< of the backward pass, done in the forward pass
-  double bytes = 0;           ///< each operand of each operation once
+  double bytes = 0;           ///< of the operands (see Cost::bytes)
   double alone_seconds = 0;   ///< of its matrix products at stand-alone speed; 0 if not measured
   /// The least time by the roofline, of the events whose ceiling is their products' rate (alone, or
   /// at the peak where that is not measured) and of those whose ceiling is the memory.

@@ -23,7 +23,10 @@ struct Cost {
   double backward_flops = 0;
   /// Those that the operation does again instead of keeping results: beyond `flops`.
   double repeated_flops = 0;
-  double bytes = 0;  ///< bytes read and written, each operand once
+  /// Bytes read and written: each operand once, however often the operation comes back to it, and
+  /// twice where it is read and written (main gradients). Of a table or a cache of which only some
+  /// rows are touched, those rows.
+  double bytes = 0;
 };
 
 /// One run of an operation. Tensors are contiguous and of the inferred specs; `workspace` has the

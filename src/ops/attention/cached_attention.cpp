@@ -29,12 +29,14 @@ class CachedAttention final : public Operation {
     return {inputs[0]};
   }
 
-  /// Of a full cache: where in it the tokens stand is known at the run only.
+  /// Of a full cache: where in it the tokens stand is known at the run only. All of it is read, and
+  /// the rows of k and v are written to it.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const auto products = static_cast<double>(inputs[0].shape[0] * inputs[3].shape[0]) *
                           static_cast<double>(options_.heads);
     return {.flops = 4 * products * static_cast<double>(options_.head_dim),
-            .bytes = operand_bytes(inputs, outputs)};
+            .bytes = operand_bytes(inputs, outputs) +
+                     static_cast<double>(inputs[1].bytes() + inputs[2].bytes())};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {

@@ -199,7 +199,7 @@ class Accumulate final : public Operation {
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs) + static_cast<double>(inputs[0].bytes())};
+    return {.bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {

@@ -21,8 +21,8 @@ class EmbeddingGradient final : public Operation {
     return {};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
-    const auto rows = static_cast<double>(inputs[1].bytes());
-    return {.bytes = 3 * rows};
+    const Spec rows{inputs[1].shape, inputs[2].dtype, {}};  // of the table, one a token
+    return {.bytes = operand_bytes(inputs.first(2), std::vector{rows, rows})};
   }
   std::vector<int> updated_inputs() const override { return {2}; }
 

@@ -30,7 +30,7 @@ class LinearWeightGradient final : public Operation {
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.flops = shape(inputs[0].shape, inputs[1].shape, inputs[0].dtype, 1).flops(),
-            .bytes = operand_bytes(inputs, outputs)};
+            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {

@@ -62,7 +62,7 @@ class LinearCrossEntropy final : public Operation {
     const double backward = gradients_ ? 2 * product : 0;
     return {.flops = product + backward,
             .backward_flops = backward,
-            .bytes = operand_bytes(inputs, outputs)};
+            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
   std::vector<int> updated_inputs() const override {

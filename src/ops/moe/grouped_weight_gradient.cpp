@@ -35,7 +35,7 @@ class GroupedLinearWeightGradient final : public Operation {
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.flops = 2.0 * static_cast<double>(inputs[0].shape.elements() * inputs[1].shape[1]),
-            .bytes = operand_bytes(inputs, outputs)};
+            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
   int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
