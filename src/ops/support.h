@@ -34,6 +34,12 @@ inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> 
   return bytes;
 }
 
+/// FLOPs of the product of a matrix [rows, k] and one of k rows and so many columns: 2 a
+/// multiply-add. As an integer this may overflow where the operands are tensors of a fair size.
+inline double product_flops(const Shape& matrix, int64_t columns) {
+  return 2.0 * static_cast<double>(matrix.elements()) * static_cast<double>(columns);
+}
+
 /// What a tensor at hand is, as a spec. Kernels ask for shapes and types only: the distribution,
 /// which memory does not know, is left out.
 inline Spec spec_of(const Tensor& tensor) { return {tensor.shape(), tensor.dtype(), {}}; }

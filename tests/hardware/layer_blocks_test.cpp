@@ -1,5 +1,6 @@
 #include "hardware/layer_blocks.h"
 
+#include <cmath>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -73,6 +74,15 @@ TEST(BlockMemory, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("this machine has"));
   EXPECT_THAT(refusal(), HasSubstr("lower --experts"));
   sizes.hidden = sizes.expert_size = int64_t{1} << 24;  // more bytes than an integer holds
+  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  // Every tensor can be counted, but the 2^64 multiply-adds of a product not as an integer.
+  sizes = {.tokens = int64_t{1} << 21,
+           .hidden = int64_t{1} << 20,
+           .experts = 64,
+           .experts_per_token = 8,
+           .expert_size = int64_t{1} << 20};
+  EXPECT_DOUBLE_EQ(mixture_block(sizes, DType::f32).flops.forward,
+                   2 * (3 * std::ldexp(1.0, 64) + std::ldexp(1.0, 47)));
   EXPECT_THAT(refusal(), HasSubstr("this machine has"));
   // What is given would fit alone.
   const AttentionBlockSizes attention{

@@ -32,9 +32,7 @@ class CachedAttention final : public Operation {
   /// Of a full cache: where in it the tokens stand is known at the run only. All of it is read, and
   /// the rows of k and v are written to it.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    const auto products = static_cast<double>(inputs[0].shape[0] * inputs[3].shape[0]) *
-                          static_cast<double>(options_.heads);
-    return {.flops = 4 * products * static_cast<double>(options_.head_dim),
+    return {.flops = 2 * product_flops(inputs[0].shape, inputs[3].shape[0]),
             .bytes = operand_bytes(inputs, outputs) +
                      static_cast<double>(inputs[1].bytes() + inputs[2].bytes())};
   }

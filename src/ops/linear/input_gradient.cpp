@@ -34,7 +34,7 @@ class LinearInputGradient final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (size_t i = 0; i < inputs.size() / 2; ++i) {
-      cost.flops += 2.0 * static_cast<double>(inputs[i].shape.elements() * outputs[0].shape[1]);
+      cost.flops += product_flops(inputs[i].shape, outputs[0].shape[1]);
     }
     return cost;
   }

@@ -57,8 +57,7 @@ class LinearCrossEntropy final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    const auto logits = static_cast<double>(inputs[0].shape[0] * inputs[1].shape[0]);
-    const double product = 2 * logits * static_cast<double>(inputs[0].shape[1]);
+    const double product = product_flops(inputs[0].shape, inputs[1].shape[0]);
     const double backward = gradients_ ? 2 * product : 0;
     return {.flops = product + backward,
             .backward_flops = backward,

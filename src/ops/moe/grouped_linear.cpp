@@ -63,7 +63,7 @@ class GroupedLinear final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& output : outputs) {
-      cost.flops += 2.0 * static_cast<double>(output.shape.elements() * inputs[0].shape[1]);
+      cost.flops += product_flops(output.shape, inputs[0].shape[1]);
     }
     return cost;
   }

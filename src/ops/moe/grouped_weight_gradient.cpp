@@ -34,7 +34,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = 2.0 * static_cast<double>(inputs[0].shape.elements() * inputs[1].shape[1]),
+    return {.flops = product_flops(inputs[0].shape, inputs[1].shape[1]),
             .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
