@@ -4,7 +4,8 @@
 #include "benchmarks.h"
 
 int main(int argc, char** argv) {
-  tessera::flush_denormals();  // as the program does, before any thread is started
+  // As the program does, before any thread is started; how its threads wait, scripts/bench sets.
+  tessera::flush_denormals();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   tessera::register_operations();
