@@ -7,12 +7,9 @@
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
-#include "cli/config_arguments.h"
-#include "config/resolve.h"
 #include "hardware/block_picture.h"
 #include "hardware/layer_blocks.h"
 #include "model/model.h"
-#include "train/bench_step.h"
 
 namespace tessera {
 namespace {
@@ -149,30 +146,6 @@ void add_bench_attention(CLI::App& bench) {
     }
     if (arguments->picture.empty()) return;
     write_file(arguments->picture, picture_of(results, on));
-  });
-}
-
-void add_bench_step(CLI::App& bench) {
-  struct Arguments {
-    ConfigArguments config;
-    RepeatArguments repeats;
-  };
-  CLI::App* command = bench.add_subcommand(
-      "step",
-      "Whole training steps of a configuration on random tokens; needs no data where "
-      "model.vocabulary_size is set");
-  auto arguments = std::make_shared<Arguments>();
-  add_config_arguments(*command, arguments->config);
-  add_repeat_arguments(*command, arguments->repeats, "--steps");
-  command->callback([arguments] {
-    const InterruptGuard guard;
-    RunConfig config = arguments->config.load();
-    if (arguments->repeats.threads > 0) config.run.threads = arguments->repeats.threads;
-    config = resolve(config);
-    const StepMeasurement measurement = measure_step(config, arguments->repeats.make("step"));
-    const MeasuredOn on = measured_on(config.train.precision, static_cast<int>(config.run.threads));
-    fmt::print("{}",
-               arguments->repeats.json ? step_json(measurement, on) : step_text(measurement, on));
   });
 }
 

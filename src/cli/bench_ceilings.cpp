@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/error.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -11,6 +10,7 @@
 #include "cli/bench_commands.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/hardware_report.h"
+#include "hardware/memory_sweep.h"
 #include "model/model.h"
 #include "tensor/memory_pool.h"
 
@@ -133,30 +133,18 @@ std::vector<GemmRate> measure(const GemmSweep& sweep, int threads) {
 }
 
 std::vector<int64_t> sizes_of(const MemoryArguments& arguments, const Processor& processor) {
-  const int64_t most = physical_memory() / 2;
   std::vector<int64_t> sizes;
   for (const std::string& size : arguments.sizes) sizes.push_back(parse_bytes(size));
-  for (const int64_t size : sizes) {
-    if (size >= 1 && size <= most) continue;
-    throw Error("a working set of {}; give sizes from 1 byte to half of this machine's {}",
-                format_bytes(size), format_bytes(physical_memory()));
-  }
+  require_memory(sizes);
   if (!sizes.empty()) return sizes;
-  return memory_sweep_sizes(processor.last_level_cache, processor.threads, most);
+  return memory_sweep_sizes(processor.last_level_cache, processor.threads, physical_memory() / 2);
 }
 
 std::vector<MemoryRate> measure(const std::vector<int64_t>& sizes, int threads, double seconds) {
   Progress progress;
-  std::vector<MemoryRate> rates;
-  for (const int64_t size : sizes) {
-    for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
-      require_no_interrupt();
-      progress.show(fmt::format("{} of {}", kMemoryKernels[kernel], format_bytes(size)));
-      rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, threads, seconds));
-    }
-  }
+  std::vector<MemoryRate> rates = measure_memory_sweep(
+      sizes, threads, seconds, [&](const std::string& what) { progress.show(what); });
   progress.clear();
-  require_no_interrupt();
   return rates;
 }
 

@@ -1,11 +1,8 @@
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -13,50 +10,14 @@
 #include "base/progress.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
-#include "hardware/gemm_rate.h"
-#include "model/model.h"
+#include "hardware/turns.h"
 
 namespace tessera {
-namespace {
-
-/// Waits until standard input can be read or has ended, or until a signal throws Error. A read
-/// alone would not do: the system takes it up again after a signal.
-void wait_for_input() {
-  constexpr int kMilliseconds = 100;  // a signal just before poll() does not interrupt it
-  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  int ready = 0;
-  while (ready <= 0) {
-    require_no_interrupt();
-    ready = ::poll(&input, 1, kMilliseconds);
-    if (ready < 0 && errno != EINTR) {
-      throw Error("cannot wait for standard input: {}", std::strerror(errno));
-    }
-  }
-}
-
-/// Takes a line from standard input; false at its end. Byte by byte: what a buffer held, poll()
-/// would wait for in vain.
-bool wait_for_line() {
-  while (true) {
-    wait_for_input();
-    char letter = 0;
-    const ssize_t count = ::read(STDIN_FILENO, &letter, 1);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    if (letter == '\n') return true;
-  }
-}
-
-}  // namespace
 
 Repeats RepeatArguments::make(const std::string& what) const {
   Repeats result{.warmup = warmup, .measured = repeats, .before = {}};
   if (turns) {
-    result.before = [](int64_t) {
-      fmt::print("turn\n");
-      std::fflush(stdout);
-      return wait_for_line();
-    };
+    result.before = [](int64_t) { return take_turn(stdout, STDIN_FILENO); };
   } else {
     const auto progress = std::make_shared<Progress>();
     result.before = [progress, what, count = repeats](int64_t repeat) {
@@ -100,12 +61,6 @@ void require_picture(const std::string& path) {
 void require_writable(const std::string& path) {
   if (fs::is_directory(path)) throw Error("cannot write {}: it is a folder; name a file", path);
   const AtomicFile attempt{fs::path(path)};  // removes itself
-}
-
-MeasuredOn measured_on(const std::string& precision, int threads) {
-  const double peak = measure_gemm_peak(threads, compute_dtype(precision));
-  require_no_interrupt();
-  return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};
 }
 
 void add_bench_command(CLI::App& app) {

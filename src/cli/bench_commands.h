@@ -48,8 +48,4 @@ void require_picture(const std::string& path);
 /// Throws Error unless a file can be written at that path.
 void require_writable(const std::string& path);
 
-/// Measures the peak of matrix products in that precision. Called when the measured runs have
-/// ended, whose peak memory its matrices would be part of.
-MeasuredOn measured_on(const std::string& precision, int threads);
-
 }  // namespace tessera

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "hardware/gemm_rate.h"
+#include "model/model.h"
 
 namespace tessera {
 namespace {
@@ -56,6 +58,12 @@ std::string surroundings(const MeasuredOn& on) {
 }
 
 }  // namespace
+
+MeasuredOn measured_on(const std::string& precision, int threads) {
+  const double peak = measure_gemm_peak(threads, compute_dtype(precision));
+  require_no_interrupt();
+  return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};
+}
 
 Json measured_on_json(const MeasuredOn& on) {
   return {{"precision", on.precision},

@@ -1,0 +1,35 @@
+#include "hardware/memory_sweep.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "hardware/repeats.h"
+#include "tensor/memory_pool.h"
+
+namespace tessera {
+
+void require_memory(std::span<const int64_t> sizes) {
+  for (const int64_t size : sizes) {
+    if (size >= 1 && size <= physical_memory() / 2) continue;
+    throw Error("a working set of {}; give sizes from 1 byte to half of this machine's {}",
+                format_bytes(size), format_bytes(physical_memory()));
+  }
+}
+
+std::vector<MemoryRate> measure_memory_sweep(
+    std::span<const int64_t> sizes, int threads, double seconds,
+    const std::function<void(const std::string& what)>& progress) {
+  std::vector<MemoryRate> rates;
+  for (const int64_t size : sizes) {
+    for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
+      require_no_interrupt();
+      progress(fmt::format("{} of {}", kMemoryKernels[kernel], format_bytes(size)));
+      rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, threads, seconds));
+    }
+  }
+  require_no_interrupt();
+  return rates;
+}
+
+}  // namespace tessera
