@@ -29,7 +29,8 @@ void add_bench_step(CLI::App& bench) {
     if (arguments->repeats.threads > 0) config.run.threads = arguments->repeats.threads;
     config = resolve(config);
     const StepMeasurement measurement = measure_step(config, arguments->repeats.make("step"));
-    const MeasuredOn on = measured_on(config.train.precision, static_cast<int>(config.run.threads));
+    const MeasuredOn on = measured_on(config.train.precision, static_cast<int>(config.run.threads),
+                                      config.run.bind_threads);
     fmt::print("{}",
                arguments->repeats.json ? step_json(measurement, on) : step_text(measurement, on));
   });

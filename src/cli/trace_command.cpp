@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/affinity.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "plan/account_tables.h"
@@ -25,6 +26,8 @@ void run_summarize(const Arguments& arguments) {
   const StepTrace trace = read_trace(path);
   // Refuses another machine before anything is measured.
   const ProductTimer timer = arguments.measure ? measuring_timer(trace.origin) : ProductTimer();
+  // As a step's threads are, unless run.bind_threads says otherwise.
+  const BoundTeam team(arguments.measure ? trace.origin.threads : 1);
   constexpr double kGiga = 1e9;
   const Ceilings ceilings =
       find_ceilings(trace.origin, {.gemm_flops = arguments.gemm_peak * kGiga,

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
@@ -99,6 +100,7 @@ BlockRunner::BlockRunner(const BlockProgram& block, int threads)
 }
 
 BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats) {
+  const BoundTeam team(threads);
   BlockRunner runner(block, threads);
   BlockMeasurement result;
   repeats.each([&](bool measured) {

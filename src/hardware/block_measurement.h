@@ -66,7 +66,7 @@ struct BlockMeasurement {
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs, last run
 };
 
-/// Runs the block forward and backward.
+/// Runs the block forward and backward, each thread bound to a core (see BoundTeam).
 BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats);
 
 }  // namespace tessera

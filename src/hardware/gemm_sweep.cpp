@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
@@ -78,6 +79,7 @@ void require_memory(const GemmSweep& sweep) {
 
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress) {
+  const BoundTeam team(threads);
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;

@@ -43,8 +43,9 @@ bool asks_for(const GemmSweep& sweep, const GemmRate& product);
 /// memory.
 void require_memory(const GemmSweep& sweep);
 
-/// Measures the sweep, and square products beside it from which the peak is read. Throws Error when
-/// all products would take too long, and when a signal has come that an InterruptGuard caught.
+/// Measures the sweep, and square products beside it from which the peak is read, each thread bound
+/// to a core (see BoundTeam). Throws Error when all products would take too long, and when a signal
+/// has come that an InterruptGuard caught.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress);
 

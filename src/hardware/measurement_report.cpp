@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/affinity.h"
 #include "base/text.h"
 #include "hardware/gemm_rate.h"
 #include "model/model.h"
@@ -59,7 +60,8 @@ std::string surroundings(const MeasuredOn& on) {
 
 }  // namespace
 
-MeasuredOn measured_on(const std::string& precision, int threads) {
+MeasuredOn measured_on(const std::string& precision, int threads, bool bind_threads) {
+  const BoundTeam team(bind_threads ? threads : 1);
   const double peak = measure_gemm_peak(threads, compute_dtype(precision));
   require_no_interrupt();
   return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};

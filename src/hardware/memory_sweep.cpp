@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/affinity.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
@@ -20,6 +21,7 @@ void require_memory(std::span<const int64_t> sizes) {
 std::vector<MemoryRate> measure_memory_sweep(
     std::span<const int64_t> sizes, int threads, double seconds,
     const std::function<void(const std::string& what)>& progress) {
+  const BoundTeam team(threads);
   std::vector<MemoryRate> rates;
   for (const int64_t size : sizes) {
     for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {

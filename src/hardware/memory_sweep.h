@@ -14,8 +14,9 @@ namespace tessera {
 void require_memory(std::span<const int64_t> sizes);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
-/// so many seconds each. `progress` is called before each with what is measured next. Throws Error
-/// when a signal has come that an InterruptGuard caught.
+/// so many seconds each, each thread bound to a core (see BoundTeam). `progress` is called before
+/// each with what is measured next. Throws Error when a signal has come that an InterruptGuard
+/// caught.
 std::vector<MemoryRate> measure_memory_sweep(
     std::span<const int64_t> sizes, int threads, double seconds,
     const std::function<void(const std::string& what)>& progress);

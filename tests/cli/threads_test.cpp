@@ -92,12 +92,18 @@ std::vector<std::set<int>> cores_of_threads(pid_t process) {
   return result;
 }
 
+/// Why no team's threads are bound here, or null.
+const char* why_never_bound() {
+  if (cores_of(0).size() < 2) return "one core";
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr) return "the environment binds OpenMP's threads";
+  }
+  return nullptr;
+}
+
 TEST_F(ProgramThreads, OfATeamHaveACoreEachAndTheLoaderHasAllUnlessToldNotTo) {
   const std::set<int> all = cores_of(0);
-  if (all.size() < 2) GTEST_SKIP() << "one core";
-  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
-    if (std::getenv(name) != nullptr) GTEST_SKIP() << "the environment binds OpenMP's threads";
-  }
+  if (const char* reason = why_never_bound()) GTEST_SKIP() << reason;
   for (const bool bound : {true, false}) {
     const std::string run = bound ? "bound" : "free";
     const auto process =
@@ -141,6 +147,41 @@ TEST_F(ProgramThreads, WaitShortlyAndThenSleepUnlessTheUserSaysOtherwise) {
   const auto users = settings("users", {"OMP_WAIT_POLICY=active"});
   EXPECT_THAT(users, Contains("OMP_WAIT_POLICY=active"));
   EXPECT_THAT(users, Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
+}
+
+/// Whether each of the program's threads that is bound to a core has it alone, and each core has
+/// one.
+bool every_core_has_a_thread(pid_t process) {
+  std::multiset<int> taken;
+  for (const std::set<int>& cores : cores_of_threads(process)) {
+    if (cores.size() == 1) taken.insert(*cores.begin());
+  }
+  const std::set<int> all = cores_of(0);
+  return taken == std::multiset<int>(all.begin(), all.end());
+}
+
+TEST_F(ProgramThreads, HaveACoreEachWhileAPartIsMeasuredAlone) {
+  if (const char* reason = why_never_bound()) GTEST_SKIP() << reason;
+  // Each takes longer than the test looks at it.
+  const std::vector<std::vector<std::string>> commands{
+      {"gemm", "--m", "8", "--n", "8", "--k", "8", "--precision", "fp64", "--seconds", "1000"},
+      {"memory", "--sizes", "1MiB", "--seconds", "1000"},
+      {"moe", "--tokens", "512", "--precision", "fp32", "--hidden", "64", "--expert-size", "64",
+       "--repeats", "1000000"},
+      {"attention", "--tokens", "512", "--precision", "fp32", "--repeats", "1000000"}};
+  for (std::vector<std::string> arguments : commands) {
+    const std::string name = arguments[0];
+    arguments.insert(arguments.begin(), "bench");
+    arguments.insert(arguments.end(), {"--threads", std::to_string(cores_of(0).size())});
+    const auto process = testing::start_program(folder_, arguments);
+    bool bound = false;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!bound && process->running() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      bound = every_core_has_a_thread(process->id());
+    }
+    EXPECT_TRUE(bound) << name << ": " << process->output();
+  }
 }
 
 /// Denormal numbers in the moments of a run's newest checkpoint.
