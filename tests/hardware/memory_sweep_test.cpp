@@ -22,12 +22,13 @@ TEST(MemorySweep, MeasuresEveryLoopOfEverySize) {
   const auto rates = measure_memory_sweep(
       sizes, 2, 0, [&](const std::string& what) { announced.push_back(what); });
   EXPECT_THAT(announced, ElementsAre("copy of 4.0 KiB", "scale of 4.0 KiB", "triad of 4.0 KiB",
-                                     "copy of 64.0 KiB", "scale of 64.0 KiB", "triad of 64.0 KiB"));
-  ASSERT_EQ(rates.size(), 6U);
-  EXPECT_EQ(rates[2].kernel, MemoryKernel::triad);
-  EXPECT_EQ(rates[2].bytes, 4096);
-  EXPECT_EQ(rates[3].kernel, MemoryKernel::copy);
-  EXPECT_EQ(rates[3].bytes, 65536);
+                                     "update of 4.0 KiB", "copy of 64.0 KiB", "scale of 64.0 KiB",
+                                     "triad of 64.0 KiB", "update of 64.0 KiB"));
+  ASSERT_EQ(rates.size(), 8U);
+  EXPECT_EQ(rates[3].kernel, MemoryKernel::update);
+  EXPECT_EQ(rates[3].bytes, 4096);
+  EXPECT_EQ(rates[4].kernel, MemoryKernel::copy);
+  EXPECT_EQ(rates[4].bytes, 65536);
 }
 
 TEST(MemorySweep, ASignalEndsIt) {
