@@ -1,5 +1,7 @@
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -20,7 +22,10 @@ void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", "2000", 0);
-  ::execv("/proc/self/exe", argv);  // where it cannot, this process goes on as it is
+  // By its own path, so that lists of processes show the program's name. Where it cannot, this
+  // process goes on as it is.
+  std::error_code error;
+  ::execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
 }
 
 }  // namespace

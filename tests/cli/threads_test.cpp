@@ -133,6 +133,14 @@ std::vector<std::string> openmp_settings(pid_t process) {
   return settings;
 }
 
+TEST_F(ProgramThreads, AreListedByTheProgramsName) {
+  const auto process = in_training("named", {"-u", "OMP_WAIT_POLICY"});
+  std::ifstream file("/proc/" + std::to_string(process->id()) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  EXPECT_EQ(name, "tessera");
+}
+
 TEST_F(ProgramThreads, WaitShortlyAndThenSleepUnlessTheUserSaysOtherwise) {
   const std::vector<std::string> unset{"-u", "OMP_WAIT_POLICY", "-u", "GOMP_SPINCOUNT"};
   const auto settings = [&](const std::string& run, const std::vector<std::string>& set) {

@@ -1,4 +1,4 @@
-"""What every PyTorch side of the comparison shares: the fastest honest settings, and taking turns."""
+"""What every PyTorch side of the comparison shares: what computes fastest, and taking turns."""
 
 import argparse
 import contextlib
