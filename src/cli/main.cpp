@@ -22,10 +22,11 @@ void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", "2000", 0);
-  // By its own path, so that lists of processes show the program's name. Where it cannot, this
-  // process goes on as it is.
+  // By its own path, so that lists of processes show the program's name; by the link where another
+  // program has taken that place. Where neither can be, this process goes on as it is.
   std::error_code error;
   ::execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
+  ::execv("/proc/self/exe", argv);
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ class Loader {
   /// The next batch. Throws Error when its data is damaged, naming file and place; so does every
   /// later call until seek().
   Batch next();
-  /// The next batches, as next() gives them. From then on as many are prepared ahead, so that one
+  /// The next batches, as next() gives them; where it throws, those before are lost and state() is
+  /// behind them. From then on as many are prepared ahead, so that one
   /// who takes several at a time waits for none.
   std::vector<Batch> next(int64_t batches);
   /// Batches that are prepared and not taken yet.

@@ -48,8 +48,7 @@ double longest_run(double seconds, size_t products) {
   const double enough = std::ceil(shortest * static_cast<double>(products) * kLeastRuns);
   throw Error(
       "every product would take more than {:.3g} s a run on this machine, the quickest about "
-      "{:.3g} "
-      "s; lower --m, --n or --k{}",
+      "{:.3g} s; lower --m, --n or --k{}",
       longest_run(sweep.seconds, products), shortest,
       enough <= kMostSweepSeconds ? fmt::format(", or raise --seconds above {:.0f}", enough) : "");
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/cache_sizes.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -27,23 +28,6 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-std::string first_word(const fs::path& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
-/// How many caches of that index the machine has: the sets of processors that share one.
-int64_t count_caches(const fs::path& folder, int index) {
-  std::set<std::string> sharers;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path list = entry.path() / fmt::format("cache/index{}", index) / "shared_cpu_list";
-    if (fs::exists(list)) sharers.insert(first_word(list));
-  }
-  return std::max<int64_t>(1, std::ssize(sharers));
-}
-
 /// What /proc/cpuinfo says of one core, by key.
 using CoreFacts = std::map<std::string, std::string, std::less<>>;
 
@@ -59,23 +43,6 @@ std::string name_from_facts(const CoreFacts& facts) {
 }
 
 }  // namespace
-
-void set_caches(Processor& processor, const fs::path& folder) {
-  // Not by sysconf(), which counts a last-level cache several times over on some virtual machines.
-  int deepest = 0;
-  for (int index = 0;; ++index) {
-    const fs::path cache = folder / fmt::format("cpu0/cache/index{}", index);
-    const std::string level = first_word(cache / "level");
-    const std::string size = first_word(cache / "size");  // "32768K"
-    if (level.empty() || size.empty()) return;
-    if (first_word(cache / "type") == "Instruction") continue;
-    const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);
-    if (level == "1") processor.first_level_cache = bytes;
-    if (level == "2") processor.second_level_cache = bytes;
-    if (level[0] - '0' > deepest) processor.last_level_cache = bytes * count_caches(folder, index);
-    deepest = std::max(deepest, level[0] - '0');
-  }
-}
 
 Processor processor_from_cpuinfo(std::string_view text, int threads) {
   std::istringstream lines{std::string(text)};
@@ -109,7 +76,10 @@ Processor this_processor(int threads) {
   std::ostringstream text;
   text << file.rdbuf();
   Processor processor = processor_from_cpuinfo(text.str(), threads);
-  set_caches(processor, "/sys/devices/system/cpu");
+  const CacheSizes caches = cache_sizes();
+  processor.first_level_cache = caches.first_level;
+  processor.second_level_cache = caches.second_level;
+  processor.last_level_cache = caches.last_level;
   return processor;
 }
 

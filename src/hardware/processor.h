@@ -34,9 +34,6 @@ Processor this_processor(int threads);
 /// maker, the part and the variant, which then stand for it.
 Processor processor_from_cpuinfo(std::string_view text, int threads);
 
-/// Sets the sizes of the caches from the system's folder of processors (/sys/devices/system/cpu).
-void set_caches(Processor& processor, const fs::path& folder);
-
 /// "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
 std::string describe(const Processor& processor);
 

@@ -24,8 +24,8 @@ struct Cost {
   /// Those that the operation does again instead of keeping results: beyond `flops`.
   double repeated_flops = 0;
   /// Bytes read and written: each operand once, however often the operation comes back to it, and
-  /// twice where it is read and written (main gradients). Of a table or a cache of which only some
-  /// rows are touched, those rows.
+  /// twice where it is read and written (main gradients). Of a table of which only some rows are
+  /// touched, those rows; of a cache all, for how much of it is filled is known at the run only.
   double bytes = 0;
 };
 

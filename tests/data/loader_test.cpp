@@ -246,9 +246,12 @@ TEST_F(LoaderTest, ReadsAheadAsManyBatchesAsWereTakenAtOnce) {
   Loader loader(open(), options(2));
   Loader one_by_one(open(), options(2));
   EXPECT_EQ(loader.ready(), 0) << "nothing was asked for yet";
-  // Waits for what the loader's thread does; a loader that does less lets the test time out.
   const auto wait_for_ready = [&](int64_t batches) {
-    while (loader.ready() < batches) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (loader.ready() < batches && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(loader.ready(), batches);
   };
   loader.next();
   one_by_one.next();

@@ -1,10 +1,7 @@
 #include "hardware/processor.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "support/temporary_folder.h"
 
 namespace tessera {
 namespace {
@@ -42,33 +39,6 @@ TEST(Processor, OfArmIsNamedByItsNumbers) {
   EXPECT_EQ(arm.name, "CPU implementer 0x41, part 0xd0c, variant 0x3");
   EXPECT_EQ(processor_from_cpuinfo("model name\t: Neoverse-N1\nCPU part\t: 0xd0c\n", 1).name,
             "Neoverse-N1");
-}
-
-/// Two clusters of two cores, each with a last-level cache; a fifth core is off.
-TEST(Processor, LastLevelCachesAreAddedUp) {
-  TemporaryFolder folder;
-  for (int core = 0; core < 4; ++core) {
-    const auto cache = [&](int index, const char* level, const char* type, const char* size,
-                           const std::string& shared) {
-      const std::string path = fmt::format("cpu{}/cache/index{}/", core, index);
-      folder.write(path + "level", level);
-      folder.write(path + "type", type);
-      folder.write(path + "size", size);
-      folder.write(path + "shared_cpu_list", shared);
-    };
-    const std::string own = std::to_string(core);
-    cache(0, "1", "Data", "32K", own);
-    cache(1, "1", "Instruction", "64K", own);
-    cache(2, "2", "Unified", "1024K", own);
-    cache(3, "3", "Unified", "32768K", core < 2 ? "0-1" : "2-3");
-  }
-  folder.write("cpu4/online", "0");
-  folder.write("online", "0-3");
-  Processor processor;
-  set_caches(processor, folder.path());
-  EXPECT_EQ(processor.first_level_cache, 32 << 10);
-  EXPECT_EQ(processor.second_level_cache, 1 << 20);
-  EXPECT_EQ(processor.last_level_cache, 64 << 20);
 }
 
 TEST(Processor, ThisOneIsTheSameEveryTime) {

@@ -80,10 +80,10 @@ const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled
   return to;
 }
 
-/// The products of whole tiles of keys, read where they lie in the caches, and of the last tile,
-/// which is copied.
+/// The products of whole tiles of keys, read where they lie in the caches of `capacity` rows, and
+/// of the last tile, which is copied.
 struct CachedTables {
-  CachedTables(Context& context, const AttentionShape& shape, DType dtype)
+  CachedTables(Context& context, const AttentionShape& shape, DType dtype, int64_t capacity)
       : tile_keys(context.cache<AttentionTiles>().forward_keys) {
     const int64_t head_dim = shape.head_dim;
     const auto make_whole = [&](int64_t queries, int64_t keys) {
@@ -98,8 +98,9 @@ struct CachedTables {
          {std::min(shape.sequence, kForwardQueries), shape.sequence % kForwardQueries}) {
       if (queries == 0) continue;
       const int64_t filled = round_up(queries, kQueryUnit);
-      whole.add(filled, tile_keys, make_whole);
-      for (int64_t keys = kKeyUnit; keys <= tile_keys; keys += kKeyUnit) {
+      if (capacity >= tile_keys) whole.add(filled, tile_keys, make_whole);
+      const int64_t most = std::min(tile_keys, round_up(capacity, kKeyUnit));
+      for (int64_t keys = kKeyUnit; keys <= most; keys += kKeyUnit) {
         last.add(filled, keys, make_last);
       }
     }
@@ -138,7 +139,7 @@ int64_t cached_scratch_bytes(const CachedTables& tables, int64_t head_dim) {
 template <typename T>
 void attend_tiles(Context& context, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
-  const CachedTables tables(context, shape, dtype_of<T>);
+  const CachedTables tables(context, shape, dtype_of<T>, operands.capacity);
   const int64_t tile_keys = tables.tile_keys;
   const int64_t thread_bytes = cached_scratch_bytes<T>(tables, shape.head_dim);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
@@ -194,7 +195,7 @@ int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& 
     return context.threads() * (capacity + 2 * shape.head_dim) *
            static_cast<int64_t>(sizeof(float));
   }
-  const CachedTables tables(context, shape, dtype);
+  const CachedTables tables(context, shape, dtype, capacity);
   return context.threads() * (dtype == DType::bf16
                                   ? cached_scratch_bytes<BFloat16>(tables, shape.head_dim)
                                   : cached_scratch_bytes<float>(tables, shape.head_dim));

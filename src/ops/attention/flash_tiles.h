@@ -54,7 +54,7 @@ class TileTable {
     int64_t columns = 0;
     Products products;
   };
-  std::array<Entry, 32> entries_{};
+  std::array<Entry, 40> entries_{};  // two times 16 sizes of a cache's last tile are the most
   size_t size_ = 0;
 };
 

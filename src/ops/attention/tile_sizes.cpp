@@ -3,22 +3,12 @@
 #include <algorithm>
 #include <bit>
 
-#include <unistd.h>
-
+#include "base/cache_sizes.h"
 #include "ops/attention/flash_backward.h"
 #include "ops/attention/flash_forward.h"
 
 namespace tessera {
 namespace {
-
-/// Of a core; 0 where the system does not tell.
-int64_t second_level_cache() {
-#ifdef _SC_LEVEL2_CACHE_SIZE
-  return std::max<int64_t>(::sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
-#else
-  return 0;
-#endif
-}
 
 int64_t keys_within(int64_t cache_bytes, int64_t bytes_a_key) {
   const auto most = static_cast<uint64_t>(cache_bytes / bytes_a_key);
@@ -27,7 +17,7 @@ int64_t keys_within(int64_t cache_bytes, int64_t bytes_a_key) {
 
 }  // namespace
 
-AttentionTiles::AttentionTiles() : AttentionTiles(second_level_cache()) {}
+AttentionTiles::AttentionTiles() : AttentionTiles(cache_sizes().second_level) {}
 
 AttentionTiles::AttentionTiles(int64_t cache_bytes) {
   constexpr int64_t kUsual = int64_t{1} << 20;

@@ -1,0 +1,53 @@
+#include "base/cache_sizes.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+std::string first_word(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+/// How many caches of that index the machine has: the sets of processors that share one.
+int64_t count_caches(const fs::path& folder, int index) {
+  std::set<std::string> sharers;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path list = entry.path() / fmt::format("cache/index{}", index) / "shared_cpu_list";
+    if (fs::exists(list)) sharers.insert(first_word(list));
+  }
+  return std::max<int64_t>(1, std::ssize(sharers));
+}
+
+}  // namespace
+
+CacheSizes cache_sizes(const fs::path& folder) {
+  // Not by sysconf(), which counts a last-level cache several times over on some virtual machines,
+  // and answers for whichever core it runs on where they differ.
+  CacheSizes sizes;
+  int deepest = 0;
+  for (int index = 0;; ++index) {
+    const fs::path cache = folder / fmt::format("cpu0/cache/index{}", index);
+    const std::string level = first_word(cache / "level");
+    const std::string size = first_word(cache / "size");  // "32768K"
+    if (level.empty() || size.empty()) return sizes;
+    if (first_word(cache / "type") == "Instruction") continue;
+    const int64_t bytes = parse_bytes(size.ends_with('K') ? size + "iB" : size);
+    if (level == "1") sizes.first_level = bytes;
+    if (level == "2") sizes.second_level = bytes;
+    if (level[0] - '0' > deepest) sizes.last_level = bytes * count_caches(folder, index);
+    deepest = std::max(deepest, level[0] - '0');
+  }
+}
+
+}  // namespace tessera
