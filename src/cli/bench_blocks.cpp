@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"

@@ -7,8 +7,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "base/file.h"
-
 namespace tessera {
 
 /// The processor that something was measured on, and how many of its threads worked.

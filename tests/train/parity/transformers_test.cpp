@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "model/model.h"
-#include "state/adamw.h"
 #include "state/parameter_store.h"
 #include "support/larger.h"
 #include "support/run_program.h"
