@@ -10,5 +10,7 @@ void register_operations();
 void register_products();
 /// Of the optimizer's passes over the parameters.
 void register_optimizer();
+/// Of reading prepared data.
+void register_prepared_rows();
 
 }  // namespace tessera

@@ -13,6 +13,7 @@ namespace tessera {
 AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw Error("cannot write {}: {}", path_.string(), std::strerror(errno));
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
 }
 
 AppendFile::~AppendFile() { ::close(descriptor_); }
@@ -30,6 +31,12 @@ void AppendFile::append(std::string_view bytes) {
                   path_.string(), reason, restored ? "" : " (the file's last entry is incomplete)");
     }
     written += static_cast<size_t>(count);
+  }
+}
+
+void AppendFile::sync() {
+  if (::fsync(descriptor_) != 0) {
+    throw Error("cannot flush {}: {}", path_.string(), std::strerror(errno));
   }
 }
 

@@ -10,7 +10,7 @@ namespace tessera {
 /// unless the machine itself stops in the middle of one.
 class AppendFile {
  public:
-  /// Opens `path` at its end, or makes it. Throws Error when it cannot be written.
+  /// Opens `path` at its end, or makes it, durably. Throws Error when it cannot be written.
   explicit AppendFile(fs::path path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
@@ -19,6 +19,9 @@ class AppendFile {
   /// Adds one piece; throws Error, the file being as it was before, when the file system refuses
   /// it.
   void append(std::string_view bytes);
+
+  /// Returns when all pieces are on the disk; throws Error when they cannot be brought there.
+  void sync();
 
  private:
   fs::path path_;

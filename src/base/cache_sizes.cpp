@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -22,9 +23,9 @@ std::string first_word(const fs::path& path) {
 /// How many caches of that index the machine has: the sets of processors that share one.
 int64_t count_caches(const fs::path& folder, int index) {
   std::set<std::string> sharers;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path list = entry.path() / fmt::format("cache/index{}", index) / "shared_cpu_list";
-    if (fs::exists(list)) sharers.insert(first_word(list));
+  for (const fs::path& processor : list_folder(folder)) {
+    const fs::path list = processor / fmt::format("cache/index{}", index) / "shared_cpu_list";
+    if (path_exists(list)) sharers.insert(first_word(list));
   }
   return std::max<int64_t>(1, std::ssize(sharers));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/read_file.h"
 
 namespace tessera {
 namespace {
@@ -48,16 +50,75 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
   }
 }
 
+fs::file_status status_of(const fs::path& path) {
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  if (status.type() == fs::file_type::none || status.type() == fs::file_type::unknown) {
+    throw Error("cannot look at {}: {}", path.string(), code.message());
+  }
+  return status;
+}
+
+/// The regular files below a folder, links followed.
+void add_files_below(const fs::path& folder, std::vector<fs::path>& found) {
+  std::error_code code;
+  auto entry = fs::recursive_directory_iterator(
+      folder, fs::directory_options::follow_directory_symlink, code);
+  fs::path at = folder;
+  for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code)) {
+    at = entry->path();
+    if (is_file(at)) found.push_back(at);
+  }
+  if (code) throw Error("cannot list {}: {}", at.string(), code.message());
+}
+
+/// The rename at the end would put a file in the place of a device or a pipe.
+void require_replaceable(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw Error("cannot write {}: it is {}; name a file", path.string(),
+              S_ISDIR(status.st_mode) ? "a folder" : "no regular file");
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& path) {
-  const MappedFile file(path);
-  return std::string(file.text());
+  const ReadFile file(path);
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+bool path_exists(const fs::path& path) { return fs::exists(status_of(path)); }
+
+bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }
+
+bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
+
+std::vector<fs::path> list_folder(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code code;
+  auto entry = fs::directory_iterator(folder, code);
+  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    found.push_back(entry->path());
+  }
+  if (code) throw Error("cannot list {}: {}", folder.string(), code.message());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+fs::path canonical_path(const fs::path& path) {
+  std::error_code code;
+  // The library leaves a relative path relative where not even its first part exists.
+  const fs::path absolute = fs::absolute(path, code);
+  fs::path canonical = code ? fs::path() : fs::weakly_canonical(absolute, code);
+  if (code) throw Error("cannot look at {}: {}", path.string(), code.message());
+  return canonical;
 }
 
 void ensure_directory(const fs::path& path) {
@@ -75,6 +136,7 @@ void sync_directory(const fs::path& path) {
 
 AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)), partial_(path_.string() + ".partial") {
+  require_replaceable(path_);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw Error("cannot create {}: {}", partial_.string(), reason());
   buffer_.reserve(kWriteBuffer);
@@ -190,32 +252,27 @@ void MappedFile::advise(size_t offset, size_t length, int advice) const {
 
 std::vector<fs::path> find_inputs(const std::string& pattern) {
   std::vector<fs::path> found;
-  std::error_code code;
-  const auto add_folder = [&](const fs::path& folder) {
-    for (const auto& entry : fs::recursive_directory_iterator(
-             folder, fs::directory_options::follow_directory_symlink)) {
-      if (entry.is_regular_file()) found.push_back(entry.path());
-    }
-  };
-  if (fs::is_regular_file(pattern, code)) {
+  std::error_code ignored;  // a glob may be longer than any name
+  if (fs::is_regular_file(pattern, ignored)) {
     found.emplace_back(pattern);
-  } else if (fs::is_directory(pattern, code)) {
-    add_folder(pattern);
+  } else if (fs::is_directory(pattern, ignored)) {
+    add_files_below(pattern, found);
   } else {
     glob_t matches{};
+    const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&matches, &::globfree);
     if (::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &matches) == 0) {
       for (size_t i = 0; i < matches.gl_pathc; ++i) {
         const fs::path path(matches.gl_pathv[i]);
-        if (fs::is_directory(path, code)) {
-          add_folder(path);
-        } else if (fs::is_regular_file(path, code)) {
+        if (is_folder(path)) {
+          add_files_below(path, found);
+        } else if (is_file(path)) {
           found.push_back(path);
         }
       }
     }
-    ::globfree(&matches);
   }
   if (found.empty()) {
+    if (pattern.find_first_of("*?[{") == std::string::npos) status_of(pattern);  // may say why
     throw Error("no input file matches '{}'; give a file, a folder or a glob", pattern);
   }
   std::sort(found.begin(), found.end());

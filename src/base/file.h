@@ -18,6 +18,19 @@ std::string read_file(const fs::path& path);
 /// Whether `name`, joined to a folder's path, names a file of that folder and leads nowhere else.
 bool is_plain_name(std::string_view name);
 
+/// What stands at a path; links are followed. That nothing is there is an answer. Where the system
+/// cannot say (a folder that one may not enter, a name too long, links in a circle) it is an Error
+/// with the path and the system's reason, as std::filesystem's own functions would throw theirs.
+bool path_exists(const fs::path& path);
+bool is_file(const fs::path& path);  // a regular one
+bool is_folder(const fs::path& path);
+
+/// The paths of what a folder holds, sorted. Throws Error with the path and the system's reason.
+std::vector<fs::path> list_folder(const fs::path& folder);
+
+/// The path without links and dots, as far as it exists; absolute. Throws Error likewise.
+fs::path canonical_path(const fs::path& path);
+
 /// Creates a folder and its parents. Throws Error with the path and the system's reason.
 void ensure_directory(const fs::path& path);
 

@@ -1,7 +1,6 @@
 #include "base/interrupt.h"
 
 #include <atomic>
-#include <csignal>
 
 namespace tessera {
 namespace {
@@ -10,23 +9,35 @@ namespace {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void on_signal(int signal) {
-  interrupted.store(true);
-  std::signal(signal, SIG_DFL);
+void on_signal(int /*signal*/) { interrupted.store(true); }
+
+struct sigaction reaction_to(int signal) {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  // Only the first is for the flag; the next does what it does by default.
+  if (signal != SIGHUP) action.sa_flags |= static_cast<int>(SA_RESETHAND);
+  return action;
+}
+
+bool is_ignored(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
   interrupted.store(false);
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    const struct sigaction reaction = reaction_to(kSignals[i]);
+    ::sigaction(kSignals[i], &reaction, &before_[i]);
+    if (kSignals[i] == SIGHUP && is_ignored(before_[i])) ::sigaction(SIGHUP, &before_[i], nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
   interrupted.store(false);  // a signal was for the work that the guard stood around
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 bool InterruptGuard::requested() { return interrupted.load(); }

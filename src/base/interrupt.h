@@ -1,9 +1,15 @@
 #pragma once
 
+#include <array>
+#include <csignal>
+
 namespace tessera {
 
-/// While one exists, Ctrl-C and SIGTERM set a flag instead of ending the process; a second signal
-/// ends it at once. Signals belong to the process, so at most one guard exists at a time.
+/// Stands around long work that is to end in order. While one exists, Ctrl-C (SIGINT), SIGTERM and
+/// SIGHUP set a flag instead of ending the process. A second Ctrl-C or SIGTERM ends it at once; a
+/// second SIGHUP does not, as a terminal that closes may send several. SIGHUP stays ignored where
+/// the process was started so (nohup). What was before comes back with the guard's end. Signals
+/// belong to the process, so at most one guard exists at a time.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -13,6 +19,10 @@ class InterruptGuard {
 
   /// True once a signal has come.
   static bool requested();
+
+ private:
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> before_{};
 };
 
 }  // namespace tessera

@@ -9,13 +9,22 @@
 #include "base/text.h"
 
 namespace tessera {
+namespace {
+
+/// Where standard error cannot be written, its reader having gone, there is nobody to tell.
+void print_if_possible(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace
 
 Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() { clear(); }
 
 void Progress::clear() {
-  if (drawn_) std::fputs("\r\033[K", stderr);
+  if (drawn_) print_if_possible("\r\033[K");
   drawn_ = false;
 }
 
@@ -23,12 +32,11 @@ void Progress::show(std::string_view text, bool last) {
   const auto now = std::chrono::steady_clock::now();
   if (!last && now < next_) return;
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}{}", text, last ? "\n" : "");
-    std::fflush(stderr);
+    print_if_possible(fmt::format("\r\033[K{}{}", text, last ? "\n" : ""));
     drawn_ = !last;
     next_ = now + std::chrono::milliseconds(100);
   } else if (!(last && text == printed_)) {
-    fmt::print(stderr, "{}\n", text);
+    print_if_possible(fmt::format("{}\n", text));
     printed_ = text;
     next_ = now + std::chrono::seconds(10);
   }

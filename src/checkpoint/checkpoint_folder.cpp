@@ -2,14 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_manifest.h"
@@ -45,17 +38,22 @@ std::optional<std::pair<int64_t, FolderState>> parse_name(std::string_view name)
   return std::nullopt;
 }
 
+/// parse_name() of a path as a user gives it: with a slash at its end, or as ".".
+std::optional<std::pair<int64_t, FolderState>> parse_path(const fs::path& path) {
+  fs::path plain = path.lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();
+  if (plain.filename() == "." || plain.filename() == "..") plain = canonical_path(plain);
+  return parse_name(plain.filename().string());
+}
+
 std::vector<Folder> find_folders(const fs::path& directory) {
   std::vector<Folder> found;
-  std::error_code code;
-  if (!fs::exists(directory, code) && !code) return found;
-  auto entry = fs::directory_iterator(directory, code);
-  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
-    if (const auto name = parse_name(entry->path().filename().string())) {
-      found.push_back({name->first, name->second, entry->path()});
+  if (!path_exists(directory)) return found;
+  for (const fs::path& path : list_folder(directory)) {
+    if (const auto name = parse_name(path.filename().string())) {
+      found.push_back({name->first, name->second, path});
     }
   }
-  if (code) throw Error("cannot list {}: {}", directory.string(), code.message());
   std::sort(found.begin(), found.end(), [](const Folder& a, const Folder& b) {
     return std::pair(a.step, a.state) < std::pair(b.step, b.state);
   });
@@ -66,10 +64,8 @@ std::vector<Folder> find_folders(const fs::path& directory) {
 std::string find_problem(const Folder& folder) {
   try {
     const CheckpointManifest manifest = read_checkpoint_manifest(folder.path);
-    if (manifest.state.step != folder.step) {
-      return fmt::format("{} holds the checkpoint of step {}; give the folder its own name back",
-                         folder.path.string(), manifest.state.step);
-    }
+    std::string problem = name_problem(folder.path, manifest.state.step);
+    if (!problem.empty()) return problem;
     check_checkpoint_files(folder.path, manifest);
   } catch (const Error& error) {
     return error.what();
@@ -90,6 +86,35 @@ fs::path checkpoint_path(const fs::path& directory, int64_t step, FolderState st
     if (known == state) return directory / fmt::format("{}{:08}{}", kPrefix, step, suffix);
   }
   throw InternalError("unknown FolderState");
+}
+
+std::optional<int64_t> step_of_name(const fs::path& folder) {
+  const auto name = parse_path(folder);
+  return name ? std::optional(name->first) : std::nullopt;
+}
+
+std::string name_problem(const fs::path& folder, int64_t step) {
+  const auto name = parse_path(folder);
+  if (!name) return "";
+  if (name->second == FolderState::partial || name->second == FolderState::deleted) {
+    return fmt::format(
+        "{} is being {}, or was left so by a process that was killed: it does not count as a "
+        "checkpoint",
+        folder.string(), name->second == FolderState::partial ? "written" : "removed");
+  }
+  if (name->first == step) return "";
+  return fmt::format("{} holds the checkpoint of step {}; give the folder its own name back",
+                     folder.string(), step);
+}
+
+std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
+  std::vector<fs::path> unfinished;
+  for (const Folder& folder : find_folders(directory)) {
+    if (folder.state == FolderState::partial || folder.state == FolderState::deleted) {
+      unfinished.push_back(folder.path);
+    }
+  }
+  return unfinished;
 }
 
 CheckpointListing list_checkpoints(const fs::path& directory) {
@@ -124,25 +149,6 @@ LatestCheckpoint latest_checkpoint(const fs::path& directory) {
   return latest;
 }
 
-fs::path find_checkpoint(const fs::path& path) {
-  std::error_code code;
-  if (fs::exists(path / kCheckpointManifestName, code)) return path;
-  if (!fs::is_directory(path, code)) {
-    throw Error(
-        "{} is not a folder; give a checkpoint, such as step-00000100, or the folder that "
-        "holds a run's checkpoints",
-        path.string());
-  }
-  const bool is_run = fs::is_directory(path / kCheckpointsName, code);
-  const fs::path directory = is_run ? path / kCheckpointsName : path;
-  const LatestCheckpoint latest = latest_checkpoint(directory);
-  if (latest.path) return *latest.path;
-  std::string problems;
-  for (const BrokenCheckpoint& broken : latest.newer_broken) problems += "\n  " + broken.problem;
-  throw Error("{} is neither a checkpoint nor a folder that holds a complete one{}",
-              directory.string(), problems);
-}
-
 CheckpointLock::CheckpointLock(const fs::path& directory)
     : CheckpointLock(directory,
                      fmt::format("another process is changing the checkpoints in {}; stop it or "
@@ -150,40 +156,29 @@ CheckpointLock::CheckpointLock(const fs::path& directory)
                                  directory.string())) {}
 
 CheckpointLock::CheckpointLock(const fs::path& directory, const std::string& busy)
-    : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw Error("cannot open {}: {}", directory.string(), std::strerror(errno));
+    : lock_(FileLock::on_folder(directory)) {
   // A file system without locks is no reason to refuse: the lock only guards against a mistake.
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor_);
-    throw Error(busy);
-  }
-}
-
-CheckpointLock::~CheckpointLock() { ::close(descriptor_); }
-
-bool CheckpointLock::is_at(const fs::path& path) const {
-  struct stat locked {};
-  struct stat found {};
-  return ::fstat(descriptor_, &locked) == 0 && ::lstat(path.c_str(), &found) == 0 &&
-         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+  if (lock_.state() == FileLock::State::busy) throw Error(busy);
 }
 
 void remove_stale_checkpoints(const fs::path& directory) {
   const CheckpointListing listing = list_checkpoints(directory);
-  const auto is_needed = [&](const fs::path& path) {
+  const auto is_complete = [&](const fs::path& path) {
     return std::any_of(listing.complete.begin(), listing.complete.end(),
                        [&](const FoundCheckpoint& found) { return found.path == path; });
   };
   for (const Folder& folder : find_folders(directory)) {
     if (folder.state == FolderState::complete) continue;
-    if (folder.state != FolderState::replaced) {
+    const fs::path name = checkpoint_path(directory, folder.step);
+    if (folder.state == FolderState::deleted) {
+      std::error_code ignored;  // it is in nobody's way, and what removes checkpoints tells of it
+      fs::remove_all(folder.path, ignored);
+    } else if (folder.state == FolderState::partial) {
       remove_folder(folder.path);
-    } else if (!is_needed(folder.path)) {
+    } else if (!path_exists(name)) {
+      rename_folder(folder.path, name);
+    } else if (is_complete(name)) {
       discard_checkpoint(folder.path, folder.step);
-    } else {
-      const fs::path name = checkpoint_path(directory, folder.step);
-      std::error_code code;
-      if (!fs::exists(name, code)) rename_folder(folder.path, name);
     }
   }
 }

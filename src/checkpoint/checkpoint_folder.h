@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 
 namespace tessera {
 
@@ -25,6 +26,18 @@ enum class FolderState { complete, partial, replaced, deleted };
 /// directory/step-00000100 with the suffix of the state.
 fs::path checkpoint_path(const fs::path& directory, int64_t step,
                          FolderState state = FolderState::complete);
+
+/// The step that the name of a checkpoint's folder says, of whatever state; nothing for a name that
+/// is not a checkpoint's.
+std::optional<int64_t> step_of_name(const fs::path& folder);
+
+/// What the name of a checkpoint's folder says against it, given the step of its manifest: another
+/// step, or that it is being written or removed. Empty where nothing does.
+std::string name_problem(const fs::path& folder, int64_t step);
+
+/// Folders of checkpoints that are being written or removed, or were left so by a process that was
+/// killed.
+std::vector<fs::path> unfinished_checkpoints(const fs::path& directory);
 
 struct FoundCheckpoint {
   int64_t step = 0;
@@ -56,14 +69,6 @@ struct LatestCheckpoint {
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
-/// The folder of checkpoints in a run's folder.
-inline constexpr std::string_view kCheckpointsName = "checkpoints";
-
-/// `path` itself when it is a checkpoint, the newest complete one in it when it is a folder of
-/// checkpoints or a run's folder, which holds such a folder. Throws Error when it is none of these,
-/// naming the broken checkpoints.
-fs::path find_checkpoint(const fs::path& path);
-
 /// Holds a folder of checkpoints for one process that changes it; the system lifts the lock when
 /// the process dies. Throws Error when another holds it.
 class CheckpointLock {
@@ -71,19 +76,18 @@ class CheckpointLock {
   explicit CheckpointLock(const fs::path& directory);
   /// Of another folder; `busy` is the error when another process holds it.
   CheckpointLock(const fs::path& directory, const std::string& busy);
-  ~CheckpointLock();
-  CheckpointLock(const CheckpointLock&) = delete;
-  CheckpointLock& operator=(const CheckpointLock&) = delete;
 
   /// Whether the folder that is locked stands at `path`: it may have been renamed or removed since.
-  bool is_at(const fs::path& path) const;
+  bool is_at(const fs::path& path) const { return lock_.is_at(path); }
 
  private:
-  int descriptor_ = -1;
+  FileLock lock_;
 };
 
-/// Cleans up after processes that were killed: removes partial and deleted folders and replaced
-/// ones that are not needed, and gives needed ones their name back. The caller holds the lock.
+/// Cleans up after processes that were killed: removes partial and deleted folders, and replaced
+/// ones whose newer save is complete; gives a replaced one without a newer its name back. Nothing
+/// goes because it could not be read. A deleted folder that cannot be removed stays. The caller
+/// holds the lock.
 void remove_stale_checkpoints(const fs::path& directory);
 
 /// Renames a folder within its parent folder; throws Error.

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash_line.h"
 #include "base/strict_json.h"
 
 namespace tessera {
@@ -19,11 +19,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera-checkpoint";
 constexpr int64_t kVersion = 1;
-constexpr int kDepth = 4;  // manifest, tensors, tensor, shape
+constexpr int kManifestDepth = 4;  // manifest, tensors, tensor, shape
 constexpr size_t kHashDigits = 16;
-constexpr std::string_view kBeforeHash = "{\n \"xxh3\": \"";
-constexpr std::string_view kAfterHash = "\",\n";
-constexpr size_t kFirstLine = kBeforeHash.size() + kHashDigits + kAfterHash.size();
 
 OrderedJson to_json(const StateValue& value) {
   if (const auto* real = std::get_if<double>(&value)) {
@@ -93,7 +90,7 @@ class ManifestParser {
  private:
   template <typename... Arguments>
   [[noreturn]] void fail(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    throw Error("{} is damaged: {}; resume from another checkpoint", origin_,
+    throw Error("{} is damaged: {}; use another checkpoint", origin_,
                 fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
@@ -222,14 +219,14 @@ int64_t CheckpointManifest::tensor_bytes() const {
 
 void write_checkpoint_manifest(const fs::path& folder, const CheckpointManifest& manifest) {
   const fs::path path = folder / kCheckpointManifestName;
-  std::string body;
+  std::string text;
   try {
-    body = to_json(manifest).dump(1).substr(2) + "\n";  // without "{\n", which the first line has
+    text = with_hash_line(to_json(manifest).dump(1) + "\n");
   } catch (const OrderedJson::exception& error) {
     throw Error("{}: a name or a state value is not valid UTF-8 ({})", path.string(),
                 printable(error.what()));
   }
-  write_file(path, fmt::format("{}{}{}{}", kBeforeHash, hash_text(hash(body)), kAfterHash, body));
+  write_file(path, text);
 }
 
 CheckpointManifest read_checkpoint_manifest(const fs::path& folder) {
@@ -241,25 +238,16 @@ CheckpointManifest read_checkpoint_manifest(const fs::path& folder) {
         "such as step-00000100",
         folder.string(), kCheckpointManifestName);
   }
-  const std::string content = read_file(path);
-  const std::string_view text = content;
-  const bool marked = text.size() > kFirstLine && text.starts_with(kBeforeHash) &&
-                      text.substr(kFirstLine - kAfterHash.size()).starts_with(kAfterHash);
-  if (!marked) {
+  const std::string text = read_file(path);
+  if (!has_hash_line(text)) {
     throw Error(
         "{} is damaged or not of a tessera checkpoint: it does not start with its hash; "
-        "resume from another checkpoint",
+        "use another checkpoint",
         path.string());
   }
-  const std::string_view stated = text.substr(kBeforeHash.size(), kHashDigits);
-  const std::string found = hash_text(hash(text.substr(kFirstLine)));
-  if (stated != found) {
-    throw Error(
-        "{} is damaged or was edited: its hash is {}, its first line says {}; resume from "
-        "another checkpoint",
-        path.string(), found, printable(stated));
-  }
-  return ManifestParser(path.string()).parse(parse_strict_json(text, path.string(), kDepth));
+  check_hash_line(text, path.string(), "use another checkpoint");
+  return ManifestParser(path.string())
+      .parse(parse_strict_json(text, path.string(), kManifestDepth));
 }
 
 void check_checkpoint_files(const fs::path& folder, const CheckpointManifest& manifest) {
@@ -268,13 +256,13 @@ void check_checkpoint_files(const fs::path& folder, const CheckpointManifest& ma
       const fs::path path = folder / file.name;
       std::error_code code;
       if (!fs::is_regular_file(path, code)) {
-        throw Error("{} is missing or not a file; resume from another checkpoint", path.string());
+        throw Error("{} is missing or not a file; use another checkpoint", path.string());
       }
       const auto size = fs::file_size(path, code);
       if (code) throw Error("cannot read {}: {}", path.string(), code.message());
       if (size != static_cast<uintmax_t>(file.bytes)) {
-        throw Error("{} has {} bytes, expected {}; resume from another checkpoint", path.string(),
-                    size, file.bytes);
+        throw Error("{} has {} bytes, expected {}; use another checkpoint", path.string(), size,
+                    file.bytes);
       }
     }
   }

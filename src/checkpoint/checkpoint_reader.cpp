@@ -1,10 +1,8 @@
 #include "checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/strict_json.h"
 #include "base/text.h"
@@ -14,42 +12,49 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;  // copied and then hashed while it is in the cache
-constexpr size_t kMostDifferences = 10;     // listed in one message
+constexpr size_t kMostDifferences = 10;  // listed in one message
 
 std::string type_text(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), shape.text());
 }
 
-/// Copies and returns the hash of the copy, so that what was checked is what was loaded.
-uint64_t copy_and_hash(std::span<const std::byte> from, std::byte* to) {
+/// Reads a tensor into memory of its own type and returns the hash of what is there then, so that
+/// what was checked is what was loaded.
+uint64_t read_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry,
+                       std::span<std::byte> to) {
   StreamHash hash;
-  while (!from.empty()) {
-    const size_t size = std::min(kChunk, from.size());
-    std::memcpy(to, from.data(), size);
-    hash.update({to, size});
-    to += size;
-    from = from.subspan(size);
+  for (int64_t done = 0; done < entry.bytes(); done += kReadPiece) {
+    const int64_t size = std::min(kReadPiece, entry.bytes() - done);
+    const auto piece = to.subspan(static_cast<size_t>(done), static_cast<size_t>(size));
+    file.read(entry, done, piece);
+    hash.update(piece);
   }
   return hash.value();
 }
 
 /// The same for elements of the shorter floating type `stored`, widened on the way.
-uint64_t widen_and_hash(std::span<const std::byte> from, DType stored, const Tensor& to) {
+uint64_t widen_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry, DType stored,
+                        const Tensor& to) {
   const Tensor flat = to.reshape({to.elements()});
-  const auto size = static_cast<size_t>(dtype_size(stored));
-  std::vector<std::byte> chunk(kChunk);  // aligned, as the file's bytes need not be
   StreamHash hash;
-  for (int64_t done = 0; done < flat.elements();) {
-    const auto bytes = from.subspan(static_cast<size_t>(done) * size);
-    const size_t taken = std::min(kChunk, bytes.size());
-    std::memcpy(chunk.data(), bytes.data(), taken);
-    hash.update({chunk.data(), taken});
-    const auto count = static_cast<int64_t>(taken / size);
-    convert(Tensor::wrap(chunk.data(), {count}, stored), flat.slice(done, done + count));
+  int64_t done = 0;
+  file.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> piece) {
+    hash.update(piece);
+    const int64_t count = static_cast<int64_t>(piece.size()) / dtype_size(stored);
+    convert(Tensor::wrap(piece.data(), {count}, stored), flat.slice(done, done + count));
     done += count;
-  }
+  });
   return hash.value();
+}
+
+/// What `read` gives; an Error of it means that the checkpoint is damaged.
+template <typename Read>
+auto undamaged(Read&& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw DamagedCheckpoint(std::string(error.what()));
+  }
 }
 
 }  // namespace
@@ -66,15 +71,18 @@ std::string header_difference(const CheckpointTensor& tensor, const SafetensorsR
 }
 
 CheckpointReader::CheckpointReader(fs::path folder)
-    : folder_(std::move(folder)), manifest_(read_checkpoint_manifest(folder_)) {
-  check_checkpoint_files(folder_, manifest_);
-  for (const CheckpointFile& file : manifest_.tensor_files) {
-    files_.emplace(file.name, SafetensorsReader(folder_ / file.name));
-  }
-  for (const CheckpointTensor& tensor : manifest_.tensors) {
-    tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
-  }
-  check_headers();
+    : folder_(std::move(folder)),
+      manifest_(undamaged([&] { return read_checkpoint_manifest(folder_); })) {
+  undamaged([&] {
+    check_checkpoint_files(folder_, manifest_);
+    for (const CheckpointFile& file : manifest_.tensor_files) {
+      files_.emplace(file.name, SafetensorsReader(folder_ / file.name));
+    }
+    for (const CheckpointTensor& tensor : manifest_.tensors) {
+      tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
+    }
+    check_headers();
+  });
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name == kCheckpointConfigName) {
       manifest_.state.config = read_file(extra_file(file.name));
@@ -87,26 +95,21 @@ void CheckpointReader::check_headers() const {
   for (const CheckpointTensor& tensor : manifest_.tensors) {
     const std::string difference = header_difference(tensor, files_.at(tensor.file));
     if (!difference.empty()) {
-      throw Error("{}: tensor {} cannot be read: {}; resume from another checkpoint",
+      throw Error("{}: tensor {} cannot be read: {}; use another checkpoint",
                   (folder_ / tensor.file).string(), in_quotes(tensor.label()), difference);
     }
     ++tensors_of[tensor.file];
   }
   for (const CheckpointFile& file : manifest_.tensor_files) {
     const SafetensorsReader& reader = files_.at(file.name);
-    const std::string found = hash_text(hash(reader.header()));
+    const std::string found = hash_text(reader.header_hash());
     if (reader.entries().size() != tensors_of[file.name] || found != file.hash) {
       throw Error(
-          "{} has a damaged header: its hash is {}, the manifest says {}; resume from "
+          "{} has a damaged header: its hash is {}, the manifest says {}; use "
           "another checkpoint",
           reader.path().string(), found, file.hash);
     }
   }
-}
-
-std::span<const std::byte> CheckpointReader::bytes(const CheckpointTensor& tensor) const {
-  const SafetensorsReader& file = files_.at(tensor.file);
-  return file.bytes(*file.find(tensor.name));
 }
 
 const CheckpointTensor* CheckpointReader::find(const std::string& group,
@@ -116,36 +119,44 @@ const CheckpointTensor* CheckpointReader::find(const std::string& group,
 }
 
 void CheckpointReader::check(const CheckpointTensor& tensor) const {
-  check_hash(tensor, hash(bytes(tensor)));
+  StreamHash hash;
+  undamaged([&] {
+    read_pieces(tensor, 0, tensor.bytes(), [&](std::span<std::byte> piece) { hash.update(piece); });
+  });
+  check_hash(tensor, hash.value());
 }
 
 void CheckpointReader::check_hash(const CheckpointTensor& tensor, uint64_t found) const {
   if (hash_text(found) == tensor.hash) return;
-  throw Error(
+  throw DamagedCheckpoint(
       "{}: tensor {} is damaged: the hash of its bytes is {}, the manifest says {}; "
-      "resume from another checkpoint",
+      "use another checkpoint",
       (folder_ / tensor.file).string(), in_quotes(tensor.label()), hash_text(found), tensor.hash);
 }
 
-void CheckpointReader::release(const CheckpointTensor& tensor) const {
+void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
+                                   const PieceSink& sink) const {
   const SafetensorsReader& file = files_.at(tensor.file);
-  file.release(*file.find(tensor.name));
+  file.read_pieces(*file.find(tensor.name), begin, count, sink);
 }
 
 fs::path CheckpointReader::extra_file(const std::string& name) const {
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name != name) continue;
     fs::path path = folder_ / name;
-    const std::string found = hash_text(hash(MappedFile(path).bytes()));
+    const std::string found = undamaged([&] { return hash_text(hash(read_file(path))); });
     if (found != file.hash) {
-      throw Error(
-          "{} is damaged: its hash is {}, the manifest says {}; resume from another "
-          "checkpoint",
+      throw DamagedCheckpoint(
+          "{} is damaged: its hash is {}, the manifest says {}; use another checkpoint",
           path.string(), found, file.hash);
     }
     return path;
   }
   throw Error("the checkpoint {} carries no file {}", folder_.string(), in_quotes(name));
+}
+
+void CheckpointReader::check_extra_files() const {
+  for (const CheckpointFile& file : manifest_.extra_files) extra_file(file.name);
 }
 
 std::string CheckpointReader::difference(const NamedTensor& target) const {
@@ -172,10 +183,14 @@ void CheckpointReader::load(const NamedTensor& target) const {
   TESSERA_CHECK(target.tensor.defined() || entry.bytes() == 0, "tensor {} has no memory",
                 in_quotes(target.label()));
   file.will_need(entry);
-  const uint64_t value = tensor.dtype == target.tensor.dtype()
-                             ? copy_and_hash(file.bytes(entry), target.tensor.raw())
-                             : widen_and_hash(file.bytes(entry), tensor.dtype, target.tensor);
-  check_hash(tensor, value);
+  const uint64_t found = undamaged([&] {
+    if (tensor.dtype != target.tensor.dtype()) {
+      return widen_and_hash(file, entry, tensor.dtype, target.tensor);
+    }
+    const auto bytes = static_cast<size_t>(target.tensor.bytes());
+    return read_and_hash(file, entry, {target.tensor.raw(), bytes});
+  });
+  check_hash(tensor, found);
 }
 
 void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_state.h"
@@ -14,12 +15,19 @@
 
 namespace tessera {
 
+/// A checkpoint that cannot be read, or whose bytes are not those that were saved. An older one may
+/// do in its place.
+class DamagedCheckpoint : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A complete checkpoint, opened for loading: its manifest is read and compared with the headers of
 /// its files; tensors are read, and their hashes checked, as they are loaded.
 class CheckpointReader {
  public:
-  /// Throws Error when the folder is not a complete checkpoint, when it is damaged, or when its
-  /// files and its manifest disagree.
+  /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, when it is damaged, or
+  /// when its files and its manifest disagree.
   explicit CheckpointReader(fs::path folder);
 
   const fs::path& path() const { return folder_; }
@@ -29,21 +37,25 @@ class CheckpointReader {
 
   /// The tensor of (group, name), or nothing.
   const CheckpointTensor* find(const std::string& group, const std::string& name) const;
-  /// The bytes of a tensor of the manifest, not aligned in general; see check().
-  std::span<const std::byte> bytes(const CheckpointTensor& tensor) const;
-  /// Throws Error when the tensor's bytes do not have the hash of the manifest.
+  /// Throws DamagedCheckpoint when the tensor cannot be read, or when its bytes do not have the
+  /// hash of the manifest.
   void check(const CheckpointTensor& tensor) const;
-  /// Lets the system take back the memory of a tensor's bytes, which come back when touched.
-  void release(const CheckpointTensor& tensor) const;
+  /// Gives the sink `count` bytes of a tensor from its byte `begin` on; see SafetensorsReader.
+  /// Their hash is not checked; see check().
+  void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
+                   const PieceSink& sink) const;
 
   /// The path of a file carried along, its hash checked. Throws Error when there is none of this
-  /// name or when it is damaged.
+  /// name and DamagedCheckpoint when it is damaged.
   fs::path extra_file(const std::string& name) const;
+  /// Checks the hash of every file carried along, the tokenizer's too; throws DamagedCheckpoint.
+  void check_extra_files() const;
 
   /// Fills the tensor of (group, name). A shorter floating type of the checkpoint, such as the bf16
   /// of an imported model, is widened exactly. Throws Error naming the tensor when the checkpoint
-  /// has none, when its element type or shape differs otherwise, or when its bytes do not have the
-  /// hash of the manifest (a flipped bit); then the tensor's contents are undefined.
+  /// has none or when its element type or shape differs otherwise, and DamagedCheckpoint when it
+  /// cannot be read or its bytes do not have the hash of the manifest (a flipped bit); then the
+  /// tensor's contents are undefined.
   void load(const NamedTensor& target) const;
 
   /// Fills all targets and checks that they are all that the checkpoint holds. Throws Error naming

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct GroupTotal {
   std::string name;
@@ -44,7 +44,7 @@ std::string value_text(const StateValue& value) {
   return printable(std::get<std::string>(value));
 }
 
-Json value_json(const StateValue& value) {
+OrderedJson value_json(const StateValue& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
   const auto* real = std::get_if<double>(&value);
   if (real != nullptr && std::isfinite(*real)) return *real;
@@ -106,23 +106,23 @@ std::string inspect_checkpoint(const fs::path& checkpoint) {
 
 std::string inspect_checkpoint_json(const fs::path& checkpoint) {
   const CheckpointManifest manifest = read_checkpoint_manifest(checkpoint);
-  Json state = Json::object();
+  OrderedJson state = OrderedJson::object();
   for (const auto& [name, value] : manifest.state.values) state[name] = value_json(value);
-  Json files = Json::array();
+  OrderedJson files = OrderedJson::array();
   for (const CheckpointFile& file : manifest.tensor_files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"header_xxh3", file.hash}});
   }
   for (const CheckpointFile& file : manifest.extra_files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.hash}});
   }
-  Json groups = Json::array();
+  OrderedJson groups = OrderedJson::array();
   for (const GroupTotal& total : group_totals(manifest)) {
     groups.push_back({{"name", total.name},
                       {"tensors", total.tensors},
                       {"elements", total.elements},
                       {"bytes", total.bytes}});
   }
-  Json tensors = Json::array();
+  OrderedJson tensors = OrderedJson::array();
   for (const CheckpointTensor& tensor : manifest.tensors) {
     const auto dims = tensor.shape.dims();
     tensors.push_back({{"group", tensor.group},
@@ -134,14 +134,14 @@ std::string inspect_checkpoint_json(const fs::path& checkpoint) {
                        {"bytes", tensor.bytes()},
                        {"xxh3", tensor.hash}});
   }
-  const Json json = {{"path", checkpoint.string()},
-                     {"step", manifest.state.step},
-                     {"created_by", manifest.state.created_by},
-                     {"state", std::move(state)},
-                     {"files", std::move(files)},
-                     {"groups", std::move(groups)},
-                     {"tensors", std::move(tensors)}};
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {{"path", checkpoint.string()},
+                            {"step", manifest.state.step},
+                            {"created_by", manifest.state.created_by},
+                            {"state", std::move(state)},
+                            {"files", std::move(files)},
+                            {"groups", std::move(groups)},
+                            {"tensors", std::move(tensors)}};
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tessera

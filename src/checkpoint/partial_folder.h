@@ -49,7 +49,8 @@ class CreatedFolders {
   void keep() {
     kept_ = true;
     for (const fs::path& path : created_) {
-      sync_directory(fs::absolute(path / ".").lexically_normal().parent_path().parent_path());
+      const fs::path parent = (path / ".").lexically_normal().parent_path().parent_path();
+      sync_directory(parent.empty() ? fs::path(".") : parent);
     }
   }
 

@@ -16,7 +16,7 @@ struct KeepRule {
 /// Removes the complete checkpoints that the rule does not keep, oldest first, and what killed
 /// processes left behind; returns the removed checkpoints' paths. Broken checkpoints stay, for a
 /// person to look at. A process killed meanwhile leaves no half-removed checkpoint that counts as
-/// complete. Throws Error when a folder cannot be removed.
+/// complete. Throws Error when a folder cannot be removed, the others having been.
 std::vector<fs::path> prune_checkpoints(const fs::path& directory, const KeepRule& rule);
 
 }  // namespace tessera

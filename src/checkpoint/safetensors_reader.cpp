@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/strict_json.h"
 #include "checkpoint/safetensors_types.h"
 
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr int kDepth = 3;  // header, entry, shape
+constexpr int kHeaderDepth = 3;  // header, entry, shape
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::string_view kAdvice = "the file is damaged or incomplete: restore it from a copy";
 
@@ -103,15 +103,16 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : file_(path) {
   for (size_t i = 0; i < entries_.size(); ++i) by_name_.emplace(entries_[i].name, i);
 }
 
-void SafetensorsReader::parse_header() {
+std::string SafetensorsReader::read_header() {
   const std::string origin = path().string();
-  const uint64_t file_size = file_.bytes().size();
+  const auto file_size = static_cast<uint64_t>(file_.size());
   if (file_size < kLengthBytes) {
     throw Error("{}: found {} bytes, expected a safetensors file, which has at least 8; {}", origin,
                 file_size, kAdvice);
   }
   uint64_t length = 0;
-  std::memcpy(&length, file_.bytes().data(), kLengthBytes);
+  const auto length_bytes = std::as_writable_bytes(std::span<uint64_t>(&length, 1));
+  file_.read_at(0, length_bytes);
   if (length > kLargestSafetensorsHeader) {
     throw Error("{}: found a header size of {} bytes, expected at most {}: {}", origin, length,
                 kLargestSafetensorsHeader, "this is not a safetensors file, or a damaged one");
@@ -120,12 +121,23 @@ void SafetensorsReader::parse_header() {
     throw Error("{}: found a header size of {} bytes in a file of {} bytes; {}", origin, length,
                 file_size, kAdvice);
   }
-  data_offset_ = kLengthBytes + length;
-  const std::string_view text = file_.text().substr(kLengthBytes, length);
+  std::string text(length, '\0');
+  file_.read_at(kLengthBytes, std::as_writable_bytes(std::span<char>(text)));
+  StreamHash hash;
+  hash.update(length_bytes);
+  hash.update(std::as_bytes(std::span<const char>(text)));
+  header_hash_ = hash.value();
+  data_offset_ = static_cast<int64_t>(kLengthBytes + length);
+  return text;
+}
+
+void SafetensorsReader::parse_header() {
+  const std::string origin = path().string();
+  const std::string text = read_header();
   if (!text.starts_with('{')) {
     throw Error("{}: found a header that does not start with '{{'; {}", origin, kAdvice);
   }
-  const Json header = parse_strict_json(text, origin + ": header", kDepth);
+  const Json header = parse_strict_json(text, origin + ": header", kHeaderDepth);
   for (const auto& [name, json] : header.items()) {
     if (name != kMetadata) {
       entries_.push_back(parse_entry(name, json, path()));
@@ -142,7 +154,7 @@ void SafetensorsReader::parse_header() {
 }
 
 void SafetensorsReader::check_coverage() const {
-  const auto available = static_cast<int64_t>(file_.bytes().size() - data_offset_);
+  const auto available = file_.size() - data_offset_;
   int64_t position = 0;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const SafetensorsEntry& entry = entries_[i];
@@ -172,19 +184,33 @@ const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &entries_[found->second];
 }
 
-std::span<const std::byte> SafetensorsReader::bytes(const SafetensorsEntry& entry) const {
-  return file_.bytes().subspan(data_offset_ + static_cast<size_t>(entry.begin),
-                               static_cast<size_t>(entry.bytes()));
+void SafetensorsReader::read(const SafetensorsEntry& entry, int64_t begin,
+                             std::span<std::byte> to) const {
+  TESSERA_CHECK(begin >= 0 && begin + static_cast<int64_t>(to.size()) <= entry.bytes(),
+                "{} bytes from {} on of a tensor of {}", to.size(), begin, entry.bytes());
+  file_.read_at(data_offset_ + entry.begin + begin, to);
+}
+
+std::vector<std::byte> SafetensorsReader::read(const SafetensorsEntry& entry) const {
+  std::vector<std::byte> bytes(static_cast<size_t>(entry.bytes()));
+  read(entry, 0, bytes);
+  return bytes;
+}
+
+void SafetensorsReader::read_pieces(const SafetensorsEntry& entry, int64_t begin, int64_t count,
+                                    const PieceSink& sink) const {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kReadPiece, count)));
+  for (int64_t done = 0; done < count;) {
+    const int64_t size = std::min(kReadPiece, count - done);
+    const std::span<std::byte> part = std::span(piece).first(static_cast<size_t>(size));
+    read(entry, begin + done, part);
+    sink(part);
+    done += size;
+  }
 }
 
 void SafetensorsReader::will_need(const SafetensorsEntry& entry) const {
-  file_.will_need(data_offset_ + static_cast<size_t>(entry.begin),
-                  static_cast<size_t>(entry.bytes()));
-}
-
-void SafetensorsReader::release(const SafetensorsEntry& entry) const {
-  file_.release(data_offset_ + static_cast<size_t>(entry.begin),
-                static_cast<size_t>(entry.bytes()));
+  file_.will_need(data_offset_ + entry.begin, entry.bytes());
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kAlignment = 8;
 constexpr size_t kChunk = size_t{4} << 20;  // hashed and then written while it is in the cache
@@ -45,17 +45,17 @@ std::string header_text(std::span<const TensorStream> items, std::span<const siz
                         const std::map<std::string, std::string>& metadata) {
   // Joined by hand: the library's ordered object searches all its keys at each insertion.
   std::string text = "{";
-  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
+  if (!metadata.empty()) text += "\"__metadata__\":" + OrderedJson(metadata).dump();
   int64_t offset = 0;
   for (const size_t index : order) {
     const TensorStream& item = items[index];
     const int64_t end = offset + item.bytes();
     const auto dims = item.shape.dims();
-    const Json entry{{"dtype", safetensors_name(item.dtype)},
-                     {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
-                     {"data_offsets", {offset, end}}};
+    const OrderedJson entry{{"dtype", safetensors_name(item.dtype)},
+                            {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
+                            {"data_offsets", {offset, end}}};
     if (text.size() > 1) text += ',';
-    text += Json(item.name).dump() + ":" + entry.dump();
+    text += OrderedJson(item.name).dump() + ":" + entry.dump();
     offset = end;
   }
   text += '}';
@@ -104,7 +104,7 @@ SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStr
   std::string header;
   try {
     header = header_text(items, order, metadata);
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw Error("{}: a tensor's name or the metadata is not valid UTF-8 ({})", path.string(),
                 printable(error.what()));
   }

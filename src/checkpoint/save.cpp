@@ -109,17 +109,12 @@ CheckpointFile write_extra_file(const fs::path& folder, const std::string& name,
   return {name, static_cast<int64_t>(content.size()), hash_text(hash(content))};
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code code;
-  return fs::exists(path, code);
-}
-
 /// Gives the finished folder its name.
 void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   const fs::path name = checkpoint_path(directory, step);
   const fs::path replaced = checkpoint_path(directory, step, FolderState::replaced);
-  if (is_there(name)) {
-    if (is_there(replaced)) {
+  if (path_exists(name)) {
+    if (path_exists(replaced)) {
       discard_checkpoint(name,
                          step);  // it is broken: a complete one would have outlived `replaced`
     } else {
@@ -130,7 +125,7 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   rename_folder(partial.path(), name);
   partial.keep();
   sync_directory(directory);
-  if (is_there(replaced)) discard_checkpoint(replaced, step);
+  if (path_exists(replaced)) discard_checkpoint(replaced, step);
 }
 
 }  // namespace
@@ -174,7 +169,7 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
   }
   for (const fs::path& path : extra_files) {
     manifest.extra_files.push_back(
-        write_extra_file(partial.path(), path.filename().string(), MappedFile(path).text()));
+        write_extra_file(partial.path(), path.filename().string(), read_file(path)));
   }
   // Flushes itself and the folder, as every file did.
   write_checkpoint_manifest(partial.path(), manifest);

@@ -22,10 +22,8 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Readers = std::map<std::string, SafetensorsReader>;
-
-constexpr size_t kChunk = size_t{1} << 20;  // hashed and then counted while it is in the cache
 
 struct TensorResult {
   std::string problem;
@@ -33,7 +31,7 @@ struct TensorResult {
   int64_t infinities = 0;
 };
 
-/// Adds the NaNs and infinities among elements that need not be aligned.
+/// Adds the NaNs and infinities among elements.
 void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResult& result) {
   dispatch_stored(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -47,6 +45,16 @@ void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResul
   });
 }
 
+/// What is wrong; empty when nothing is.
+template <typename Check>
+std::string problem_of(Check&& check) {
+  try {
+    return check();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 TensorResult check_tensor(const CheckpointTensor& tensor, const Readers& readers) {
   TensorResult result;
   const auto reader = readers.find(tensor.file);
@@ -58,14 +66,15 @@ TensorResult check_tensor(const CheckpointTensor& tensor, const Readers& readers
   if (!result.problem.empty()) return result;
   const SafetensorsEntry& entry = *reader->second.find(tensor.name);
   reader->second.will_need(entry);
-  std::span<const std::byte> bytes = reader->second.bytes(entry);
   StreamHash hash;
-  while (!bytes.empty()) {
-    const auto chunk = bytes.first(std::min(kChunk, bytes.size()));
-    hash.update(chunk);
-    if (is_floating(tensor.dtype)) count_non_finite(chunk, tensor.dtype, result);
-    bytes = bytes.subspan(chunk.size());
-  }
+  result.problem = problem_of([&] {
+    reader->second.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> piece) {
+      hash.update(piece);
+      if (is_floating(tensor.dtype)) count_non_finite(piece, tensor.dtype, result);
+    });
+    return "";
+  });
+  if (!result.problem.empty()) return result;
   const std::string found = hash_text(hash.value());
   if (found != tensor.hash) {
     result.problem = fmt::format("is damaged: the hash of its bytes is {}, the manifest says {}",
@@ -74,14 +83,8 @@ TensorResult check_tensor(const CheckpointTensor& tensor, const Readers& readers
   return result;
 }
 
-/// What is wrong with a file; empty when nothing is.
-template <typename Check>
-std::string problem_of(Check&& check) {
-  try {
-    return check();
-  } catch (const Error& error) {
-    return error.what();
-  }
+std::string size_problem(int64_t found, const CheckpointFile& file) {
+  return fmt::format("has {} bytes, the manifest says {}", found, file.bytes);
 }
 
 void check_tensor_files(const CheckpointManifest& manifest, Readers& readers,
@@ -97,7 +100,8 @@ void check_tensor_files(const CheckpointManifest& manifest, Readers& readers,
         if (known.contains({file.name, entry.name})) continue;
         report.problems.push_back({file.name, entry.name, "is not in the manifest"});
       }
-      const std::string found = hash_text(hash(reader.header()));
+      const std::string found = hash_text(reader.header_hash());
+      if (reader.file_bytes() != file.bytes) return size_problem(reader.file_bytes(), file);
       if (found == file.hash) return "";
       return fmt::format("its header is damaged: its hash is {}, the manifest says {}", found,
                          file.hash);
@@ -109,7 +113,10 @@ void check_tensor_files(const CheckpointManifest& manifest, Readers& readers,
 void check_extra_files(const CheckpointManifest& manifest, VerifyReport& report) {
   for (const CheckpointFile& file : manifest.extra_files) {
     const std::string problem = problem_of([&]() -> std::string {
-      const std::string found = hash_text(hash(MappedFile(report.checkpoint / file.name).bytes()));
+      const std::string content = read_file(report.checkpoint / file.name);
+      const std::string found = hash_text(hash(content));
+      const auto bytes = static_cast<int64_t>(content.size());
+      if (bytes != file.bytes) return size_problem(bytes, file);
       if (found == file.hash) return "";
       return fmt::format("is damaged: its hash is {}, the manifest says {}", found, file.hash);
     });
@@ -121,14 +128,9 @@ void find_strangers(const CheckpointManifest& manifest, VerifyReport& report) {
   std::set<std::string> known{std::string(kCheckpointManifestName)};
   for (const CheckpointFile& file : manifest.tensor_files) known.insert(file.name);
   for (const CheckpointFile& file : manifest.extra_files) known.insert(file.name);
-  std::set<std::string> strangers;  // sorted: the system lists a folder in any order
-  std::error_code code;
-  auto entry = fs::directory_iterator(report.checkpoint, code);
-  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
-    const std::string name = entry->path().filename().string();
-    if (!known.contains(name)) strangers.insert(name);
-  }
-  for (const std::string& name : strangers) {
+  for (const fs::path& path : list_folder(report.checkpoint)) {
+    const std::string name = path.filename().string();
+    if (known.contains(name)) continue;
     report.warnings.push_back({name, "", "does not belong to the checkpoint"});
   }
 }
@@ -161,8 +163,8 @@ std::string finding_text(std::string_view kind, const VerifyFinding& finding) {
   return fmt::format("{}: {}:{} {}\n", kind, printable(finding.file), tensor, finding.message);
 }
 
-Json findings_json(const std::vector<VerifyFinding>& findings) {
-  Json json = Json::array();
+OrderedJson findings_json(const std::vector<VerifyFinding>& findings) {
+  OrderedJson json = OrderedJson::array();
   for (const VerifyFinding& finding : findings) {
     json.push_back(
         {{"file", finding.file}, {"tensor", finding.tensor}, {"message", finding.message}});
@@ -176,28 +178,43 @@ std::string VerifyReport::text() const {
   std::string result;
   for (const VerifyFinding& finding : problems) result += finding_text("problem", finding);
   for (const VerifyFinding& finding : warnings) result += finding_text("warning", finding);
-  if (ok()) {
-    return result + fmt::format("{} is complete and undamaged: step {}, {} tensors, {}\n",
-                                checkpoint.string(), step, tensors, format_bytes(bytes));
+  if (problems.empty()) {
+    result += fmt::format("{} is complete and undamaged: step {}, {} tensors, {}\n",
+                          checkpoint.string(), step, tensors, format_bytes(bytes));
+  } else {
+    result += fmt::format("{} is damaged: {} problem{} found\n", checkpoint.string(),
+                          problems.size(), problems.size() == 1 ? "" : "s");
+    if (other_complete) {
+      result += fmt::format("the newest complete one beside it is {}; verify it by this name\n",
+                            other_complete->string());
+    }
   }
-  return result + fmt::format("{} is damaged: {} problem{} found\n", checkpoint.string(),
-                              problems.size(), problems.size() == 1 ? "" : "s");
+  for (const BrokenCheckpoint& broken : others_broken) {
+    result += fmt::format("{} is broken: {}\n", broken.path.string(), broken.problem);
+  }
+  return result;
 }
 
 std::string VerifyReport::json() const {
-  const Json json = {{"checkpoint", checkpoint.string()},
-                     {"ok", ok()},
-                     {"step", step},
-                     {"tensors", tensors},
-                     {"bytes", bytes},
-                     {"problems", findings_json(problems)},
-                     {"warnings", findings_json(warnings)}};
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  OrderedJson others = OrderedJson::array();
+  for (const BrokenCheckpoint& broken : others_broken) {
+    others.push_back({{"checkpoint", broken.path.string()}, {"message", broken.problem}});
+  }
+  const OrderedJson json = {
+      {"checkpoint", checkpoint.string()},
+      {"ok", ok()},
+      {"step", step},
+      {"tensors", tensors},
+      {"bytes", bytes},
+      {"problems", findings_json(problems)},
+      {"warnings", findings_json(warnings)},
+      {"others_broken", std::move(others)},
+      {"other_complete", other_complete ? OrderedJson(other_complete->string()) : OrderedJson()}};
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
-  std::error_code code;
-  if (!fs::is_directory(checkpoint, code)) {
+  if (!is_folder(checkpoint)) {
     throw Error("{} is not a folder; give the folder of a checkpoint, such as step-00000100",
                 checkpoint.string());
   }
@@ -215,11 +232,36 @@ VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
   report.step = manifest.state.step;
   report.tensors = static_cast<int64_t>(manifest.tensors.size());
   report.bytes = manifest.tensor_bytes();
+  if (std::string wrong = name_problem(checkpoint, report.step); !wrong.empty()) {
+    report.problems.push_back({std::string(kCheckpointManifestName), "", std::move(wrong)});
+  }
   Readers readers;
   check_tensor_files(manifest, readers, report);
   check_tensors(manifest, readers, threads, report);
   check_extra_files(manifest, report);
   find_strangers(manifest, report);
+  return report;
+}
+
+VerifyReport verify_newest(const fs::path& directory, int threads) {
+  CheckpointListing listing = list_checkpoints(directory);
+  const auto& complete = listing.complete;
+  if (complete.empty() && listing.broken.empty()) {
+    throw Error("{} is neither a checkpoint nor a folder that holds one", directory.string());
+  }
+  const bool broken = complete.empty() || (!listing.broken.empty() &&
+                                           listing.broken.back().step >= complete.back().step);
+  VerifyReport report =
+      verify_checkpoint(broken ? listing.broken.back().path : complete.back().path, threads);
+  if (broken) listing.broken.pop_back();
+  report.others_broken = std::move(listing.broken);
+  const size_t others = complete.size() - (broken ? 0 : 1);
+  if (others > 0) report.other_complete = complete[others - 1].path;
+  for (const fs::path& path : unfinished_checkpoints(directory)) {
+    report.warnings.push_back({path.filename().string(), "",
+                               "is being written or removed, or was left so by a process that was "
+                               "killed; the next save or --resume removes it then"});
+  }
   return report;
 }
 

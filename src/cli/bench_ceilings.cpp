@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
+#include "cli/standard_output.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/hardware_report.h"
 #include "hardware/memory_sweep.h"
@@ -39,7 +40,7 @@ struct MemoryArguments {
 
 void add_threads(CLI::App& command, CeilingArguments& arguments) {
   command.add_option("--threads", arguments.threads, "0: all cores")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
 }
 
@@ -99,8 +100,8 @@ std::vector<DType> dtypes_of(const std::vector<std::string>& precisions) {
     if (has_gemm(dtype)) {
       dtypes.push_back(dtype);
     } else {
-      fmt::print(stderr, "this processor has no {} matrix product; it is left out\n",
-                 dtype_name(dtype));
+      say(fmt::format("this processor has no {} matrix product; it is left out",
+                      dtype_name(dtype)));
     }
   }
   return dtypes;
@@ -126,8 +127,8 @@ std::vector<GemmRate> measure(const GemmSweep& sweep, int threads) {
         progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
       });
   for (const GemmRate& product : result.left_out) {
-    fmt::print(stderr, "left out, since a run would take longer than --seconds allows: {}\n",
-               describe(product));
+    say(fmt::format("left out, since a run would take longer than --seconds allows: {}",
+                    describe(product)));
   }
   return result.rates;
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/progress.h"
+#include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "hardware/turns.h"
@@ -32,7 +33,7 @@ Repeats RepeatArguments::make(const std::string& what) const {
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name) {
   command.add_option("--threads", arguments.threads, "0: all cores")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   command.add_option(repeats_name, arguments.repeats, "Measured runs")
       ->check(CLI::Range(1, 1000000))
@@ -59,7 +60,7 @@ void require_picture(const std::string& path) {
 }
 
 void require_writable(const std::string& path) {
-  if (fs::is_directory(path)) throw Error("cannot write {}: it is a folder; name a file", path);
+  if (is_folder(path)) throw Error("cannot write {}: it is a folder; name a file", path);
   const AtomicFile attempt{fs::path(path)};  // removes itself
 }
 

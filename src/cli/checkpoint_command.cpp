@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/threads.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_manifest.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/commands.h"
@@ -12,24 +11,24 @@
 namespace tessera {
 namespace {
 
-struct Arguments {
+struct CheckpointArguments {
   std::string path;
   bool json = false;
 };
 
-std::shared_ptr<Arguments> add_arguments(CLI::App& command) {
-  auto arguments = std::make_shared<Arguments>();
+std::shared_ptr<CheckpointArguments> add_arguments(CLI::App& command) {
+  auto arguments = std::make_shared<CheckpointArguments>();
   command.add_option("PATH", arguments->path, "A run's folder, its checkpoints or one checkpoint")
       ->required();
   command.add_flag("--json", arguments->json, "One JSON object");
   return arguments;
 }
 
-/// The checkpoint that a path names. A broken one that is named itself is what verify is for.
-fs::path checkpoint_to_verify(const fs::path& path) {
-  const bool itself =
-      fs::exists(path / kCheckpointManifestName) || path.filename().string().starts_with("step-");
-  return itself ? path : find_checkpoint(path);
+/// A broken checkpoint is what verify is for, so that none is passed over here.
+VerifyReport verify(const fs::path& path) {
+  const int threads = threads_or_all(0);
+  return names_checkpoint(path) ? verify_checkpoint(path, threads)
+                                : verify_newest(checkpoints_folder(path), threads);
 }
 
 }  // namespace
@@ -42,16 +41,17 @@ void add_checkpoint_command(CLI::App& app) {
   CLI::App* inspect = command->add_subcommand("inspect", "What a checkpoint holds, as a table");
   auto inspected = add_arguments(*inspect);
   inspect->callback([inspected] {
-    const fs::path path = find_checkpoint(inspected->path);
+    const ChosenCheckpoint chosen = find_checkpoint(inspected->path);
+    warn_of_newer(chosen, Logger());
+    const fs::path& path = chosen.path;
     fmt::print("{}", inspected->json ? inspect_checkpoint_json(path) : inspect_checkpoint(path));
   });
 
-  CLI::App* verify =
-      command->add_subcommand("verify", "Read it all and check every hash; status 1 when damaged");
-  auto verified = add_arguments(*verify);
-  verify->callback([verified] {
-    const VerifyReport report =
-        verify_checkpoint(checkpoint_to_verify(verified->path), threads_or_all(0));
+  CLI::App* verifying = command->add_subcommand(
+      "verify", "Read it all and check every hash; of a run the newest; status 1 when damaged");
+  auto verified = add_arguments(*verifying);
+  verifying->callback([verified] {
+    const VerifyReport report = verify(verified->path);
     fmt::print("{}", verified->json ? report.json() : report.text());
     if (!report.ok()) throw CommandStatus{1};
   });

@@ -18,6 +18,8 @@ void add_checkpoint_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
+/// `completion` and `manual`, which describe all commands of `app`: called last.
+void add_documentation_commands(CLI::App& app);
 
 /// The status with which the program ends, when it is not that of an error.
 struct CommandStatus {

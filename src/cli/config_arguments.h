@@ -17,7 +17,10 @@ struct ConfigArguments {
   std::string file;
   std::vector<std::string> overrides;
 
-  RunConfig load() const { return load_config(file, overrides, initial_model); }
+  /// `initial` says where the keys of [model] start from.
+  RunConfig load(const InitialModel& initial = initial_model) const {
+    return load_config(file, overrides, initial);
+  }
 };
 
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-struct Arguments {
+struct EvalArguments {
   std::string checkpoint;
   SourceConfig data;  // without a path: what the model was trained on
   int64_t batch = 8;
@@ -40,7 +40,7 @@ struct Results {
 /// What to evaluate on, which must have been tokenized as the model's training data was: otherwise
 /// the losses have nothing in common. An imported model's context is the longest that it supports,
 /// which data seldom has; prepared data decides then.
-TrainingData open_data_of(const Arguments& arguments, const LoadedModel& model) {
+TrainingData open_data_of(const EvalArguments& arguments, const LoadedModel& model) {
   DataConfig data = model.config.data;
   const std::string tokenizer = model.checkpoint.string();
   if (!arguments.data.path.empty()) {
@@ -64,18 +64,22 @@ BaselineLoss baseline(const TrainingData& data) {
   return ngram_baseline(source, data.tokenizer.range.vocabulary_size);
 }
 
-Results evaluate(const Arguments& arguments) {
+Results evaluate(const EvalArguments& arguments) {
   MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
   Context context(threads, Kernels::fast, &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   const RunConfig& config = model.config;
   const TrainingData data = open_data_of(arguments, model);
-  Evaluator evaluator(config.model, compute_dtype(config.train.precision), model.weights,
-                      arguments.batch, data.sources.front().instances->context(),
-                      config.data.document_mask, context);
+  const ProgramSize size{.sequences = evaluation_rows(data, arguments.batch, arguments.instances),
+                         .context = data.sources.front().instances->context(),
+                         .document_mask = config.data.document_mask};
+  const DType compute = compute_dtype(config.train.precision);
+  require_evaluation_memory(config.model, compute, size, context);
+  Evaluator evaluator(config.model, compute, model.weights, size.sequences, size.context,
+                      size.document_mask, context);
   Results results{.checkpoint = model.checkpoint, .step = model.step};
-  results.sources = evaluate_sources(evaluator, data, arguments.batch, arguments.instances);
+  results.sources = evaluate_sources(evaluator, data, size.sequences, arguments.instances);
   results.model = mean_evaluation(results.sources);
   if (arguments.baselines) results.baselines = baseline(data);
   return results;
@@ -149,7 +153,7 @@ void add_task_options(CLI::App& command, EvalTasksArguments& tasks,
       ->needs(files);
 }
 
-void run(const Arguments& arguments) {
+void run(const EvalArguments& arguments) {
   if (!arguments.tasks.files.empty()) {
     EvalTasksArguments tasks = arguments.tasks;
     tasks.checkpoint = arguments.checkpoint;
@@ -172,7 +176,7 @@ void run(const Arguments& arguments) {
 void add_eval_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "eval", "Loss and perplexity on held-out data, or answers to multiple-choice questions");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvalArguments>();
   command->add_option("--checkpoint", arguments->checkpoint, "A run's folder or one checkpoint")
       ->required();
   auto* data = command->add_option(

@@ -113,20 +113,22 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
 }
 
 /// So that a wrong path does not show after hours of work.
-void require_folder_of(const std::string& file) {
-  const fs::path folder = fs::absolute(file).parent_path();
-  if (!fs::is_directory(folder)) {
+void require_writable_predictions(const std::string& file) {
+  const fs::path path(file);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!is_folder(folder)) {
     throw Error("--predictions {}: there is no folder {}; make it first", file, folder.string());
   }
+  const AtomicFile attempt{path};  // removes itself
 }
 
 }  // namespace
 
 void eval_tasks(const EvalTasksArguments& arguments) {
-  const std::vector<Question> questions = read_all(arguments.files);
-  if (!arguments.predictions.empty()) require_folder_of(arguments.predictions);
-  MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
+  const std::vector<Question> questions = read_all(arguments.files);
+  if (!arguments.predictions.empty()) require_writable_predictions(arguments.predictions);
+  MemoryPool pool;
   Context context(threads, Kernels::fast, &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   std::vector<ScoredQuestion> scored;

@@ -4,12 +4,13 @@
 
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/standard_output.h"
 #include "train/generate.h"
 
 namespace tessera {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string checkpoint;
   std::string prompt;
   GenerateOptions options;
@@ -18,9 +19,11 @@ struct Arguments {
   int threads = 0;
 };
 
-void write_json(const LoadedModel& model, const Arguments& arguments, Context& context) {
+void write_json(const LoadedModel& model, const GenerateArguments& arguments, Context& context) {
   const Generation result = generate(model, arguments.prompt, arguments.options, context);
-  fmt::print("{}\n", nlohmann::ordered_json{{"prompt", arguments.prompt},
+  fmt::print("{}\n", nlohmann::ordered_json{{"checkpoint", model.checkpoint.string()},
+                                            {"step", model.step},
+                                            {"prompt", arguments.prompt},
                                             {"text", result.text},
                                             {"tokens", result.tokens},
                                             {"seconds", result.seconds}}
@@ -29,20 +32,21 @@ void write_json(const LoadedModel& model, const Arguments& arguments, Context& c
 
 /// Writes the text while it comes. The prompt waits for the first piece, because what is wrong with
 /// the options is found before that.
-void write_text(const LoadedModel& model, const Arguments& arguments, Context& context) {
+void write_text(const LoadedModel& model, const GenerateArguments& arguments, Context& context) {
   bool begun = false;
   const auto stream = [&](std::string_view text) {
     fmt::print("{}{}", begun ? "" : arguments.prompt, text);
-    std::fflush(stdout);
+    flush_output();  // so that it is read while it comes
     begun = true;
   };
   const Generation result = generate(model, arguments.prompt, arguments.options, context, stream);
   stream("\n");
-  fmt::print(stderr, "[{} tokens, {:.1f} a second]\n", result.tokens.size(),
-             static_cast<double>(result.tokens.size()) / result.seconds);
+  say(fmt::format("[{} (step {}): {} tokens, {:.1f} a second]", model.checkpoint.string(),
+                  model.step, result.tokens.size(),
+                  static_cast<double>(result.tokens.size()) / result.seconds));
 }
 
-void run(const Arguments& arguments) {
+void run(const GenerateArguments& arguments) {
   MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
   Context context(threads, Kernels::fast, &pool);
@@ -58,7 +62,7 @@ void run(const Arguments& arguments) {
 
 void add_generate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Let a trained model continue a text");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<GenerateArguments>();
   GenerateOptions& options = arguments->options;
   SamplingOptions& sampling = options.sampling;
   command->add_option("--checkpoint", arguments->checkpoint, "A run's folder or one checkpoint")

@@ -48,6 +48,11 @@ void add_import_command(CLI::App& checkpoint) {
       ->add_option("--precision", arguments->options.precision,
                    "What it is evaluated and run in; left out: bf16 for bf16 weights, else fp32")
       ->check(CLI::IsMember({"bf16", "fp32"}));
+  command
+      ->add_option("--accept-key", arguments->options.accepted_keys,
+                   "A key of config.json that Tessera does not know and on which, as you have "
+                   "checked, nothing depends; may be given several times")
+      ->allow_extra_args(false);
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->callback([arguments] {
     const InterruptGuard guard;
@@ -95,6 +100,7 @@ void add_export_command(CLI::App& checkpoint) {
     fmt::print("{}: {}, {} tensors of {}, {} in {} file{}\n", arguments->output,
                report.architecture->name, report.tensors, report.dtype, format_bytes(report.bytes),
                report.files, report.files == 1 ? "" : "s");
+    fmt::print("from {} (step {})\n", report.checkpoint.string(), report.step);
     if (!report.carried.empty()) fmt::print("beside it {}\n", join(report.carried, ", "));
     if (!report.tokenizer) {
       fmt::print("no tokenizer that transformers reads came with the checkpoint\n");

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -9,7 +10,12 @@
 
 #include "base/denormals.h"
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "cli/commands.h"
+#include "cli/numbers.h"
+#include "cli/processor_features.h"
+#include "cli/standard_output.h"
+#include "cli/user_error.h"
 
 namespace tessera {
 namespace {
@@ -29,11 +35,58 @@ void let_waiting_threads_sleep(char** argv) {
   ::execv("/proc/self/exe", argv);
 }
 
+/// Parses the command line and runs what it names. Gives the program's status.
+int run_command(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const CommandStatus& status) {
+    return status.value;
+  }
+  return 0;
+}
+
+/// The same, and that all of its output has arrived. What was printed may wait in a buffer until
+/// the end, and how the system takes it is known only then.
+int run_to_the_end(CLI::App& app, int argc, char** argv) {
+  try {
+    const int status = run_command(app, argc, argv);
+    flush_output();
+    return status;
+  } catch (const OutputError& error) {
+    return report_output_error(error);
+  } catch (const Error& error) {
+    say(fmt::format("tessera: error: {}", error.what()));
+    return 1;
+  } catch (const std::exception& error) {
+    // The library that prints throws std::system_error where the stream refuses.
+    const auto* of_system = dynamic_cast<const std::system_error*>(&error);
+    if (of_system != nullptr && std::ferror(stdout) != 0) {
+      return report_output_error({of_system->code().value()});
+    }
+    if (const auto message = user_error(error)) {
+      say(fmt::format("tessera: error: {}", *message));
+      return 1;
+    }
+    say(fmt::format("tessera: internal error: {}", error.what()));
+    return 2;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
   using namespace tessera;
+  if (const char* missing = missing_processor_feature()) {
+    std::fputs("tessera: error: this program was compiled for processors with ", stderr);
+    std::fputs(missing, stderr);
+    std::fputs(", which this one lacks; build it here, or take a build for older processors\n",
+               stderr);
+    return 1;
+  }
+  open_missing_streams();
   let_waiting_threads_sleep(argv);
   flush_denormals();  // before any thread is started
   // A file above the user's limit is an error of its write, which says which file; the signal would
@@ -52,18 +105,7 @@ int main(int argc, char** argv) {
   add_bench_command(app);
   add_plot_command(app);
   add_trace_command(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  } catch (const CommandStatus& status) {
-    return status.value;
-  } catch (const Error& error) {
-    fmt::print(stderr, "tessera: error: {}\n", error.what());
-    return 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tessera: internal error: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  add_documentation_commands(app);
+  refuse_what_is_no_number(app);
+  return run_to_the_end(app, argc, argv);
 }

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-struct Arguments {
+struct PlotArguments {
   std::vector<std::string> runs;
   PlotOptions options;
   std::string x{kPlotAxes.front()};
@@ -50,7 +50,8 @@ std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     runs.emplace_back(path);
     for (size_t i = 0; i + 1 < runs.size(); ++i) {
-      if (fs::equivalent(runs[i].file(), runs.back().file())) {
+      std::error_code code;
+      if (fs::equivalent(runs[i].file(), runs.back().file(), code)) {
         throw Error("{} is given twice", runs.back().file().string());
       }
     }
@@ -58,7 +59,7 @@ std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths) {
   return runs;
 }
 
-void run_plot(Arguments& arguments) {
+void run_plot(PlotArguments& arguments) {
   const std::string& output = arguments.output;
   if (output != "-" && fs::path(output).extension() != ".svg") {
     throw Error(
@@ -84,7 +85,7 @@ void run_plot(Arguments& arguments) {
 
 void add_plot_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("plot", "Draw metrics of runs as a picture (SVG)");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlotArguments>();
   PlotOptions& options = arguments->options;
   command->add_option("RUN", arguments->runs, "Runs' folders or metrics files")->required();
   command

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-struct Arguments {
+struct TraceArguments {
   std::string path;
   std::string hardware;
   double gemm_peak = 0;         // GFLOP/s
@@ -20,9 +20,9 @@ struct Arguments {
   bool json = false;
 };
 
-void run_summarize(const Arguments& arguments) {
+void run_summarize(const TraceArguments& arguments) {
   fs::path path = arguments.path;
-  if (fs::is_directory(path)) path /= "trace.json";
+  if (is_folder(path)) path /= "trace.json";
   const StepTrace trace = read_trace(path);
   // Refuses another machine before anything is measured.
   const ProductTimer timer = arguments.measure ? measuring_timer(trace.origin) : ProductTimer();
@@ -46,7 +46,7 @@ void add_trace_command(CLI::App& app) {
   CLI::App* command = trace->add_subcommand(
       "summarize",
       "Say where a step's time went: by block, pass and operation, and what limits it");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TraceArguments>();
   command->add_option("TRACE", arguments->path, "A run's folder or its trace.json")->required();
   command->add_flag(
       "--measure", arguments->measure,

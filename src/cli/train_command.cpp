@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -6,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "train/trainer.h"
+#include "train/training_state.h"
 
 namespace tessera {
 
@@ -29,9 +32,11 @@ void add_train_command(CLI::App& app) {
     if (arguments->ranks != 1) {
       throw Error("--ranks is {}; this build trains on one rank", arguments->ranks);
     }
-    const RunConfig config = arguments->config.load();
+    const RunConfig config =
+        arguments->config.load(arguments->options.resume ? resumed_model : initial_model);
     arguments->options.progress = !arguments->quiet;
     const InterruptGuard guard;
+    std::signal(SIGPIPE, SIG_IGN);  // a reader of messages that has gone is no reason to end
     train(config, arguments->options, Logger());
   });
 }

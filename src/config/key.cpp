@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 /// A basic string of TOML.
-std::string quoted(std::string_view text) {
+std::string quote(std::string_view text) {
   std::string result = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') {
@@ -28,9 +28,9 @@ std::string quoted(std::string_view text) {
   return result + '"';
 }
 
-std::string quoted_list(const std::vector<std::string>& names) {
+std::string quote_all(const std::vector<std::string>& names) {
   std::vector<std::string> parts(names.size());
-  std::ranges::transform(names, parts.begin(), quoted);
+  std::ranges::transform(names, parts.begin(), quote);
   return join(parts, ", ");
 }
 
@@ -45,9 +45,9 @@ struct ValueText {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(int64_t value) const { return fmt::format("{}", value); }
   std::string operator()(double value) const { return number_text(value); }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return quote(value); }
   std::string operator()(const std::vector<std::string>& value) const {
-    return fmt::format("[{}]", quoted_list(value));
+    return fmt::format("[{}]", quote_all(value));
   }
   std::string operator()(const OtherValue& value) const { return value.description; }
 };
@@ -72,19 +72,19 @@ struct RuleText {
 
   std::string operator()(const TextRule& rule) const {
     if (rule.choices.empty()) return "a text";
-    if (rule.choices.size() == 1) return quoted(rule.choices[0]);
-    return "one of " + quoted_list(rule.choices);
+    if (rule.choices.size() == 1) return quote(rule.choices[0]);
+    return "one of " + quote_all(rule.choices);
   }
 
   std::string operator()(const ListRule& rule) const {
-    return "a list of " + quoted_list(rule.choices);
+    return "a list of " + quote_all(rule.choices);
   }
 };
 
 /// What a name that is none of the choices may have been meant to be.
 std::string suggestion(const std::string& name, const std::vector<std::string>& choices) {
   const std::string nearest = nearest_name(name, choices);
-  return nearest.empty() ? "" : fmt::format("; did you mean {}?", quoted(nearest));
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", quote(nearest));
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -136,7 +136,7 @@ struct Checker {
       refuse(rule, ", not an empty one");
     if (rule.choices.empty() || contains(rule.choices, *found)) return value;
     if (contains(rule.absent, *found)) {
-      throw Error("{} is not in this build; it has {}", quoted(*found), quoted_list(rule.choices));
+      throw Error("{} is not in this build; it has {}", quote(*found), quote_all(rule.choices));
     }
     refuse(rule, suggestion(*found, rule.choices));
   }

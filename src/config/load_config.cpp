@@ -165,10 +165,11 @@ void apply(const Setting& setting, const std::vector<Section>& sections, RunConf
   apply_value(setting, *key, config);
 }
 
-/// Whether the setting decides what the rest of [model] starts from.
+/// Whether the setting has a part in what the rest of [model] starts from.
 bool names_model(const Setting& setting) {
   return (setting.section == "model" && setting.key == "family") ||
-         (setting.section == "checkpoint" && setting.key == "initial");
+         (setting.section == "checkpoint" && setting.key == "initial") ||
+         (setting.section == "run" && setting.key == "directory");
 }
 
 bool adds_source(const Setting& setting) {
@@ -191,9 +192,9 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   for (const Setting& setting : settings) {
     if (names_model(setting)) apply(setting, sections, config);
   }
-  const std::string& initial = config.checkpoint.initial;
-  config.model = initial_model && !initial.empty() ? initial_model(initial)
-                                                   : family_preset(config.model.family);
+  config.model = initial_model && !config.checkpoint.initial.empty()
+                     ? initial_model(config)
+                     : family_preset(config.model.family);
   // A mix takes the place of the one folder, which has a default.
   if (std::ranges::any_of(settings, adds_source)) config.data.directory.clear();
   for (const Setting& setting : settings) apply(setting, sections, config);

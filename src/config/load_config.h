@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-/// Gives the model of the checkpoint that checkpoint.initial names.
-using InitialModel = std::function<ModelConfig(const std::string& initial)>;
+/// Gives the model that the keys of [model] start from where checkpoint.initial is set: that of
+/// this checkpoint. `named` has checkpoint.initial and run.directory as they were given.
+using InitialModel = std::function<ModelConfig(const RunConfig& named)>;
 
 /// Reads a run's configuration from a TOML file. Overrides, each `section.key=VALUE`, are applied
 /// after the file's keys; VALUE is TOML, a bare word standing for a text. [model] starts from the
@@ -35,9 +36,9 @@ std::string to_toml(const RunConfig& config);
 /// All sections and keys, each with its default, what it accepts and what it is for.
 std::string describe_keys();
 
-/// Throws Error, naming keys and values, when keys contradict each other: the model's sizes, batch
-/// sizes of which one does not divide the other or which are too large, steps beyond the schedule's
-/// end.
+/// Throws Error, naming keys and values, when keys contradict each other, with all contradictions:
+/// the model's sizes, batch sizes of which one does not divide the other or which are too large,
+/// steps beyond the schedule's end.
 void validate(const RunConfig& config);
 
 }  // namespace tessera

@@ -11,8 +11,15 @@ ProgramSize size_of(const RunConfig& config) {
 
 }  // namespace
 
+ModelConfig inference_config(ModelConfig config) {
+  config.capacity_factor = 0;
+  config.forced_uniform_routing = false;
+  return config;
+}
+
 TrainingProgram evaluation_program(const RunConfig& config) {
-  return write_evaluation(config.model, compute_dtype(config.train.precision), size_of(config));
+  return write_evaluation(inference_config(config.model), compute_dtype(config.train.precision),
+                          size_of(config));
 }
 
 TrainingProgram training_program(const RunConfig& config) {

@@ -5,6 +5,11 @@
 
 namespace tessera {
 
+/// The model as it is used without training: no token is dropped and routing is the model's own,
+/// whatever capacity or forced routing it was trained with, so that a result does not depend on
+/// what else is in the batch.
+ModelConfig inference_config(ModelConfig config);
+
 /// The forward program of one micro-batch of a resolved configuration: what evaluation runs.
 TrainingProgram evaluation_program(const RunConfig& config);
 

@@ -34,25 +34,32 @@ StepPlan plan_step(const RunConfig& config) {
   plan.state_bytes = layout.in_use();
   plan.input_bytes = allocate_inputs(plan.training.program, layout);
   Context context(static_cast<int>(config.run.threads));
-  if (config.train.evaluate_every > 0) {
-    const TrainingProgram evaluation = evaluation_program(config);
-    plan.input_bytes += allocate_inputs(evaluation.program, layout);
-    plan.peak_bytes = plan_memory(evaluation.program, context, layout).peak_bytes;
+  if (config.train.evaluate_every == 0) {
+    plan.memory = plan_memory(plan.training.program, context, layout);
+    plan.peak_bytes = plan.memory.peak_bytes;
+    plan.extent_bytes = plan.memory.left.extent();
+    return plan;
   }
+  const TrainingProgram evaluation = evaluation_program(config);
+  plan.input_bytes += allocate_inputs(evaluation.program, layout);
   plan.memory = plan_memory(plan.training.program, context, layout);
-  plan.peak_bytes = std::max(plan.peak_bytes, plan.memory.peak_bytes);
+  // An evaluation runs while the last micro-batch's outputs are in use.
+  const MemoryPlan evaluated = plan_memory(evaluation.program, context, plan.memory.left);
+  plan.peak_bytes = std::max(plan.memory.peak_bytes, evaluated.peak_bytes);
+  plan.extent_bytes = evaluated.left.extent();
   return plan;
 }
 
-void require_memory(const RunConfig& config) {
-  const int64_t needed = plan_step(config).peak_bytes;
+StepPlan plan_step_that_fits(const RunConfig& config) {
+  StepPlan plan = plan_step(config);
   const int64_t physical = physical_memory();
-  if (needed > physical) {
+  if (plan.peak_bytes > physical) {
     throw Error(
         "the run needs {} of memory, this machine has {}; lower train.micro_batch or the "
         "model's sizes, or set train.recompute (`tessera explain` shows what takes it)",
-        format_bytes(needed), format_bytes(physical));
+        format_bytes(plan.peak_bytes), format_bytes(physical));
   }
+  return plan;
 }
 
 }  // namespace tessera

@@ -4,12 +4,37 @@
 #include "base/hash.h"
 
 namespace tessera {
+namespace {
+
+/// Every place is a boundary; it gives the end of each piece.
+class ByteEncoder : public DocumentEncoder {
+ public:
+  void begin(bool) override { text_ = 0; }
+  void add(std::string_view piece, std::vector<int32_t>& ids,
+           std::vector<Boundary>& boundaries) override {
+    for (const char byte : piece) ids.push_back(static_cast<unsigned char>(byte));
+    text_ += static_cast<int64_t>(piece.size());
+    boundaries.push_back({text_, text_});
+  }
+  void finish(std::vector<int32_t>&, std::vector<Boundary>& boundaries) override {
+    boundaries.push_back({text_, text_});
+  }
+
+ private:
+  int64_t text_ = 0;
+};
+
+}  // namespace
 
 std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
   return tokens;
+}
+
+std::unique_ptr<DocumentEncoder> ByteTokenizer::document_encoder() const {
+  return std::make_unique<ByteEncoder>();
 }
 
 std::string ByteTokenizer::decode(std::span<const int32_t> tokens) const {

@@ -8,6 +8,7 @@ namespace tessera {
 class ByteTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;
+  std::unique_ptr<DocumentEncoder> document_encoder() const override;
   std::string decode(std::span<const int32_t> tokens) const override;
   int64_t vocabulary_size() const override { return 257; }
   int32_t end_of_document() const override { return 256; }

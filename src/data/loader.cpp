@@ -1,5 +1,6 @@
 #include "data/loader.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -157,11 +158,25 @@ class ReadAhead {
     const auto context = static_cast<size_t>(batch.context);
     batch.tokens.resize(rows.size() * context);
     for (size_t row = 0; row < rows.size(); ++row) {
-      rows[row].source->read(options_.split, rows[row].epoch, rows[row].instance,
-                             std::span(batch.tokens).subspan(row * context, context));
+      const auto tokens = std::span(batch.tokens).subspan(row * context, context);
+      rows[row].source->read(options_.split, rows[row].epoch, rows[row].instance, tokens);
+      require_in_model(rows[row], tokens);
     }
     complete_batch(batch, data_.tokenizer.range.end_of_document);
     return batch;
+  }
+
+  /// The sources have compared the ids with the tokenizer's vocabulary; the model's may be smaller.
+  void require_in_model(const Draw& draw, std::span<const int32_t> tokens) const {
+    const int64_t size = options_.vocabulary_size;
+    if (size == 0 || size >= data_.tokenizer.range.vocabulary_size) return;
+    const auto found = std::ranges::find_if(tokens, [&](int32_t token) { return token >= size; });
+    if (found == tokens.end()) return;
+    throw Error(
+        "{} is the id {}, but the model has a vocabulary of {}: the tokenizer, with {} tokens, is "
+        "not the model's, or the model lacks tokens that were added to it; take data without them",
+        draw.source->place(options_.split, draw.epoch, draw.instance, found - tokens.begin()),
+        *found, size, data_.tokenizer.range.vocabulary_size);
   }
 
   const TrainingData& data_;
@@ -239,6 +254,7 @@ Loader::Loader(const TrainingData& data, const LoaderOptions& options) {
   require_at_least(options.rows, 1, "rows");
   require_at_least(options.parts, 1, "parts");
   require_at_least(options.read_ahead, 1, "read_ahead");
+  require_at_least(options.vocabulary_size, 0, "vocabulary_size");
   if (options.part < 0 || options.part >= options.parts) {
     throw Error("the loader's part is {}; expected 0 to {}", options.part, options.parts - 1);
   }

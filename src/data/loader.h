@@ -53,6 +53,9 @@ struct LoaderOptions {
   int64_t part = 0;
   int64_t parts = 1;
   int64_t read_ahead = 4;  // batches prepared before they are asked for, at least
+  /// That of the model that takes the batches, which may be smaller than the tokenizer's: an id
+  /// outside it is an Error that names file and place. 0: no model, or one for the whole tokenizer.
+  int64_t vocabulary_size = 0;
   LoaderState start;
 };
 

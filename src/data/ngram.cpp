@@ -12,11 +12,22 @@ uint64_t pair_key(int32_t before, int32_t token) {
   return (uint64_t{static_cast<uint32_t>(before)} << 32) | static_cast<uint32_t>(token);
 }
 
+void require_counted(const InstanceSource& source, std::span<const int32_t> row,
+                     int64_t vocabulary_size) {
+  const auto outside = std::ranges::find_if(
+      row, [&](int32_t token) { return token < 0 || token >= vocabulary_size; });
+  if (outside == row.end()) return;
+  throw Error("{} has the token {}, but its tokenizer {} tokens; prepare it again",
+              source.description(), *outside, vocabulary_size);
+}
+
 template <typename Visit>
-void for_each_row(const InstanceSource& source, Split split, Visit&& visit) {
+void for_each_row(const InstanceSource& source, Split split, int64_t vocabulary_size,
+                  Visit&& visit) {
   std::vector<int32_t> row(static_cast<size_t>(source.context()));
   for (int64_t instance = 0; instance < source.instances(split); ++instance) {
     source.read(split, 0, instance, row);
+    require_counted(source, row, vocabulary_size);
     visit(row);
   }
 }
@@ -84,9 +95,10 @@ double NgramBaseline::bigram(int32_t before, int32_t token) const {
 
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size) {
   NgramBaseline model(vocabulary_size);
-  for_each_row(source, Split::train, [&](std::span<const int32_t> row) { model.count(row); });
+  for_each_row(source, Split::train, vocabulary_size,
+               [&](std::span<const int32_t> row) { model.count(row); });
   BaselineLoss loss;
-  for_each_row(source, Split::held_out, [&](std::span<const int32_t> row) {
+  for_each_row(source, Split::held_out, vocabulary_size, [&](std::span<const int32_t> row) {
     for (size_t i = 1; i < row.size(); ++i) {
       loss.unigram -= std::log(model.unigram(row[i]));
       loss.bigram -= std::log(model.bigram(row[i - 1], row[i]));

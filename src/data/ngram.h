@@ -62,7 +62,8 @@ struct BaselineLoss {
 
 /// Counts the training split of a source and evaluates on its held-out split, over exactly the
 /// targets that a Loader hands out in one epoch, so that a model's held-out loss is comparable.
-/// Memory grows with the number of distinct pairs. Throws Error as InstanceSource::read().
+/// Memory grows with the number of distinct pairs. Throws Error as InstanceSource::read() does, and
+/// on a token outside the vocabulary that is counted.
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size);
 
 }  // namespace tessera

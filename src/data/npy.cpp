@@ -16,8 +16,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
-constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kHeaderBytes = 128;  // of the files we write; room for any two 64-bit sizes
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
+constexpr size_t kNpyHeaderBytes = 128;  // of the files we write; room for any two 64-bit sizes
 
 constexpr std::pair<DType, std::string_view> kTypeNames[] = {
     {DType::u16, "<u2"}, {DType::i32, "<i4"}, {DType::u8, "|u1"},
@@ -185,18 +185,18 @@ std::string npy_type_name(DType dtype) {
   throw Error("NumPy has no element type for {}", dtype_name(dtype));
 }
 
-bool has_npy_magic(std::span<const std::byte> file) {
-  return std::string_view(reinterpret_cast<const char*>(file.data()), file.size())
-      .starts_with(kMagic);
+bool has_npy_magic(std::span<const std::byte> head) {
+  return std::string_view(reinterpret_cast<const char*>(head.data()), head.size())
+      .starts_with(kNpyMagic);
 }
 
-NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& name,
-                         std::span<const NpyType> types) {
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (text.size() < kMagic.size() + 4 || !has_npy_magic(file)) {
+NpyArray parse_npy_array(std::span<const std::byte> head, int64_t file_bytes,
+                         const std::string& name, std::span<const NpyType> types) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+  if (text.size() < kNpyMagic.size() + 4 || !has_npy_magic(head)) {
     throw Error("{} is not a .npy file: it does not start with \\x93NUMPY", name);
   }
-  const auto byte = [&](size_t i) { return static_cast<size_t>(file[i]); };
+  const auto byte = [&](size_t i) { return static_cast<size_t>(head[i]); };
   const size_t version = byte(6);
   if (version < 1 || version > 3 || byte(7) != 0) {
     throw Error("{} has .npy version {}.{}; expected 1.0, 2.0 or 3.0", name, version, byte(7));
@@ -206,11 +206,14 @@ NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& nam
   size_t length = 0;
   for (size_t i = 0; i < length_bytes && 8 + i < text.size(); ++i) length |= byte(8 + i) << (8 * i);
   if (text.size() < dictionary_offset || text.size() - dictionary_offset < length) {
-    throw Error("{} is not a valid .npy file: it ends inside its header", name);
+    throw Error("{} is not a valid .npy file: {}", name,
+                static_cast<int64_t>(text.size()) == file_bytes
+                    ? std::string("it ends inside its header")
+                    : fmt::format("its header exceeds {} bytes", text.size()));
   }
   NpyArray array = DictionaryReader(text.substr(dictionary_offset, length), name, types).read();
   array.data_offset = static_cast<int64_t>(dictionary_offset + length);
-  const int64_t found = static_cast<int64_t>(text.size()) - array.data_offset;
+  const int64_t found = file_bytes - array.data_offset;
   const std::optional<int64_t> expected = array_bytes(array);
   if (!expected || *expected != found) {
     throw Error("{} holds {} bytes of data, but its header's shape needs {}; it is damaged", name,
@@ -219,44 +222,26 @@ NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& nam
   return array;
 }
 
-NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
+NpyHeader parse_npy_header(std::span<const std::byte> head, int64_t file_bytes,
+                           const std::string& name) {
   std::vector<NpyType> types;
   for (const auto& [dtype, type_name] : kTypeNames) types.push_back({type_name, dtype_size(dtype)});
-  const NpyArray array = parse_npy_array(file, name, types);
+  const NpyArray array = parse_npy_array(head, file_bytes, name, types);
   const auto* type =
       std::ranges::find(kTypeNames, array.type.name, &std::pair<DType, std::string_view>::second);
   return {type->first, array.shape, array.data_offset};
 }
 
-NpyWriter::NpyWriter(fs::path path, DType dtype, int64_t columns)
-    : dtype_(dtype), columns_(columns), file_(std::move(path)) {
-  file_.write(header());
-}
-
-std::string NpyWriter::header() const {
-  std::string text(kMagic);
-  const size_t dictionary_bytes = kHeaderBytes - kMagic.size() - 4;
+std::string npy_header(DType dtype, int64_t rows, int64_t columns) {
+  std::string text(kNpyMagic);
+  const size_t dictionary_bytes = kNpyHeaderBytes - kNpyMagic.size() - 4;
   text += {'\x01', '\x00', static_cast<char>(dictionary_bytes), '\x00'};
   text += fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}",
-                      npy_type_name(dtype_), rows_, columns_);
-  TESSERA_CHECK(text.size() < kHeaderBytes, "a header of {} bytes", text.size());
-  text.resize(kHeaderBytes - 1, ' ');
+                      npy_type_name(dtype), rows, columns);
+  TESSERA_CHECK(text.size() < kNpyHeaderBytes, "a header of {} bytes", text.size());
+  text.resize(kNpyHeaderBytes - 1, ' ');
   text.push_back('\n');
   return text;
-}
-
-void NpyWriter::append(std::span<const std::byte> rows) {
-  const int64_t row_bytes = columns_ * dtype_size(dtype_);
-  const int64_t bytes = static_cast<int64_t>(rows.size());
-  TESSERA_CHECK(bytes % row_bytes == 0, "{} bytes in rows of {}", bytes, row_bytes);
-  rows_ += bytes / row_bytes;
-  file_.write(rows);
-}
-
-void NpyWriter::commit() {
-  const std::string text = header();
-  file_.overwrite(0, std::as_bytes(std::span<const char>(text)));
-  file_.commit();
 }
 
 }  // namespace tessera

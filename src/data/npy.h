@@ -36,46 +36,28 @@ struct NpyArray {
   int64_t data_offset = 0;  // bytes from the start of the file
 };
 
+/// Headers are no longer than this. NumPy's own take 128 bytes.
+inline constexpr int64_t kMostNpyHeaderBytes = 4096;
+
 /// Whether a file begins as .npy files do.
-bool has_npy_magic(std::span<const std::byte> file);
+bool has_npy_magic(std::span<const std::byte> head);
 
 /// Reads and checks the header of a file whose elements are of one of `types`; see
 /// parse_npy_header().
-NpyArray parse_npy_array(std::span<const std::byte> file, const std::string& name,
-                         std::span<const NpyType> types);
+NpyArray parse_npy_array(std::span<const std::byte> head, int64_t file_bytes,
+                         const std::string& name, std::span<const NpyType> types);
 
 /// The .npy name of an element type ("<u2"); throws Error for bf16, which NumPy does not know.
 std::string npy_type_name(DType dtype);
 
-/// Reads and checks a file's header. `file` is the whole file, `name` stands in errors. Throws
-/// Error when it is malformed, in Fortran order, of an element type that we do not read, or when
-/// the size of the data is not what the shape says.
-NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name);
+/// Reads and checks a file's header. `head` is the start of the file, the first kMostNpyHeaderBytes
+/// where it has so many, `file_bytes` its size; `name` stands in errors. Throws Error when it is
+/// malformed, in Fortran order, of an element type that we do not read, or when the size of the
+/// data is not what the shape says.
+NpyHeader parse_npy_header(std::span<const std::byte> head, int64_t file_bytes,
+                           const std::string& name);
 
-/// Writes a [rows, columns] array in C order, its rows appended one after another. The file appears
-/// under its name only with commit().
-class NpyWriter {
- public:
-  /// Throws Error when the file cannot be created.
-  NpyWriter(fs::path path, DType dtype, int64_t columns);
-
-  /// Appends whole rows: a multiple of columns * dtype_size bytes, little-endian.
-  void append(std::span<const std::byte> rows);
-  template <typename T>
-  void append_values(std::span<const T> values) {
-    append(std::as_bytes(values));
-  }
-  int64_t rows() const { return rows_; }
-  /// Writes the number of rows into the header and puts the file in its place.
-  void commit();
-
- private:
-  std::string header() const;
-
-  DType dtype_;
-  int64_t columns_;
-  int64_t rows_ = 0;
-  AtomicFile file_;
-};
+/// The header of a [rows, columns] array in C order as we write it, version 1.0.
+std::string npy_header(DType dtype, int64_t rows, int64_t columns);
 
 }  // namespace tessera

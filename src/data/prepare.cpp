@@ -13,6 +13,7 @@
 #include "base/threads.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/documents.h"
+#include "data/item_tokenizer.h"
 #include "data/shards/gather.h"
 #include "data/shards/output_folder.h"
 #include "data/shards/work_item.h"
@@ -26,6 +27,8 @@ namespace {
 constexpr int64_t kSmallestItem = int64_t{256} << 10;
 constexpr int64_t kLargestItem = int64_t{16} << 20;
 constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy to the end
+constexpr const char* kInterrupted =
+    "interrupted while tokenizing; run prepare again, without overwriting, to continue";
 
 void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw Error("no output folder given; name one");
@@ -93,10 +96,10 @@ class Preparation {
       report_.was_complete = true;
       check_limits(report_.manifest.bad_lines, report_.manifest.first_bad_lines,
                    report_.manifest.invalid_utf8);
-      verify_shards(folder_->path());
+      verify_prepared(folder_->path());
       warn(report_.manifest);
       logger_.info(
-          "{} is complete already: {} training instances of {} tokens; all shards have the hashes "
+          "{} is complete already: {} training instances of {} tokens; all files have the hashes "
           "that the manifest says, nothing to do",
           folder_->path().string(), report_.manifest.train.instances, recipe_.context);
       return report_;
@@ -137,7 +140,8 @@ class Preparation {
   /// the folder.
   void settle_tokenizer() {
     const fs::path& folder = folder_->path();
-    if (!tokenizer_ && fs::exists(folder / "tokenizer.model")) tokenizer_ = load_tokenizer(folder);
+    const bool trained = !tokenizer_;
+    if (trained && folder_->holds_trained_tokenizer()) tokenizer_ = load_tokenizer(folder);
     if (!tokenizer_) {
       const std::vector<std::string> lines =
           sample_lines(corpus_, options_.tokenizer_sample_bytes, read_options_);
@@ -151,8 +155,10 @@ class Preparation {
       }
     }
     for (const TokenizerFile& file : tokenizer_->files()) {
-      if (!fs::exists(folder / file.name)) write_file(folder / file.name, file.content);
+      const fs::path path = folder / file.name;
+      if (!path_exists(path) || read_file(path) != file.content) write_file(path, file.content);
     }
+    if (trained) folder_->keep_trained_hash(tokenizer_->fingerprint());
     if (const std::string reason = tokenizer_->why_slow(); !reason.empty()) {
       logger_.info("encoding takes several times as long as with other tokenizers: {}", reason);
     }
@@ -171,8 +177,10 @@ class Preparation {
     std::vector<WorkItemSummary> summaries(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       stream_.items.push_back(folder_->item(static_cast<int64_t>(i)));
-      if (fs::exists(stream_.items[i])) {
-        summaries[i] = read_work_item(stream_.items[i], stream_.dtype);
+      std::optional<WorkItemSummary> done;
+      if (path_exists(stream_.items[i])) done = read_work_item(stream_.items[i], stream_.dtype);
+      if (done) {
+        summaries[i] = std::move(*done);
       } else {
         missing.push_back(static_cast<int64_t>(i));
       }
@@ -184,6 +192,7 @@ class Preparation {
                    report_.items);
     }
     tokenize_missing(items, missing, summaries);
+    join_items(items, summaries);
 
     stream_.begins.push_back(0);
     for (const WorkItemSummary& summary : summaries) {
@@ -221,35 +230,13 @@ class Preparation {
           last);
     };
     run_workers(
-        threads_, static_cast<int64_t>(missing.size()),
-        "interrupted while tokenizing; run prepare again, without overwriting, to continue",
+        threads_, static_cast<int64_t>(missing.size()), kInterrupted,
         [&](int64_t i, const std::atomic<bool>& cancelled) {
           const size_t item = static_cast<size_t>(missing[static_cast<size_t>(i)]);
           WorkItemSummary& summary = summaries[item];
-          WorkItemWriter writer(stream_.items[item], stream_.dtype);
-          const int32_t end_of_document = tokenizer_->end_of_document();
-          bool begins = true;  // whether the next piece begins a document
-          const PieceSink sink = [&](std::string_view piece, bool ends_document) {
-            if (cancelled) throw Cancelled();
-            std::vector<int32_t> tokens =
-                begins ? tokenizer_->encode(piece) : tokenizer_->encode_continuation(piece);
-            if (begins && (ends_document || !piece.empty())) {
-              tokens.insert(tokens.begin(), beginning_.begin(), beginning_.end());
-            }
-            begins = ends_document || (begins && piece.empty());
-            if (ends_document) tokens.push_back(end_of_document);
-            writer.append(tokens);
-            tokens_done += static_cast<int64_t>(tokens.size());
-          };
-          for (const Slice& slice : items[item]) {
-            // A file of plain text is one document in all its slices.
-            begins = slice.begin == 0 ||
-                     corpus_.files[static_cast<size_t>(slice.file)].format == Format::jsonl;
-            read_slice(corpus_, slice, read_options_, summary.statistics, sink);
-            bytes_done += slice.end - slice.begin;
-          }
-          writer.commit(summary.statistics);
-          summary.tokens = writer.tokens();
+          summary = item_tokenizer().run(items[item], stream_.items[item], stream_.dtype, {},
+                                         cancelled, tokens_done);
+          bytes_done += item_bytes(items[item]);
           bad_lines += summary.statistics.bad_lines;
           if (bad_lines > options_.max_bad_lines) {
             check_limits(bad_lines, describe(summary.statistics.first_bad_lines), 0);
@@ -257,6 +244,35 @@ class Preparation {
         },
         [&] { show(false); });
     if (!missing.empty()) show(true);
+  }
+
+  ItemTokenizer item_tokenizer() const {
+    return {corpus_, read_options_, *tokenizer_, beginning_, recipe_.item_bytes};
+  }
+
+  /// Tokenizes again the items that do not begin where the one before ends (see ItemTokenizer). The
+  /// end of each is the begin of the next, so they come one after another.
+  void join_items(const std::vector<WorkItem>& items, std::vector<WorkItemSummary>& summaries) {
+    const auto is_joined = [&](size_t item) {
+      return items[item].front().begin == 0 || summaries[item].from == summaries[item - 1].to;
+    };
+    size_t first = 0;
+    while (first < items.size() && is_joined(first)) ++first;
+    if (first == items.size()) return;
+    logger_.info("tokenizing again where the parts of a file did not join, from work item {} of {}",
+                 first, items.size());
+    run_workers(
+        1, 1, kInterrupted,
+        [&](int64_t, const std::atomic<bool>& cancelled) {
+          ItemTokenizer tokenizer = item_tokenizer();
+          std::atomic<int64_t> tokens{0};
+          for (size_t i = first; i < items.size(); ++i) {
+            if (is_joined(i)) continue;
+            summaries[i] = tokenizer.run(items[i], stream_.items[i], stream_.dtype,
+                                         summaries[i - 1].to, cancelled, tokens);
+          }
+        },
+        [] {});
   }
 
   static int64_t item_bytes(const WorkItem& item) {
@@ -325,6 +341,9 @@ class Preparation {
                       threads_, [&](int64_t done) { show(done, false); });
     show(plan.instances, true);
     report_.shards_reused = result.shards_reused;
+    for (const std::string& name : result.shards_remade) {
+      logger_.warn("{} was damaged since an earlier run wrote it; it was made again", name);
+    }
     report_.manifest.train = std::move(result.train);
     report_.manifest.held_out = std::move(result.held_out);
   }
@@ -333,7 +352,7 @@ class Preparation {
     Manifest& manifest = report_.manifest;
     manifest.recipe = recipe_;
     manifest.tokenizer_kind = tokenizer_->kind();
-    manifest.tokenizer_files = tokenizer_->file_names();
+    manifest.tokenizer_files = tokenizer_->file_hashes();
     manifest.tokenizer_fingerprint = tokenizer_->fingerprint();
     manifest.vocabulary_size = tokenizer_->vocabulary_size();
     manifest.end_of_document = tokenizer_->end_of_document();

@@ -24,26 +24,30 @@ class ScratchPool {
     Lease& operator=(const Lease&) = delete;
 
     Scratch& operator*() const { return *scratch_; }
+    Scratch* operator->() const { return scratch_.get(); }
 
    private:
     ScratchPool& pool_;
     std::unique_ptr<Scratch> scratch_;
   };
 
-  /// The memory is unspecified, as the last user left it.
-  Lease lease() { return Lease(*this, take()); }
+  /// The memory is unspecified, as the last user left it. `make` gives more where all is in use.
+  template <typename Make>
+  Lease lease(const Make& make) {
+    std::unique_ptr<Scratch> scratch = idle();
+    return Lease(*this, scratch ? std::move(scratch) : make());
+  }
+  Lease lease() {
+    return lease([] { return std::make_unique<Scratch>(); });
+  }
 
  private:
-  std::unique_ptr<Scratch> take() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<Scratch> scratch = std::move(idle_.back());
-        idle_.pop_back();
-        return scratch;
-      }
-    }
-    return std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> idle() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return nullptr;
+    std::unique_ptr<Scratch> scratch = std::move(idle_.back());
+    idle_.pop_back();
+    return scratch;
   }
 
   std::mutex mutex_;  // guards idle_

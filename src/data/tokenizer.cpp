@@ -3,11 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/strict_json.h"
 #include "data/bpe/byte_level_bpe_tokenizer.h"
 #include "data/bpe/tokenizer_json.h"
 #include "data/byte_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
+#include "data/shards/manifest.h"
 
 namespace tessera {
 namespace {
@@ -44,14 +46,14 @@ Loaded load_json(const fs::path& path, std::string text, const nlohmann::json& j
 Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
   const fs::path model = folder / "tokenizer.model";
   const fs::path json_path = folder / "tokenizer.json";
-  if (!fs::exists(json_path)) {
-    if (fs::exists(model)) return load_sentencepiece(model, end_of_document);
+  if (!path_exists(json_path)) {
+    if (path_exists(model)) return load_sentencepiece(model, end_of_document);
     throw Error("the folder {} holds no tokenizer: expected tokenizer.model or tokenizer.json",
                 folder.string());
   }
   std::string text = read_file(json_path);
   const nlohmann::json json = parse_tokenizer_json(text, json_path.string());
-  if (fs::exists(model)) {
+  if (path_exists(model)) {
     if (is_bytes(json)) {
       throw Error("{} holds two tokenizers, {} and {}; name one of them", folder.string(),
                   json_path.filename().string(), model.filename().string());
@@ -61,16 +63,51 @@ Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
   return load_json(json_path, std::move(text), json, end_of_document);
 }
 
+/// The tokenizer that a prepared folder's data was made with.
+Loaded load_prepared(const fs::path& folder, const std::string& end_of_document) {
+  const Manifest manifest = read_manifest(folder);
+  if (manifest.version > 1) {
+    check_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
+  }
+  Loaded tokenizer = load_folder(folder, end_of_document);
+  const bool same = tokenizer->fingerprint() == manifest.tokenizer_fingerprint &&
+                    tokenizer->vocabulary_size() == manifest.vocabulary_size &&
+                    tokenizer->end_of_document() == manifest.end_of_document;
+  // With another token at the end of documents it is meant to be another.
+  if (same || !end_of_document.empty()) return tokenizer;
+  throw Error(
+      "the tokenizer of {} is not the one that its {} describes: its fingerprint is {} instead of "
+      "{}, its vocabulary {} instead of {}, its end-of-document token {} instead of {}; one of "
+      "them "
+      "is damaged: {}",
+      folder.string(), kManifestName, tokenizer->fingerprint(), manifest.tokenizer_fingerprint,
+      tokenizer->vocabulary_size(), manifest.vocabulary_size, tokenizer->end_of_document(),
+      manifest.end_of_document, kPrepareAgain);
+}
+
 }  // namespace
 
-std::vector<std::string> Tokenizer::file_names() const {
-  std::vector<std::string> names;
-  for (const TokenizerFile& file : files()) names.push_back(file.name);
-  return names;
+std::vector<TokenizerFileHash> Tokenizer::file_hashes() const {
+  std::vector<TokenizerFileHash> hashes;
+  for (const TokenizerFile& file : files()) {
+    hashes.push_back({file.name, hash_text(hash(file.content))});
+  }
+  return hashes;
 }
 
 void Tokenizer::save(const fs::path& folder) const {
   for (const TokenizerFile& file : files()) write_file(folder / file.name, file.content);
+}
+
+void check_tokenizer_files(const fs::path& folder, std::span<const TokenizerFileHash> files,
+                           std::string_view advice) {
+  for (const TokenizerFileHash& file : files) {
+    const fs::path path = folder / file.name;
+    const std::string found = hash_text(hash(read_file(path)));
+    if (found == file.hash) continue;
+    throw Error("{} is damaged: its hash is {}, expected {}; {}", path.string(), found, file.hash,
+                advice);
+  }
 }
 
 std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled) {
@@ -89,8 +126,11 @@ std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document) {
   if (path == "bytes") return load_bytes(end_of_document);
-  if (fs::is_directory(path)) return load_folder(path, end_of_document);
-  if (!fs::exists(path)) {
+  if (is_folder(path)) {
+    return is_prepared_folder(path) ? load_prepared(path, end_of_document)
+                                    : load_folder(path, end_of_document);
+  }
+  if (!path_exists(path)) {
     throw Error(
         "there is no tokenizer at {}; give a SentencePiece model, a tokenizer.json, a folder with "
         "one of them or the word 'bytes'",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "data/document_encoder.h"
 
 namespace tessera {
 
@@ -16,6 +18,14 @@ namespace tessera {
 struct TokenizerFile {
   std::string name;
   std::string content;
+};
+
+/// What a file of a tokenizer must be.
+struct TokenizerFileHash {
+  std::string name;
+  std::string hash;  // XXH3-64 of its content, hexadecimal
+
+  bool operator==(const TokenizerFileHash&) const = default;
 };
 
 /// Text to token ids and back. Immutable after construction: every thread may call every method.
@@ -26,11 +36,9 @@ class Tokenizer {
   /// The token ids of `text`, which is valid UTF-8; all lie in [0, vocabulary_size()). No text
   /// produces end_of_document().
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// The same for text that goes on with a document of which encode() had the beginning: nothing is
-  /// put before it.
-  virtual std::vector<int32_t> encode_continuation(std::string_view text) const {
-    return encode(text);
-  }
+  /// For documents that arrive in pieces; the ids are those of encode(). The tokenizer must outlive
+  /// it.
+  virtual std::unique_ptr<DocumentEncoder> document_encoder() const = 0;
   /// The text of `tokens`. The end-of-document token and other control tokens give no text.
   /// Throws Error on an id outside [0, vocabulary_size()).
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
@@ -50,8 +58,8 @@ class Tokenizer {
   /// The files that save() writes. The first, tokenizer.json or tokenizer.model, is the tokenizer
   /// itself.
   virtual std::vector<TokenizerFile> files() const = 0;
-  /// Their names.
-  std::vector<std::string> file_names() const;
+  /// Their names and hashes.
+  std::vector<TokenizerFileHash> file_hashes() const;
 
   /// Writes files() into `folder`, each atomically, so that load_tokenizer(folder) gives this one
   /// again.
@@ -62,13 +70,24 @@ class Tokenizer {
 /// tokenizer.json of ours or of Hugging Face (byte-level BPE, see ByteLevelBpeTokenizer), or a
 /// folder with one of these: a prepared folder, a checkpoint, a model's folder. Where a folder has
 /// both tokenizer.json and tokenizer.model, tokenizer.json is taken when it is byte-level BPE,
-/// otherwise tokenizer.model, of which such a tokenizer.json is a conversion.
+/// otherwise tokenizer.model, of which such a tokenizer.json is a conversion. The tokenizer of a
+/// prepared folder is compared with what the folder's manifest says of it.
 ///
 /// `end_of_document` names the token that ends a document, where it is not "" and the tokenizer is
 /// a Hugging Face one; the others know theirs, and it is an Error. Throws Error when there is no
 /// tokenizer, when it is damaged, or has a feature that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path,
                                           const std::string& end_of_document = "");
+
+/// The files that load_tokenizer() looks at in a folder, where they are there.
+inline constexpr std::array<std::string_view, 6> kTokenizerFileNames = {
+    "tokenizer.json",          "tokenizer.model",        "tokenizer_config.json",
+    "special_tokens_map.json", "generation_config.json", "config.json"};
+
+/// Reads the files of a tokenizer in `folder` and compares their hashes. Throws Error naming the
+/// first that is another; the message ends with `advice`.
+void check_tokenizer_files(const fs::path& folder, std::span<const TokenizerFileHash> files,
+                           std::string_view advice);
 
 /// What stands before each document: the control token `spelled`, such as Llama 3's
 /// <|begin_of_text|>, or nothing where that is "". Throws Error when `tokenizer` has no such token,

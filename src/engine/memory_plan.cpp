@@ -1,5 +1,7 @@
 #include "engine/memory_plan.h"
 
+#include <utility>
+
 #include "engine/lifetimes.h"
 
 namespace tessera {
@@ -34,6 +36,7 @@ MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout st
       layout.release(offsets[static_cast<size_t>(value.id)]);
     }
   }
+  plan.left = std::move(layout);
   return plan;
 }
 

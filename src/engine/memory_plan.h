@@ -15,6 +15,7 @@ struct MemoryPlan {
   int64_t saved_bytes = 0;         ///< what the forward pass leaves in use for the backward pass
   int peak_node = -1;              ///< the node during which the peak falls
   std::vector<int64_t> in_use_at;  ///< by node: bytes in use while it runs
+  MemoryLayout left;               ///< the layout after the run, the outputs still in use
 };
 
 /// Replays the executor's allocations on `start`, the pool's layout before the run. Exact: the

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 64;  // other programs nest deeper than we do, and are told apart later
+constexpr int kTraceDepth = 64;  // other programs nest deeper than we do, and are told apart later
 constexpr uintmax_t kLargestFile = uintmax_t{256} << 20;
 constexpr int64_t kMost = int64_t{1} << 40;  // of any count or length: far above what occurs
 constexpr double kLargestNumber = 1e30;      // so that no sum overflows
@@ -232,7 +232,7 @@ StepTrace read_trace(const std::filesystem::path& path) {
     throw Error("{}: found a file of {} bytes, expected a trace of at most {}", origin, size,
                 kLargestFile);
   }
-  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kDepth));
+  return TraceParser(origin).parse(parse_strict_json(read_file(path), origin, kTraceDepth));
 }
 
 }  // namespace tessera

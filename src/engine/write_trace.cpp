@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// The distinct products of a step, which events name by their number.
 class ProductList {
@@ -21,8 +21,8 @@ class ProductList {
     return found->second;
   }
 
-  Json json() const {
-    Json list = Json::array();
+  OrderedJson json() const {
+    OrderedJson list = OrderedJson::array();
     for (const GemmShape& shape : shapes_) list.push_back(product_json(shape));
     return list;
   }
@@ -32,7 +32,7 @@ class ProductList {
   std::unordered_map<GemmShape, size_t, GemmShapeHash> numbers_;
 };
 
-Json span(std::string_view name, std::string_view category, double start, double duration) {
+OrderedJson span(std::string_view name, std::string_view category, double start, double duration) {
   return {{"name", name},
           {"cat", category},
           {"ph", "X"},
@@ -42,12 +42,12 @@ Json span(std::string_view name, std::string_view category, double start, double
           {"tid", 0}};
 }
 
-Json event_json(const TraceEvent& event, ProductList& products) {
-  Json runs = Json::array();
+OrderedJson event_json(const TraceEvent& event, ProductList& products) {
+  OrderedJson runs = OrderedJson::array();
   for (const GemmRuns& product : event.products) {
     runs.push_back({products.number(product.shape), product.runs});
   }
-  Json result = span(event.name, event.block, event.start, event.duration);
+  OrderedJson result = span(event.name, event.block, event.start, event.duration);
   result["args"] = {{"phase", event.phase},
                     {"layer", event.layer},
                     {"flops", event.flops},
@@ -61,7 +61,7 @@ Json event_json(const TraceEvent& event, ProductList& products) {
 
 }  // namespace
 
-Json product_json(const GemmShape& shape) {
+OrderedJson product_json(const GemmShape& shape) {
   return {{"m", shape.m},
           {"n", shape.n},
           {"k", shape.k},
@@ -79,16 +79,16 @@ Json product_json(const GemmShape& shape) {
 
 void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   ProductList products;
-  Json whole = span("step", kTraceStepBlock, step.start, step.duration);
+  OrderedJson whole = span("step", kTraceStepBlock, step.start, step.duration);
   whole["args"] = {{"step", step.number}};
-  Json events = Json::array({whole});
+  OrderedJson events = OrderedJson::array({whole});
   for (const TraceEvent& event : step.events) events.push_back(event_json(event, products));
   const TraceOrigin& origin = step.origin;
-  const Json other{{kTraceVersionKey, kTraceVersion}, {"processor", origin.processor},
-                   {"features", origin.features},     {"threads", origin.threads},
-                   {"precision", origin.precision},   {"gemm_peak", origin.gemm_peak},
-                   {"tokens", origin.tokens},         {"products", products.json()}};
-  const Json trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
+  const OrderedJson other{{kTraceVersionKey, kTraceVersion}, {"processor", origin.processor},
+                          {"features", origin.features},     {"threads", origin.threads},
+                          {"precision", origin.precision},   {"gemm_peak", origin.gemm_peak},
+                          {"tokens", origin.tokens},         {"products", products.json()}};
+  const OrderedJson trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
   write_file(path, trace.dump(1) + "\n");
 }
 

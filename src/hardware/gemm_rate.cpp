@@ -12,19 +12,6 @@
 namespace tessera {
 namespace {
 
-GemmShape gemm_shape(const GemmRate& rate, int threads) {
-  const bool weight_gradient = rate.layout == GemmLayout::weight_gradient;
-  return {.m = rate.m,
-          .n = rate.n,
-          .k = rate.k,
-          .input = rate.dtype,
-          .output = weight_gradient ? accumulation_dtype(rate.dtype) : rate.dtype,
-          .transpose_a = weight_gradient,
-          .transpose_b = rate.layout == GemmLayout::forward,
-          .accumulate = weight_gradient,
-          .threads = threads};
-}
-
 GemmRate square(DType dtype, int64_t side) {
   return {.dtype = dtype, .m = side, .n = side, .k = side};
 }
@@ -41,11 +28,27 @@ GemmLayout gemm_layout_from_name(std::string_view name) {
   return static_cast<GemmLayout>(found - kGemmLayouts.begin());
 }
 
-GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget) {
-  const std::vector<double> seconds = time_gemm(gemm_shape(shape, threads), threads, budget);
+GemmShape gemm_shape(const GemmRate& rate, int threads) {
+  const bool weight_gradient = rate.layout == GemmLayout::weight_gradient;
+  return {.m = rate.m,
+          .n = rate.n,
+          .k = rate.k,
+          .input = rate.dtype,
+          .output = weight_gradient ? accumulation_dtype(rate.dtype) : rate.dtype,
+          .transpose_a = weight_gradient,
+          .transpose_b = rate.layout == GemmLayout::forward,
+          .accumulate = weight_gradient,
+          .threads = threads};
+}
+
+GemmRate rate_of_samples(GemmRate shape, std::span<const double> seconds) {
   shape.best = shape.flops() / *std::min_element(seconds.begin(), seconds.end());
   shape.median = shape.flops() / quantile(seconds, 0.5);
   return shape;
+}
+
+GemmRate measure_gemm(const GemmRate& shape, int threads, const GemmBudget& budget) {
+  return rate_of_samples(shape, time_gemm(gemm_shape(shape, threads), threads, budget));
 }
 
 bool is_plain_square(const GemmRate& rate) {

@@ -53,12 +53,18 @@ bool is_peak_square(const GemmRate& rate);
 /// "bf16 2048x512x1024" (m, n, k), with the layout where that is not forward.
 std::string describe(const GemmRate& product);
 
+/// The product that is measured for it, on so many threads.
+GemmShape gemm_shape(const GemmRate& rate, int threads);
+
 /// Bytes of A, B and C.
 double gemm_operand_bytes(const GemmRate& product);
 
-/// Measures the product that `shape` names (its dtype, layout, m, n and k) by time_gemm(), and
-/// gives it with its rates.
-GemmRate measure_gemm(GemmRate shape, int threads, const GemmBudget& budget);
+/// The product that `shape` names (its dtype, layout, m, n and k) with the rates of runs that took
+/// so many seconds, one number a sample.
+GemmRate rate_of_samples(GemmRate shape, std::span<const double> seconds);
+
+/// The same, measured by time_gemm().
+GemmRate measure_gemm(const GemmRate& shape, int threads, const GemmBudget& budget);
 
 /// Plain squares of kPeakSides, measured for about a second together. Those of
 /// which one run would take more than 0.3 s are left out; where that is all of them (plain loops),

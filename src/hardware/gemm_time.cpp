@@ -66,17 +66,23 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes) {
 }
 
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
-  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
   MemoryPool pool;
   Context context(threads, Kernels::fast, &pool);
+  const Stopwatch watch;
+  return time_gemm(context, shape, budget, [&] { return watch.seconds(); });
+}
+
+std::vector<double> time_gemm(Context& context, const GemmShape& shape, const GemmBudget& budget,
+                              const std::function<double()>& clock) {
+  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
   const Gemm& gemm = prepare_gemm(context, shape);
-  const int lanes = lanes_of(shape, threads);
+  const int lanes = lanes_of(shape, context.threads());
   std::vector<Operands> operands;
   for (int lane = 0; lane < lanes; ++lane) {
-    operands.emplace_back(pool, shape, gemm, threads);
+    operands.emplace_back(context.pool(), shape, gemm, context.threads());
   }
   const auto sample = [&](int64_t repeats) {
-    const Stopwatch watch;
+    const double before = clock();
     parallel_ranges(lanes, lanes, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t lane = begin; lane < end; ++lane) {
         const Operands& own = operands[static_cast<size_t>(lane)];
@@ -85,10 +91,10 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
         }
       }
     });
-    return watch.seconds();
+    return clock() - before;
   };
   sample(1);  // touches all memory
-  const Stopwatch total;
+  const double begin = clock();
   int64_t repeats = 1;
   double seconds = sample(repeats);
   while (seconds < kShortest) seconds = sample(repeats *= 2);
@@ -96,7 +102,7 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
   while (true) {
     times.push_back(seconds_a_run(seconds, repeats, lanes));
     const bool enough =
-        std::ssize(times) >= budget.least_samples && total.seconds() >= budget.seconds;
+        std::ssize(times) >= budget.least_samples && clock() - begin >= budget.seconds;
     if (enough || InterruptGuard::requested()) return times;
     seconds = sample(repeats);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ops/gemm/gemm.h"
@@ -29,5 +30,9 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes);
 /// InterruptGuard caught ends the samples early; whoever then reports asks for it (see
 /// require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);
+
+/// The same with a context's products and threads, by a clock that gives seconds since some moment.
+std::vector<double> time_gemm(Context& context, const GemmShape& shape, const GemmBudget& budget,
+                              const std::function<double()>& clock);
 
 }  // namespace tessera

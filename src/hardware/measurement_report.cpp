@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// The fullest expert's tokens over the balanced number.
 double expert_load(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement) {
@@ -23,9 +23,9 @@ double expert_load(const MixtureBlockSizes& sizes, const BlockMeasurement& measu
   return *std::max_element(counts.begin(), counts.end()) / balanced;
 }
 
-Json block_json(const char* bench, const Json& sizes, const BlockProgram& block,
-                const BlockMeasurement& measurement, const MeasuredOn& on) {
-  Json json{{"bench", bench}, {"sizes", sizes}};
+OrderedJson block_json(const char* bench, const OrderedJson& sizes, const BlockProgram& block,
+                       const BlockMeasurement& measurement, const MeasuredOn& on) {
+  OrderedJson json{{"bench", bench}, {"sizes", sizes}};
   json["forward_seconds"] = measurement.forward_seconds;
   json["forward_backward_seconds"] = measurement.forward_backward_seconds;
   json["forward_flops"] = block.flops.forward;
@@ -67,7 +67,7 @@ MeasuredOn measured_on(const std::string& precision, int threads, bool bind_thre
   return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};
 }
 
-Json measured_on_json(const MeasuredOn& on) {
+OrderedJson measured_on_json(const MeasuredOn& on) {
   return {{"precision", on.precision},
           {"gemm_peak", on.gemm_peak},
           {"processor", processor_json(on.processor)}};
@@ -87,11 +87,11 @@ PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurem
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
                          const BlockMeasurement& measurement, const MeasuredOn& on) {
-  const Json shape{
+  const OrderedJson shape{
       {"tokens", sizes.tokens},           {"hidden", sizes.hidden},
       {"experts", sizes.experts},         {"experts_per_token", sizes.experts_per_token},
       {"expert_size", sizes.expert_size}, {"uniform_routing", sizes.uniform_routing}};
-  Json json = block_json("moe", shape, block, measurement, on);
+  OrderedJson json = block_json("moe", shape, block, measurement, on);
   json["expert_load"] = expert_load(sizes, measurement);
   return json.dump() + "\n";
 }
@@ -107,11 +107,11 @@ std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& blo
 
 std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
                            const BlockMeasurement& measurement, const MeasuredOn& on) {
-  const Json shape{{"tokens", sizes.tokens},
-                   {"heads", sizes.heads},
-                   {"kv_heads", sizes.kv_heads},
-                   {"head_size", sizes.head_size},
-                   {"documents", sizes.documents}};
+  const OrderedJson shape{{"tokens", sizes.tokens},
+                          {"heads", sizes.heads},
+                          {"kv_heads", sizes.kv_heads},
+                          {"head_size", sizes.head_size},
+                          {"documents", sizes.documents}};
   return block_json("attention", shape, block, measurement, on).dump() + "\n";
 }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kGiga = 1e9;
 constexpr size_t kProductsShown = 12;
@@ -133,19 +133,19 @@ std::string heading(const StepAccount& account) {
   return text;
 }
 
-Json rows_json(const std::vector<AccountRow>& rows, const StepAccount& account) {
-  Json list = Json::array();
+OrderedJson rows_json(const std::vector<AccountRow>& rows, const StepAccount& account) {
+  OrderedJson list = OrderedJson::array();
   for (const AccountRow& row : rows) {
-    Json entry{{"name", row.name},
-               {"calls", row.calls},
-               {"seconds", row.seconds},
-               {"share", account.seconds > 0 ? row.seconds / account.seconds : 0},
-               {"flops", row.flops},
-               {"bytes", row.bytes},
-               {"compute_floor_seconds", row.compute_floor},
-               {"memory_floor_seconds", row.memory_floor},
-               {"limit", limit_name(row.limit)},
-               {"reason", row.reason}};
+    OrderedJson entry{{"name", row.name},
+                      {"calls", row.calls},
+                      {"seconds", row.seconds},
+                      {"share", account.seconds > 0 ? row.seconds / account.seconds : 0},
+                      {"flops", row.flops},
+                      {"bytes", row.bytes},
+                      {"compute_floor_seconds", row.compute_floor},
+                      {"memory_floor_seconds", row.memory_floor},
+                      {"limit", limit_name(row.limit)},
+                      {"reason", row.reason}};
     if (row.backward_flops > 0) entry["backward_flops"] = row.backward_flops;
     if (account.measured) entry["alone_seconds"] = row.alone_seconds;
     list.push_back(entry);
@@ -153,10 +153,10 @@ Json rows_json(const std::vector<AccountRow>& rows, const StepAccount& account) 
   return list;
 }
 
-Json products_json(const StepAccount& account) {
-  Json list = Json::array();
+OrderedJson products_json(const StepAccount& account) {
+  OrderedJson list = OrderedJson::array();
   for (const ProductRow& row : account.products) {
-    Json entry = product_json(row.product.shape);
+    OrderedJson entry = product_json(row.product.shape);
     entry["runs"] = row.product.runs;
     if (account.measured) entry["alone_seconds_each"] = row.seconds;
     list.push_back(entry);
@@ -164,7 +164,7 @@ Json products_json(const StepAccount& account) {
   return list;
 }
 
-Json ceiling_json(double value, const std::string& source) {
+OrderedJson ceiling_json(double value, const std::string& source) {
   if (value <= 0) return nullptr;
   return {{"per_second", value}, {"source", source}};
 }
@@ -185,7 +185,7 @@ std::string account_text(const StepAccount& account) {
 
 std::string account_json(const StepAccount& account) {
   const TraceOrigin& origin = account.origin;
-  Json json{
+  OrderedJson json{
       {"step", account.step},
       {"processor", origin.processor},
       {"threads", origin.threads},

@@ -20,9 +20,9 @@ struct Row {
   int64_t memory_bytes = 0;
 };
 
-class Rows {
+class OperationRows {
  public:
-  explicit Rows(const StepPlan& plan)
+  explicit OperationRows(const StepPlan& plan)
       : program_(plan.training.program), plan_(plan), lifetimes_(program_) {
     for (size_t i = 0; i < program_.nodes().size(); ++i) rows.push_back(row(i));
   }
@@ -87,7 +87,7 @@ std::string operations_table(const std::vector<Row>& rows, bool all_layers) {
 }  // namespace
 
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers) {
-  std::string text = operations_table(Rows(plan).rows, all_layers);
+  std::string text = operations_table(OperationRows(plan).rows, all_layers);
   if (!all_layers && config.model.layers > 1) {
     text +=
         fmt::format("(layers 1 to {} repeat layer 0; --all shows them)\n", config.model.layers - 1);
@@ -127,9 +127,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan) {
-  using Json = nlohmann::ordered_json;
-  Json operations = Json::array();
-  for (const Row& row : Rows(plan).rows) {
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson operations = OrderedJson::array();
+  for (const Row& row : OperationRows(plan).rows) {
     operations.push_back({{"phase", row.phase},
                           {"layer", row.layer},
                           {"block", row.block},
@@ -144,19 +144,19 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
   }
   const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
   const auto tokens = static_cast<double>(plan.tokens);
-  const Json totals{{"parameters", plan.parameters},
-                    {"active_parameters", plan.active_parameters},
-                    {"flops_per_token", plan.flops.useful() / tokens},
-                    {"forward_flops_per_token", plan.flops.forward / tokens},
-                    {"backward_flops_per_token", plan.flops.backward / tokens},
-                    {"repeated_flops_per_token", plan.flops.repeated / tokens},
-                    {"tokens_per_step", plan.tokens * micro_batches},
-                    {"state_bytes", plan.state_bytes},
-                    {"input_bytes", plan.input_bytes},
-                    {"saved_bytes", plan.memory.saved_bytes},
-                    {"peak_bytes", plan.peak_bytes},
-                    {"peak_operation", plan.memory.peak_node}};
-  return Json{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
+  const OrderedJson totals{{"parameters", plan.parameters},
+                           {"active_parameters", plan.active_parameters},
+                           {"flops_per_token", plan.flops.useful() / tokens},
+                           {"forward_flops_per_token", plan.flops.forward / tokens},
+                           {"backward_flops_per_token", plan.flops.backward / tokens},
+                           {"repeated_flops_per_token", plan.flops.repeated / tokens},
+                           {"tokens_per_step", plan.tokens * micro_batches},
+                           {"state_bytes", plan.state_bytes},
+                           {"input_bytes", plan.input_bytes},
+                           {"saved_bytes", plan.memory.saved_bytes},
+                           {"peak_bytes", plan.peak_bytes},
+                           {"peak_operation", plan.memory.peak_node}};
+  return OrderedJson{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
 }
 
 }  // namespace tessera

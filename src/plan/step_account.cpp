@@ -109,9 +109,9 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
 }
 
 /// Adds events up by some name.
-class Rows {
+class AccountRows {
  public:
-  explicit Rows(const Ceilings& ceilings) : ceilings_(ceilings) {}
+  explicit AccountRows(const Ceilings& ceilings) : ceilings_(ceilings) {}
 
   void add(const std::string& name, const TraceEvent& event, double alone_seconds) {
     AccountRow& row = rows_[name];
@@ -219,7 +219,7 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
                       .seconds = trace.duration,
                       .idle_seconds = trace.duration};
   Products products(trace, timer);
-  Rows operations(ceilings), blocks(ceilings), phases(ceilings), parts(ceilings);
+  AccountRows operations(ceilings), blocks(ceilings), phases(ceilings), parts(ceilings);
   for (const TraceEvent& event : trace.events) {
     const double alone = products.alone_seconds(event);
     operations.add(event.name, event, alone);

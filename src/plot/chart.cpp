@@ -19,8 +19,7 @@ constexpr double kTickGap = 8;                           // between the y axis a
 constexpr double kLabelDistance = 60;                    // of the y axis from its label, at least
 constexpr double kLabelHeight = 16;
 constexpr double kDigit = 7.7;  // of size 12, in the widest of the usual fonts
-constexpr double kMargin = 16;  // of the picture
-constexpr double kTitleHeight = 30, kLegendHeight = 20, kNoteHeight = 20;
+constexpr double kLegendHeight = 20;
 constexpr double kLegendLine = 34, kLegendGap = 24;
 constexpr double kLetter = 6.6;  // a letter of size 12 on the average
 constexpr double kMarkerColumn = 16;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "plot/style.h"
 #include "plot/svg.h"
 #include "plot/ticks.h"
 
@@ -16,7 +17,6 @@ namespace {
 // In pixels.
 constexpr double kCellWidth = 46, kCellHeight = 26;
 constexpr double kRowLabels = 66, kColumnLabels = 48, kPanelTitle = 26, kPanelGap = 14;
-constexpr double kMargin = 16, kTitleHeight = 30, kNoteHeight = 20;
 constexpr double kScaleWidth = 14, kScaleLabels = 70;
 constexpr int kScaleSteps = 64;
 
@@ -26,14 +26,14 @@ struct Colour {
 
 /// From dark to bright, even in lightness, told apart with any kind of colour vision: points of
 /// matplotlib's "viridis" (CC0).
-constexpr std::array<Colour, 6> kColours{
+constexpr std::array<Colour, 6> kHeatColours{
     {{68, 1, 84}, {65, 68, 135}, {42, 120, 142}, {34, 168, 132}, {122, 209, 81}, {253, 231, 37}}};
 
 Colour colour_of(double fraction) {
-  const double place = std::clamp(fraction, 0.0, 1.0) * (kColours.size() - 1);
-  const auto below = std::min(static_cast<size_t>(place), kColours.size() - 2);
+  const double place = std::clamp(fraction, 0.0, 1.0) * (kHeatColours.size() - 1);
+  const auto below = std::min(static_cast<size_t>(place), kHeatColours.size() - 2);
   const double part = place - static_cast<double>(below);
-  const Colour &from = kColours[below], &to = kColours[below + 1];
+  const Colour &from = kHeatColours[below], &to = kHeatColours[below + 1];
   return {std::lerp(from.red, to.red, part), std::lerp(from.green, to.green, part),
           std::lerp(from.blue, to.blue, part)};
 }

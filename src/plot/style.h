@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// Of every picture, in pixels.
+inline constexpr double kMargin = 16, kTitleHeight = 30, kNoteHeight = 20;
+
 /// How many runs one picture can tell apart.
 inline constexpr size_t kStyles = 42;
 

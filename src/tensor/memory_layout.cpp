@@ -24,15 +24,15 @@ void MemoryLayout::erase_free(std::map<int64_t, int64_t>::iterator block) {
 }
 
 int64_t MemoryLayout::growth_offset() const {
-  if (free_by_offset_.empty()) return extent_;
-  const auto last = std::prev(free_by_offset_.end());
-  return last->first + last->second == extent_ ? last->first : extent_;
+  if (used_.empty()) return 0;
+  const auto& [offset, size] = *used_.rbegin();
+  return offset + size;
 }
 
 int64_t MemoryLayout::extent_after(int64_t bytes) const {
   const int64_t size = rounded(bytes);
   const bool fits_in_hole = free_by_size_.lower_bound(size) != free_by_size_.end();
-  return fits_in_hole ? extent_ : growth_offset() + size;
+  return fits_in_hole ? extent_ : std::max(extent_, growth_offset() + size);
 }
 
 int64_t MemoryLayout::allocate(int64_t bytes) {
@@ -45,8 +45,7 @@ int64_t MemoryLayout::allocate(int64_t bytes) {
     if (left_over > 0) insert_free(offset + size, left_over);
   } else {
     offset = growth_offset();
-    if (offset < extent_) erase_free(free_by_offset_.find(offset));
-    extent_ = offset + size;
+    extent_ = std::max(extent_, offset + size);
   }
   used_.emplace(offset, size);
   in_use_ += size;
@@ -73,7 +72,7 @@ void MemoryLayout::release(int64_t offset) {
     size += after->second;
     erase_free(after);
   }
-  insert_free(offset, size);
+  if (offset < growth_offset()) insert_free(offset, size);
 }
 
 }  // namespace tessera

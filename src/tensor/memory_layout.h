@@ -5,9 +5,10 @@
 
 namespace tessera {
 
-/// The bookkeeping of a memory pool without the memory: best fit over one growing range of
-/// addresses, neighbours joined when freed. It is deterministic, so that a plan that replays a
-/// step's allocations learns the pool's peak exactly, fragmentation included.
+/// The bookkeeping of a memory pool without the memory: best fit over the holes between blocks, and
+/// where none fits, behind the last block. It is deterministic, and what was in use once leaves no
+/// trace: equal blocks in use and equal calls give equal offsets. So a plan that replays a step's
+/// allocations learns the peak and the extent of every step exactly, fragmentation included.
 class MemoryLayout {
  public:
   static constexpr int64_t kAlignment = 64;
@@ -32,12 +33,12 @@ class MemoryLayout {
 
  private:
   void insert_free(int64_t offset, int64_t size);
-  /// Where a block begins that fits in no hole: at the end, or in the hole that touches the end.
+  /// Where a block begins that fits in no hole: behind the last one.
   int64_t growth_offset() const;
   void erase_free(std::map<int64_t, int64_t>::iterator block);
 
   std::map<int64_t, int64_t> used_;               // offset -> size
-  std::map<int64_t, int64_t> free_by_offset_;     // offset -> size
+  std::map<int64_t, int64_t> free_by_offset_;     // offset -> size, of holes before a block
   std::multimap<int64_t, int64_t> free_by_size_;  // size -> offset, in order of insertion
   int64_t in_use_ = 0;
   int64_t peak_in_use_ = 0;

@@ -1,5 +1,6 @@
 #include "tensor/memory_pool.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process_memory.h"
 #include "base/text.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -24,19 +26,19 @@ namespace tessera {
 class PoolStorage {
  public:
   explicit PoolStorage(int64_t capacity) : capacity_(capacity) {
-    void* address = ::mmap(nullptr, static_cast<size_t>(capacity), PROT_READ | PROT_WRITE,
+    void* address = ::mmap(nullptr, mapped_bytes(), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) {
       throw Error(
           "cannot reserve {} of addresses: {}; raise the limit on virtual memory (ulimit -v)",
-          format_bytes(capacity), std::strerror(errno));
+          format_bytes(static_cast<int64_t>(mapped_bytes())), std::strerror(errno));
     }
     base_ = static_cast<std::byte*>(address);
-    ::madvise(base_, static_cast<size_t>(capacity), MADV_HUGEPAGE);
+    ::madvise(base_, mapped_bytes(), MADV_HUGEPAGE);
   }
   ~PoolStorage() {
     ASAN_UNPOISON_MEMORY_REGION(base_, layout.extent());
-    ::munmap(base_, static_cast<size_t>(capacity_));
+    ::munmap(base_, mapped_bytes());
   }
   PoolStorage(const PoolStorage&) = delete;
   PoolStorage& operator=(const PoolStorage&) = delete;
@@ -61,6 +63,12 @@ class PoolStorage {
   MemoryLayout layout;
 
  private:
+  /// Whole huge pages, so that the last bytes may lie in one.
+  size_t mapped_bytes() const {
+    constexpr int64_t kHugePage = int64_t{1} << 21;
+    return static_cast<size_t>((capacity_ + kHugePage - 1) / kHugePage * kHugePage);
+  }
+
   int64_t capacity_;
   std::byte* base_ = nullptr;
 };
@@ -75,7 +83,7 @@ std::byte* Buffer::data() const { return pool_->at(offset_); }
 int64_t physical_memory() { return ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE); }
 
 MemoryPool::MemoryPool(int64_t capacity) {
-  if (capacity == 0) capacity = 2 * physical_memory();
+  if (capacity == 0) capacity = std::min(2 * physical_memory(), available_addresses() / 2);
   storage_ = std::make_shared<PoolStorage>(capacity);
 }
 

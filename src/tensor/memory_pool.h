@@ -32,7 +32,9 @@ int64_t physical_memory();
 /// aligned to 64 bytes and their contents are undefined. Not for use from several threads at once.
 class MemoryPool {
  public:
-  /// Reserves `capacity` bytes of addresses; 0 means twice the machine's physical memory.
+  /// Reserves `capacity` bytes of addresses, such as a plan's extent. Without a plan (0) it is
+  /// twice the machine's physical memory, so that holes between blocks cannot matter, but no more
+  /// than half of what the user's limit on addresses leaves: files and libraries take theirs.
   explicit MemoryPool(int64_t capacity = 0);
 
   /// Throws Error when the capacity is exhausted, saying how much was asked for and is in use.

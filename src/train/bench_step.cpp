@@ -46,9 +46,8 @@ void require_finite(const StepLosses& losses, int64_t step) {
 }  // namespace
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
-  require_memory(config);
-  const StepPlan plan = plan_step(config);
-  MemoryPool pool;
+  const StepPlan plan = plan_step_that_fits(config);
+  MemoryPool pool(plan.extent_bytes);
   Context context(static_cast<int>(config.run.threads), Kernels::fast, &pool);
   const BoundTeam team(config.run.bind_threads ? context.threads() : 1);
   const ParameterStore store(pool, plan.training.parameters.specs());

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/executor.h"
+#include "train/vocabulary.h"
 
 namespace tessera {
 
@@ -43,6 +44,7 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   TESSERA_CHECK(done_ + count <= capacity_, "{} tokens after {} in a cache of {}", count, done_,
                 capacity_);
+  require_in_vocabulary(tokens, config_.vocabulary_size);
   Step& step = prepare(count);
   std::ranges::copy(tokens, step.tokens.data<int32_t>());
   std::iota(step.positions.data<int32_t>(), step.positions.data<int32_t>() + count,

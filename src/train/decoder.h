@@ -25,7 +25,8 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   /// Feeds tokens at the sequence's end. Returns the logits after each, [tokens, vocabulary] in f32
-  /// (f64), in memory that the next call overwrites. Throws InternalError beyond the capacity.
+  /// (f64), in memory that the next call overwrites. Throws Error on a token outside the model's
+  /// vocabulary, InternalError beyond the capacity.
   Tensor feed(std::span<const int32_t> tokens);
   /// Begins a new sequence.
   void restart() { done_ = 0; }

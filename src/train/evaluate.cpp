@@ -4,15 +4,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "config/programs.h"
 #include "engine/memory_plan.h"
+#include "tensor/memory_pool.h"
 
 namespace tessera {
-
-ModelConfig inference_config(ModelConfig config) {
-  config.capacity_factor = 0;
-  config.forced_uniform_routing = false;
-  return config;
-}
 
 Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
                      int64_t rows, int64_t context, bool document_mask, Context& execution)
@@ -21,14 +18,11 @@ Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const T
       executor_(training_.program, execution),
       frame_(training_.program),
       inputs_(training_, execution.pool(), frame_),
-      rows_(rows) {
+      rows_(rows),
+      vocabulary_size_(config.vocabulary_size) {
   for (size_t i = 0; i < weights.size(); ++i) {
     frame_.bind(training_.parameters.values()[i], weights[i]);
   }
-}
-
-int64_t Evaluator::planned_bytes(Context& execution) const {
-  return plan_memory(training_.program, execution).peak_bytes;
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {
@@ -63,13 +57,36 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   return result;
 }
 
+void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
+                               Context& execution) {
+  const auto require_room = [&](int64_t needed, const char* least) {
+    if (needed <= physical_memory()) return;
+    throw Error(
+        "{} sequences of {} tokens at once take {}{}, and the machine has {}; lower --batch",
+        size.sequences, size.context, least, format_bytes(needed), format_bytes(physical_memory()));
+  };
+  const Program program = write_evaluation(inference_config(config), compute, size).program;
+  int64_t inputs = 0;
+  int64_t largest = 0;
+  for (const ValueInfo& value : program.values()) {
+    if (value.kind == ValueKind::input) inputs += value.spec.bytes();
+    if (value.kind == ValueKind::computed) largest = std::max(largest, value.spec.bytes());
+  }
+  const int64_t before = execution.pool().in_use() + inputs;
+  // The library of products does not answer for sizes far beyond any machine.
+  require_room(before + largest, "at least ");
+  require_room(before + plan_memory(program, execution).peak_bytes, "");
+}
+
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances) {
   std::vector<SourceEvaluation> results;
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // then the loader says what to do
     if (!alone && source.instances->instances(Split::held_out) == 0) continue;
-    Loader loader({data.tokenizer, {source}}, {.split = Split::held_out, .rows = rows});
+    Loader loader(
+        {data.tokenizer, {source}},
+        {.split = Split::held_out, .rows = rows, .vocabulary_size = evaluator.vocabulary_size()});
     results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
   }
   if (results.empty()) {
@@ -78,6 +95,15 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
         "held_out of its [[data.sources]]");
   }
   return results;
+}
+
+int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances) {
+  int64_t most = 1;  // of a source
+  for (const DataSource& source : data.sources) {
+    most = std::max(most, source.instances->instances(Split::held_out));
+  }
+  if (instances > 0) most = std::min(most, instances);
+  return std::min(rows, most);
 }
 
 Evaluation mean_evaluation(std::span<const SourceEvaluation> sources) {

@@ -20,11 +20,6 @@ struct Evaluation {
   int64_t instances = 0;
 };
 
-/// The model as it is used without training: no token is dropped and routing is the model's own,
-/// whatever capacity or forced routing it was trained with, so that a result does not depend on
-/// what else is in the batch.
-ModelConfig inference_config(ModelConfig config);
-
 /// A forward program with memory for its inputs, run over batches of one size.
 class Evaluator {
  public:
@@ -33,13 +28,14 @@ class Evaluator {
             int64_t context, bool document_mask, Context& execution);
 
   /// The mean loss over the first `instances` instances that the loader hands out, each counted
-  /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch.
+  /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch. Throws Error
+  /// on a token outside the model's vocabulary.
   Evaluation run(Loader& loader, int64_t instances = 0);
-  /// Memory that a run takes from the pool beside weights and inputs.
-  int64_t planned_bytes(Context& execution) const;
   /// The cross-entropy (nats) of each row's target tokens, summed; the batch has the program's
-  /// size.
+  /// size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
+  /// The model's.
+  int64_t vocabulary_size() const { return vocabulary_size_; }
 
  private:
   TrainingProgram training_;
@@ -47,7 +43,13 @@ class Evaluator {
   Frame frame_;
   ProgramInputs inputs_;
   int64_t rows_;
+  int64_t vocabulary_size_;
 };
+
+/// Throws Error when an Evaluator of this size would take more memory than the machine has beside
+/// what is in use, before it takes any.
+void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
+                               Context& execution);
 
 /// What a model makes of one source.
 struct SourceEvaluation {
@@ -57,9 +59,14 @@ struct SourceEvaluation {
 };
 
 /// Evaluates on the held-out part of every source that has one, `rows` instances at a time, which
-/// is the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one.
+/// is the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one,
+/// and as Evaluator::run() does.
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);
+
+/// The rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer where
+/// no source has so many.
+int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances);
 
 /// The mean loss of a mix: that of its sources weighted as they are mixed, so that it is comparable
 /// with the loss of training. Targets and instances are summed.

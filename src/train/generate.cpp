@@ -7,19 +7,46 @@
 #include "model/model.h"
 #include "tensor/dispatch.h"
 #include "train/decoder.h"
+#include "train/vocabulary.h"
 
 namespace tessera {
 namespace {
 
-/// The logits after the last token, of the tokens that the tokenizer knows.
-std::vector<float> last_row(const Tensor& logits, int64_t vocabulary) {
-  std::vector<float> row(static_cast<size_t>(vocabulary));
+/// The logits after the last token, of the tokens that model and tokenizer both have.
+std::vector<float> last_row(const Tensor& logits, const Tokenizer& tokenizer) {
+  const int64_t columns = logits.shape()[1];
+  std::vector<float> row(static_cast<size_t>(std::min(columns, tokenizer.vocabulary_size())));
   dispatch_wide(logits.dtype(), [&](auto type) {
-    const auto* last = logits.data<decltype(type)>() + (logits.shape()[0] - 1) * logits.shape()[1];
-    for (int64_t v = 0; v < vocabulary; ++v)
-      row[static_cast<size_t>(v)] = static_cast<float>(last[v]);
+    const auto* last = logits.data<decltype(type)>() + (logits.shape()[0] - 1) * columns;
+    for (size_t v = 0; v < row.size(); ++v) row[v] = static_cast<float>(last[v]);
   });
   return row;
+}
+
+bool ends_text(const LoadedModel& model, int32_t token) {
+  return token == model.tokenizer->end_of_document() ||
+         std::ranges::find(model.end_tokens, token) != model.end_tokens.end();
+}
+
+/// What the model reads first.
+std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
+                                   const std::string& beginning) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  std::vector<int32_t> tokens = beginning_of_document(tokenizer, beginning);
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());
+  const std::vector<int32_t> encoded = tokenizer.encode(prompt);
+  tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+  require_in_vocabulary(tokens, model.config.model.vocabulary_size, &tokenizer);
+  return tokens;
+}
+
+void require_room(int64_t prompt, int64_t wanted, int64_t context) {
+  if (wanted < 1) throw Error("{} tokens were asked for; give at least 1", wanted);
+  if (wanted <= context - prompt) return;
+  throw Error(
+      "the prompt has {} tokens; with {} new ones that is more than the model's context of {}; "
+      "shorten the prompt or lower --tokens",
+      prompt, wanted, context);
 }
 
 /// The end of the last whole character of UTF-8 text: the start of a cut one, or the whole size.
@@ -41,37 +68,27 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Context& context,
                     const std::function<void(std::string_view)>& on_text) {
   const Tokenizer& tokenizer = *model.tokenizer;
-  std::vector<int32_t> tokens = beginning_of_document(tokenizer, options.beginning_of_document);
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());
-  const std::vector<int32_t> encoded = tokenizer.encode(prompt);
-  tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+  std::vector<int32_t> tokens = prompt_tokens(model, prompt, options.beginning_of_document);
+  require_room(static_cast<int64_t>(tokens.size()), options.tokens, model.config.data.context);
   const int64_t total = static_cast<int64_t>(tokens.size()) + options.tokens;
-  const int64_t limit = model.config.data.context;
-  if (options.tokens < 1) throw Error("{} tokens were asked for; give at least 1", options.tokens);
-  if (total > limit) {
-    throw Error(
-        "the prompt has {} tokens; with {} new ones that is {}, more than the model's "
-        "context of {}; shorten the prompt or lower --tokens",
-        tokens.size(), options.tokens, total, limit);
-  }
   const Stopwatch watch;
   Decoder decoder(model.config.model, compute_dtype(model.config.train.precision), model.weights,
                   total, context);
   const size_t prompt_size = tokens.size();
   const size_t prompt_text = tokenizer.decode(tokens).size();
   size_t shown = prompt_text;
-  std::vector<float> logits = last_row(decoder.feed(tokens), tokenizer.vocabulary_size());
+  std::vector<float> logits = last_row(decoder.feed(tokens), tokenizer);
   std::string text;
   while (static_cast<int64_t>(tokens.size()) < total) {
     const int32_t next = sample(logits, options.sampling, tokens.size());
-    if (options.stop_at_end && next == tokenizer.end_of_document()) break;
+    if (options.stop_at_end && ends_text(model, next)) break;
     tokens.push_back(next);
     text = tokenizer.decode(tokens);
     const size_t whole = std::max(shown, complete_characters(text));
     if (on_text && whole > shown) on_text(std::string_view(text).substr(shown, whole - shown));
     shown = whole;
     if (static_cast<int64_t>(tokens.size()) == total) break;
-    logits = last_row(decoder.feed(std::span(&tokens.back(), 1)), tokenizer.vocabulary_size());
+    logits = last_row(decoder.feed(std::span(&tokens.back(), 1)), tokenizer);
   }
   if (on_text && text.size() > shown) on_text(std::string_view(text).substr(shown));
   return {.text = text.size() > prompt_text ? text.substr(prompt_text) : "",

@@ -18,7 +18,7 @@ struct GenerateOptions {
   /// Control token that the prompt begins with (see beginning_of_document()); "": the end of
   /// another document, which is what documents begin after in prepared data.
   std::string beginning_of_document;
-  bool stop_at_end = true;  ///< end at the end-of-document token
+  bool stop_at_end = true;  ///< end at the end-of-document token or one of the model's end_tokens
   SamplingOptions sampling;
 };
 
@@ -31,7 +31,8 @@ struct Generation {
 
 /// Continues a prompt, with a key-value cache. An empty prompt starts a new document. `on_text`
 /// gets each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens
-/// exceed the context that the model was trained with.
+/// exceed the context that the model was trained with, and when the prompt has a token that the
+/// model has not.
 Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Context& context,
                     const std::function<void(std::string_view)>& on_text = nullptr);

@@ -1,9 +1,10 @@
 #include "train/hugging_face.h"
 
-#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hugging_face/import.h"
+#include "checkpoint/hugging_face/token_ids.h"
 #include "config/load_config.h"
-#include "data/tokenizer.h"
+#include "train/carried_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,58 @@ bool carries_config(const CheckpointReader& reader) {
   return false;
 }
 
+hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
+                                         const ExportModelOptions& options) {
+  const CheckpointReader reader(checkpoint);
+  const RunConfig config =
+      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
+  hugging_face::ExportOptions details;
+  details.model = config.model;
+  details.max_context =
+      config.model.max_context > 0 ? config.model.max_context : config.data.context;
+  if (!carries_config(reader)) {
+    details.end_of_document = load_carried_tokenizer(reader)->end_of_document();
+  }
+  details.dtype = export_dtype(reader, config, options.dtype);
+  details.shard_bytes = options.shard_bytes;
+  details.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
+                                          : hugging_face::ExpertNaming::single;
+  details.progress = options.progress;
+  return hugging_face::export_checkpoint(reader, output, details);
+}
+
+/// What the folder's tokenizer has to do with its model. One that Tessera does not read may still
+/// be exported again.
+void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logger& logger) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = load_tokenizer(folder);
+  } catch (const Error& error) {
+    logger.info("note: text needs a tokenizer that Tessera reads: {}", error.what());
+    return;
+  }
+  const int64_t tokens = tokenizer->vocabulary_size();
+  if (tokens <= vocabulary_size) return;
+  if (tokenizer->end_of_document() >= vocabulary_size) {
+    throw Error(
+        "the tokenizer in {} ends documents with the token {}, but its model has {} tokens "
+        "(vocab_size); name another as eos_token in its tokenizer_config.json",
+        folder.string(), tokenizer->end_of_document(), vocabulary_size);
+  }
+  logger.warn(
+      "warning: the tokenizer in {} has {} tokens and its model {} (vocab_size): text with one of "
+      "the tokens from {} on cannot be read, and is an error wherever it occurs",
+      folder.string(), tokens, vocabulary_size, vocabulary_size);
+}
+
+/// Throws where a file that says which tokens end a text does not say it in a way that is known.
+void check_end_tokens(const fs::path& folder) {
+  const fs::path path = folder / hugging_face::kGenerationConfigName;
+  if (is_file(path)) {
+    hugging_face::read_end_tokens(read_file(path), path.string());
+  }
+}
+
 }  // namespace
 
 std::string imported_config(const ModelConfig& model, const std::string& precision,
@@ -47,8 +100,10 @@ std::string imported_config(const ModelConfig& model, const std::string& precisi
 
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger) {
-  const hugging_face::SourceModel source(folder);
-  for (const std::string& warning : source.warnings()) logger.warn("{}", warning);
+  const hugging_face::SourceModel source(folder, options.accepted_keys);
+  for (const std::string& note : source.notes()) logger.info("note: {}", note);
+  check_tokenizer(folder, source.config().model.vocabulary_size, logger);
+  check_end_tokens(folder);
   ImportReport report;
   report.architecture = source.config().architecture->name;
   report.precision = options.precision.empty() ? precision_of(source.widest()) : options.precision;
@@ -61,23 +116,10 @@ ImportReport import_model(const fs::path& folder, const fs::path& output,
 }
 
 hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
-                                        const ExportModelOptions& options) {
-  const CheckpointReader reader(find_checkpoint(path));
-  const RunConfig config =
-      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
-  hugging_face::ExportOptions details;
-  details.model = config.model;
-  details.max_context =
-      config.model.max_context > 0 ? config.model.max_context : config.data.context;
-  if (!carries_config(reader)) {
-    details.end_of_document = load_tokenizer(reader.path())->end_of_document();
-  }
-  details.dtype = export_dtype(reader, config, options.dtype);
-  details.shard_bytes = options.shard_bytes;
-  details.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
-                                          : hugging_face::ExpertNaming::single;
-  details.progress = options.progress;
-  return hugging_face::export_checkpoint(reader, output, details);
+                                        const ExportModelOptions& options, const Logger& logger) {
+  const ChosenCheckpoint chosen = find_checkpoint(path);
+  warn_of_newer(chosen, logger);
+  return read_or_advise(chosen.path, [&] { return export_chosen(chosen.path, output, options); });
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -11,6 +12,8 @@ namespace tessera {
 
 struct ImportOptions {
   std::string precision;  ///< "bf16" or "fp32", what the model is run in; empty: by its weights
+  /// Keys of config.json that Tessera does not know and that have no effect, says the user.
+  std::vector<std::string> accepted_keys;
   bool progress = true;
 };
 
@@ -30,8 +33,10 @@ std::string imported_config(const ModelConfig& model, const std::string& precisi
                             const std::string& origin);
 
 /// Imports a model of transformers from `folder` as the checkpoint of step 0 in `output`, which
-/// evaluation, generation and, as checkpoint.initial, training take. Warns of keys that have no
-/// effect. Throws Error as SourceModel does.
+/// evaluation, generation and, as checkpoint.initial, training take. Says in lines that start with
+/// "note:" what transformers would train otherwise, and warns of a tokenizer with more tokens than
+/// the model. Throws Error as SourceModel does, and when the token that ends documents is none of
+/// the model's.
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger);
 
@@ -44,8 +49,9 @@ struct ExportModelOptions {
 };
 
 /// Exports a checkpoint (`path` is a run's folder, its checkpoints or one) as a model of
-/// transformers. Throws Error as export_checkpoint() does.
+/// transformers. Chooses, warns and throws as load_model() does, and as export_checkpoint() does.
 hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
-                                        const ExportModelOptions& options);
+                                        const ExportModelOptions& options,
+                                        const Logger& logger = Logger());
 
 }  // namespace tessera

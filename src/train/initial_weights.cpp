@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "data/tokenizer.h"
+#include "train/carried_tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -22,9 +22,12 @@ constexpr std::array<std::string_view, 10> kOfTraining{
     "model.z_loss_coefficient",   "model.initialization",      "model.initialization_deviation",
     "model.initialization_cutoff"};
 
-CheckpointReader open_initial(const std::string& initial) {
+/// With a logger it is told which newer checkpoints are passed over.
+CheckpointReader open_initial(const std::string& initial, const Logger* logger = nullptr) {
   try {
-    return CheckpointReader(find_checkpoint(initial));
+    const ChosenCheckpoint chosen = find_checkpoint(initial);
+    if (logger != nullptr) warn_of_newer(chosen, *logger);
+    return read_or_advise(chosen.path, [&] { return CheckpointReader(chosen.path); });
   } catch (const Error& error) {
     throw Error("checkpoint.initial = \"{}\": {}", initial, error.what());
   }
@@ -56,8 +59,9 @@ void require_same_model(const ModelConfig& initial, const RunConfig& config, con
 }
 
 /// Whether the checkpoint carries the tokenizer of the data. One that Tessera cannot read is not
-/// it.
+/// it. Throws Error when it is damaged.
 bool carries_tokenizer(const CheckpointReader& reader, const DataTokenizer& tokenizer) {
+  verify_carried_tokenizer(reader);
   try {
     return load_tokenizer(reader.path())->fingerprint() == tokenizer.fingerprint;
   } catch (const Error&) {
@@ -67,19 +71,24 @@ bool carries_tokenizer(const CheckpointReader& reader, const DataTokenizer& toke
 
 }  // namespace
 
-ModelConfig initial_model(const std::string& initial) { return model_of(open_initial(initial)); }
+ModelConfig initial_model(const RunConfig& named) {
+  return model_of(open_initial(named.checkpoint.initial));
+}
 
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger) {
-  const CheckpointReader reader = open_initial(config.checkpoint.initial);
+  const CheckpointReader reader = open_initial(config.checkpoint.initial, &logger);
   require_same_model(model_of(reader), config, logger);
   std::vector<NamedTensor> masters;
   for (const ParameterState& state : store.parameters()) {
     masters.push_back({"parameters", state.spec.name, state.master});
   }
-  reader.load_group("parameters", masters, static_cast<int>(config.run.threads));
+  read_or_advise(reader.path(), [&] {
+    reader.load_group("parameters", masters, static_cast<int>(config.run.threads));
+  });
   store.masters_to_weights();
-  logger.info("starting with the weights of {}", reader.path().string());
+  logger.info("starting with the weights of {} (step {})", reader.path().string(),
+              reader.state().step);
 }
 
 void prepare_carried_files(const RunConfig& config, const DataTokenizer& tokenizer,
@@ -103,13 +112,10 @@ void prepare_carried_files(const RunConfig& config, const DataTokenizer& tokeniz
 }
 
 void add_carried_files(const RunConfig& config, std::vector<fs::path>& files) {
-  std::set<fs::path> carried;  // sorted: the system lists a folder in any order
-  std::error_code code;
-  auto entry = fs::directory_iterator(fs::path(config.run.directory) / kCarriedName, code);
-  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
-    if (entry->is_regular_file()) carried.insert(entry->path());
-  }
-  for (const fs::path& path : carried) {
+  const fs::path folder = fs::path(config.run.directory) / kCarriedName;
+  if (!is_folder(folder)) return;
+  for (const fs::path& path : list_folder(folder)) {
+    if (!is_file(path)) continue;
     const bool there = std::ranges::any_of(
         files, [&](const fs::path& file) { return file.filename() == path.filename(); });
     if (!there) files.push_back(path);

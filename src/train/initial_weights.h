@@ -13,7 +13,7 @@ namespace tessera {
 
 /// The model of the checkpoint that checkpoint.initial names: a run's folder, its checkpoints or
 /// one checkpoint. Throws Error when there is none.
-ModelConfig initial_model(const std::string& initial);
+ModelConfig initial_model(const RunConfig& named);
 
 /// Fills the store with the weights of checkpoint.initial; moments stay zero. Every parameter must
 /// be there with its shape. Throws Error listing the keys of [model] that change what the weights

@@ -1,21 +1,41 @@
 #include "train/loaded_model.h"
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
+#include "checkpoint/hugging_face/import.h"
+#include "checkpoint/hugging_face/token_ids.h"
 #include "config/load_config.h"
+#include "config/programs.h"
 #include "model/model.h"
-#include "train/evaluate.h"
+#include "train/carried_tokenizer.h"
 
 namespace tessera {
+namespace {
 
-LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads) {
-  const CheckpointReader reader(find_checkpoint(path));
+/// generation_config.json decides, as in transformers; config.json where it says nothing.
+std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
+  for (const std::string_view name :
+       {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {
+    for (const CheckpointFile& file : reader.manifest().extra_files) {
+      if (file.name != name) continue;
+      const fs::path path = reader.extra_file(file.name);
+      auto tokens = hugging_face::read_end_tokens(read_file(path), path.string());
+      if (!tokens.empty()) return tokens;
+    }
+  }
+  return {};
+}
+
+LoadedModel load_chosen(const fs::path& checkpoint, MemoryPool& pool, int threads) {
+  const CheckpointReader reader(checkpoint);
+  reader.check_extra_files();
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
   loaded.step = reader.state().step;
   loaded.config = parse_config(reader.state().config, (reader.path() / "config.toml").string());
   loaded.config.model = inference_config(loaded.config.model);
-  loaded.tokenizer = load_tokenizer(reader.path());
+  loaded.tokenizer = load_carried_tokenizer(reader);
+  loaded.end_tokens = carried_end_tokens(reader);
   loaded.specs =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));
   std::vector<NamedTensor> masters;
@@ -33,6 +53,14 @@ LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads) {
     }
   }
   return loaded;
+}
+
+}  // namespace
+
+LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads, const Logger& logger) {
+  const ChosenCheckpoint chosen = find_checkpoint(path);
+  warn_of_newer(chosen, logger);
+  return read_or_advise(chosen.path, [&] { return load_chosen(chosen.path, pool, threads); });
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "config/run_config.h"
 #include "data/tokenizer.h"
 #include "model/parameter.h"
@@ -18,12 +19,18 @@ struct LoadedModel {
   fs::path checkpoint;
   int64_t step = 0;
   std::unique_ptr<Tokenizer> tokenizer;
+  /// Tokens that end a text beside the tokenizer's end of document: those of an imported model's
+  /// eos_token_id, which may be several (Llama 3.1's end of a turn).
+  std::vector<int32_t> end_tokens;
   std::vector<ParameterSpec> specs;
   std::vector<Tensor> weights;  ///< by parameter, in the order of `specs`
 };
 
 /// Loads a checkpoint: `path` is a run's folder, its folder of checkpoints (the newest complete one
-/// is taken) or one checkpoint. Memory comes from `pool`, where the tensors stay.
-LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads);
+/// is taken, with a warning where a newer one is broken) or one checkpoint. Memory comes from
+/// `pool`, where the tensors stay. Throws Error when the checkpoint turns out to be damaged while
+/// it is read, naming an older one that is complete.
+LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads,
+                       const Logger& logger = Logger());
 
 }  // namespace tessera

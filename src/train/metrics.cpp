@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr Metric kMetrics[] = {
     {"loss", "train/loss", "loss (nats a token)", true, &StepMetrics::loss},
@@ -28,17 +28,17 @@ constexpr Metric kMetrics[] = {
      &StepMetrics::held_out_loss},
 };
 
-Json sources_to_json(const std::vector<SourceMetrics>& sources) {
-  Json json = Json::object();
+OrderedJson sources_to_json(const std::vector<SourceMetrics>& sources) {
+  OrderedJson json = OrderedJson::object();
   for (const SourceMetrics& source : sources) {
-    Json& entry = json[source.name] = {{"tokens", source.tokens}, {"epochs", source.epochs}};
+    OrderedJson& entry = json[source.name] = {{"tokens", source.tokens}, {"epochs", source.epochs}};
     if (source.held_out_loss) entry["held_out_loss"] = *source.held_out_loss;
   }
   return json;
 }
 
-Json to_json(const StepMetrics& metrics) {
-  Json json{{"step", metrics.step}};
+OrderedJson to_json(const StepMetrics& metrics) {
+  OrderedJson json{{"step", metrics.step}};
   for (const Metric& metric : kMetrics) {
     if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
       json[std::string(metric.name)] = metrics.*(*whole);
@@ -50,7 +50,7 @@ Json to_json(const StepMetrics& metrics) {
   return json;
 }
 
-std::vector<SourceMetrics> sources_from_json(const Json& json) {
+std::vector<SourceMetrics> sources_from_json(const OrderedJson& json) {
   std::vector<SourceMetrics> sources;
   for (const auto& [name, entry] : json.items()) {
     sources.push_back({name, whole_member(entry, "tokens"), number_member(entry, "epochs"), {}});
@@ -61,7 +61,7 @@ std::vector<SourceMetrics> sources_from_json(const Json& json) {
   return sources;
 }
 
-StepMetrics from_json(const Json& json) {
+StepMetrics from_json(const OrderedJson& json) {
   StepMetrics metrics;
   metrics.step = whole_member(json, "step");
   for (const Metric& metric : kMetrics) {
@@ -81,9 +81,9 @@ StepMetrics from_json(const Json& json) {
 
 /// `path`, its lines of steps after `last_step` removed.
 const fs::path& without_later_steps(const fs::path& path, int64_t last_step) {
-  if (fs::exists(path)) {
+  if (path_exists(path)) {
     std::string kept;
-    visit_metrics_lines(path, [&](const Json& object, std::string_view line) {
+    visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view line) {
       if (object["step"].get<int64_t>() <= last_step) kept += line;
     });
     write_file(path, kept);
@@ -116,7 +116,7 @@ void MetricsFile::append(const StepMetrics& metrics) {
 
 std::vector<StepMetrics> read_metrics(const fs::path& path) {
   std::vector<StepMetrics> result;
-  visit_metrics_lines(path, [&](const Json& object, std::string_view /*line*/) {
+  visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {
     result.push_back(from_json(object));
   });
   return result;

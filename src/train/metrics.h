@@ -74,6 +74,8 @@ class MetricsFile {
 
   /// Writes one line; throws Error when the file system refuses it.
   void append(const StepMetrics& metrics);
+  /// See AppendFile.
+  void sync() { file_.sync(); }
 
  private:
   AppendFile file_;

@@ -24,6 +24,8 @@ class MetricsCsv {
   MetricsCsv(const fs::path& path, const fs::path& metrics_file);
 
   void append(const StepMetrics& metrics) { file_.append(csv_line(metrics)); }
+  /// See AppendFile.
+  void sync() { file_.sync(); }
 
  private:
   AppendFile file_;

@@ -10,9 +10,9 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-const Json& member(const Json& object, const std::string& name) {
+const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   if (!object.is_object()) {
     throw Error("found {}, expected an object with the member {}", printable(object.dump()), name);
   }
@@ -23,16 +23,16 @@ const Json& member(const Json& object, const std::string& name) {
 
 }  // namespace
 
-int64_t whole_member(const Json& object, const std::string& name) {
-  const Json& value = member(object, name);
+int64_t whole_member(const OrderedJson& object, const std::string& name) {
+  const OrderedJson& value = member(object, name);
   if (!value.is_number_integer()) {
     throw Error("{} is {}, expected a whole number", name, printable(value.dump()));
   }
   return value.get<int64_t>();
 }
 
-double number_member(const Json& object, const std::string& name) {
-  const Json& value = member(object, name);
+double number_member(const OrderedJson& object, const std::string& name) {
+  const OrderedJson& value = member(object, name);
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
   if (!value.is_number()) {
     throw Error("{} is {}, expected a number", name, printable(value.dump()));
@@ -49,10 +49,10 @@ void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) 
     if (end == std::string_view::npos) break;  // what a kill left of a line
     const std::string_view line = text.substr(begin, end + 1 - begin);
     try {
-      const Json object = Json::parse(line);
+      const OrderedJson object = OrderedJson::parse(line);
       whole_member(object, "step");  // so that every visitor has it
       visit(object, line);
-    } catch (const Json::exception& error) {
+    } catch (const OrderedJson::exception& error) {
       throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
     } catch (const Error& error) {
       throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "base/affinity.h"
@@ -24,6 +27,7 @@
 #include "train/initial_weights.h"
 #include "train/metrics_writer.h"
 #include "train/plot/plot.h"
+#include "train/run_lock.h"
 #include "train/training_state.h"
 #include "train/training_step.h"
 
@@ -46,31 +50,38 @@ double known_peak(const RunConfig& config) {
 
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const TrainOptions& options, const Logger& logger)
-      : config_(config),
+  /// `plan` is the configuration's. `peak_flops` is the known rate of matrix products, or 0.
+  Trainer(RunConfig config, StepPlan plan, double peak_flops, const TrainOptions& options,
+          const Logger& logger)
+      : config_(std::move(config)),
         options_(options),
         logger_(logger),
-        peak_flops_(known_peak(config)),
-        context_(static_cast<int>(config.run.threads), Kernels::fast, &pool_),
-        team_(config.run.bind_threads ? context_.threads() : 1),
-        training_(training_program(config)),
+        peak_flops_(peak_flops),
+        pool_(plan.extent_bytes),
+        context_(static_cast<int>(config_.run.threads), Kernels::fast, &pool_),
+        team_(config_.run.bind_threads ? context_.threads() : 1),
+        training_(std::move(plan.training)),
         store_(pool_, training_.parameters.specs()),
         step_(training_, store_, context_),
-        data_(open_data(config.data)),
-        loader_(data_, {.rows = config.train.micro_batch}) {}
+        data_(open_data(config_.data)),
+        loader_(data_, {.rows = config_.train.micro_batch,
+                        .vocabulary_size = config_.model.vocabulary_size}) {}
 
-  TrainReport run() {
+  /// `lock` is held on the run's folder.
+  TrainReport run(RunLock& lock) {
     start();
+    lock.keep_folder();
     if (position_.step >= last_step()) return nothing_to_do();
-    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step);
+    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step, logger_);
     announce();
     TrainReport report{.step = position_.step};
-    while (position_.step < last_step() && !report.interrupted) {
+    bool end = false;
+    while (!end) {
       const bool traced = position_.step + 1 == config_.run.trace_step;
       const StepMetrics metrics = traced ? traced_step() : one_step(nullptr);
       report.loss = metrics.loss;
       report.interrupted = InterruptGuard::requested();
-      const bool end = position_.step == last_step() || report.interrupted;
+      end = position_.step == last_step() || report.interrupted || lost_metrics_;
       const int64_t every = config_.checkpoint.every;
       if (end || (every > 0 && position_.step % every == 0)) save();
     }
@@ -87,7 +98,6 @@ class Trainer {
 
   void start() {
     const fs::path directory = config_.run.directory;
-    ensure_directory(directory);
     if (options_.resume) {
       position_ = load_training(config_, store_, data_, logger_);
       loader_.seek(position_.data);
@@ -117,7 +127,7 @@ class Trainer {
     logger_.info("nothing to do: step {} of {} is done", position_.step, last_step());
     TrainReport report{.step = position_.step, .loss = std::nan("")};
     const fs::path path = fs::path(config_.run.directory) / "metrics.jsonl";
-    if (!fs::exists(path)) return report;
+    if (!path_exists(path)) return report;
     const auto metrics = read_metrics(path);
     const auto last = std::ranges::find(metrics, position_.step, &StepMetrics::step);
     if (last != metrics.end()) report.loss = last->loss;
@@ -139,6 +149,10 @@ class Trainer {
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
         format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
         context_.threads());
+    if (config_.run.trace_step > config_.train.steps) {
+      logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
+                   config_.run.trace_step, config_.train.steps);
+    }
     if (position_.step > 0) {
       logger_.info("going on after step {} ({} tokens)", position_.step,
                    format_count(static_cast<double>(position_.tokens)));
@@ -195,8 +209,30 @@ class Trainer {
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
-    metrics_->append(metrics);
+    keep_metrics([&] { metrics_->append(metrics); });
     show(metrics);
+  }
+
+  /// Does something to metrics.jsonl. Where that fails the run ends, but not without a checkpoint.
+  template <typename Action>
+  void keep_metrics(Action&& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (!lost_metrics_) lost_metrics_ = error.what();
+    }
+  }
+
+  /// Does what a run can do without; that it failed is said once.
+  template <typename Action>
+  void attempt(const std::string& what, Action&& action) {
+    try {
+      action();
+    } catch (const std::runtime_error& error) {  // of ours and of the file system
+      if (!failed_.insert(what).second) return;
+      progress_.clear();
+      logger_.warn("{}: {}", what, error.what());
+    }
   }
 
   /// What each source has given so far.
@@ -285,12 +321,21 @@ class Trainer {
             position_.step, state.spec.name);
       }
     }
-    save_training(config_, store_, position_, data_);
-    // A picture can be drawn at any time from the metrics; training is not ended for one.
+    // What stands on the disk beside a checkpoint reaches to its step.
+    keep_metrics([&] { metrics_->sync(); });
     try {
-      plot();
-    } catch (const std::runtime_error& error) {  // of ours and of the file system
-      logger_.warn("loss.svg was not drawn: {}", error.what());
+      save_training(config_, store_, position_, data_);
+    } catch (const Error& error) {
+      if (!lost_metrics_) throw;
+      throw Error("{}; and step {} could not be saved: {}", *lost_metrics_, position_.step,
+                  error.what());
+    }
+    attempt("old checkpoints were not removed", [&] { prune_training(config_); });
+    // A picture can be drawn at any time from the metrics.
+    attempt("loss.svg was not drawn", [&] { plot(); });
+    if (lost_metrics_) {
+      throw Error("{} (step {} was saved; metrics.jsonl may lack it)", *lost_metrics_,
+                  position_.step);
     }
   }
 
@@ -317,11 +362,13 @@ class Trainer {
                    .gemm_peak = peak_flops_,
                    .tokens = config_.train.global_batch * config_.data.context};
     const fs::path path = fs::path(config_.run.directory) / "trace.json";
-    write_trace(path, step);
-    progress_.clear();
-    logger_.info(
-        "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
-        metrics.step, path.string());
+    attempt("the trace was not written", [&] {
+      write_trace(path, step);
+      progress_.clear();
+      logger_.info(
+          "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
+          metrics.step, path.string());
+    });
     return metrics;
   }
 
@@ -348,7 +395,7 @@ class Trainer {
     logger_.info("the run's tokens came from\n{}", table.text());
   }
 
-  const RunConfig& config_;
+  RunConfig config_;
   const TrainOptions& options_;
   const Logger& logger_;
   double peak_flops_;  // a second; 0 until it is measured
@@ -364,8 +411,10 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   Progress progress_;
   TrainingPosition position_;
-  double flops_ = 0;         // useful ones of a step
-  double seconds_each_ = 0;  // running mean of the time between steps
+  std::set<std::string> failed_;             // of what a run can do without
+  std::optional<std::string> lost_metrics_;  // why metrics.jsonl cannot be written
+  double flops_ = 0;                         // useful ones of a step
+  double seconds_each_ = 0;                  // running mean of the time between steps
   Stopwatch since_last_;
 };
 
@@ -383,9 +432,11 @@ void require_fresh(const RunConfig& config) {
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
+  const double peak_flops = known_peak(resolved);
+  StepPlan plan = plan_step_that_fits(resolved);
+  RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
-  require_memory(resolved);
-  return Trainer(resolved, options, logger).run();
+  return Trainer(resolved, std::move(plan), peak_flops, options, logger).run(lock);
 }
 
 }  // namespace tessera

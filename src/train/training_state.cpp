@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "config/differences.h"
@@ -28,20 +29,17 @@ std::vector<NamedTensor> named_tensors(const ParameterStore& store) {
   return tensors;
 }
 
-/// The files that keep_tokenizer() and prepared data keep.
+/// The files that keep_tokenizer() and prepared data keep, which must still be what they were when
+/// the data was opened: a checkpoint would carry them under a hash of their own.
 std::vector<fs::path> tokenizer_files(const RunConfig& config, const DataTokenizer& tokenizer) {
   const bool prepared = config.data.tokenizer.empty();
   const fs::path folder = prepared ? tokenizer.origin : config.run.directory;
+  check_tokenizer_files(folder, tokenizer.files,
+                        "restore it and go on with --resume; the run's checkpoints carry it");
   std::vector<fs::path> files;
-  for (const std::string& name : tokenizer.file_names) files.push_back(folder / name);
+  for (const TokenizerFileHash& file : tokenizer.files) files.push_back(folder / file.name);
   return files;
 }
-
-/// A checkpoint whose bytes are not those that were saved: an older one may do.
-class DamagedCheckpoint : public Error {
- public:
-  using Error::Error;
-};
 
 /// Whether a key may change between a run's parts. The model, the data's order and the batches may
 /// not: their change would go on as another run, unnoticed.
@@ -54,43 +52,63 @@ bool may_change(std::string_view key) {
   return true;
 }
 
-/// What a changed key changes in the rest of the run, worth a line in the log.
-bool changes_training(std::string_view key) {
-  return key.starts_with("optimizer.") || key == "train.steps";
+/// Whether the change of a key says nothing: files may move, and what they hold is compared.
+bool may_change_unsaid(std::string_view key) {
+  return key == "run.directory" || key == "data.directory" || key == "data.tokenizer" ||
+         key.starts_with("data.sources");
 }
 
-void require_same_run(const CheckpointReader& reader, const RunConfig& config,
+/// Throws Error when the checkpoint's run is another one. Says what changes from here on.
+void require_same_run(const RunConfig& saved, const std::string& path, const RunConfig& config,
                       const Logger& logger) {
-  const CheckpointState& state = reader.state();
-  const std::string path = reader.path().string();
-  for (const auto& [key, saved, given] : differences(parse_config(state.config, path), config)) {
+  for (const auto& [key, before, given] : differences(saved, config)) {
     if (!may_change(key)) {
       throw Error(
           "{} was saved with {} = {}, the configuration says {}; resume with the same, or "
           "start another run",
-          path, key, saved, given);
+          path, key, before, given);
     }
-    if (changes_training(key)) logger.warn("{} changes from {} to {}", key, saved, given);
+    if (key == "checkpoint.initial") {
+      logger.warn(
+          "{} = {} changes nothing: the run has weights of its own since it began with {}, which "
+          "it goes on recording",
+          key, given, before);
+    } else if (!may_change_unsaid(key)) {
+      logger.warn("{} changes from {} to {}", key, before, given);
+    }
   }
 }
 
-TrainingPosition load_checkpoint(const fs::path& path, const RunConfig& config,
+TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const TrainingData& data,
                                  const Logger& logger) {
-  const auto undamaged = [](const auto& read) {
-    try {
-      return read();
-    } catch (const Error& error) {
-      throw DamagedCheckpoint(std::string(error.what()));
-    }
-  };
-  const CheckpointReader reader = undamaged([&] { return CheckpointReader(path); });
-  require_same_run(reader, config, logger);
-  const LoaderState position = restored_state(reader.state(), data, reader.path().string(), logger);
-  undamaged([&] { reader.load_all(named_tensors(store), static_cast<int>(config.run.threads)); });
+  const CheckpointReader reader(path);
+  const std::string origin = reader.path().string();
+  const RunConfig saved = parse_config(reader.state().config, origin);
+  require_same_run(saved, origin, config, logger);
+  const LoaderState position = restored_state(reader.state(), data, origin, logger);
+  reader.load_all(named_tensors(store), static_cast<int>(config.run.threads));
   store.masters_to_weights();
+  config.checkpoint.initial = saved.checkpoint.initial;
   const CheckpointState& state = reader.state();
   return {.step = state.step, .tokens = state.integer("tokens"), .data = position};
+}
+
+/// What a killed process left goes now: a run with no step left to do saves nothing any more, which
+/// would do it. It is in nobody's way, so that failing to is no reason not to go on.
+void remove_unfinished(const fs::path& directory, const Logger& logger) {
+  try {
+    prune_checkpoints(directory, {.newest = 0});
+  } catch (const Error& error) {
+    logger.warn("what a killed process left in {} stays: {}", directory.string(), error.what());
+  }
+}
+
+[[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
+  throw Error(
+      "{} holds no complete checkpoint to resume from ({}); start the run without --resume "
+      "in another run.directory",
+      checkpoints_directory(config).string(), problem);
 }
 
 }  // namespace
@@ -107,14 +125,15 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  const fs::path directory = checkpoints_directory(config);
-  ensure_directory(directory);
   std::vector<fs::path> files = tokenizer_files(config, data.tokenizer);
   add_carried_files(config, files);
-  save_checkpoint(directory, state, named_tensors(store), files,
+  save_checkpoint(checkpoints_directory(config), state, named_tensors(store), files,
                   {.threads = static_cast<int>(config.run.threads)});
-  prune_checkpoints(
-      directory, {.newest = config.checkpoint.keep, .multiples_of = config.checkpoint.keep_every});
+}
+
+void prune_training(const RunConfig& config) {
+  prune_checkpoints(checkpoints_directory(config), {.newest = config.checkpoint.keep,
+                                                    .multiples_of = config.checkpoint.keep_every});
 }
 
 void keep_tokenizer(const RunConfig& config) {
@@ -127,8 +146,23 @@ bool holds_checkpoints(const RunConfig& config) {
   return !listing.complete.empty() || !listing.broken.empty();
 }
 
-TrainingPosition load_training(const RunConfig& config, const ParameterStore& store,
+ModelConfig resumed_model(const RunConfig& named) {
+  const CheckpointListing listing = list_checkpoints(checkpoints_directory(named));
+  std::string last_problem = "there is none";
+  for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
+    try {
+      const std::string text = CheckpointReader(found->path).state().config;
+      return parse_config(text, found->path.string()).model;
+    } catch (const Error& error) {
+      last_problem = error.what();
+    }
+  }
+  refuse_to_resume(named, last_problem);
+}
+
+TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
                                const TrainingData& data, const Logger& logger) {
+  remove_unfinished(checkpoints_directory(config), logger);
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
   for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);
@@ -142,10 +176,7 @@ TrainingPosition load_training(const RunConfig& config, const ParameterStore& st
       logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
     }
   }
-  throw Error(
-      "{} holds no complete checkpoint to resume from ({}); start the run without --resume "
-      "in another run.directory",
-      checkpoints_directory(config).string(), last_problem);
+  refuse_to_resume(config, last_problem);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "state/adamw.h"
 #include "state/schedule.h"
 #include "tensor/dispatch.h"
+#include "train/vocabulary.h"
 
 namespace tessera {
 namespace {
@@ -17,9 +18,18 @@ void set_scalar(const Tensor& tensor, double value) {
   });
 }
 
+/// The tokens that a model has.
+int64_t embedding_rows(const ParameterList& parameters) {
+  const auto found =
+      std::ranges::find(parameters.specs(), ParameterRole::embedding, &ParameterSpec::role);
+  TESSERA_CHECK(found != parameters.specs().end(), "a model without an embedding");
+  return found->shape[0];
+}
+
 }  // namespace
 
-ProgramInputs::ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame) {
+ProgramInputs::ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame)
+    : vocabulary_size_(embedding_rows(training.parameters)) {
   const auto make = [&](Value value) {
     const Spec& spec = training.program.spec(value);
     Tensor tensor(pool, spec.shape, spec.dtype);
@@ -37,6 +47,8 @@ ProgramInputs::ProgramInputs(const TrainingProgram& training, MemoryPool& pool, 
 }
 
 void ProgramInputs::fill(const Batch& batch) const {
+  require_in_vocabulary(batch.tokens, vocabulary_size_);
+  require_in_vocabulary(batch.targets, vocabulary_size_, nullptr, /*least=*/-1);
   const auto copy = [](const std::vector<int32_t>& from, const Tensor& to) {
     if (!to.defined()) return;
     TESSERA_CHECK(static_cast<int64_t>(from.size()) == to.elements(),

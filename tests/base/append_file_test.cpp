@@ -1,7 +1,10 @@
 #include "base/append_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
@@ -36,6 +39,19 @@ TEST(AppendFile, APieceThatDoesNotFitLeavesTheFileAsItWas) {
   EXPECT_EQ(read_file(path), "fits\n");
   file.append("fits again\n");
   EXPECT_EQ(read_file(path), "fits\nfits again\n");
+}
+
+TEST(AppendFile, WhatTheDiskRefusesToKeepIsNamed) {
+  // A pipe takes bytes and has no disk to bring them to.
+  const TemporaryFolder folder;
+  const fs::path path = folder / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  {
+    AppendFile file(path);
+    EXPECT_THAT(error_of([&] { file.sync(); }), HasSubstr("cannot flush " + path.string()));
+  }
+  ::close(reader);
 }
 
 TEST(AppendFile, AFolderThatIsNotThereIsNamed) {

@@ -61,6 +61,21 @@ TEST(AtomicFile, KeepsTheOldFileWithoutCommit) {
   EXPECT_EQ(read_file(folder / "model"), "new");
 }
 
+TEST(AtomicFile, DoesNotTakeThePlaceOfWhatIsNoFile) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_symlink(folder / "pipe", folder / "link");
+  fs::create_directory(folder / "folder");
+  for (const char* name : {"pipe", "link"}) {
+    EXPECT_THAT(error_of([&] { write_file(folder / name, "text"); }),
+                HasSubstr(std::string(name) + ": it is no regular file; name a file"));
+    EXPECT_TRUE(fs::is_fifo(folder / name));
+  }
+  EXPECT_THAT(error_of([&] { write_file(folder / "folder", "text"); }),
+              HasSubstr("it is a folder; name a file"));
+  EXPECT_FALSE(fs::exists(folder / "pipe.partial"));
+}
+
 TEST(AtomicFile, OverwritesWhatIsWritten) {
   const TemporaryFolder folder;
   AtomicFile file(folder / "array");
@@ -148,6 +163,48 @@ TEST(FindInputs, TakesAFileAFolderOrAGlob) {
                           folder / "corpus/deep/c.txt"));
   EXPECT_THAT(find_inputs((folder / "*/*.txt").string()), ElementsAre(folder / "corpus/b.txt"));
   EXPECT_THAT(find_inputs((folder / "corp*").string()).size(), 3u);
+}
+
+TEST(Paths, WhatStandsThereIsKnownOrTheSystemsReasonIsGiven) {
+  const TemporaryFolder folder;
+  write_file(folder / "file", "text");
+  fs::create_directory_symlink(folder.path(), folder / "link");
+  fs::create_symlink("circle", folder / "circle");
+  EXPECT_TRUE(is_file(folder / "link/file"));
+  EXPECT_TRUE(is_folder(folder / "link"));
+  EXPECT_FALSE(is_folder(folder / "file"));
+  EXPECT_FALSE(path_exists(folder / "none"));
+  EXPECT_FALSE(path_exists(folder / "file/below"));
+  const fs::path long_name = folder / std::string(300, 'x');
+  for (const fs::path& path : {long_name, folder / "circle"}) {
+    for (const auto& ask : {path_exists, is_file, is_folder}) {
+      EXPECT_THAT(error_of([&] { ask(path); }),
+                  HasSubstr("cannot look at " + path.string() + ": "));
+    }
+    EXPECT_THAT(error_of([&] { canonical_path(path); }), HasSubstr(path.string()));
+    EXPECT_THAT(error_of([&] { find_inputs(path.string()); }), HasSubstr(path.string() + ": "));
+  }
+  EXPECT_THAT(error_of([&] { path_exists(long_name); }), HasSubstr("too long"));
+}
+
+TEST(CanonicalPath, IsAbsoluteWhereNothingOfThePathExists) {
+  EXPECT_EQ(canonical_path("no-such-name"), fs::current_path() / "no-such-name");
+  EXPECT_EQ(canonical_path("no-such-name/../other"), fs::current_path() / "other");
+}
+
+TEST(ListFolder, IsSortedAndNamesAFolderThatCannotBeListed) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b", "a", "c"}) write_file(folder / name, "");
+  EXPECT_THAT(list_folder(folder.path()), ElementsAre(folder / "a", folder / "b", folder / "c"));
+  EXPECT_THAT(error_of([&] { list_folder(folder / "a"); }),
+              HasSubstr("cannot list " + (folder / "a").string() + ": "));
+}
+
+TEST(FindInputs, AGlobMayBeLongerThanAName) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.txt", "");
+  const std::string glob = (folder / ("{" + std::string(300, 'x') + ",a}.txt")).string();
+  EXPECT_THAT(find_inputs(glob), ElementsAre(folder / "a.txt"));
 }
 
 TEST(FindInputs, FindingNothingIsAnError) {

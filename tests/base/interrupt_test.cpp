@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 TEST(InterruptGuard, TurnsTheFirstSignalIntoAFlag) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const InterruptGuard guard;
     EXPECT_FALSE(InterruptGuard::requested());
     std::raise(signal);
@@ -26,6 +26,33 @@ TEST(InterruptGuardDeathTest, TheSecondSignalEndsTheProcess) {
         std::raise(SIGINT);
       },
       ::testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(InterruptGuard, ATerminalThatClosesMaySaySoTwice) {
+  const InterruptGuard guard;
+  std::raise(SIGHUP);
+  std::raise(SIGHUP);
+  EXPECT_TRUE(InterruptGuard::requested());
+}
+
+TEST(InterruptGuard, AHangUpStaysIgnoredUnderNohup) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    const InterruptGuard guard;
+    std::raise(SIGHUP);
+    EXPECT_FALSE(InterruptGuard::requested());
+  }
+  EXPECT_EQ(std::signal(SIGHUP, before), SIG_IGN);
+}
+
+TEST(InterruptGuard, GivesBackWhatWasThereBefore) {
+  const auto handler = [](int) {};
+  const auto before = std::signal(SIGTERM, handler);
+  {
+    const InterruptGuard guard;
+    std::raise(SIGTERM);
+  }
+  EXPECT_EQ(std::signal(SIGTERM, before), static_cast<void (*)(int)>(handler));
 }
 
 TEST(InterruptGuardDeathTest, SignalsEndTheProcessWithoutAGuard) {

@@ -5,8 +5,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify_checkpoint.h"
@@ -56,7 +56,7 @@ class OrdinaryUser {
   bool changed_ = false;
 };
 
-SampleTensors tensors_of(int64_t rows) {
+SampleTensors large_tensors(int64_t rows) {
   SampleTensors tensors;
   tensors.add("parameters", "w", {rows, 1024}, DType::f32);
   tensors.add("optimizer", "w", {rows, 1024}, DType::f32);
@@ -69,25 +69,25 @@ TEST(FullDisk, IsAClearErrorAndLeavesTheOlderCheckpoint) {
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs is not allowed here";
   const fs::path directory = folder / "disk/checkpoints";
-  const fs::path older = save_checkpoint(directory, sample_state(1), tensors_of(20).items());
+  const fs::path older = save_checkpoint(directory, sample_state(1), large_tensors(20).items());
   const int64_t before = disk.free_bytes();
   const std::string message =
-      error_of([&] { save_checkpoint(directory, sample_state(2), tensors_of(200).items()); });
+      error_of([&] { save_checkpoint(directory, sample_state(2), large_tensors(200).items()); });
   EXPECT_THAT(message, HasSubstr("No space left on device"));
   EXPECT_THAT(message, HasSubstr("step-00000002.partial"));
   EXPECT_EQ(disk.free_bytes(), before) << "the failed save keeps space";
   EXPECT_FALSE(fs::exists(directory / "step-00000002.partial"));
   EXPECT_EQ(latest_checkpoint(directory).path, older);
   EXPECT_TRUE(verify_checkpoint(older).ok());
-  save_checkpoint(directory, sample_state(2), tensors_of(20).items());
+  save_checkpoint(directory, sample_state(2), large_tensors(20).items());
   EXPECT_EQ(latest_checkpoint(directory).path, directory / "step-00000002");
 }
 
 TEST(FailedWrite, IsAClearErrorAndLeavesTheOlderCheckpoint) {
   const TemporaryFolder folder;
   const fs::path directory = folder / "checkpoints";
-  const fs::path older = save_checkpoint(directory, sample_state(1), tensors_of(20).items());
-  const SampleTensors larger = tensors_of(200);
+  const fs::path older = save_checkpoint(directory, sample_state(1), large_tensors(20).items());
+  const SampleTensors larger = large_tensors(200);
   for (const int64_t step : {1, 2}) {
     std::string message;
     {
@@ -109,7 +109,7 @@ TEST(FullDisk, AtAnyPointOfASave) {
   const SmallDisk disk(folder / "disk");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs is not allowed here";
   const fs::path directory = folder / "disk/checkpoints";
-  const SampleTensors tensors = tensors_of(3);
+  const SampleTensors tensors = large_tensors(3);
   const fs::path older = save_checkpoint(directory, sample_state(1), tensors.items());
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   int failures = 0;
@@ -136,7 +136,7 @@ TEST(FullDisk, AtAnyPointOfASave) {
 
 TEST(UnwritableFolder, IsAClearError) {
   const TemporaryFolder folder;
-  const SampleTensors tensors = tensors_of(1);
+  const SampleTensors tensors = large_tensors(1);
   const fs::path directory = folder / "checkpoints";
   const fs::path older = save_checkpoint(directory, sample_state(1), tensors.items());
   save_checkpoint(directory, sample_state(2), tensors.items());

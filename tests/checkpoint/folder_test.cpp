@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/save.h"
 #include "sample.h"
@@ -48,11 +49,11 @@ TEST(CheckpointFolder, TheNewestIsFoundByNumber) {
   write_file(folder / "notes", "");
   EXPECT_THAT(steps_in(folder.path()), ElementsAre(0, 99999999, 100000000));
   EXPECT_EQ(latest_checkpoint(folder.path()).path, folder / "step-100000000");
-  EXPECT_EQ(find_checkpoint(folder.path()), folder / "step-100000000");
-  EXPECT_EQ(find_checkpoint(folder / "step-00000000"), folder / "step-00000000");
+  EXPECT_EQ(find_checkpoint(folder.path()).path, folder / "step-100000000");
+  EXPECT_EQ(find_checkpoint(folder / "step-00000000").path, folder / "step-00000000");
   const TemporaryFolder run;
   fs::create_directory_symlink(folder.path(), run / "checkpoints");
-  EXPECT_EQ(find_checkpoint(run.path()), run / "checkpoints/step-100000000");
+  EXPECT_EQ(find_checkpoint(run.path()).path, run / "checkpoints/step-100000000");
 }
 
 TEST(CheckpointFolder, BrokenOnesAreReportedAndPassedOver) {
@@ -75,6 +76,8 @@ TEST(CheckpointFolder, BrokenOnesAreReportedAndPassedOver) {
   EXPECT_THAT(latest.newer_broken[2].problem, HasSubstr("step-00000005"));
   EXPECT_THAT(latest.newer_broken[3].problem, HasSubstr("holds the checkpoint of step 2"));
   EXPECT_EQ(list_checkpoints(folder.path()).broken.size(), 5);
+  EXPECT_EQ(find_checkpoint(folder.path()).path, folder / "step-00000002");
+  EXPECT_EQ(find_checkpoint(folder.path()).newer_broken.size(), 4);
 
   fs::remove_all(folder / "step-00000002");
   EXPECT_THAT(error_of([&] { find_checkpoint(folder.path()); }),
@@ -137,6 +140,16 @@ TEST(CheckpointFolder, ABrokenCheckpointIsReplacedAndACompleteOneBesideItKept) {
   save(folder.path(), 1, 3);
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000001", "step-00000002"));
   EXPECT_TRUE(holds(folder / "step-00000001", 3));
+}
+
+TEST(CheckpointFolder, WhatCannotBeReadIsNotRemoved) {
+  const TemporaryFolder folder;
+  save(folder.path(), 1, 1);
+  fs::rename(folder / "step-00000001", folder / "step-00000001.replaced");
+  write_file(folder / "step-00000001.replaced/manifest.json", "{}");
+  prune_checkpoints(folder.path(), {.newest = 1});
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("step-00000001"));
+  EXPECT_EQ(list_checkpoints(folder.path()).broken.size(), 1);
 }
 
 TEST(CheckpointFolder, OneProcessAtATimeChangesIt) {

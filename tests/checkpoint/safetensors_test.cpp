@@ -62,10 +62,10 @@ TEST(Safetensors, EveryTypeComesBack) {
     EXPECT_EQ(Shape(entry->shape), tensor.shape());
     EXPECT_EQ(entry->begin % dtype_size(tensor.dtype()), 0) << "not aligned";
     const std::span<const std::byte> expected(tensor.raw(), static_cast<size_t>(tensor.bytes()));
-    EXPECT_TRUE(std::ranges::equal(reader.bytes(*entry), expected)) << items[i].name;
+    EXPECT_TRUE(std::ranges::equal(reader.read(*entry), expected)) << items[i].name;
     EXPECT_EQ(summary.hashes[i], hash(expected));
   }
-  EXPECT_EQ(reader.header().size() % 8, 0);
+  EXPECT_EQ(reader.header_bytes() % 8, 0);
   EXPECT_EQ(reader.find("absent"), nullptr);
 }
 
@@ -83,7 +83,7 @@ TEST(Safetensors, LargeTensorsAreWrittenInPieces) {
   const std::vector<SafetensorsItem> items{{"large", large}};
   const auto summary = write_safetensors(folder / "x.safetensors", items);
   const SafetensorsReader reader(folder / "x.safetensors");
-  EXPECT_EQ(summary.hashes[0], hash(reader.bytes(reader.entries()[0])));
+  EXPECT_EQ(summary.hashes[0], hash(reader.read(reader.entries()[0])));
   EXPECT_EQ(summary.hashes[0], hash({large.raw(), static_cast<size_t>(large.bytes())}));
 }
 
@@ -246,7 +246,7 @@ TEST(HostileSafetensors, RandomDamageNeverReachesOutsideTheFile) {
     try {
       const SafetensorsReader reader(path);
       uint64_t sum = 0;
-      for (const SafetensorsEntry& entry : reader.entries()) sum += hash(reader.bytes(entry));
+      for (const SafetensorsEntry& entry : reader.entries()) sum += hash(reader.read(entry));
       EXPECT_NE(sum, 1U);
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr("damaged.safetensors"));

@@ -265,7 +265,7 @@ TEST_F(CommandTest, GenerateWritesThePromptOnlyWhereItGoesOn) {
   const Result good = generate("3");
   EXPECT_EQ(good.status, 0) << good.output;
   EXPECT_TRUE(good.output.starts_with("zebra")) << good.output;
-  EXPECT_THAT(good.output, HasSubstr("[3 tokens"));
+  EXPECT_THAT(good.output, HasSubstr("step-00000002 (step 2): 3 tokens, "));
   const Result bad = generate("1000");
   EXPECT_EQ(bad.status, 1);
   EXPECT_THAT(bad.output, HasSubstr("lower --tokens"));

@@ -83,5 +83,53 @@ TEST_F(DataCommandTest, CompressedCorporaAreMixedWithTokenFilesTrainedAndEvaluat
   EXPECT_THAT(baselines.output, HasSubstr("the data is a mix of 2"));
 }
 
+/// Flips one bit of a file.
+void flip_bit(const fs::path& path, size_t byte) {
+  std::string bytes = read_file(path);
+  bytes.at(byte) ^= 1;
+  write_file(path, bytes);
+}
+
+TEST_F(DataCommandTest, FlippedDataAndTokenizersEndTheCommandsThatReadThem) {
+  testing::prepare_small_data(folder_.path());
+  write_file(folder_ / "config.toml", testing::small_config(folder_.path()));
+  const auto train = [&](const char* directory) {
+    return run({"train", path("config.toml"), "--quiet", "--set", "train.steps=12", "--set",
+                std::string("run.directory=\"") + path(directory) + "\""});
+  };
+  ASSERT_EQ(train("run").status, 0);
+  const auto expect_error = [](const Result& result, const std::string& file) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr(file + " is damaged"));
+  };
+  const auto with_flip = [&](const std::string& name, size_t byte, auto&& command) {
+    flip_bit(path(name.c_str()), byte);
+    expect_error(command(), path(name.c_str()));
+    flip_bit(path(name.c_str()), byte);
+  };
+  const auto evaluate = [&] { return run({"eval", "--checkpoint", path("run")}); };
+  with_flip("data/train-00000.npy", 1000, [&] { return train("other"); });
+  with_flip("data/manifest.json", 400, [&] { return train("other"); });
+  with_flip("data/held_out-00000.npy", 1000, evaluate);
+  with_flip("data/train-00000.xxh3", 3, [&] { return train("other"); });
+
+  // The same tokenizer in other bytes, which nothing but its hash can tell.
+  const std::string questions =
+      fs::path(folder_.write("task.jsonl",
+                             "{\"context\": \"the\", \"choices\": [\" cat\", "
+                             "\" dog\"], \"answer\": 0}\n"))
+          .string();
+  const std::string of_checkpoint =
+      (fs::directory_iterator(folder_ / "run/checkpoints")->path() / "tokenizer.json").string();
+  for (const std::string& tokenizer : {path("data/tokenizer.json"), of_checkpoint}) {
+    write_file(tokenizer, "{\"kind\":\t\"bytes\"}\n");
+  }
+  expect_error(train("other"), path("data/tokenizer.json"));
+  expect_error(evaluate(), of_checkpoint);
+  expect_error(run({"eval", "--checkpoint", path("run"), "--tasks", questions}), of_checkpoint);
+  expect_error(run({"generate", "--checkpoint", path("run"), "--prompt", "the", "--tokens", "2"}),
+               of_checkpoint);
+}
+
 }  // namespace
 }  // namespace tessera

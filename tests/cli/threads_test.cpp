@@ -12,6 +12,8 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
+#include "checkpoint/safetensors_reader.h"
 #include "cli/program.h"
 #include "support/prepared_data.h"
 #include "train/trainer.h"
@@ -198,7 +200,8 @@ int64_t denormals(const fs::path& run) {
   int64_t count = 0;
   for (const CheckpointTensor& tensor : reader.manifest().tensors) {
     if (tensor.group != "optimizer") continue;
-    const std::span<const std::byte> bytes = reader.bytes(tensor);
+    const SafetensorsReader file(reader.path() / tensor.file);
+    const std::vector<std::byte> bytes = file.read(*file.find(tensor.name));
     for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
       float value = 0;
       std::memcpy(&value, bytes.data() + at, sizeof(float));

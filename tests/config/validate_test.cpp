@@ -34,10 +34,29 @@ TEST(ValidateRun, StepsEndWithTheSchedule) {
               HasSubstr("train.stop_after (31) is larger than train.steps (30)"));
   EXPECT_THAT(message_of("", {"train.steps=30", "optimizer.warmup_steps=40"}),
               HasSubstr("optimizer.warmup_steps (40) is larger than train.steps (30)"));
-  EXPECT_THAT(message_of("", {"train.steps=30", "run.trace_step=40"}),
-              HasSubstr("run.trace_step (40) is larger than train.steps (30)"));
+  EXPECT_EQ(parse("", {"train.steps=30", "run.trace_step=40"}).run.trace_step, 40)
+      << "a trace that is not written is worth a warning, not more";
   EXPECT_NO_THROW(
       parse("", {"train.steps=30", "optimizer.warmup_steps=30", "train.stop_after=30"}));
+}
+
+TEST(ValidateRun, TellsAllContradictionsAtOnce) {
+  const std::string message =
+      message_of("", {"train.steps=30", "optimizer.warmup_steps=40", "train.micro_batch=3",
+                      "model.kv_heads=7", "checkpoint.keep_every=10", "checkpoint.every=0"});
+  for (const char* part : {
+           "test.toml: 4 contradictions:\n  ",
+           "model.kv_heads (7) does not divide model.heads (16)",
+           "train.micro_batch (3) does not divide train.global_batch (16)",
+           "optimizer.warmup_steps (40) is larger than train.steps (30)",
+           "checkpoint.keep_every is 10, but checkpoint.every is 0",
+       }) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
+  // What follows from another one is not told: a head has no size here.
+  EXPECT_THAT(message_of("", {"model.heads=7", "model.kv_heads=7"}),
+              AllOf(HasSubstr("test.toml: model.heads (7) does not divide"),
+                    ::testing::Not(HasSubstr("channels"))));
 }
 
 TEST(ValidateRun, TheDeclaredContextHoldsThatOfTheData) {

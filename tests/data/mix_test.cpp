@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<size_t> draws(Mix& mix, int count) {
   std::vector<size_t> result;

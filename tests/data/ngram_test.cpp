@@ -87,5 +87,40 @@ TEST(Ngram, EvaluatesOnTheLoadersTargets) {
   }
 }
 
+TEST(Ngram, ATokenOutsideTheVocabularyIsAnErrorInEitherSplit) {
+  const TemporaryFolder folder;
+  const PrepareOptions options =
+      byte_options(folder.write("a.txt", std::string(4000, 'a')), folder / "out");
+  prepare(options, Logger());
+  const TrainingData data = open_data({.directory = options.output.string(), .context = 8});
+  /// The prepared rows, with a token that no tokenizer of 257 has in one split.
+  class Foreign final : public InstanceSource {
+   public:
+    Foreign(const InstanceSource& source, Split where) : source_(source), where_(where) {}
+    int64_t context() const override { return source_.context(); }
+    int64_t instances(Split split) const override { return source_.instances(split); }
+    void read(Split split, int64_t epoch, int64_t instance,
+              std::span<int32_t> tokens) const override {
+      source_.read(split, epoch, instance, tokens);
+      if (split == where_) tokens.back() = 1 << 20;
+    }
+    void will_need(Split, int64_t, int64_t) const override {}
+    std::string place(Split, int64_t, int64_t, int64_t) const override { return "foreign"; }
+    std::string fingerprint() const override { return source_.fingerprint(); }
+    std::string description() const override { return "foreign"; }
+
+   private:
+    const InstanceSource& source_;
+    Split where_;
+  };
+  const InstanceSource& source = *data.sources.front().instances;
+  ASSERT_GT(source.instances(Split::held_out), 0);
+  for (const Split split : {Split::train, Split::held_out}) {
+    EXPECT_THAT(
+        error_of([&] { ngram_baseline(Foreign(source, split), 257); }),
+        ::testing::HasSubstr("foreign has the token 1048576, but its tokenizer 257 tokens"));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,7 +1,5 @@
 #include "data/npy.h"
 
-#include <cstring>
-
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -11,7 +9,7 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span<const char>(text));
@@ -28,63 +26,49 @@ std::string file_with(const std::string& dictionary, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\0');
 }
 
-TEST(Npy, WritesWhatNumpyReads) {
-  const TemporaryFolder folder;
-  NpyWriter writer(folder / "a.npy", DType::u16, 3);
-  writer.append_values<uint16_t>(std::vector<uint16_t>{1, 2, 3});
-  writer.append_values<uint16_t>(std::vector<uint16_t>{4, 5, 65535, 7, 8, 9});
-  EXPECT_FALSE(fs::exists(folder / "a.npy"));
-  writer.commit();
-  const std::string file = read_file(folder / "a.npy");
-
-  // By the letter of NumPy's format: magic, version 1.0, a 16-bit length that makes the data start
-  // at a multiple of 64, a dictionary that ends in a newline, then the elements.
-  EXPECT_EQ(file.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
-  const size_t length = static_cast<unsigned char>(file[8]) + 256 * static_cast<size_t>(file[9]);
-  EXPECT_EQ((10 + length) % 64, 0U);
-  const std::string dictionary = file.substr(10, length);
-  EXPECT_TRUE(
-      dictionary.starts_with("{'descr': '<u2', 'fortran_order': False, 'shape': (3, 3), } "));
-  EXPECT_EQ(dictionary.back(), '\n');
-  std::vector<uint16_t> values(9);
-  ASSERT_EQ(file.size(), 10 + length + 18);
-  std::memcpy(values.data(), file.data() + 10 + length, 18);
-  EXPECT_EQ(values, (std::vector<uint16_t>{1, 2, 3, 4, 5, 65535, 7, 8, 9}));
+NpyHeader parsed(const std::string& file, const std::string& name = "x") {
+  const std::string head = file.substr(0, static_cast<size_t>(kMostNpyHeaderBytes));
+  return parse_npy_header(bytes_of(head), static_cast<int64_t>(file.size()), name);
 }
 
-RC_GTEST_PROP(Npy, ReadsBackWhatItWrote, ()) {
-  const TemporaryFolder folder;
-  const auto columns = *rc::gen::inRange<int64_t>(1, 9);
-  const auto rows = *rc::gen::inRange<int64_t>(0, 20);
-  const auto values = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(rows * columns),
-                                                                rc::gen::arbitrary<int32_t>());
-  NpyWriter writer(folder / "a.npy", DType::i32, columns);
-  writer.append_values<int32_t>(values);
-  RC_ASSERT(writer.rows() == rows);
-  writer.commit();
-  const std::string file = read_file(folder / "a.npy");
-  const NpyHeader header = parse_npy_header(bytes_of(file), "a.npy");
-  RC_ASSERT(header.dtype == DType::i32);
+TEST(Npy, WritesTheHeaderThatNumpyReads) {
+  // By the letter of NumPy's format: magic, version 1.0, a 16-bit length that makes the data start
+  // at a multiple of 64, a dictionary that ends in a newline.
+  const std::string header = npy_header(DType::u16, 3, 5);
+  EXPECT_EQ(header.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  const size_t length =
+      static_cast<unsigned char>(header[8]) + 256 * static_cast<size_t>(header[9]);
+  EXPECT_EQ((10 + length) % 64, 0U);
+  EXPECT_EQ(header.size(), 10 + length);
+  EXPECT_TRUE(header.substr(10).starts_with(
+      "{'descr': '<u2', 'fortran_order': False, 'shape': (3, 5), } "));
+  EXPECT_EQ(header.back(), '\n');
+}
+
+RC_GTEST_PROP(Npy, ReadsBackTheHeaderItWrote, ()) {
+  const auto columns = *rc::gen::inRange<int64_t>(1, 5000);
+  const auto rows = *rc::gen::inRange<int64_t>(0, 2000);
+  const DType dtype = *rc::gen::element(DType::u16, DType::i32);
+  const std::string head = npy_header(dtype, rows, columns);
+  const int64_t bytes = static_cast<int64_t>(head.size()) + rows * columns * dtype_size(dtype);
+  const NpyHeader header = parse_npy_header(bytes_of(head), bytes, "a.npy");
+  RC_ASSERT(header.dtype == dtype);
   RC_ASSERT((header.shape == std::vector<int64_t>{rows, columns}));
+  RC_ASSERT(header.data_offset == static_cast<int64_t>(head.size()));
   RC_ASSERT(header.elements() == rows * columns);
-  std::vector<int32_t> found(values.size());
-  if (!values.empty())
-    std::memcpy(found.data(), file.data() + header.data_offset, 4 * found.size());
-  RC_ASSERT(found == values);
 }
 
 TEST(Npy, ReadsOtherSpellingsOfTheHeader) {
   const std::string one =
       file_with("{\"shape\":(2,3),\"fortran_order\":False,\"descr\":\"<i4\"}", 24);
-  EXPECT_EQ(parse_npy_header(bytes_of(one), "x").shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(parsed(one).shape, (std::vector<int64_t>{2, 3}));
   const std::string vector =
       file_with("{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", 10);
-  EXPECT_EQ(parse_npy_header(bytes_of(vector), "x").shape, (std::vector<int64_t>{5}));
+  EXPECT_EQ(parsed(vector).shape, (std::vector<int64_t>{5}));
   std::string second = file_with("{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", 10);
   second[6] = '\2';
   second.insert(10, 2, '\0');
-  EXPECT_EQ(parse_npy_header(bytes_of(second), "x").data_offset,
-            parse_npy_header(bytes_of(vector), "x").data_offset + 2);
+  EXPECT_EQ(parsed(second).data_offset, parsed(vector).data_offset + 2);
 }
 
 TEST(Npy, RefusesMalformedHeaders) {
@@ -103,6 +87,7 @@ TEST(Npy, RefusesMalformedHeaders) {
       {"\x93NUMPY", "does not start with"},
       {version, ".npy version 4.0"},
       {length, "ends inside its header"},
+      {length + std::string(40'000, ' '), "its header exceeds 4096 bytes"},
       {file_with(good, 11), "holds 11 bytes of data, but its header's shape needs 12"},
       {file_with(good, 13), "holds 13 bytes"},
       {replace("False", "True"), "Fortran order"},
@@ -124,7 +109,7 @@ TEST(Npy, RefusesMalformedHeaders) {
       {file_with("{'descr", 0), "a string without its end"},
   };
   for (const auto& [file, message] : cases) {
-    const std::string found = error_of([&] { parse_npy_header(bytes_of(file), "bad.npy"); });
+    const std::string found = error_of([&] { parsed(file, "bad.npy"); });
     EXPECT_THAT(found, HasSubstr(message)) << file;
     EXPECT_THAT(found, HasSubstr("bad.npy"));
   }
@@ -137,7 +122,8 @@ RC_GTEST_PROP(Npy, NeverReadsOutsideADamagedFile,
   file.resize(keep % (file.size() + 1));
   const std::vector<char> exact(file.begin(), file.end());  // so that sanitizers see each overrun
   try {
-    const NpyHeader header = parse_npy_header(std::as_bytes(std::span(exact)), "x");
+    const NpyHeader header =
+        parse_npy_header(std::as_bytes(std::span(exact)), static_cast<int64_t>(exact.size()), "x");
     RC_ASSERT(header.data_offset + header.elements() * dtype_size(header.dtype) ==
               static_cast<int64_t>(exact.size()));
   } catch (const Error&) {

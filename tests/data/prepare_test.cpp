@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "data/prepared_rows.h"
+#include "data/shards/block_hashes.h"
 #include "data/support.h"
 #include "data/tokenizer.h"
 #include "support/file_size_limit.h"
@@ -75,14 +76,18 @@ TEST(Prepare, FolderHoldsNothingButTheResult) {
   const PrepareOptions options = byte_options(write_corpus(folder), folder / "out");
   const PrepareReport report = prepare(options, Logger());
   std::set<std::string> expected = {"manifest.json", "tokenizer.json"};
-  for (const Shard& shard : report.manifest.train.shards) expected.insert(shard.file);
-  for (const Shard& shard : report.manifest.held_out.shards) expected.insert(shard.file);
+  for (const auto& split : {report.manifest.train, report.manifest.held_out}) {
+    for (const Shard& shard : split.shards) {
+      expected.insert(shard.file);
+      expected.insert(block_hashes_name(shard.file));
+    }
+  }
   std::set<std::string> found;
   for (const auto& [name, bytes] : folder_contents(options.output)) found.insert(name);
   EXPECT_EQ(found, expected);
   EXPECT_TRUE(expected.contains("train-00000.npy") && expected.contains("held_out-00000.npy"));
   EXPECT_FALSE(fs::exists(options.output / "work"));
-  EXPECT_NO_THROW(verify_shards(options.output));
+  EXPECT_NO_THROW(verify_prepared(options.output));
 }
 
 TEST(Prepare, ManifestSaysWhatIsThere) {
@@ -394,7 +399,7 @@ TEST(Prepare, InterruptedTrainingOfATokenizerIsKept) {
   EXPECT_TRUE(fs::exists(options.output / "tokenizer.model"));
   const InterruptGuard guard;  // clears the flag
   prepare(options, Logger());
-  EXPECT_NO_THROW(verify_shards(options.output));
+  EXPECT_NO_THROW(verify_prepared(options.output));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "data/corpus/documents.h"
 #include "data/prepare.h"
 #include "data/prepared_rows.h"
-#include "data/sentencepiece/models.h"
+#include "data/sentencepiece/trained_models.h"
 #include "data/support.h"
 #include "data/tokenizer.h"
 
@@ -46,17 +46,21 @@ TEST(PrepareTokenizer, TrainsATokenizerAndTakesAGivenOne) {
 
 TEST(PrepareTokenizer, SaysWhyATokenizerIsSlow) {
   const TemporaryFolder folder;
-  const auto log_of = [&](const std::string& model_type) {
-    const std::string model =
-        testing::train_model({{"model_type", model_type}, {"vocab_size", "300"}});
-    PrepareOptions options = byte_options(write_corpus(folder), folder / model_type);
-    options.tokenizer = folder.write(model_type + ".model", model).string();
+  const auto log_of = [&](const std::string& name, const std::string& model) {
+    PrepareOptions options = byte_options(write_corpus(folder), folder / name);
+    options.tokenizer = folder.write(name + ".model", model).string();
     ::testing::internal::CaptureStderr();
     prepare(options, Logger());
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(log_of("char"), HasSubstr("its pieces are whole words or single characters"));
-  EXPECT_THAT(log_of("unigram"), Not(HasSubstr("several times")));
+  const std::string bpe = testing::train_model({{"model_type", "bpe"}, {"vocab_size", "300"}});
+  EXPECT_THAT(
+      log_of("of the library", testing::with_pieces_out_of_use(bpe)),
+      HasSubstr("several times as long as with other tokenizers: it has pieces out of use"));
+  EXPECT_THAT(log_of("bpe", bpe), Not(HasSubstr("several times")));
+  EXPECT_THAT(
+      log_of("unigram", testing::train_model({{"model_type", "unigram"}, {"vocab_size", "300"}})),
+      Not(HasSubstr("several times")));
 }
 
 /// The reference is encode() of whole documents, which tests of the tokenizer compare with others.
@@ -76,8 +80,10 @@ TEST(PrepareTokenizer, TakesAHuggingFaceTokenizerAndKeepsItsFiles) {
   const Manifest manifest = prepare(options, Logger()).manifest;
   EXPECT_EQ(manifest.tokenizer_kind, "byte-level BPE");
   EXPECT_EQ(manifest.end_of_document, 1);
-  EXPECT_EQ(manifest.tokenizer_files,
-            (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json"}));
+  ASSERT_EQ(manifest.tokenizer_files.size(), 2U);
+  EXPECT_EQ(manifest.tokenizer_files[0],
+            (TokenizerFileHash{"tokenizer.json", hash_text(hash(json))}));
+  EXPECT_EQ(manifest.tokenizer_files[1].name, "tokenizer_config.json");
   EXPECT_EQ(read_manifest(options.output).tokenizer_files, manifest.tokenizer_files);
   EXPECT_EQ(read_file(options.output / "tokenizer.json"), json);
 

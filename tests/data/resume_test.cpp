@@ -4,6 +4,7 @@
 
 #include <sys/wait.h>
 
+#include "base/interrupt.h"
 #include "data/prepare.h"
 #include "data/shards/output_folder.h"
 #include "data/support.h"
@@ -11,7 +12,7 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// Runs prepare in a child process; after `microseconds` the child is killed without warning.
 /// Returns true when it had finished.
@@ -144,6 +145,60 @@ TEST(Resume, ADamagedWorkItemIsNamed) {
   folder.write("out/work/item-00000001", "cut short");
   EXPECT_THAT(error_of([&] { prepare(options, Logger()); }),
               HasSubstr("item-00000001 is damaged; delete it"));
+}
+
+/// Makes a complete folder what it was before its last step: killed there, with all shards written.
+void leave_before_the_manifest(const fs::path& output) {
+  const std::string plan = recipe_to_text(read_manifest(output).recipe);
+  fs::remove(output / "manifest.json");
+  ensure_directory(output / "work");
+  write_file(output / "work/plan.json", plan);
+}
+
+void flip_a_bit(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] ^= 4;
+  write_quickly(path, bytes);
+}
+
+TEST(Resume, ShardsThatWereDamagedSinceTheyWereWrittenAreMadeAgain) {
+  const TemporaryFolder folder;
+  const PrepareOptions options =
+      byte_options(folder.write("a.txt", random_text(1, 3000)), folder / "out", 64);
+  const Manifest manifest = prepare(options, Logger()).manifest;
+  const auto expected = folder_contents(options.output);
+  const auto shards =
+      static_cast<int64_t>(manifest.train.shards.size() + manifest.held_out.shards.size());
+  for (const char* damaged :
+       {"", "train-00001.npy", "train-00001.xxh3", "held_out-00000.npy", "tokenizer.json"}) {
+    leave_before_the_manifest(options.output);
+    const std::string name = damaged;
+    if (!name.empty()) flip_a_bit(options.output / name);
+    const PrepareReport report = prepare(options, Logger());
+    const bool whole = name.empty() || name == "tokenizer.json";
+    EXPECT_EQ(report.shards_reused, whole ? shards : shards - 1) << name;
+    ASSERT_EQ(folder_contents(options.output), expected) << name;
+  }
+}
+
+TEST(Resume, ATrainedTokenizerThatWasDamagedSinceIsTrainedAgain) {
+  const TemporaryFolder folder;
+  PrepareOptions options =
+      byte_options(folder.write("a.txt", random_text(2, 3000)), folder / "whole", 64);
+  options.tokenizer = "";
+  options.train_tokenizer = 300;
+  prepare(options, Logger());
+  const auto expected = folder_contents(options.output);
+  options.output = folder / "out";
+  {
+    const InterruptGuard guard;
+    std::raise(SIGINT);
+    EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("interrupted before"));
+  }
+  const InterruptGuard guard;  // clears the flag
+  flip_a_bit(options.output / "tokenizer.model");
+  prepare(options, Logger());
+  EXPECT_EQ(folder_contents(options.output), expected);
 }
 
 TEST(Resume, TwoRunsIntoOneFolderAreRefused) {

@@ -11,13 +11,13 @@
 namespace tessera {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using Row = std::vector<int32_t>;
 
-fs::path fixture(const std::string& name) {
+fs::path source_fixture(const std::string& name) {
   return fs::path(TESSERA_SOURCE) / "tests/fixtures/token_files" / name;
 }
 
@@ -41,7 +41,7 @@ DataConfig mix_of(std::vector<SourceConfig> sources, int64_t context = 16) {
 }
 
 /// One document prepared, and the same as a headerless token file.
-class SourcesTest : public testing::Test {
+class SourcesTest : public ::testing::Test {
  protected:
   SourcesTest() {
     const std::string text = random_text(1, 1000);
@@ -124,11 +124,11 @@ TEST_F(SourcesTest, HeldOutMayBeNothingOrEverything) {
 TEST_F(SourcesTest, FormatsAreFoundAndNamesComeFromPaths) {
   const std::vector<SourceConfig> named =
       named_sources(mix_of({web(),
-                            {.path = fixture("ended").string()},
-                            {.path = fixture("bare.idx").string()},
+                            {.path = source_fixture("ended").string()},
+                            {.path = source_fixture("bare.idx").string()},
                             {.path = path("tokens/*.npy"), .dtype = "uint16"},
-                            {.path = fixture("array.npy").string()},
-                            {.name = "named", .path = fixture("array_i64.npy").string()}}));
+                            {.path = source_fixture("array.npy").string()},
+                            {.name = "named", .path = source_fixture("array_i64.npy").string()}}));
   std::vector<std::string> names;
   for (const SourceConfig& source : named) names.push_back(source.name);
   EXPECT_THAT(names, ElementsAre("web", "ended", "bare", "tokens", "array", "named"));
@@ -155,12 +155,12 @@ TEST_F(SourcesTest, NamesThatCannotStandInReportsAreRefused) {
 }
 
 TEST_F(SourcesTest, TheTokenizerIsThatOfThePreparedSourceOrTheKey) {
-  DataConfig config = mix_of({{.path = fixture("ended").string()}, web()});
+  DataConfig config = mix_of({{.path = source_fixture("ended").string()}, web()});
   config.tokenizer = "";
   const TrainingData data = open_data(config);
   EXPECT_EQ(data.tokenizer.fingerprint, load_tokenizer("bytes")->fingerprint());
   EXPECT_EQ(data.tokenizer.origin, path("web"));
-  EXPECT_EQ(data.tokenizer.file_names, prepared_.tokenizer_files);
+  EXPECT_EQ(data.tokenizer.files, prepared_.tokenizer_files);
   EXPECT_EQ(open_data(mix_of({direct()})).tokenizer.origin, "bytes");
   config.sources.pop_back();
   EXPECT_THAT(error_of([&] { open_data(config); }), HasSubstr("set data.tokenizer"));
@@ -190,7 +190,7 @@ TEST_F(SourcesTest, KeysThatAFormatDoesNotTakeAreRefused) {
   EXPECT_THAT(message({.path = path("web"), .seed = 3}), HasSubstr("seed of the source"));
   EXPECT_THAT(message({.path = path("web"), .end_of_document = "present"}),
               HasSubstr("end_of_document of the source"));
-  EXPECT_THAT(message({.path = fixture("ended").string(), .dtype = "uint16"}),
+  EXPECT_THAT(message({.path = source_fixture("ended").string(), .dtype = "uint16"}),
               HasSubstr("whose index says it"));
   EXPECT_THAT(message({.path = path("nothing")}),
               AllOf(HasSubstr("there is no data at"), HasSubstr("nothing.idx")));
@@ -198,6 +198,18 @@ TEST_F(SourcesTest, KeysThatAFormatDoesNotTakeAreRefused) {
   EXPECT_THAT(error_of([&] { open_data(mix_of({direct()}, 1)); }), HasSubstr("context of 1"));
   EXPECT_THAT(error_of([&] { open_data(mix_of({direct()}, 1 << 20)); }),
               HasSubstr("fewer than the context"));
+}
+
+TEST_F(SourcesTest, IdsOutsideTheModelsVocabularyAreNamedWithTheirTokenFile) {
+  const TrainingData data = open_data(mix_of({direct()}));
+  LoaderOptions options{.split = Split::train, .rows = 8};
+  options.vocabulary_size = 112;  // the letters end with p, which is 112
+  Loader loader(data, options);
+  const std::string message = error_of([&] {
+    while (true) loader.next();
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr(path("tokens/a.npy") + ": token "),
+                             HasSubstr(" is the id 112, but the model has a vocabulary of 112")));
 }
 
 TEST_F(SourcesTest, TheFingerprintTellsDataAndOrderApart) {
@@ -282,8 +294,8 @@ TEST_F(MixedLoaderTest, EachSourceGivesItsShareAndThePositionsSayIt) {
 }
 
 TEST_F(MixedLoaderTest, ResumesExactlyAtAnyBatch) {
-  const TrainingData data =
-      open_data(mix_of({web(), direct(), {.path = fixture("bare").string(), .weight = 0.6}}));
+  const TrainingData data = open_data(
+      mix_of({web(), direct(), {.path = source_fixture("bare").string(), .weight = 0.6}}));
   std::vector<Batch> batches;
   std::vector<LoaderState> states;
   Loader whole(data, {.rows = 3});

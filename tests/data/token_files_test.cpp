@@ -12,20 +12,20 @@
 namespace tessera {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 using Stream = std::vector<int32_t>;
 
 constexpr TokenRange kBytes{257, 256};
 
-fs::path fixture(const std::string& name) {
+fs::path token_fixture(const std::string& name) {
   return fs::path(TESSERA_SOURCE) / "tests/fixtures/token_files" / name;
 }
 
 Stream fixture_stream() {
   Stream stream;
-  for (const auto& document : nlohmann::json::parse(read_file(fixture("documents.json")))) {
+  for (const auto& document : nlohmann::json::parse(read_file(token_fixture("documents.json")))) {
     for (const int32_t token : document) stream.push_back(token);
   }
   return stream;
@@ -52,21 +52,21 @@ std::string bytes_of(const std::vector<Number>& values) {
 TEST(TokenFiles, TheFixturesHoldTheSameStream) {
   const Stream expected = fixture_stream();
   ASSERT_GT(expected.size(), 1000U);
-  const std::string olmo = fixture("olmo-*.npy").string();
+  const std::string olmo = token_fixture("olmo-*.npy").string();
   for (const DocumentEnds ends : {DocumentEnds::add, DocumentEnds::present}) {
-    EXPECT_EQ(all(open_megatron(fixture("ended"), ends, kBytes)), expected);
+    EXPECT_EQ(all(open_megatron(token_fixture("ended"), ends, kBytes)), expected);
     EXPECT_EQ(all(open_token_files(olmo, TokenType::u16, ends, kBytes)), expected);
     for (const char* name : {"array.npy", "array_i64.npy"}) {
-      EXPECT_EQ(all(open_token_files(fixture(name).string(), {}, ends, kBytes)), expected);
+      EXPECT_EQ(all(open_token_files(token_fixture(name).string(), {}, ends, kBytes)), expected);
     }
   }
-  EXPECT_EQ(all(open_megatron(fixture("bare"), DocumentEnds::add, kBytes)), expected);
-  EXPECT_EQ(open_megatron(fixture("bare"), DocumentEnds::add, kBytes).added(), 14);
-  EXPECT_THAT(error_of([] { open_megatron(fixture("bare"), DocumentEnds::present, kBytes); }),
+  EXPECT_EQ(all(open_megatron(token_fixture("bare"), DocumentEnds::add, kBytes)), expected);
+  EXPECT_EQ(open_megatron(token_fixture("bare"), DocumentEnds::add, kBytes).added(), 14);
+  EXPECT_THAT(error_of([] { open_megatron(token_fixture("bare"), DocumentEnds::present, kBytes); }),
               AllOf(HasSubstr("bare.idx: document 0 ends with token"),
                     HasSubstr("end_of_document = \"add\"")));
   for (const char* path : {"ended.idx", "ended.bin"}) {
-    EXPECT_EQ(open_megatron(fixture(path), DocumentEnds::add, kBytes).tokens(),
+    EXPECT_EQ(open_megatron(token_fixture(path), DocumentEnds::add, kBytes).tokens(),
               static_cast<int64_t>(expected.size()));
   }
 }
@@ -77,9 +77,9 @@ RC_GTEST_PROP(TokenFiles, AnyPartOfAStreamIsRead, ()) {
   const int64_t first = *rc::gen::inRange<int64_t>(0, size);
   const int64_t count = *rc::gen::inRange<int64_t>(1, size - first + 1);
   const Stream part(expected.begin() + first, expected.begin() + first + count);
-  const StoredTokens sources[] = {
-      open_megatron(fixture("bare"), DocumentEnds::add, kBytes),
-      open_token_files(fixture("olmo-*.npy").string(), TokenType::u16, DocumentEnds::add, kBytes)};
+  const StoredTokens sources[] = {open_megatron(token_fixture("bare"), DocumentEnds::add, kBytes),
+                                  open_token_files(token_fixture("olmo-*.npy").string(),
+                                                   TokenType::u16, DocumentEnds::add, kBytes)};
   for (const StoredTokens& tokens : sources) {
     Stream found(static_cast<size_t>(count));
     tokens.will_need(first, count);
@@ -117,6 +117,35 @@ TEST(TokenFiles, AnIdOutsideTheVocabularyIsNamedWithItsFileAndPlace) {
               HasSubstr("token 1 is 4294967301"));
 }
 
+TEST(TokenFiles, AFileCutWhileItIsReadIsAnErrorThatNamesIt) {
+  const TemporaryFolder folder;
+  const fs::path path = write_quickly(folder / "a.npy", bytes_of(std::vector<uint16_t>(50'000, 7)));
+  const StoredTokens tokens =
+      open_token_files(path.string(), TokenType::u16, DocumentEnds::add, kBytes);
+  fs::resize_file(path, 20'000);
+  Stream part(100);
+  EXPECT_NO_THROW(tokens.read(0, part));
+  EXPECT_THAT(error_of([&] { tokens.read(40'000, part); }),
+              AllOf(HasSubstr(path.string()), HasSubstr("cut short while it was read")));
+  tokens.will_need(40'000, 100);  // which is advice
+}
+
+TEST(TokenFiles, MoreFilesThanMayBeOpenAtOnceAreRead) {
+  const TemporaryFolder folder;
+  Stream expected;
+  for (uint16_t i = 0; i < 300; ++i) {
+    const auto token = static_cast<uint16_t>(i % 250);
+    write_quickly(folder / fmt::format("{:04}.npy", i), bytes_of<uint16_t>({token, token, 256}));
+    expected.insert(expected.end(), {token, token, 256});
+  }
+  const StoredTokens tokens =
+      open_token_files((folder / "*.npy").string(), TokenType::u16, DocumentEnds::add, kBytes);
+  EXPECT_EQ(all(tokens), expected);
+  EXPECT_EQ(all(tokens), expected);
+  write_quickly(folder / "0000.npy", "other");
+  EXPECT_THAT(error_of([&] { all(tokens); }), HasSubstr("0000.npy has 5 bytes, but had 6"));
+}
+
 TEST(TokenFiles, WhatIsNoTokenFileIsRefused) {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& content, std::optional<TokenType> type) {
@@ -128,7 +157,7 @@ TEST(TokenFiles, WhatIsNoTokenFileIsRefused) {
   EXPECT_THAT(message("abc", TokenType::u16),
               HasSubstr("3 bytes, no multiple of the 2 of a uint16"));
   EXPECT_THAT(message("", TokenType::u16), HasSubstr("holds no tokens"));
-  const std::string array = read_file(fixture("array.npy"));
+  const std::string array = read_file(token_fixture("array.npy"));
   EXPECT_THAT(message(array, TokenType::u16), HasSubstr("holds uint32, as its header says"));
   for (size_t length = 6; length < array.size(); length += length < 140 ? 1 : 97) {
     EXPECT_THAT(message(array.substr(0, length), {}), HasSubstr("a.npy")) << length;
@@ -168,7 +197,7 @@ struct Index {
   }
 };
 
-class Megatron : public testing::Test {
+class Megatron : public ::testing::Test {
  protected:
   StoredTokens open(const std::string& index) const {
     write_quickly(folder_ / "a.bin", bytes_of<uint16_t>({1, 2, 256, 3, 4, 5, 6, 7, 256}));

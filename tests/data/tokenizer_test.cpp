@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::vector<std::string> training_lines() {
   std::vector<std::string> lines;
@@ -60,7 +60,7 @@ TEST(Tokenizer, KeepsWhitespaceEmojiAndControlWords) {
         "\xEF\xBB\xBFmark"}) {
     EXPECT_EQ(trained().decode(trained().encode(text)), text);
     const auto tokens = trained().encode(text);
-    EXPECT_THAT(tokens, testing::Not(testing::Contains(trained().end_of_document())));
+    EXPECT_THAT(tokens, ::testing::Not(::testing::Contains(trained().end_of_document())));
   }
 }
 

@@ -130,12 +130,6 @@ TEST(HardwareFile, BelongsToOneProcessorAndNumberOfThreads) {
               HasSubstr("Another CPU"));
 }
 
-std::string texts_of(const std::string& svg) {
-  std::string texts = "|";
-  for (const auto& element : testing::parse_xml(svg)) texts += element.text + "|";
-  return texts;
-}
-
 TEST(HardwareReport, ShowsEveryTable) {
   Hardware hardware = example();
   hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 1024, 2048, 1.5e12, 1e12});
@@ -144,12 +138,12 @@ TEST(HardwareReport, ShowsEveryTable) {
   EXPECT_THAT(text, HasSubstr("bf16, K = 2048, GFLOP/s"));
   EXPECT_THAT(text, HasSubstr("8000.0"));
   EXPECT_THAT(text, HasSubstr("bf16 peak (best square): 2500.0 GFLOP/s"));
-  const std::string picture = texts_of(gemm_picture(hardware, sweep));
+  const std::string picture = testing::texts_of(gemm_picture(hardware, sweep));
   for (const char* part : {"|bf16, K = 2048|", "|8000|", "|1500|", "|M|", "|N|", "|GFLOP/s|"}) {
     EXPECT_THAT(picture, HasSubstr(part));
   }
   EXPECT_THAT(memory_text(hardware), HasSubstr("1.0 MiB  90.0"));
-  const std::string lines = texts_of(memory_picture(hardware));
+  const std::string lines = testing::texts_of(memory_picture(hardware));
   for (const char* part : {"|copy|", "|triad|", "|update|", "|GB/s|"})
     EXPECT_THAT(lines, HasSubstr(part));
 }
@@ -163,7 +157,7 @@ TEST(HardwareReport, ShowsTheSquaresThatWereAskedFor) {
   EXPECT_THAT(text, AllOf(HasSubstr("bf16, K = 512"), HasSubstr("1500.0"),
                           HasSubstr("bf16, K = 2048"), HasSubstr("2500.0")));
   EXPECT_THAT(text, Not(HasSubstr("K = 1024")));
-  EXPECT_THAT(texts_of(gemm_picture(hardware, sweep)),
+  EXPECT_THAT(testing::texts_of(gemm_picture(hardware, sweep)),
               AllOf(HasSubstr("|1500|"), HasSubstr("|2500|"), Not(HasSubstr("|2000|"))));
 }
 
@@ -173,8 +167,8 @@ TEST(HardwareReport, ShowsASingleProductAndASingleSize) {
   hardware.memory.resize(1);
   const GemmSweep sweep{.m = {512}, .n = {512}, .k = {512}};
   EXPECT_THAT(gemm_text(hardware, sweep), HasSubstr("bf16, K = 512"));
-  EXPECT_THAT(texts_of(gemm_picture(hardware, sweep)), HasSubstr("|9000|"));
-  EXPECT_THAT(texts_of(memory_picture(hardware)), HasSubstr("|bytes of all arrays|"));
+  EXPECT_THAT(testing::texts_of(gemm_picture(hardware, sweep)), HasSubstr("|9000|"));
+  EXPECT_THAT(testing::texts_of(memory_picture(hardware)), HasSubstr("|bytes of all arrays|"));
 }
 
 }  // namespace

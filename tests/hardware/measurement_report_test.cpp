@@ -70,21 +70,16 @@ TEST(MeasurementReport, JsonTellsWhatWasMeasured) {
   }
 }
 
-std::string texts_of(const std::string& svg) {
-  std::string texts = "|";
-  for (const auto& element : testing::parse_xml(svg)) texts += element.text + "|";
-  return texts;
-}
-
 TEST(BlockPicture, NamesPassesAndSizes) {
-  const std::string mixture = texts_of(mixture_picture(kSizes, measurement(), machine()));
+  const std::string mixture = testing::texts_of(mixture_picture(kSizes, measurement(), machine()));
   for (const char* text :
        {"|Mixture of experts on Some CPU (2 threads, bf16)|", "|forward|", "|forward and backward|",
         "|run|", "|ms|", "|1|", "|2|", "|3|", "100 tokens of 8, 4 experts of 16, 2 a token"}) {
     EXPECT_THAT(mixture, HasSubstr(text));
   }
   const std::vector<std::pair<int64_t, PassRates>> rates{{1024, {4e9, 3e9}}, {4096, {5e9, 4e9}}};
-  const std::string attention = texts_of(attention_picture({.documents = 7}, rates, machine()));
+  const std::string attention =
+      testing::texts_of(attention_picture({.documents = 7}, rates, machine()));
   for (const char* text : {"|Causal attention on Some CPU (2 threads, bf16)|", "|tokens|",
                            "|GFLOP/s|", "|forward|", "7 documents"}) {
     EXPECT_THAT(attention, HasSubstr(text));
@@ -93,11 +88,11 @@ TEST(BlockPicture, NamesPassesAndSizes) {
 
 TEST(BlockPicture, ShowsASingleLengthAndASingleRun) {
   const std::vector<std::pair<int64_t, PassRates>> one{{64, {2e9, 1e9}}};
-  EXPECT_THAT(texts_of(attention_picture({}, one, machine())), HasSubstr("|tokens|"));
+  EXPECT_THAT(testing::texts_of(attention_picture({}, one, machine())), HasSubstr("|tokens|"));
   BlockMeasurement single = measurement();
   single.forward_seconds.resize(1);
   single.forward_backward_seconds.resize(1);
-  EXPECT_THAT(texts_of(mixture_picture(kSizes, single, machine())), HasSubstr("|run|"));
+  EXPECT_THAT(testing::texts_of(mixture_picture(kSizes, single, machine())), HasSubstr("|run|"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "support/gradient_check.h"
+#include "support/thread_counts.h"
 
 namespace tessera {
 namespace {
@@ -78,6 +79,25 @@ RC_GTEST_PROP(Elementwise, ASumIsTakenWideAndRoundedOnce, ()) {
                            tensors[1].data<float>()[i] +
                            static_cast<float>(tensors[2].data<BFloat16>()[i]);
     RC_ASSERT(run[sum].data<BFloat16>()[i].bits == BFloat16(expected).bits);
+  }
+}
+
+/// Every element-wise operation with its gradient: sums of both types, scale, clamp, casts; in[0]
+/// also gets the sum of several gradients.
+TEST(Elementwise, BitsDoNotDependOnTheThreads) {
+  const auto function = [](Builder& builder, std::span<const Value> in) {
+    const Value parts[] = {in[0], scale(builder, in[0], -1.7), in[1], clamp(builder, in[0], 0.8)};
+    return std::vector<Value>{add(builder, parts, DType::bf16), add(builder, parts, DType::f32),
+                              cast(builder, in[1], DType::bf16)};
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    testing::expect_same_bits_on_any_threads(
+        [&](Kernels kernels, int threads) {
+          return testing::bits_of(
+              testing::run_program(function, {{{150001}}, {{150001}, true}},
+                                   {.dtype = dtype, .kernels = kernels, .threads = threads}));
+        },
+        testing::FastKernel::same_bits);
   }
 }
 

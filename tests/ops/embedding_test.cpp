@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "support/run_program.h"
+#include "support/thread_counts.h"
 
 namespace tessera {
 namespace {
@@ -78,6 +79,31 @@ RC_GTEST_PROP(Embedding, EqualsANaiveLoop, ()) {
   }
   RC_ASSERT(result.outputs[0] == rows);
   RC_ASSERT(result.gradients[0] == std::vector<double>(of_table.begin(), of_table.end()));
+}
+
+TEST(Embedding, BitsDoNotDependOnTheThreads) {
+  // Ids that repeat, and more columns than eight threads take.
+  constexpr int32_t kVocabulary = 37;
+  constexpr int64_t kTokens = 401, kHidden = 530;
+  std::vector<int32_t> ids;
+  for (int32_t t = 0; t < kTokens; ++t) ids.push_back(t * t % kVocabulary);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    testing::expect_same_bits_on_any_threads(
+        [&](Kernels kernels, int threads) {
+          MemoryPool pool;
+          return testing::bits_of(testing::run_program(
+              [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+                return {
+                    embedding(builder, in[0], builder.input("ids", {{kTokens}, DType::i32, {}}))};
+              },
+              {{{kVocabulary, kHidden}}},
+              {.dtype = dtype,
+               .kernels = kernels,
+               .threads = threads,
+               .fixed = {{"ids", ids_tensor(pool, ids)}}}));
+        },
+        testing::FastKernel::same_bits);
+  }
 }
 
 TEST(Embedding, RefusesIdsThatAreNotIntegers) {

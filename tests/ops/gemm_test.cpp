@@ -51,7 +51,7 @@ double difference(const std::vector<double>& actual, const std::vector<double>& 
   return worst / largest;
 }
 
-GemmShape random_shape() {
+GemmShape random_gemm_shape() {
   GemmShape shape;
   shape.m = *rc::gen::inRange<int64_t>(1, 70);
   shape.n = *rc::gen::inRange<int64_t>(1, 70);
@@ -64,14 +64,14 @@ GemmShape random_shape() {
 }
 
 RC_GTEST_PROP(Gemm, FastAgreesWithPlainInF32, ()) {
-  const GemmShape shape = random_shape();
+  const GemmShape shape = random_gemm_shape();
   GemmShape exact = shape;
   exact.input = exact.output = DType::f64;
   RC_ASSERT(difference(product(shape, Kernels::fast, 2), product(exact, Kernels::plain, 1)) < 1e-5);
 }
 
 RC_GTEST_PROP(Gemm, BrainFloatStaysWithinItsRounding, ()) {
-  GemmShape shape = random_shape();
+  GemmShape shape = random_gemm_shape();
   GemmShape exact = shape;
   exact.input = exact.output = DType::f64;
   const auto expected = product(exact, Kernels::plain, 1);

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/elementwise/elementwise.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 #include "support/run_program.h"
+#include "support/thread_counts.h"
 
 namespace tessera {
 namespace {
@@ -54,7 +56,7 @@ double difference(const testing::RunResult& actual, const testing::RunResult& ex
         largest = std::max(largest, std::abs(expected_group[i][k]));
         error = testing::larger(error, std::abs(actual_group[i][k] - expected_group[i][k]));
       }
-      worst = std::max(worst, error / largest);
+      worst = testing::larger(worst, error / largest);
     }
   };
   compare(actual.outputs, expected.outputs);
@@ -81,6 +83,44 @@ RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
   // Inputs and seeds are exact in bf16 and sums are f32: each result is rounded once, by half an
   // ulp of 2^-8 relative at most.
   RC_ASSERT(difference(run(DType::bf16, Kernels::fast, 2), exact) < 1.0 / 256 + 1e-5);
+}
+
+/// Fewer rows than 1024: oneDNN may sum a product over more of them in as many parts as it has
+/// threads (docs/architecture.md, Numbers).
+TEST(Linear, BitsDoNotDependOnTheThreads) {
+  // Products whose B is laid out and such that take it as it lies; sums of input gradients in
+  // chunks of rows and a rest, wide enough to be rounded by eight threads.
+  const std::vector<std::vector<testing::RunInput>> cases{
+      {{{603, 521}}, {{17, 521}}, {{33, 521}}, {{65, 521}}},
+      {{{603, 40}}, {{531, 40}}, {{7, 40}}, {{1, 40}}}};
+  for (const auto& inputs : cases) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      testing::expect_same_bits_on_any_threads(
+          [&](Kernels kernels, int threads) {
+            return testing::bits_of(testing::run_program(
+                three_linears, inputs, {.dtype = dtype, .kernels = kernels, .threads = threads}));
+          },
+          testing::of_products());
+    }
+  }
+}
+
+/// A router's product, whose result is wider than its operands, and a weight that is computed,
+/// whose gradient is a value of its own.
+TEST(Linear, BitsOfWideResultsAndComputedWeightsDoNotDependOnTheThreads) {
+  const auto function = [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+    const Value doubled = scale(builder, in[2], 2);
+    return {linear(builder, in[0], in[1], DType::f32), linear(builder, in[0], doubled)};
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    testing::expect_same_bits_on_any_threads(
+        [&](Kernels kernels, int threads) {
+          return testing::bits_of(
+              testing::run_program(function, {{{603, 129}}, {{9, 129}}, {{31, 129}}},
+                                   {.dtype = dtype, .kernels = kernels, .threads = threads}));
+        },
+        testing::of_products());
+  }
 }
 
 TEST(Linear, RefusesShapesThatDoNotFit) {

@@ -194,40 +194,86 @@ TEST(ExpertBlock, DroppedTokensCountNothingAndGetNoGradient) {
   compare_with_naive({.tokens = 12, .capacity_factor = 0.5});
 }
 
-TEST(ExpertBlock, TheRanksPartsAddUpToTheWhole) {
-  const BlockCase block{.tokens = 9, .experts = 6, .choice = {.k = 3}};
-  std::vector<testing::RunInput> inputs;
-  for (const Shape& shape : block.shapes()) inputs.push_back({shape});
-  // Two ranks' experts, each with weights of its own, in one program.
-  for (const size_t weight : {2, 3, 4}) {
-    inputs[weight].shape = inputs[weight].shape.with_dim(0, 2);
-    inputs.push_back({inputs[weight].shape.with_dim(0, 4)});
-  }
-  const auto parts = [&](Builder& builder, std::span<const Value> in) {
-    const RouterSelection chosen =
-        router_top_k(builder, router_softmax(builder, in[1]), block.choice);
-    return std::vector<Value>{
-        BlockCase::stages(builder, in[0], chosen, in.subspan(2, 3),
-                          {.experts = 6, .first_expert = 0, .local_experts = 2}),
-        BlockCase::stages(builder, in[0], chosen, in.subspan(5, 3),
-                          {.experts = 6, .first_expert = 2, .local_experts = 4})};
-  };
-  // The whole takes the same weights, joined by the dense loop below.
-  const testing::RunResult actual =
-      testing::run_program(parts, inputs, {.dtype = DType::f64, .backward = false});
+/// A rank's part of a block: what it makes of all tokens by the experts that it holds.
+testing::RunResult run_part(const BlockCase& block, int64_t first, int64_t local) {
   MemoryPool pool;
-  std::vector<Numbers> in;
-  for (const testing::RunInput& input : inputs) {
-    const std::string name = "input" + std::to_string(in.size());
-    in.push_back(
-        testing::as_doubles(pool, testing::random_tensor(pool, input.shape, DType::f64, name)));
+  testing::RunOptions options{.dtype = DType::f64, .kernels = Kernels::plain};
+  std::vector<testing::RunInput> inputs;
+  for (const Shape& shape : block.shapes()) {
+    const std::string name = "input" + std::to_string(inputs.size());
+    inputs.push_back({shape});
+    if (inputs.size() <= 2) continue;  // x and the logits, which every rank has
+    inputs.back().shape = shape.with_dim(0, local);
+    options.fixed.emplace(
+        name, testing::random_tensor(pool, shape, DType::f64, name).slice(first, first + local));
   }
-  for (const size_t weight : {2, 3, 4}) {
-    in[weight].insert(in[weight].end(), in[weight + 3].begin(), in[weight + 3].end());
+  return testing::run_program(
+      [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const RouterSelection chosen =
+            router_top_k(builder, router_softmax(builder, in[1]), block.choice);
+        return {BlockCase::stages(builder, in[0], chosen, in.subspan(2),
+                                  {.experts = block.experts,
+                                   .first_expert = first,
+                                   .local_experts = local,
+                                   .capacity_factor = block.capacity_factor})};
+      },
+      inputs, options);
+}
+
+void add_to(Numbers& sum, const Numbers& addend) {
+  sum.resize(addend.size());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+}
+
+/// Ranks of so many experts each, which all get the gradient of the sum of their results. The sums
+/// over the ranks are the whole's result and gradients of x and of the logits; each expert's
+/// weights get their gradient on the one rank that holds them.
+void compare_ranks_with_whole(const BlockCase& block, const std::vector<int64_t>& experts) {
+  const testing::RunResult whole = run_part(block, 0, block.experts);
+  testing::RunResult sum{.outputs = {{}}, .gradients = std::vector<Numbers>(5)};
+  int64_t first = 0;
+  for (const int64_t local : experts) {
+    const testing::RunResult part = run_part(block, first, local);
+    add_to(sum.outputs[0], part.outputs[0]);
+    for (const size_t shared : {0, 1}) add_to(sum.gradients[shared], part.gradients[shared]);
+    for (const size_t own : {2, 3, 4}) {
+      sum.gradients[own].insert(sum.gradients[own].end(), part.gradients[own].begin(),
+                                part.gradients[own].end());
+    }
+    first += local;
   }
-  Numbers sum = actual.outputs[0];
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += actual.outputs[1][i];
-  testing::expect_close(sum, naive_block(block, in), {0, 1e-12}, "sum of the parts");
+  ASSERT_EQ(first, block.experts);
+  testing::expect_close(sum, whole, {0, 1e-12});
+  for (const Numbers& gradient : whole.gradients) {
+    EXPECT_GT(std::ranges::count_if(gradient, [](double entry) { return entry != 0; }), 0);
+  }
+}
+
+TEST(ExpertBlock, TheRanksPartsAddUpToTheWholeForwardAndBackward) {
+  const BlockCase block{.tokens = 9, .experts = 6, .choice = {.k = 3}};
+  compare_with_naive(block);  // what the parts add up to is right
+  compare_ranks_with_whole(block, {2, 4});
+  compare_ranks_with_whole(block, {1, 2, 3});
+}
+
+TEST(ExpertBlock, TheRanksPartsOfRenormalisedWeightsAddUpToTheWhole) {
+  compare_ranks_with_whole({.tokens = 9, .experts = 6, .choice = {.k = 3, .renormalise = true}},
+                           {3, 1, 2});
+}
+
+TEST(ExpertBlock, TheRanksPartsAddUpToTheWholeWhereTokensAreDropped) {
+  compare_ranks_with_whole({.tokens = 12, .experts = 6, .choice = {.k = 2}, .capacity_factor = 0.5},
+                           {2, 4});
+}
+
+TEST(ExpertBlock, ARankWhoseExpertsGetNoTokensAddsNothing) {
+  // Forced routing of 3 tokens sends them to the first 3 of 9 experts.
+  const BlockCase block{.tokens = 3, .experts = 9, .choice = {.k = 1, .forced_uniform = true}};
+  compare_ranks_with_whole(block, {3, 6});
+  const testing::RunResult idle = run_part(block, 3, 6);
+  for (const auto* group : {&idle.outputs, &idle.gradients}) {
+    for (const Numbers& numbers : *group) EXPECT_EQ(numbers, Numbers(numbers.size(), 0.0));
+  }
 }
 
 }  // namespace

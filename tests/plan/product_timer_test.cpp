@@ -11,21 +11,26 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 TraceOrigin here(int threads) {
   const Processor processor = this_processor(threads);
   return {.processor = processor.name, .features = processor.features, .threads = threads};
 }
 
-TEST(MeasuringTimer, TimesProductsHere) {
-  const ProductTimer timer = measuring_timer(here(1));
-  GemmShape small{.m = 16, .n = 16, .k = 16};
-  GemmShape large{.m = 256, .n = 256, .k = 256};
-  const double quick = timer(small);
-  EXPECT_GT(quick, 0);
-  EXPECT_GT(timer(large), quick) << "4096 times the work";
+/// What the samples hold is tested where they are taken, by a clock that counts the runs.
+TEST(MeasuringTimer, MeasuresHereWhenLeftToItself) {
+  const ProductMeasuring measuring = measuring_here();
+  EXPECT_GE(measuring.threads, 1);
+  EXPECT_THAT(measuring.samples({.m = 16, .n = 16, .k = 16}, 1),
+              AllOf(SizeIs(Ge(3U)), Each(Gt(0.0))));
+  EXPECT_GT(measuring.rate(DType::f32, 1), 0);
+  EXPECT_GT(measuring_timer(here(1))({.m = 16, .n = 16, .k = 16}), 0);
 }
 
 /// Two threads that do 1 GFLOP/s together and note what they are asked for.

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -19,7 +21,7 @@ std::vector<ParameterSpec> specs(DType matrix) {
           {"norm", {33}, accumulation_dtype(matrix), ParameterRole::norm, {.constant = 1}, "b"},
           // Several threads' shares of AdamW's elements and of the norm's blocks, a multiple of
           // neither.
-          {"wide", {3, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c"}};
+          {"wide", {5, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c"}};
 }
 
 /// The elements of a wide tensor in f64.
@@ -112,23 +114,37 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
   }
 }
 
-TEST(AdamW, SameBitsWithAnyNumberOfThreads) {
-  const auto masters_after = [](int threads) {
-    MemoryPool pool;
-    const ParameterStore store(pool, specs(DType::bf16));
-    store.initialize(4, threads);
-    fill_gradients(store, 1);
-    adamw_step(store, {}, {.step = 1, .learning_rate = 1e-2}, threads);
-    std::vector<float> values{static_cast<float>(gradient_norm(store, threads))};
-    for (const ParameterState& state : store.parameters()) {
-      const auto master = state.master.values<float>();
-      values.insert(values.end(), master.begin(), master.end());
+/// All that two steps leave: weights, masters, moments, and the gradients' norm.
+std::vector<std::byte> bytes_after_steps(DType dtype, int threads) {
+  MemoryPool pool;
+  const ParameterStore store(pool, specs(dtype));
+  store.initialize(4, threads);
+  std::vector<double> norms;
+  for (int64_t t = 1; t <= 2; ++t) {
+    fill_gradients(store, 0.3 * static_cast<double>(t));
+    norms.push_back(gradient_norm(store, threads));
+    adamw_step(store, {}, {.step = t, .learning_rate = 1e-2, .gradient_scale = 1 / norms.back()},
+               threads);
+  }
+  const auto norm_bytes = std::as_bytes(std::span(norms));
+  std::vector<std::byte> bytes(norm_bytes.begin(), norm_bytes.end());
+  for (const ParameterState& state : store.parameters()) {
+    for (const Tensor& tensor :
+         {state.weight, state.master, state.first_moment, state.second_moment}) {
+      bytes.insert(bytes.end(), tensor.raw(), tensor.raw() + tensor.bytes());
     }
-    return values;
-  };
-  const auto one = masters_after(1);
-  EXPECT_EQ(masters_after(2), one);
-  EXPECT_EQ(masters_after(3), one);
+  }
+  return bytes;
+}
+
+TEST(AdamW, SameBitsWithAnyNumberOfThreads) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const auto one = bytes_after_steps(dtype, 1);
+    for (const int threads : {2, 3, 5, 8}) {
+      EXPECT_TRUE(bytes_after_steps(dtype, threads) == one)
+          << dtype_name(dtype) << ", " << threads << " threads";
+    }
+  }
 }
 
 TEST(AdamW, DecayRules) {

@@ -31,8 +31,31 @@ inline nlohmann::json small_olmoe_config() {
           {"rms_norm_eps", 1e-5},
           {"rope_theta", 10000.0},
           {"eos_token_id", 256},
+          {"pad_token_id", nullptr},
+          {"output_router_logits", true},
           {"tie_word_embeddings", false},
           {"hidden_act", "silu"}};
+}
+
+/// The config.json of a small dense model with the rotary embedding of Llama 3.1.
+inline nlohmann::json small_llama_config() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", 40},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 500000.0},
+          {"rope_scaling",
+           {{"rope_type", "llama3"},
+            {"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192}}}};
 }
 
 /// A model of transformers that a test makes, changes and writes.

@@ -52,4 +52,11 @@ inline std::vector<XmlElement> parse_xml(std::string_view document) {
   return state.elements;
 }
 
+/// The texts of all elements in order: "|first|second|".
+inline std::string texts_of(const std::string& document) {
+  std::string texts = "|";
+  for (const XmlElement& element : parse_xml(document)) texts += element.text + "|";
+  return texts;
+}
+
 }  // namespace tessera::testing

@@ -56,6 +56,21 @@ TEST(MemoryLayout, GrowsFromAHoleAtTheEnd) {
   EXPECT_EQ(layout.extent(), 6 * kUnit);
 }
 
+TEST(MemoryLayout, AForgottenBlockChangesNothing) {
+  const auto offsets = [](MemoryLayout layout) {
+    const int64_t first = layout.allocate(2 * kUnit);
+    const int64_t second = layout.allocate(kUnit);
+    layout.release(first);
+    // The room behind the last block is no hole, however small the rest of what was used once is.
+    return std::vector<int64_t>{second, layout.allocate(kUnit), layout.allocate(3 * kUnit)};
+  };
+  for (int64_t used = 1; used < 8; ++used) {
+    MemoryLayout layout;
+    layout.release(layout.allocate(used * kUnit));
+    EXPECT_EQ(offsets(layout), offsets({})) << used;
+  }
+}
+
 TEST(MemoryLayout, CountsThePeakSinceItsReset) {
   MemoryLayout layout;
   const int64_t first = layout.allocate(3 * kUnit);
@@ -95,7 +110,7 @@ struct NaiveLayout {
     }
     return false;
   }
-  /// The smallest gap between blocks that `size` fits in; 0 when it fits in none.
+  /// The smallest gap before a block that `size` fits in; 0 when it fits in none.
   int64_t best_gap(int64_t size) const {
     int64_t best = 0;
     int64_t end = 0;
@@ -106,13 +121,12 @@ struct NaiveLayout {
       consider(offset - end);
       end = offset + block_size;
     }
-    consider(extent - end);
     return best;
   }
   /// The size of the gap that starts at `offset`.
   int64_t gap_at(int64_t offset) const {
     const auto next = blocks.upper_bound(offset);
-    return (next == blocks.end() ? extent : next->first) - offset;
+    return next == blocks.end() ? 0 : next->first - offset;
   }
   /// The first address past the last block.
   int64_t end_of_blocks() const {
@@ -143,7 +157,7 @@ RC_GTEST_PROP(MemoryLayout, AgreesWithANaiveModel, ()) {
         RC_ASSERT(naive.gap_at(offset) == best);
       } else {
         RC_ASSERT(offset == naive.end_of_blocks());
-        naive.extent = offset + size;
+        naive.extent = std::max(naive.extent, offset + size);
       }
       naive.blocks.emplace(offset, size);
       naive.peak = std::max(naive.peak, naive.in_use());

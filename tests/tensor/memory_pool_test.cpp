@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/address_limit.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -72,6 +73,16 @@ TEST(MemoryPool, ReservesTheMachinesMemoryByDefault) {
   MemoryPool pool;
   EXPECT_EQ(pool.in_use(), 0);
   EXPECT_NO_THROW(pool.allocate(int64_t{1} << 30));
+}
+
+TEST(MemoryPool, TakesNoMoreAddressesThanTheUsersLimitLeaves) {
+  if (!AddressLimit::kWorks) GTEST_SKIP() << "the address sanitizer needs all addresses";
+  const AddressLimit limit(int64_t{1} << 30);
+  MemoryPool pool;
+  EXPECT_NO_THROW(pool.allocate(int64_t{400} << 20));
+  EXPECT_THAT(error_of([&] { pool.allocate(int64_t{800} << 20); }), HasSubstr("out of memory"));
+  EXPECT_THAT(error_of([] { MemoryPool(int64_t{2} << 30); }), HasSubstr("ulimit -v"));
+  EXPECT_NO_THROW(MemoryPool(int64_t{400} << 20)) << "beside the other";
 }
 
 }  // namespace

@@ -148,12 +148,12 @@ TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
   std::string whole = csv_header();
   for (int64_t step = 1; step <= 6; ++step) whole += csv_line(sample(step));
   {
-    MetricsWriter writer(run(true, false), 0);
+    MetricsWriter writer(run(true, false), 0, Logger());
     for (int64_t step = 1; step <= 5; ++step) writer.append(sample(step));
   }
   write_file(folder_ / "metrics.csv", csv() + "6,0.1");  // killed within a line
   {
-    MetricsWriter writer(run(true, false), 3);
+    MetricsWriter writer(run(true, false), 3, Logger());
     for (int64_t step = 4; step <= 6; ++step) writer.append(sample(step));
   }
   EXPECT_EQ(csv(), whole);
@@ -162,19 +162,19 @@ TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
 
 TEST_F(WriterTest, ACsvThatIsAskedForLaterHoldsTheEarlierStepsToo) {
   {
-    MetricsWriter writer(run(false, true), 0);
+    MetricsWriter writer(run(false, true), 0, Logger());
     writer.append(sample(1));
     writer.append(sample(2));
   }
   EXPECT_FALSE(fs::exists(folder_ / "metrics.csv"));
   EXPECT_TRUE(fs::exists(folder_ / "tensorboard"));
-  MetricsWriter(run(true, false), 2).append(sample(3));
+  MetricsWriter(run(true, false), 2, Logger()).append(sample(3));
   EXPECT_EQ(csv(), csv_header() + csv_line(sample(1)) + csv_line(sample(2)) + csv_line(sample(3)));
 }
 
 TEST_F(WriterTest, ARunThatStartsAnewKeepsNothing) {
-  { MetricsWriter(run(true, false), 0).append(sample(1)); }
-  const MetricsWriter writer(run(true, false), 0);
+  { MetricsWriter(run(true, false), 0, Logger()).append(sample(1)); }
+  const MetricsWriter writer(run(true, false), 0, Logger());
   EXPECT_EQ(csv(), csv_header());
   EXPECT_EQ(read_file(folder_ / "metrics.jsonl"), "");
 }

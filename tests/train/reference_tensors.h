@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,7 +37,7 @@ class ReferenceTensors {
   std::vector<T> read(const std::string& name, const std::string& dtype) const {
     const SafetensorsEntry& entry = find(name, dtype);
     std::vector<T> values(static_cast<size_t>(entry.bytes()) / sizeof(T));
-    std::memcpy(values.data(), file_.bytes(entry).data(), static_cast<size_t>(entry.bytes()));
+    file_.read(entry, 0, std::as_writable_bytes(std::span<T>(values)));
     return values;
   }
 

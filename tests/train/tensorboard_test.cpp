@@ -10,6 +10,7 @@
 #include "train/tensorboard/event.h"
 #include "train/tensorboard/events_file.h"
 #include "train/tensorboard/record.h"
+#include "train/tensorboard/recorded_steps.h"
 
 namespace tessera {
 namespace {
@@ -90,12 +91,49 @@ TEST(TensorBoard, AResumedRunDeclaresVoidWhatFollowsItsCheckpoint) {
   const TemporaryFolder folder;
   const RunSection run{.directory = folder.path().string()};
   for (const int64_t last_step : {0, 3}) {
-    MetricsWriter writer(run, last_step);
-    writer.append({.step = last_step + 1});
+    MetricsWriter writer(run, last_step, Logger());
+    for (int64_t step = last_step + 1; step <= last_step + 4; ++step) writer.append({.step = step});
     const auto events = payloads(read_file(files(folder / "tensorboard").back()));
-    ASSERT_EQ(events.size(), 3U);
+    ASSERT_EQ(events.size(), 6U);
     EXPECT_EQ(at_time(events[1], 5), start_event(5, last_step + 1));
   }
+}
+
+TEST(TensorBoard, TheLastStepThatCountsIsFound) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(last_recorded_step(folder / "none"), 0);
+  EXPECT_EQ(last_recorded_step(fixture("")), int64_t{1} << 40) << "as the package reads its own";
+  const Scalar scalars[] = {{"train/loss", 1.5}};
+  for (const int64_t first : {1, 4}) {
+    EventsFile file(folder.path(), first);
+    EXPECT_EQ(last_recorded_step(folder.path()), first - 1);
+    for (int64_t step = first; step < first + 5; ++step) file.append(step, scalars);
+    EXPECT_EQ(last_recorded_step(folder.path()), first + 4);
+  }
+  const fs::path last = files(folder.path()).back();
+  fs::resize_file(last, fs::file_size(last) - 3);  // as a full disk or a kill leaves it
+  EXPECT_EQ(last_recorded_step(folder.path()), 7);
+}
+
+TEST(TensorBoard, AResumeAddsTheStepsThatCouldNotBeWritten) {
+  const TemporaryFolder folder;
+  const RunSection run{.directory = folder.path().string()};
+  folder.write("tensorboard", "a file in the way");
+  {
+    ::testing::internal::CaptureStderr();
+    MetricsWriter writer(run, 0, Logger());
+    for (int64_t step = 1; step <= 4; ++step) writer.append({.step = step});
+    const std::string warned = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(warned, HasSubstr("TensorBoard's events are written no more"));
+    EXPECT_EQ(std::ranges::count(warned, '\n'), 1) << warned;
+  }
+  EXPECT_EQ(read_metrics(folder / "metrics.jsonl").size(), 4U);
+  fs::remove(folder / "tensorboard");
+  MetricsWriter writer(run, 3, Logger());
+  const auto events = payloads(read_file(files(folder / "tensorboard").back()));
+  ASSERT_EQ(events.size(), 5U);
+  EXPECT_EQ(at_time(events[1], 5), start_event(5, 1));
+  EXPECT_EQ(last_recorded_step(folder / "tensorboard"), 3);
 }
 
 TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {
@@ -125,7 +163,7 @@ TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {
 TEST(TensorBoard, AStepIsOneRecordWithTheNumbersThatItHas) {
   const TemporaryFolder folder;
   {
-    MetricsWriter writer({.directory = folder.path().string()}, 0);
+    MetricsWriter writer({.directory = folder.path().string()}, 0, Logger());
     StepMetrics metrics{.step = 1, .loss = 2};
     writer.append(metrics);
     metrics.expert_load = 1.25;

@@ -43,8 +43,7 @@ def make(folder, paths, total_bytes):
     sample = documents[: max(1, TRAINING_BYTES // DOCUMENT_BYTES)]
     lines = [line for document in sample for line in document.splitlines() if line.strip()]
     make_byte_level(folder / "byte-level-bpe", sample)
-    for kind in ("unigram", "bpe"):
-        make_sentencepiece(folder / kind, kind, lines)
+    make_sentencepiece(folder / "bpe", lines)
 
 
 def make_byte_level(folder, texts):
@@ -59,12 +58,11 @@ def make_byte_level(folder, texts):
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
 
 
-def make_sentencepiece(folder, kind, lines):
-    """As T5 has it (unigram) and as Llama 2 has it (bpe)."""
-    settings = dict(model_type=kind, vocab_size=VOCABULARY, hard_vocab_limit=False, minloglevel=2)
-    if kind == "bpe":
-        settings |= dict(byte_fallback=True, normalization_rule_name="identity", split_digits=True,
-                         remove_extra_whitespaces=False, allow_whitespace_only_pieces=True)
+def make_sentencepiece(folder, lines):
+    """As Llama 2 has it."""
+    settings = dict(model_type="bpe", vocab_size=VOCABULARY, hard_vocab_limit=False, minloglevel=2,
+                    byte_fallback=True, normalization_rule_name="identity", split_digits=True,
+                    remove_extra_whitespaces=False, allow_whitespace_only_pieces=True)
     folder.mkdir()
     with open(folder / "tokenizer.model", "wb") as file:
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=file,

@@ -9,7 +9,7 @@ import time
 
 os.environ.setdefault("RAYON_NUM_THREADS", "1")  # read when tokenizers is first used
 
-KINDS = ("byte-level-bpe", "unigram", "bpe")
+KINDS = ("byte-level-bpe", "bpe")
 
 
 def encoder(folder, kind):

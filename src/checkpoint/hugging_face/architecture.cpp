@@ -21,6 +21,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .norm_epsilon = 1e-5,
      .max_context = 2048,
      .balance_coefficient = 0,
+     .pad_token = 1,
      .experts_key = ""},
     {.name = "OlmoeForCausalLM",
      .model_type = "olmoe",
@@ -32,6 +33,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .norm_epsilon = 1e-5,
      .max_context = 4096,
      .balance_coefficient = 0.01,
+     .pad_token = 1,
      .experts_key = "num_experts"},
     {.name = "LlamaForCausalLM",
      .model_type = "llama",
@@ -43,6 +45,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .norm_epsilon = 1e-6,
      .max_context = 2048,
      .balance_coefficient = 0,
+     .pad_token = -1,
      .experts_key = ""},
     {.name = "MixtralForCausalLM",
      .model_type = "mixtral",
@@ -54,6 +57,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .norm_epsilon = 1e-5,
      .max_context = 131072,
      .balance_coefficient = 0.001,
+     .pad_token = -1,
      .experts_key = "num_local_experts"},
 }};
 

@@ -21,6 +21,7 @@ struct Architecture {
   double norm_epsilon;
   int64_t max_context;
   double balance_coefficient;
+  int64_t pad_token;             ///< whose embedding it does not train; -1: none
   std::string_view experts_key;  ///< the key of the number of experts
 };
 

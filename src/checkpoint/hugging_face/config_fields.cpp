@@ -22,6 +22,8 @@ const Json* ConfigFields::find(const std::string& key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool ConfigFields::has(const std::string& key) const { return json_.contains(key); }
+
 std::optional<int64_t> ConfigFields::size(const std::string& key, int64_t minimum,
                                           int64_t maximum) {
   const Json* json = find(key);

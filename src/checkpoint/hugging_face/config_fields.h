@@ -10,6 +10,9 @@
 
 namespace tessera::hugging_face {
 
+/// Of a model's sizes.
+inline constexpr int64_t kLargestSize = 1 << 24;
+
 /// The keys of a JSON object that is not trusted. It remembers which were asked for, and every
 /// error names the object's origin and the key. A null counts as a key that is left out.
 class ConfigFields {
@@ -20,6 +23,8 @@ class ConfigFields {
   const std::string& origin() const { return origin_; }
   /// The value, or null.
   const nlohmann::json* find(const std::string& key);
+  /// Whether the key is there, be it as a null.
+  bool has(const std::string& key) const;
 
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);
   /// Throws Error where the key is left out.

@@ -133,7 +133,7 @@ std::string stated_dtype(const ExportTensors& tensors) {
 
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,
                                const ExportOptions& options) {
-  ExportReport report;
+  ExportReport report{.checkpoint = checkpoint.path(), .step = checkpoint.state().step};
   report.architecture = &architecture_of(options.model);
   OutputFolder folder(output);
   const WeightMap map = weight_map(*report.architecture, options.model, options.experts);

@@ -22,6 +22,8 @@ struct ExportOptions {
 
 /// What export_checkpoint() wrote.
 struct ExportReport {
+  fs::path checkpoint;
+  int64_t step = 0;
   const Architecture* architecture = nullptr;
   std::string dtype;  ///< of most weights: "bfloat16"
   int64_t tensors = 0;

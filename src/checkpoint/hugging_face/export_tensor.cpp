@@ -1,7 +1,6 @@
 #include "checkpoint/hugging_face/export_tensor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/error.h"
@@ -12,30 +11,29 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 20;  // elements converted at once
 constexpr const char* kGroup = "parameters";
 
 /// Elements of one type as they are asked for: as they are, or converted in a buffer of its own.
 class Converter {
  public:
   Converter(DType from, DType to) : from_(from), to_(to) {
-    if (from_ == to_) return;
-    aligned_.resize(static_cast<size_t>(kChunk * dtype_size(from_)));
-    converted_.resize(static_cast<size_t>(kChunk * dtype_size(to_)));
+    if (from_ != to_) {
+      converted_.resize(static_cast<size_t>(kReadPiece / dtype_size(from_) * dtype_size(to_)));
+    }
   }
 
-  std::span<const std::byte> operator()(std::span<const std::byte> bytes) {
+  /// At most kReadPiece bytes.
+  std::span<const std::byte> operator()(std::span<std::byte> bytes) {
     if (from_ == to_) return bytes;
     const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_size(from_);
-    std::memcpy(aligned_.data(), bytes.data(), bytes.size());
-    convert(Tensor::wrap(aligned_.data(), {count}, from_),
+    convert(Tensor::wrap(bytes.data(), {count}, from_),
             Tensor::wrap(converted_.data(), {count}, to_));
     return std::span(converted_).first(static_cast<size_t>(count * dtype_size(to_)));
   }
 
  private:
   DType from_, to_;
-  std::vector<std::byte> aligned_, converted_;
+  std::vector<std::byte> converted_;
 };
 
 }  // namespace
@@ -86,10 +84,8 @@ TensorStream ExportTensors::stream(int64_t index, CopyProgress& progress) const 
           [this, index, &progress](const ByteSink& sink) { produce(index, sink, progress); }};
 }
 
-std::span<const std::byte> ExportTensors::checked_bytes(size_t parameter) const {
-  const CheckpointTensor& tensor = *sources_[parameter];
-  std::call_once(checked_[parameter], [&] { checkpoint_.check(tensor); });
-  return checkpoint_.bytes(tensor);
+void ExportTensors::check_once(size_t parameter) const {
+  std::call_once(checked_[parameter], [&] { checkpoint_.check(*sources_[parameter]); });
 }
 
 void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
@@ -98,28 +94,26 @@ void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& p
   for (const Segment& segment : map_.of_tensor[static_cast<size_t>(index)]) {
     const CheckpointTensor& tensor = source(segment);
     const int64_t size = dtype_size(tensor.dtype);
-    const auto whole = checked_bytes(segment.parameter);
+    check_once(segment.parameter);
     Converter converted(tensor.dtype, to);
-    for (int64_t done = 0; done < segment.count; done += kChunk) {
-      const int64_t count = std::min(kChunk, segment.count - done);
-      const auto bytes = whole.subspan(static_cast<size_t>((segment.parameter_begin + done) * size),
-                                       static_cast<size_t>(count * size));
-      if (const int64_t bad = first_non_finite_element(bytes, tensor.dtype); bad >= 0) {
+    int64_t element = segment.parameter_begin;
+    const auto give = [&](std::span<std::byte> piece) {
+      if (const int64_t bad = first_non_finite_element(piece, tensor.dtype); bad >= 0) {
         throw Error("{}: element {} of {} (tensor {} of the export) is NaN or infinite",
-                    checkpoint_.path().string(), segment.parameter_begin + done + bad,
-                    in_quotes(tensor.name), name);
+                    checkpoint_.path().string(), element + bad, in_quotes(tensor.name), name);
       }
-      const auto result = converted(bytes);
+      const auto result = converted(piece);
       if (const int64_t bad = first_non_finite_element(result, to); bad >= 0) {
         throw Error(
             "element {} of {} (tensor {} of the export) is beyond the range of {}; export "
             "with --dtype bf16 or f32",
-            segment.parameter_begin + done + bad, in_quotes(tensor.name), name, dtype_name(to));
+            element + bad, in_quotes(tensor.name), name, dtype_name(to));
       }
       sink(result);
       progress.add(static_cast<int64_t>(result.size()));
-    }
-    checkpoint_.release(tensor);
+      element += static_cast<int64_t>(piece.size()) / size;
+    };
+    checkpoint_.read_pieces(tensor, segment.parameter_begin * size, segment.count * size, give);
   }
 }
 

@@ -31,8 +31,8 @@ class ExportTensors {
   const CheckpointTensor& source(const Segment& segment) const {
     return *sources_[segment.parameter];
   }
-  /// The parameter's bytes, their hash checked the first time.
-  std::span<const std::byte> checked_bytes(size_t parameter) const;
+  /// Checks the hash of the parameter's bytes the first time.
+  void check_once(size_t parameter) const;
   void produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const;
 
   const CheckpointReader& checkpoint_;

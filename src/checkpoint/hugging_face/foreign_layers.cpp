@@ -78,6 +78,8 @@ void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
   for (const char* key : kSwitches) {
     if (fields.flag(key, false)) fields.refuse(key, *fields.find(key), "false");
   }
+  if (!fields.flag("is_causal", true))
+    fields.refuse("is_causal", *fields.find("is_causal"), "true");
   if (const auto act = fields.text("hidden_act"); act && *act != "silu" && *act != "swish") {
     fields.refuse("hidden_act", *fields.find("hidden_act"), "\"silu\"");
   }
@@ -92,6 +94,13 @@ void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
       fields.refuse(key, *value,
                     "null: the model computes or stores something that Tessera does not have");
     }
+  }
+  if (const Json* weights = fields.find("transformers_weights")) {
+    fields.refuse("transformers_weights", *weights,
+                  "null: weights are read from model.safetensors or by its index");
+  }
+  if (const Json* pruned = fields.find("pruned_heads"); pruned != nullptr && !pruned->empty()) {
+    fields.refuse("pruned_heads", *pruned, "no pruned heads");
   }
   if (const Json* quantized = fields.find("quantization_config")) {
     fields.refuse("quantization_config", *quantized, "weights that are not quantised");

@@ -16,9 +16,8 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr size_t kChunk = size_t{4} << 20;
-constexpr size_t kMostDifferences = 10;  // listed in one message
-constexpr int64_t kMostMissing = 1000;   // tensors that are looked for by name
+constexpr size_t kMostNamed = 10;       // listed in one message
+constexpr int64_t kMostMissing = 1000;  // tensors that are looked for by name
 
 /// Files beside the weights that a checkpoint carries along, where the folder has them. config.json
 /// keeps the ids of special tokens.
@@ -53,7 +52,16 @@ std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
     return fmt::format("is {} {}, not {} {} as", a.dtype, shape_text(a.shape), b.dtype,
                        shape_text(b.shape));
   }
-  return std::ranges::equal(tensor.bytes(), other.bytes()) ? "" : "differs from";
+  bool same = true;
+  std::vector<std::byte> beside;
+  int64_t done = 0;
+  tensor.file->read_pieces(a, 0, a.bytes(), [&](std::span<std::byte> piece) {
+    beside.resize(piece.size());
+    other.file->read(b, done, beside);
+    same = same && std::ranges::equal(piece, beside);
+    done += static_cast<int64_t>(piece.size());
+  });
+  return same ? "" : "differs from";
 }
 
 /// The map of a model whose folder holds about as many tensors as it asks for, so that the map is
@@ -78,44 +86,30 @@ WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
   return weight_map(architecture, config.model, naming);
 }
 
-/// A file that became shorter while it is mapped must not be touched beyond its end.
-void check_not_shortened(const SafetensorsReader& file, const SafetensorsEntry& entry) {
-  std::error_code code;
-  const auto size = fs::file_size(file.path(), code);
-  const auto needed = file.header().size() + static_cast<uintmax_t>(entry.end);
-  if (!code && size >= needed) return;
-  throw Error("{} was changed while it was imported ({}); import it again when it is whole",
-              file.path().string(),
-              code ? code.message() : fmt::format("{} bytes, expected {} at least", size, needed));
-}
-
 /// Gives the elements of a segment to the sink, a little at a time.
 void copy_segment(const Segment& segment, const FolderTensor& source, DType dtype,
                   const ByteSink& sink, CopyProgress& copied) {
-  const auto size = static_cast<size_t>(dtype_size(dtype));
-  auto rest = source.bytes().subspan(static_cast<size_t>(segment.tensor_begin) * size,
-                                     static_cast<size_t>(segment.count) * size);
+  const int64_t size = dtype_size(dtype);
   int64_t element = segment.tensor_begin;
-  while (!rest.empty()) {
-    check_not_shortened(*source.file, *source.entry);
-    const auto chunk = rest.first(std::min(kChunk, rest.size()));
-    if (const int64_t bad = first_non_finite_element(chunk, dtype); bad >= 0) {
-      throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
-                  source.file->path().string(), element + bad, in_quotes(source.entry->name));
-    }
-    sink(chunk);
-    copied.add(static_cast<int64_t>(chunk.size()));
-    element += static_cast<int64_t>(chunk.size() / size);
-    rest = rest.subspan(chunk.size());
-  }
-  source.file->release(*source.entry);
+  source.file->read_pieces(
+      *source.entry, segment.tensor_begin * size, segment.count * size,
+      [&](std::span<std::byte> piece) {
+        if (const int64_t bad = first_non_finite_element(piece, dtype); bad >= 0) {
+          throw Error("{}: element {} of tensor {} is NaN or infinite; the model is broken",
+                      source.file->path().string(), element + bad, in_quotes(source.entry->name));
+        }
+        sink(piece);
+        copied.add(static_cast<int64_t>(piece.size()));
+        element += static_cast<int64_t>(piece.size()) / size;
+      });
 }
 
 }  // namespace
 
-SourceModel::SourceModel(const fs::path& folder)
+SourceModel::SourceModel(const fs::path& folder, std::span<const std::string> accepted_keys)
     : folder_(folder),
-      config_(read_config(read_file(folder / kConfigName), (folder / kConfigName).string())),
+      config_(read_config(read_file(folder / kConfigName), (folder / kConfigName).string(),
+                          accepted_keys)),
       weights_(folder),
       map_(checked_map(folder, config_, weights_)) {
   match_tensors();
@@ -149,9 +143,9 @@ void SourceModel::match_tensors() {
   }
   if (differences.empty()) return;
   const size_t count = differences.size();
-  differences.resize(std::min(count, kMostDifferences));
-  if (count > kMostDifferences) {
-    differences.push_back(fmt::format("and {} more", count - kMostDifferences));
+  differences.resize(std::min(count, kMostNamed));
+  if (count > kMostNamed) {
+    differences.push_back(fmt::format("and {} more", count - kMostNamed));
   }
   throw Error("the weights in {} are not those of the {} that its {} describes:\n  {}",
               folder_.string(), config_.architecture->name, kConfigName, join(differences, "\n  "));
@@ -196,9 +190,9 @@ DType SourceModel::type_of(size_t parameter) const {
   return *dtype_from_safetensors(tensor(map_.of_parameter[parameter].front()).entry->dtype);
 }
 
-std::vector<std::string> SourceModel::warnings() const {
-  std::vector<std::string> all = config_.warnings;
-  all.insert(all.end(), weights_.warnings().begin(), weights_.warnings().end());
+std::vector<std::string> SourceModel::notes() const {
+  std::vector<std::string> all = config_.notes;
+  all.insert(all.end(), weights_.notes().begin(), weights_.notes().end());
   all.insert(all.end(), notes_.begin(), notes_.end());
   return all;
 }
@@ -248,8 +242,7 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
   }
   std::vector<fs::path> carried;
   for (const std::string_view name : kCarriedFiles) {
-    std::error_code code;
-    if (fs::is_regular_file(folder_ / name, code)) carried.push_back(folder_ / name);
+    if (is_file(folder_ / name)) carried.push_back(folder_ / name);
   }
   CheckpointState state;
   state.config = config_toml;

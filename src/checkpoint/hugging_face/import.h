@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,18 +19,19 @@ inline constexpr std::string_view kArchitectureState = "hugging_face.architectur
 inline constexpr std::string_view kConfigName = "config.json";
 inline constexpr std::string_view kGenerationConfigName = "generation_config.json";
 
-/// A model of transformers in a folder, opened for import: config.json and weights. Weights are
-/// mapped, not read.
+/// A model of transformers in a folder, opened for import: config.json and weights, which
+/// are not read yet.
 class SourceModel {
  public:
   /// Reads the configuration and matches every tensor of the folder with the model's parameters,
   /// by name, shape and element type. Throws Error naming every tensor that is missing, left over
-  /// or of another shape, and tensors of a type that is not bf16, f16 or f32.
-  explicit SourceModel(const fs::path& folder);
+  /// or of another shape, and tensors of a type that is not bf16, f16 or f32, and as read_config()
+  /// does with `accepted_keys`.
+  explicit SourceModel(const fs::path& folder, std::span<const std::string> accepted_keys = {});
 
   const ReadConfig& config() const { return config_; }
-  /// The sentences of all warnings.
-  std::vector<std::string> warnings() const;
+  /// What a user should know of the model: a sentence each.
+  std::vector<std::string> notes() const;
   /// The widest element type among the tensors.
   DType widest() const;
   /// Bytes of the weights.

@@ -10,9 +10,8 @@ namespace {
 constexpr std::string_view kPartialSuffix = ".tessera-partial";
 
 void require_free(const fs::path& place) {
-  std::error_code code;
-  if (!fs::exists(place, code)) return;
-  if (!fs::is_directory(place, code) || !fs::is_empty(place, code)) {
+  if (!path_exists(place)) return;
+  if (!is_folder(place) || !list_folder(place).empty()) {
     throw Error("{} is there already and not an empty folder; choose another --output",
                 place.string());
   }
@@ -30,16 +29,15 @@ fs::path resolve(const fs::path& output) {
   if (output.empty()) throw Error("--output is empty; give the folder that is to be written");
   const fs::path named = output.has_filename() ? output : output.parent_path();
   std::error_code code;
-  if (fs::is_symlink(named, code) && !fs::exists(named, code)) {
+  if (fs::is_symlink(named, code) && !path_exists(named)) {
     throw Error(
         "{} is a link to {}, which is not there; remove the link or choose another --output",
         named.string(), fs::read_symlink(named, code).string());
   }
-  fs::path place = fs::weakly_canonical(named, code);
-  if (code) throw Error("cannot find {}: {}", output.string(), code.message());
+  fs::path place = canonical_path(named);
   require_free(place);
   // A finished folder takes the place of an empty one, which cannot be these.
-  const char* role = !fs::exists(place, code)                              ? nullptr
+  const char* role = !path_exists(place)                                   ? nullptr
                      : fs::equivalent(place, fs::current_path(code), code) ? "current folder"
                      : is_mount_point(place) ? "place where a file system is mounted"
                                              : nullptr;
@@ -67,10 +65,10 @@ void lock_folder(const fs::path& path, const fs::path& place, std::optional<Chec
 }
 
 void remove_content(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const fs::path& path : list_folder(folder)) {
     std::error_code code;
-    fs::remove_all(entry.path(), code);
-    if (code) throw Error("cannot remove {}: {}", entry.path().string(), code.message());
+    fs::remove_all(path, code);
+    if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
   }
 }
 

@@ -1,7 +1,5 @@
 #include "checkpoint/hugging_face/read_config.h"
 
-#include <algorithm>
-#include <array>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -11,55 +9,20 @@
 #include "base/text.h"
 #include "checkpoint/hugging_face/config_fields.h"
 #include "checkpoint/hugging_face/foreign_layers.h"
+#include "checkpoint/hugging_face/known_keys.h"
+#include "checkpoint/hugging_face/rotary_fields.h"
+#include "checkpoint/hugging_face/token_ids.h"
+#include "checkpoint/hugging_face/training_notes.h"
 
 namespace tessera::hugging_face {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 16;  // of a whole configuration; its unknown keys may hold anything
+constexpr int kConfigDepth = 16;  // of a whole configuration; its unknown keys may hold anything
 constexpr int64_t kMostLayers = 1 << 12;
 constexpr int64_t kMostHeads = 1 << 16;
 constexpr int64_t kMostExperts = 1 << 12;
-constexpr int64_t kLargestSize = 1 << 24;
-
-/// Keys that no result depends on, or that the tensors themselves tell.
-constexpr std::array<const char*, 30> kWithoutEffect{"_attn_implementation",
-                                                     "_name_or_path",
-                                                     "auto_map",
-                                                     "chunk_size_feed_forward",
-                                                     "dtype",
-                                                     "finetuning_task",
-                                                     "id2label",
-                                                     "is_decoder",
-                                                     "label2id",
-                                                     "output_attentions",
-                                                     "output_hidden_states",
-                                                     "output_router_logits",
-                                                     "prefix",
-                                                     "problem_type",
-                                                     "pruned_heads",
-                                                     "return_dict",
-                                                     "sep_token_id",
-                                                     "task_specific_params",
-                                                     "tie_encoder_decoder",
-                                                     "tf_legacy_loss",
-                                                     "tokenizer_class",
-                                                     "torch_dtype",
-                                                     "torchscript",
-                                                     "transformers_version",
-                                                     "use_bfloat16",
-                                                     "use_cache",
-                                                     "use_return_dict",
-                                                     "vocab_type",
-                                                     "unk_token_id",
-                                                     "_commit_hash"};
-
-/// Keys of training that the library applies and Tessera does not; they do not change what a
-/// trained model computes.
-constexpr std::array<const char*, 5> kTrainingOnly{"attention_dropout", "hidden_dropout",
-                                                   "resid_dropout", "embedding_dropout",
-                                                   "router_jitter_noise"};
 
 const Architecture& read_architecture(ConfigFields& fields) {
   std::string name;
@@ -146,120 +109,15 @@ void read_experts(ConfigFields& fields, const Architecture& architecture, ModelC
   }
   model.balance_coefficient =
       fields.number("router_aux_loss_coef", 0).value_or(architecture.balance_coefficient);
-  model.balance_form = "pooled";  // the library takes all layers' tokens together
-}
-
-/// The rotary embedding as one of config.json's objects describes it.
-struct Rope {
-  std::optional<double> theta;
-  bool scaled = false;  ///< Llama 3.1's way; the numbers below are its own
-  double factor = 0;
-  double low_frequency_factor = 0;
-  double high_frequency_factor = 0;
-  int64_t original_context = 0;
-
-  bool same_scaling(const Rope& other) const {
-    return scaled == other.scaled && factor == other.factor &&
-           low_frequency_factor == other.low_frequency_factor &&
-           high_frequency_factor == other.high_frequency_factor &&
-           original_context == other.original_context;
-  }
-};
-
-Rope read_rope(const Json& json, const std::string& origin, int64_t max_context) {
-  ConfigFields fields(json, origin);
-  Rope rope{.theta = fields.number_above_zero("rope_theta")};
-  const auto old_type = fields.text("type");
-  const std::string type = fields.text("rope_type").value_or(old_type.value_or("default"));
-  if (type == "llama3") {
-    rope.scaled = true;
-    rope.factor = fields.required_number("factor", 1);
-    rope.low_frequency_factor = fields.required_number("low_freq_factor", 0);
-    rope.high_frequency_factor = fields.required_number("high_freq_factor", 0);
-    rope.original_context =
-        fields.size("original_max_position_embeddings", 1, kLargestSize).value_or(max_context);
-  } else if (type != "default") {
-    throw Error("{}: the rope type is {}; supported are 'default' and 'llama3'", origin,
-                in_quotes(type));
-  }
-  if (fields.number("partial_rotary_factor", 0).value_or(1) != 1) {
-    fields.refuse("partial_rotary_factor", *fields.find("partial_rotary_factor"), "1");
-  }
-  if (const auto rest = fields.unread(); !rest.empty()) {
-    throw Error("{}: the key {} is not known for the rope type {}", origin, in_quotes(rest[0]),
-                in_quotes(type));
-  }
-  return rope;
-}
-
-/// Version 5 of the library has all of it in rope_parameters, version 4 in rope_theta and
-/// rope_scaling; a file may have both.
-void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelConfig& model) {
-  const auto read = [&](const char* key) -> std::optional<Rope> {
-    const Json* json = fields.find(key);
-    if (json == nullptr) return std::nullopt;
-    return read_rope(*json, fields.origin() + ": " + key, model.max_context);
-  };
-  const auto scaling = read("rope_scaling");
-  const auto parameters = read("rope_parameters");
-  if (scaling && parameters && !scaling->same_scaling(*parameters)) {
-    throw Error("{}: rope_scaling ({}) contradicts rope_parameters ({})", fields.origin(),
-                printable(fields.find("rope_scaling")->dump()),
-                printable(fields.find("rope_parameters")->dump()));
-  }
-  const Rope rope = parameters.value_or(scaling.value_or(Rope{}));
-  const auto theta = fields.number_above_zero("rope_theta");
-  if (theta && rope.theta && *theta != *rope.theta) {
-    throw Error("{}: rope_theta is {}, and {} in rope_parameters", fields.origin(), *theta,
-                *rope.theta);
-  }
-  model.rope_theta = rope.theta.value_or(theta.value_or(architecture.rope_theta));
-  if (!rope.scaled) return;
-  model.rope_scaling = "llama3";
-  model.rope_factor = rope.factor;
-  model.rope_low_frequency_factor = rope.low_frequency_factor;
-  model.rope_high_frequency_factor = rope.high_frequency_factor;
-  model.rope_original_context = rope.original_context;
-}
-
-/// The ids of special tokens, which an export hands on. The first Llama's files write -1 for none.
-void check_token_ids(ConfigFields& fields, int64_t vocabulary_size) {
-  const auto is_none = [](const Json& id) { return id.is_number_integer() && id == -1; };
-  const auto is_token = [&](const Json& id) {
-    return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size);
-  };
-  for (const char* key : kTokenIds) {
-    const Json* ids = fields.find(key);
-    if (ids == nullptr || is_none(*ids)) continue;
-    const bool fits =
-        ids->is_array() ? !ids->empty() && std::ranges::all_of(*ids, is_token) : is_token(*ids);
-    if (fits) continue;
-    fields.refuse(
-        key, *ids,
-        fmt::format(
-            "null or -1 (none), a token's number or a list of them, from 0 to {} (vocab_size "
-            "is {})",
-            vocabulary_size - 1, vocabulary_size));
-  }
-}
-
-void collect_warnings(ConfigFields& fields, std::vector<std::string>& warnings) {
-  for (const char* key : kWithoutEffect) fields.find(key);
-  for (const char* key : kTrainingOnly) {
-    if (fields.number(key, 0).value_or(0) == 0) continue;
-    warnings.push_back(fmt::format("{}: '{}' is {}; Tessera trains without it", fields.origin(),
-                                   key, fields.find(key)->dump()));
-  }
-  for (const std::string& key : fields.unread()) {
-    warnings.push_back(
-        fmt::format("{}: the key {} is not known; ignored", fields.origin(), in_quotes(key)));
-  }
+  model.balance_form = "pooled";   // the library takes all layers' tokens together
+  model.router_z_coefficient = 0;  // which the library does not have
 }
 
 }  // namespace
 
-ReadConfig read_config(std::string_view text, const std::string& origin) {
-  const Json json = parse_strict_json(text, origin, kDepth);
+ReadConfig read_config(std::string_view text, const std::string& origin,
+                       std::span<const std::string> accepted_keys) {
+  const Json json = parse_strict_json(text, origin, kConfigDepth);
   ConfigFields fields(json, origin);
   ReadConfig result;
   result.architecture = &read_architecture(fields);
@@ -283,7 +141,8 @@ ReadConfig read_config(std::string_view text, const std::string& origin) {
   }
   refuse_other_layers(fields, model);
   check_token_ids(fields, model.vocabulary_size);
-  collect_warnings(fields, result.warnings);
+  result.notes = training_notes(fields, architecture, model);
+  refuse_unknown_keys(fields, accepted_keys, result.notes);
   try {
     validate(model);
   } catch (const Error& error) {

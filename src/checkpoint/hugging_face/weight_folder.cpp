@@ -7,21 +7,16 @@
 namespace tessera::hugging_face {
 namespace {
 
-bool is_file(const fs::path& path) {
-  std::error_code code;
-  return fs::is_regular_file(path, code);
-}
-
 /// A shard that the index forgot would be weights dropped in silence.
 void refuse_forgotten_shards(const fs::path& folder, const WeightIndex& index) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : list_folder(folder)) {
+    const std::string name = path.filename().string();
     if (!name.starts_with("model") || !name.ends_with(kWeightsExtension) ||
         index.files.contains(name)) {
       continue;
     }
     throw Error("{} is not named by {}; remove the one or the other, or fetch the folder again",
-                entry.path().string(), kWeightsIndexName);
+                path.string(), kWeightsIndexName);
   }
 }
 
@@ -84,8 +79,8 @@ void WeightFolder::open_shards(const fs::path& folder) {
                 place.file->path().string());
   }
   if (!index.total_size.empty() && index.total_size != std::to_string(bytes)) {
-    warnings_.push_back(fmt::format("{} says a total_size of {} bytes; its tensors have {}",
-                                    path.string(), index.total_size, bytes));
+    notes_.push_back(fmt::format("{} says a total_size of {} bytes; its tensors have {}",
+                                 path.string(), index.total_size, bytes));
   }
 }
 

@@ -16,12 +16,10 @@ inline constexpr std::string_view kWeightsIndexName = "model.safetensors.index.j
 struct FolderTensor {
   const SafetensorsReader* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
-
-  std::span<const std::byte> bytes() const { return file->bytes(*entry); }
 };
 
 /// The weights of a model of transformers: model.safetensors, or shards and their index
-/// model.safetensors.index.json. Files are mapped, not read.
+/// model.safetensors.index.json. Tensors are not read yet.
 ///
 /// Nothing is trusted: the index may name plain files of the folder only, each tensor that it names
 /// must stand in the file that it says, each tensor of a file must be named, no tensor may stand in
@@ -36,7 +34,7 @@ class WeightFolder {
   /// By name.
   const std::map<std::string, FolderTensor>& tensors() const { return tensors_; }
   /// Sentences on what is odd but harmless.
-  const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   void open(const fs::path& path);
@@ -44,7 +42,7 @@ class WeightFolder {
 
   std::map<std::string, SafetensorsReader> files_;  // by file name
   std::map<std::string, FolderTensor> tensors_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace tessera::hugging_face

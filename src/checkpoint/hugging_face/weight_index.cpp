@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 4;  // index, metadata and what tools put there
+constexpr int kIndexDepth = 4;  // index, metadata and what tools put there
 
 /// Some tools write a whole number with a fraction of zero. Beyond 2^53 it would not be exact, and
 /// no model has so many bytes.
@@ -29,7 +29,7 @@ std::string whole_text(const Json& number) {
 }  // namespace
 
 WeightIndex read_weight_index(std::string_view text, const std::string& origin) {
-  const Json json = parse_strict_json(text, origin, kDepth);
+  const Json json = parse_strict_json(text, origin, kIndexDepth);
   const auto weights = json.is_object() ? json.find("weight_map") : json.end();
   if (weights == json.end() || !weights->is_object()) {
     throw Error("{}: found no object 'weight_map', which says the file of each tensor", origin);

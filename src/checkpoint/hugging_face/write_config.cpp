@@ -2,15 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/hugging_face/read_config.h"
+#include "checkpoint/hugging_face/token_ids.h"
 
 namespace tessera::hugging_face {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-void write_rotary(const ModelConfig& model, Json& json) {
-  Json scaling;  // null: frequencies as they are
+void write_rotary(const ModelConfig& model, OrderedJson& json) {
+  OrderedJson scaling;  // null: frequencies as they are
   if (model.rope_scaling == "llama3") {
     scaling = {{"rope_type", "llama3"},
                {"factor", model.rope_factor},
@@ -18,7 +18,7 @@ void write_rotary(const ModelConfig& model, Json& json) {
                {"high_freq_factor", model.rope_high_frequency_factor},
                {"original_max_position_embeddings", model.rope_original_context}};
   }
-  Json parameters = scaling.is_null() ? Json{{"rope_type", "default"}} : scaling;
+  OrderedJson parameters = scaling.is_null() ? OrderedJson{{"rope_type", "default"}} : scaling;
   parameters["rope_theta"] = model.rope_theta;
   json["rope_theta"] = model.rope_theta;
   json["rope_scaling"] = scaling;
@@ -34,7 +34,7 @@ double pooled_coefficient(const ModelConfig& model) {
          static_cast<double>(model.experts_per_token);
 }
 
-void write_experts(const Architecture& architecture, const ModelConfig& model, Json& json) {
+void write_experts(const Architecture& architecture, const ModelConfig& model, OrderedJson& json) {
   json["intermediate_size"] = architecture.mixture ? model.expert_size : model.feed_forward_size;
   if (!architecture.mixture) return;
   json[std::string(architecture.experts_key)] = model.experts;
@@ -47,30 +47,37 @@ void write_experts(const Architecture& architecture, const ModelConfig& model, J
 
 std::string write_config(const Architecture& architecture, const ModelConfig& model,
                          const ConfigSurroundings& surroundings) {
-  Json json{{"architectures", {architecture.name}}, {"model_type", architecture.model_type},
-            {"vocab_size", model.vocabulary_size},  {"hidden_size", model.hidden_size},
-            {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
-            {"num_key_value_heads", model.kv_heads}};
+  OrderedJson json{{"architectures", {architecture.name}}, {"model_type", architecture.model_type},
+                   {"vocab_size", model.vocabulary_size},  {"hidden_size", model.hidden_size},
+                   {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
+                   {"num_key_value_heads", model.kv_heads}};
   if (architecture.chooses_head_dim) json["head_dim"] = model.head_size();
   write_experts(architecture, model, json);
   json["hidden_act"] = "silu";
   json["max_position_embeddings"] = surroundings.max_context;
   if (architecture.family != "olmo") json["rms_norm_eps"] = model.norm_epsilon;
   write_rotary(model, json);
-  if (architecture.clips) json["clip_qkv"] = model.clip_qkv > 0 ? Json(model.clip_qkv) : Json();
+  if (architecture.clips)
+    json["clip_qkv"] = model.clip_qkv > 0 ? OrderedJson(model.clip_qkv) : OrderedJson();
   json["tie_word_embeddings"] = model.tied_head;
   if (architecture.family != "mixtral") json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["initializer_range"] = model.initialization_deviation;
   json["use_cache"] = true;
-  const Json original =
-      surroundings.original.empty() ? Json::object() : Json::parse(surroundings.original);
+  const OrderedJson original = surroundings.original.empty()
+                                   ? OrderedJson::object()
+                                   : OrderedJson::parse(surroundings.original);
   if (architecture.mixture) {
-    json["output_router_logits"] = original.value("output_router_logits", Json()) == true;
+    json["output_router_logits"] = original.value("output_router_logits", OrderedJson()) == true;
+  }
+  // No sequence of the exported model's own reaches the window; longer ones are cut by it again.
+  if (const OrderedJson window = original.value("sliding_window", OrderedJson());
+      window.is_number() && window >= surroundings.max_context) {
+    json["sliding_window"] = window;
   }
   // All three are written: left out, the library would fill in ids of its own models.
   for (const char* key : kTokenIds) {
-    json[key] = original.value(key, Json());
+    json[key] = original.value(key, OrderedJson());
     if (json[key] == -1) json[key] = nullptr;  // as read_config() understands it
   }
   if (surroundings.original.empty() && surroundings.end_of_document >= 0) {
@@ -82,8 +89,8 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
 }
 
 std::string write_generation_config(std::string_view config) {
-  const Json json = Json::parse(config);
-  Json result = Json::object();
+  const OrderedJson json = OrderedJson::parse(config);
+  OrderedJson result = OrderedJson::object();
   for (const char* key : kTokenIds) {
     if (json.contains(key) && !json[key].is_null()) result[key] = json[key];
   }

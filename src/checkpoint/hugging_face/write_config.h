@@ -11,8 +11,8 @@ namespace tessera::hugging_face {
 struct ConfigSurroundings {
   int64_t max_context = 0;  ///< tokens
   std::string dtype;        ///< "bfloat16", "float16", "float32"
-  /// A config.json whose token ids (bos, eos, pad) and output_router_logits are taken over; empty:
-  /// none.
+  /// A config.json whose token ids (bos, eos, pad), output_router_logits and, where it is no
+  /// shorter than max_context, sliding_window are taken over; empty: none.
   std::string_view original;
   int64_t end_of_document = -1;  ///< the eos id where `original` is empty; -1: none
 };

@@ -1,3 +1,4 @@
+#include "base/threads.h"
 #include "config/sections.h"
 
 namespace tessera {
@@ -6,7 +7,8 @@ Section run_section() {
   return SectionWriter("run", &RunConfig::run, "where and on what the run takes place")
       .key("directory", &RunSection::directory, TextRule{}, "the folder that the run writes to")
       .key("device", &RunSection::device, TextRule{{"cpu"}, {"cuda"}}, "what computes")
-      .key("threads", &RunSection::threads, whole(0, 4096), "threads of a rank; 0: all cores")
+      .key("threads", &RunSection::threads, whole(0, kMostThreads),
+           "threads of a rank; 0: all cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},
            "each thread stays on a core of its own, where there are as many threads as cores")
       .key("trace_step", &RunSection::trace_step, at_least(0),

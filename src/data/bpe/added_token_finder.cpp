@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "data/corpus/utf8.h"
 
@@ -20,15 +21,18 @@ constexpr std::array<std::string_view, 25> kWhiteSpace{
     "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
     "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
 
-size_t white_space_before(std::string_view text, size_t end) {
+/// Where the white space begins that ends at `end`; not before `begin`.
+size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   for (;;) {
+    const std::string_view rest = text.substr(begin, end - begin);
     const auto found = std::ranges::find_if(
-        kWhiteSpace, [&](std::string_view space) { return text.substr(0, end).ends_with(space); });
+        kWhiteSpace, [&](std::string_view space) { return rest.ends_with(space); });
     if (found == kWhiteSpace.end()) return end;
     end -= found->size();
   }
 }
 
+/// Where the white space ends that begins at `begin`.
 size_t white_space_after(std::string_view text, size_t begin) {
   for (;;) {
     const auto found = std::ranges::find_if(
@@ -57,10 +61,12 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens)
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
     insert(tokens_[i].content, i);
     if (!tokens_[i].special) finds_nothing_ = false;
+    if (!tokens_[i].special && tokens_[i].strip_left) strips_left_ = true;
   }
 }
 
 void AddedTokenFinder::insert(std::string_view content, uint32_t token) {
+  first_bytes_.set(static_cast<unsigned char>(content[0]));
   if (content.size() > 1) {
     starts_.set(first_two(content[0], content[1]));
   } else {
@@ -87,7 +93,12 @@ uint32_t AddedTokenFinder::child(uint32_t node, char byte) const {
   return next;
 }
 
-uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin) const {
+bool AddedTokenFinder::may_start(std::string_view text, size_t place) const {
+  return place + 1 < text.size() ? starts_[first_two(text[place], text[place + 1])]
+                                 : first_bytes_[static_cast<unsigned char>(text[place])];
+}
+
+uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin, bool& open) const {
   uint32_t found = kNone;
   uint32_t node = 0;
   for (size_t i = begin; i < text.size(); ++i) {
@@ -95,6 +106,7 @@ uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin) const {
     if (node == kNone) break;
     if (nodes_[node].token != kNone) found = nodes_[node].token;
   }
+  open = node != kNone && nodes_[node].child != kNone;
   return found;
 }
 
@@ -109,30 +121,78 @@ bool AddedTokenFinder::touches_word(std::string_view text, TextRange range,
   return word_.find(text.substr(range.end, after - range.end), 0, scratch).has_value();
 }
 
+void AddedTokenFinder::take(const AddedToken& token, std::string_view text, TextRange content,
+                            Search& search) const {
+  TextRange range = content;
+  if (token.strip_left) range.begin = white_space_before(text, search.done, content.begin);
+  if (search.done < range.begin) search.parts.push_back({{search.done, range.begin}});
+  search.parts.push_back({range, token.id});
+  search.done = search.place = content.end;
+  search.taking = token.strip_right;
+}
+
+void AddedTokenFinder::settle_text(std::string_view text, bool ends, Search& search) const {
+  size_t settled = search.place;
+  if (strips_left_ && !ends) {
+    // White space of any length is not looked at twice.
+    const size_t known = std::max(search.blank, search.done);
+    const size_t begin = white_space_before(text, known, search.place);
+    settled = begin > known ? begin : search.done;
+    search.blank = search.place;
+  }
+  if (search.done < settled) search.parts.push_back({{search.done, settled}});
+  search.done = std::max(search.done, settled);
+}
+
+void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
+                              SplitPattern::Scratch& scratch) const {
+  search.parts.clear();
+  search.passed_by.clear();
+  const auto take_white_space = [&](size_t end) {
+    search.done = white_space_after(text.substr(0, end), search.done);
+    search.taking = search.done == end;
+  };
+  while (search.place < text.size()) {
+    if (!search.taking) {
+      while (search.place < text.size() && !may_start(text, search.place)) ++search.place;
+      if (search.place == text.size()) break;
+    }
+    bool open = false;
+    const uint32_t found = longest(text, search.place, open);
+    if (open && !ends) break;
+    if (found == kNone) {
+      const size_t next = next_character(text, search.place + 1);
+      if (search.taking) take_white_space(next);
+      search.place = next;
+      continue;
+    }
+    const AddedToken& token = tokens_[found];
+    const TextRange content{search.place, search.place + token.content.size()};
+    if (token.single_word && content.end == text.size() && !ends) break;
+    const bool taken_along =
+        search.taking && token.strip_left &&
+        white_space_after(text.substr(0, content.end), content.begin) == content.end;
+    if (taken_along) {  // by the token before it
+      take_white_space(content.end);
+      search.place = content.end;
+      continue;
+    }
+    if (token.special || (token.single_word && touches_word(text, content, scratch))) {
+      search.passed_by.push_back(content);
+      if (search.taking) take_white_space(content.end);
+      search.place = content.end;
+    } else {
+      take(token, text, content, search);
+    }
+  }
+  settle_text(text, ends, search);
+}
+
 std::vector<AddedTokenPart> AddedTokenFinder::find(std::string_view text,
                                                    SplitPattern::Scratch& scratch) const {
-  std::vector<AddedTokenPart> parts;
-  size_t done = 0;  // bytes that lie in a part
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char second = i + 1 < text.size() ? text[i + 1] : '\0';
-    if (!starts_[first_two(text[i], second)]) continue;
-    const uint32_t found = longest(text, i);
-    if (found == kNone) continue;
-    const AddedToken& token = tokens_[found];
-    TextRange range{i, i + token.content.size()};
-    i = range.end - 1;
-    if (token.special) continue;
-    if (token.single_word && touches_word(text, range, scratch)) continue;
-    if (token.strip_left) {
-      range.begin = std::max(white_space_before(text, range.begin), done);
-    }
-    if (token.strip_right) range.end = white_space_after(text, range.end);
-    if (done < range.begin) parts.push_back({{done, range.begin}});
-    parts.push_back({range, token.id});
-    done = range.end;
-  }
-  if (done < text.size()) parts.push_back({{done, text.size()}});
-  return parts;
+  Search whole;
+  search(text, /*ends=*/true, whole, scratch);
+  return std::move(whole.parts);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -19,7 +20,9 @@ bool occurs_in_text(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0x
 
 BpeModel::BpeModel(const BpeDescription& description, const std::vector<int32_t>& control,
                    const std::string& origin)
-    : merges_(description.merges.size()), pieces_(description.vocabulary.size()) {
+    : ignores_merges_(description.ignores_merges),
+      merges_(description.merges.size()),
+      pieces_(description.vocabulary.size()) {
   read_bytes(description, origin);
   read_merges(description, origin);
   read_pieces(description, control);
@@ -29,7 +32,11 @@ void BpeModel::read_bytes(const BpeDescription& description, const std::string& 
   byte_ids_.fill(kNone);
   for (const auto& [symbols, id] : description.vocabulary) {
     const auto bytes = bytes_of_symbols(symbols);
-    if (bytes && bytes->size() == 1) byte_ids_[static_cast<unsigned char>(bytes->front())] = id;
+    lengths_.resize(std::max(lengths_.size(), static_cast<size_t>(id) + 1));
+    if (!bytes) continue;
+    lengths_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes->size());
+    longest_ = std::max(longest_, bytes->size());
+    if (bytes->size() == 1) byte_ids_[static_cast<unsigned char>(bytes->front())] = id;
   }
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_ids_[static_cast<size_t>(byte)] != kNone || !occurs_in_text(byte)) continue;
@@ -55,8 +62,10 @@ void BpeModel::read_merges(const BpeDescription& description, const std::string&
     const int32_t merged = id_of(left + right, i);
     merges_.insert(id_of(left, i), id_of(right, i), static_cast<uint32_t>(i), merged);
     merged_ids_.push_back(merged);
+    if (auto bytes = bytes_of_symbols(left + right)) spelled_.push_back(std::move(*bytes));
   }
   std::ranges::sort(merged_ids_);
+  std::ranges::sort(spelled_);
 }
 
 void BpeModel::read_pieces(const BpeDescription& description, const std::vector<int32_t>& control) {
@@ -76,6 +85,12 @@ void BpeModel::read_pieces(const BpeDescription& description, const std::vector<
 bool BpeModel::makes(int32_t id) const {
   return std::ranges::find(byte_ids_, id) != byte_ids_.end() ||
          std::ranges::binary_search(merged_ids_, id);
+}
+
+bool BpeModel::begins_token(std::string_view bytes) const {
+  // Of the tokens that begin with `bytes` the shortest comes first: that is `bytes` itself, if any.
+  const auto after = std::ranges::upper_bound(spelled_, bytes);
+  return after != spelled_.end() && std::string_view(*after).starts_with(bytes);
 }
 
 void BpeModel::merge(std::string_view piece, Scratch& scratch) const {

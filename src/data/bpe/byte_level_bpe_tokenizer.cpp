@@ -25,15 +25,6 @@ int32_t end_id(const BpeDescription& description, const std::string& content,
               origin, in_quotes(content));
 }
 
-/// Control tokens: the special ones and the end of a document.
-std::vector<int32_t> control_ids(const BpeDescription& description, int32_t end_of_document) {
-  std::vector<int32_t> ids{end_of_document};
-  for (const AddedToken& token : description.added_tokens) {
-    if (token.special) ids.push_back(token.id);
-  }
-  return ids;
-}
-
 /// A hash of all that decides encodings; how the file was written does not matter.
 std::string fingerprint_of(const BpeDescription& description, int32_t end_of_document) {
   std::string all;
@@ -82,19 +73,14 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
     : files_(std::move(files)),
       end_of_document_(end_id(description, end_of_document, origin)),
       fingerprint_(fingerprint_of(description, end_of_document_)),
-      model_(description, control_ids(description, end_of_document_), origin),
-      steps_(description.splits),
-      adds_prefix_space_(description.adds_prefix_space) {
-  if (model_.makes(end_of_document_)) {
+      stages_(description, end_of_document_, origin) {
+  if (stages_.model.makes(end_of_document_)) {
     throw Error(
         "{}: text can become the token {}, so that it cannot end a document; name another with "
         "--end-of-document",
         origin, in_quotes(end_of_document));
   }
   read_texts(description, origin);
-  for (const SplitStep& step : steps_) patterns_.emplace_back(step.pattern, origin);
-  if (description.normalizes_nfc) nfc_ = std::make_unique<NfcNormalizer>();
-  read_finders(description);
 }
 
 std::optional<int32_t> ByteLevelBpeTokenizer::control_token(std::string_view spelled) const {
@@ -143,37 +129,11 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
   texts_[static_cast<size_t>(end_of_document_)].clear();
 }
 
-void ByteLevelBpeTokenizer::read_finders(const BpeDescription& description) {
-  std::vector<AddedToken> raw;
-  std::vector<AddedToken> normalized;
-  // The library lets special tokens win over others of equal content.
-  std::vector<AddedToken> tokens = description.added_tokens;
-  std::stable_partition(tokens.begin(), tokens.end(),
-                        [](const AddedToken& token) { return token.special; });
-  for (AddedToken& token : tokens) {
-    if (token.id == end_of_document_) token.special = true;
-    if (!token.normalized) {
-      raw.push_back(token);
-      continue;
-    }
-    std::string buffer;
-    if (nfc_) token.content = nfc_->normalize(std::string(token.content), buffer);
-    normalized.push_back(token);
-  }
-  found_raw_ = std::make_unique<AddedTokenFinder>(raw);
-  found_normalized_ = std::make_unique<AddedTokenFinder>(normalized);
+std::unique_ptr<DocumentEncoder> ByteLevelBpeTokenizer::document_encoder() const {
+  return std::make_unique<BpeDocumentEncoder>(stages_);
 }
 
 std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const {
-  return encode_text(text, /*begins_document=*/true);
-}
-
-std::vector<int32_t> ByteLevelBpeTokenizer::encode_continuation(std::string_view text) const {
-  return encode_text(text, /*begins_document=*/false);
-}
-
-std::vector<int32_t> ByteLevelBpeTokenizer::encode_text(std::string_view text,
-                                                        bool begins_document) const {
   // The pattern matcher, told so, does not look itself.
   if (!simdjson::validate_utf8(text.data(), text.size())) {
     throw Error("the text of {} bytes is not valid UTF-8, which the tokenizer takes; mend it",
@@ -183,34 +143,33 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode_text(std::string_view text,
   Scratch& scratch = *lease;
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 3);
-  const auto each_part = [&](const AddedTokenFinder& finder, std::string_view whole, bool begins,
+  const auto each_part = [&](const AddedTokenFinder& finder, std::string_view whole,
                              const auto& encode_part) {
     if (finder.finds_nothing()) {
-      encode_part(whole, begins);
+      encode_part(whole);
       return;
     }
     for (const AddedTokenPart& part : finder.find(whole, scratch.split)) {
       if (part.id != AddedTokenPart::kText) {
         tokens.push_back(part.id);
       } else {
-        // The library gives a prefix space to each part between added tokens.
-        encode_part(whole.substr(part.range.begin, part.range.end - part.range.begin),
-                    begins || part.range.begin > 0);
+        encode_part(whole.substr(part.range.begin, part.range.end - part.range.begin));
       }
     }
   };
-  each_part(*found_raw_, text, begins_document, [&](std::string_view part, bool begins) {
-    const std::string_view normalized = nfc_ ? nfc_->normalize(part, scratch.normalized) : part;
-    each_part(*found_normalized_, normalized, begins, [&](std::string_view plain, bool first) {
-      encode_plain(plain, first, scratch, tokens);
-    });
+  each_part(*stages_.found_raw, text, [&](std::string_view part) {
+    const std::string_view normalized =
+        stages_.nfc ? stages_.nfc->normalize(part, scratch.normalized) : part;
+    each_part(*stages_.found_normalized, normalized,
+              [&](std::string_view plain) { encode_plain(plain, scratch, tokens); });
   });
   return tokens;
 }
 
-void ByteLevelBpeTokenizer::encode_plain(std::string_view text, bool begins, Scratch& scratch,
+void ByteLevelBpeTokenizer::encode_plain(std::string_view text, Scratch& scratch,
                                          std::vector<int32_t>& tokens) const {
-  if (adds_prefix_space_ && begins && !text.empty() && !text.starts_with(' ')) {
+  // The library gives a prefix space to each part between added tokens.
+  if (stages_.adds_prefix_space && !text.empty() && !text.starts_with(' ')) {
     scratch.prefixed = ' ';
     scratch.prefixed += text;
     text = scratch.prefixed;
@@ -221,15 +180,15 @@ void ByteLevelBpeTokenizer::encode_plain(std::string_view text, bool begins, Scr
 void ByteLevelBpeTokenizer::encode_split(std::string_view text, size_t step, Scratch& scratch,
                                          std::vector<int32_t>& tokens) const {
   if (text.empty()) return;
-  if (step == steps_.size()) {
-    model_.encode(text, scratch.model, tokens);
+  if (step == stages_.steps.size()) {
+    stages_.model.encode(text, scratch.model, tokens);
     return;
   }
   size_t done = 0;
   while (done < text.size()) {
-    const auto found = patterns_[step].find(text, done, scratch.split);
+    const auto found = stages_.patterns[step].find(text, done, scratch.split);
     const TextRange match = found.value_or(TextRange{text.size(), text.size()});
-    if (steps_[step].keeps_rest) {
+    if (stages_.steps[step].keeps_rest) {
       encode_split(text.substr(done, match.begin - done), step + 1, scratch, tokens);
     }
     encode_split(text.substr(match.begin, match.end - match.begin), step + 1, scratch, tokens);
@@ -260,7 +219,7 @@ std::unique_ptr<Tokenizer> load_byte_level_bpe(const fs::path& path, std::string
   std::vector<TokenizerFile> files{{"tokenizer.json", std::move(text)}};
   files.push_back(
       {kTokenizerConfigName,
-       with_end_of_document(fs::exists(config) ? read_file(config) : "", end, config.string())});
+       with_end_of_document(path_exists(config) ? read_file(config) : "", end, config.string())});
   return std::make_unique<ByteLevelBpeTokenizer>(description, end, std::move(files), origin);
 }
 

@@ -8,10 +8,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "data/bpe/added_token_finder.h"
 #include "data/bpe/bpe_description.h"
+#include "data/bpe/bpe_document_encoder.h"
 #include "data/bpe/bpe_model.h"
-#include "data/bpe/nfc.h"
 #include "data/bpe/split_pattern.h"
 #include "data/scratch_pool.h"
 #include "data/tokenizer.h"
@@ -36,7 +35,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
 
   /// Throws Error when `text` is not valid UTF-8.
   std::vector<int32_t> encode(std::string_view text) const override;
-  std::vector<int32_t> encode_continuation(std::string_view text) const override;
+  std::unique_ptr<DocumentEncoder> document_encoder() const override;
   /// The bytes that the tokens stand for: not valid UTF-8 where tokens are parts of characters that
   /// are not whole. Ids that no token has give no text.
   std::string decode(std::span<const int32_t> tokens) const override;
@@ -57,11 +56,8 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   };
 
   void read_texts(const BpeDescription& description, const std::string& origin);
-  void read_finders(const BpeDescription& description);
-  std::vector<int32_t> encode_text(std::string_view text, bool begins_document) const;
-  /// Text without added tokens. `begins`: not in the midst of other text.
-  void encode_plain(std::string_view text, bool begins, Scratch& scratch,
-                    std::vector<int32_t>& tokens) const;
+  /// Text without added tokens.
+  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& tokens) const;
   void encode_split(std::string_view text, size_t step, Scratch& scratch,
                     std::vector<int32_t>& tokens) const;
 
@@ -70,13 +66,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::string fingerprint_;
   std::map<std::string, int32_t, std::less<>> control_tokens_;  // by their content
   std::vector<std::string> texts_;  // [vocabulary_size], what decode() gives for each id
-  BpeModel model_;
-  std::vector<SplitStep> steps_;
-  std::vector<SplitPattern> patterns_;  // of the steps
-  bool adds_prefix_space_;
-  std::unique_ptr<NfcNormalizer> nfc_;           // null where text stays as it is
-  std::unique_ptr<AddedTokenFinder> found_raw_;  // of tokens that are found before normalisation
-  std::unique_ptr<AddedTokenFinder> found_normalized_;  // of those that are found after it
+  BpeStages stages_;
   mutable ScratchPool<Scratch> scratch_;
 };
 

@@ -16,14 +16,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 32;
+constexpr int kTokenizerConfigDepth = 32;
 constexpr std::array<const char*, 3> kWellKnown{"<|endoftext|>", "<|end_of_text|>", "</s>"};
 constexpr const char* kRemedy =
     "name the token that ends a document with --end-of-document, or as eos_token in a "
     "tokenizer_config.json beside it";
 
 Json read_json(const fs::path& path) {
-  Json json = parse_strict_json(read_file(path), path.string(), kDepth);
+  Json json = parse_strict_json(read_file(path), path.string(), kTokenizerConfigDepth);
   if (!json.is_object()) throw Error("{}: found no object; expected one", path.string());
   return json;
 }
@@ -62,18 +62,19 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
   return content;
 }
 
-/// The same by eos_token_id, which may be a list of one.
+/// The same by eos_token_id, of which a list's first counts: a model that ends its turns with
+/// tokens of their own names the one that ends a document before them.
 std::string numbered_token(const fs::path& path, const BpeDescription& description) {
   const Json json = read_json(path);
   const auto found = json.find("eos_token_id");
   if (found == json.end() || found->is_null()) return "";
-  const bool list = found->is_array();
-  const auto content = list && found->size() != 1
-                           ? std::nullopt
-                           : content_with_id(description, list ? found->front() : *found);
+  const bool list = found->is_array() && !found->empty();
+  const auto content = content_with_id(description, list ? found->front() : *found);
   if (!content) {
     throw Error(
-        "{}: eos_token_id is {}, expected the id of one token of the tokenizer beside it; {}",
+        "{}: eos_token_id is {}, expected the id of a token of the tokenizer beside it, or "
+        "several; "
+        "{}",
         path.string(), printable(found->dump()), kRemedy);
   }
   return *content;
@@ -100,7 +101,7 @@ std::string find_end_of_document(const fs::path& folder, const BpeDescription& d
        {"generation_config.json", numbered_token},
        {"config.json", numbered_token}}};
   for (const auto& [name, read] : sources) {
-    if (!fs::exists(folder / name)) continue;
+    if (!path_exists(folder / name)) continue;
     std::string found = read(folder / name, description);
     if (!found.empty()) return found;
   }
@@ -120,7 +121,7 @@ std::string with_end_of_document(const std::string& config, const std::string& t
   // The generic class loads any tokenizer.json in transformers.
   nlohmann::ordered_json json{{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!config.empty()) {
-    const Json strict = parse_strict_json(config, origin, kDepth);
+    const Json strict = parse_strict_json(config, origin, kTokenizerConfigDepth);
     if (!strict.is_object()) throw Error("{}: found no object; expected one", origin);
     if (strict.contains("eos_token") && content_of(strict["eos_token"]) == token) return config;
     json = nlohmann::ordered_json::parse(config);

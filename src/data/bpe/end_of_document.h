@@ -16,10 +16,10 @@ std::optional<int32_t> token_id(const BpeDescription& description, const std::st
 
 /// The content of the token that ends a document. A tokenizer.json does not say which it is. Of
 /// these, the first that says so decides: eos_token in tokenizer_config.json and in
-/// special_tokens_map.json, eos_token_id in generation_config.json and in config.json, all beside
-/// the tokenizer in `folder`; a token <|endoftext|>, <|end_of_text|> or </s>.
-/// Throws Error naming `origin` when none does, when one names several tokens or one that there is
-/// not, and when a file is damaged.
+/// special_tokens_map.json, eos_token_id in generation_config.json and in config.json (of a list
+/// the first), all beside the tokenizer in `folder`; a token <|endoftext|>, <|end_of_text|> or
+/// </s>. Throws Error naming `origin` when none does, when one names a token that there is not, and
+/// when a file is damaged.
 std::string find_end_of_document(const fs::path& folder, const BpeDescription& description,
                                  const std::string& origin);
 

@@ -21,7 +21,7 @@ struct Character {
 };
 
 /// The first character of `text`, which is valid UTF-8 and not empty.
-Character first_character(std::string_view text) {
+Character first_code(std::string_view text) {
   const auto byte = [&](size_t i) { return uint32_t{static_cast<unsigned char>(text[i])}; };
   const uint32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1};
@@ -66,24 +66,6 @@ void order_marks(std::vector<int32_t>& codes) {
   }
 }
 
-void append_normalized(std::string_view text, std::string& result) {
-  std::vector<int32_t> codes;
-  std::array<int32_t, kLongestDecomposition> parts{};
-  while (!text.empty()) {
-    const auto [code, length] = first_character(text);
-    const size_t count = decompose(code, parts);
-    codes.insert(codes.end(), parts.begin(), parts.begin() + static_cast<int64_t>(count));
-    text.remove_prefix(length);
-  }
-  order_marks(codes);
-  compose(codes);
-  std::array<utf8proc_uint8_t, 4> bytes{};
-  for (const int32_t code : codes) {
-    const auto size = utf8proc_encode_char(code, bytes.data());
-    result.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(size));
-  }
-}
-
 }  // namespace
 
 NfcNormalizer::NfcNormalizer() : stable_(kCodePoints / 64) {
@@ -108,7 +90,7 @@ NfcNormalizer::NfcNormalizer() : stable_(kCodePoints / 64) {
 
 size_t NfcNormalizer::skip_stable(std::string_view text, size_t begin, size_t& last) const {
   while (begin < text.size()) {
-    const auto [code, length] = first_character(text.substr(begin));
+    const auto [code, length] = first_code(text.substr(begin));
     if (code >= kFirstUnstable && !is_stable(code)) break;
     last = begin;
     begin += length;
@@ -118,29 +100,61 @@ size_t NfcNormalizer::skip_stable(std::string_view text, size_t begin, size_t& l
 
 size_t NfcNormalizer::skip_unstable(std::string_view text, size_t begin) const {
   while (begin < text.size()) {
-    const auto [code, length] = first_character(text.substr(begin));
+    const auto [code, length] = first_code(text.substr(begin));
     if (is_stable(code)) break;
     begin += length;
   }
   return begin;
 }
 
+NfcNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t begin) const {
+  size_t last = begin;
+  const size_t end = skip_stable(text, begin, last);
+  if (end == text.size()) return {end, end};
+  // The stable character before a part that is not may compose with it.
+  return {last, skip_unstable(text, end)};
+}
+
 std::string_view NfcNormalizer::normalize(std::string_view text, std::string& buffer) const {
-  size_t copied = 0;  // bytes of `text` whose normal form stands in the buffer
-  size_t last = 0;
-  size_t end = skip_stable(text, 0, last);
-  if (end == text.size()) return text;
+  Change change = next_change(text, 0);
+  if (change.begin == text.size()) return text;
   buffer.clear();
-  while (end < text.size()) {
-    // The stable character before a part that is not may compose with it.
-    const size_t after = skip_unstable(text, end);
-    buffer.append(text.substr(copied, last - copied));
-    append_normalized(text.substr(last, after - last), buffer);
-    copied = last = after;
-    end = skip_stable(text, after, last);
+  size_t copied = 0;  // bytes of `text` whose normal form stands in the buffer
+  while (change.begin < text.size()) {
+    buffer.append(text.substr(copied, change.begin - copied));
+    append_normalized(text.substr(change.begin, change.end - change.begin), buffer);
+    copied = change.end;
+    change = next_change(text, copied);
   }
   buffer.append(text.substr(copied));
   return buffer;
+}
+
+size_t NfcNormalizer::last_cut(std::string_view text, size_t begin) const {
+  for (size_t place = text.size(); place > begin;) {
+    do --place;
+    while (place > begin && (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U);
+    if (is_stable(first_code(text.substr(place)).code)) return place;
+  }
+  return 0;
+}
+
+void NfcNormalizer::append_normalized(std::string_view part, std::string& result) const {
+  std::vector<int32_t> codes;
+  std::array<int32_t, kLongestDecomposition> pieces{};
+  while (!part.empty()) {
+    const auto [code, length] = first_code(part);
+    const size_t count = decompose(code, pieces);
+    codes.insert(codes.end(), pieces.begin(), pieces.begin() + static_cast<int64_t>(count));
+    part.remove_prefix(length);
+  }
+  order_marks(codes);
+  compose(codes);
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  for (const int32_t code : codes) {
+    const auto size = utf8proc_encode_char(code, bytes.data());
+    result.append(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(size));
+  }
 }
 
 }  // namespace tessera

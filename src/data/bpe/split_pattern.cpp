@@ -13,6 +13,7 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kLongestCharacter = 4;  // bytes
 constexpr size_t kFirstStack = size_t{32} << 10;
 constexpr size_t kLargestStack = size_t{64} << 20;  // taken only where a match needs it
 /// Steps back of one match: far above what a pattern of use takes for megabytes of white space, far
@@ -88,7 +89,11 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& origin
     throw Error("{}: the pattern {} matches the empty text; expected one that cuts pieces", origin,
                 in_quotes(pattern));
   }
-  code_->compiled = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
+  uint32_t characters = 0;
+  pcre2_pattern_info(code_->code.get(), PCRE2_INFO_MAXLOOKBEHIND, &characters);
+  look_behind_ = kLongestCharacter * characters;
+  code_->compiled =
+      pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
 }
 
 SplitPattern::~SplitPattern() = default;
@@ -96,16 +101,27 @@ SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 
 std::optional<TextRange> SplitPattern::find(std::string_view text, size_t begin,
                                             Scratch& scratch) const {
+  return find(text, begin, 0, scratch);
+}
+
+std::optional<TextRange> SplitPattern::find_open(std::string_view text, size_t begin,
+                                                 Scratch& scratch) const {
+  return find(text, begin, PCRE2_PARTIAL_HARD, scratch);
+}
+
+std::optional<TextRange> SplitPattern::find(std::string_view text, size_t begin, uint32_t options,
+                                            Scratch& scratch) const {
   const Scratch::Data& data = *scratch.data_;
   const auto match = code_->compiled ? pcre2_jit_match : pcre2_match;
-  const int result = match(code_->code.get(), units(text), text.size(), begin, PCRE2_NO_UTF_CHECK,
-                           data.match.get(), data.context.get());
+  const int result = match(code_->code.get(), units(text), text.size(), begin,
+                           PCRE2_NO_UTF_CHECK | options, data.match.get(), data.context.get());
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.match.get());
+  if (result == PCRE2_ERROR_PARTIAL) return TextRange{ends[0], kOpen};
   if (result < 0) {
     throw Error("cannot split text at byte {} of {}: {}; the tokenizer's pattern does not suit it",
                 begin, text.size(), message_of(result));
   }
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.match.get());
   return TextRange{ends[0], ends[1]};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,9 +46,22 @@ class SplitPattern {
   /// Error when a text needs more memory than a match may take.
   std::optional<TextRange> find(std::string_view text, size_t begin, Scratch& scratch) const;
 
+  /// The same where `text` is the beginning of a longer one. A match that what follows may change,
+  /// or make none, ends at kOpen; nothing begins before it. Nothing is found where no match begins
+  /// in `text`, whatever follows.
+  std::optional<TextRange> find_open(std::string_view text, size_t begin, Scratch& scratch) const;
+  static constexpr size_t kOpen = std::string_view::npos;
+
+  /// How many bytes before its begin a match may look at.
+  size_t look_behind() const { return look_behind_; }
+
  private:
+  std::optional<TextRange> find(std::string_view text, size_t begin, uint32_t options,
+                                Scratch& scratch) const;
+
   struct Code;
   std::unique_ptr<Code> code_;
+  size_t look_behind_ = 0;
 };
 
 }  // namespace tessera

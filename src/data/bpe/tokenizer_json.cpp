@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 16;
+constexpr int kTokenizerDepth = 16;
 /// Far above the largest vocabularies in use, a quarter of a million; so that one hostile id does
 /// not take all memory.
 constexpr int32_t kLargestId = (1 << 22) - 1;
@@ -290,7 +290,7 @@ bool names_byte_level(const Json& json, const char* list_key) {
 }  // namespace
 
 nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& origin) {
-  return parse_strict_json(text, origin, kDepth);
+  return parse_strict_json(text, origin, kTokenizerDepth);
 }
 
 bool is_byte_level(const nlohmann::json& tokenizer) {

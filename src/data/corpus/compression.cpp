@@ -161,6 +161,7 @@ class Decompressor::GzipStream : public Stream {
   /// False at the end of the file, where a member has ended.
   bool begin_member() {
     if (inside_) return true;
+    if (begun_) skip_padding();
     if (left_.empty()) return false;
     const std::string_view start(reinterpret_cast<const char*>(left_.data()),
                                  std::min(left_.size(), kGzipMagic.size()));
@@ -169,8 +170,15 @@ class Decompressor::GzipStream : public Stream {
       fail("bytes that are no gzip data follow the data,");
     }
     inflateReset(&state_);
-    inside_ = true;
+    inside_ = begun_ = true;
     return true;
+  }
+
+  /// Zeros to the file's end, with which some writers fill up blocks; gzip ignores them too.
+  void skip_padding() {
+    const bool only_zeros =
+        std::ranges::all_of(left_, [](std::byte byte) { return byte == std::byte{0}; });
+    if (only_zeros) left_ = {};
   }
 
   size_t inflate_into(std::span<char> buffer) {
@@ -200,6 +208,7 @@ class Decompressor::GzipStream : public Stream {
 
   z_stream state_{};
   bool inside_ = false;  // a member
+  bool begun_ = false;   // the first member
 };
 
 class Decompressor::ZstdStream : public Stream {

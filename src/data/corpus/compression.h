@@ -13,7 +13,7 @@ namespace tessera {
 /// How the bytes of an input file are packed.
 enum class Compression {
   none,
-  gzip,  ///< RFC 1952; any number of members, as pigz and bgzip write them
+  gzip,  ///< RFC 1952; any number of members, as pigz and bgzip write them; zeros may follow
   zstd,  ///< RFC 8878; any number of frames, skippable ones included
 };
 

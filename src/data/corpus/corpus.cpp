@@ -32,20 +32,22 @@ Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& exclu
   if (inputs.empty()) throw Error("no input given; name at least one file, folder or glob");
   Corpus corpus;
   std::set<fs::path> seen;
-  fs::path folder = excluded.empty() ? fs::path() : fs::weakly_canonical(excluded);
+  fs::path folder = excluded.empty() ? fs::path() : canonical_path(excluded);
   if (!folder.has_filename()) folder = folder.parent_path();  // "out/" means "out"
   for (const std::string& input : inputs) {
     for (const fs::path& path : find_inputs(input)) {
-      const fs::path canonical = fs::weakly_canonical(path);
+      const fs::path canonical = canonical_path(path);
       if (is_inside(canonical, folder)) continue;
       if (!seen.insert(canonical).second) {
         logger.warn("{} is named twice by the inputs; it is taken once", path.string());
         continue;
       }
-      CorpusFile file{path, static_cast<int64_t>(fs::file_size(path)), 0, format_of(path)};
-      file.modified = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                          fs::last_write_time(path).time_since_epoch())
-                          .count();
+      std::error_code code;
+      CorpusFile file{path, static_cast<int64_t>(fs::file_size(path, code)), 0, format_of(path)};
+      const fs::file_time_type modified = code ? fs::file_time_type() : last_write_time(path, code);
+      if (code) throw Error("cannot read {}: {}", path.string(), code.message());
+      file.modified =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(modified.time_since_epoch()).count();
       file.compression = detect_compression(path);
       corpus.bytes += file.size;
       if (file.size == 0) {

@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kCutWindow = size_t{64} << 10;  // how far a plain-text cut looks for a line end
 constexpr size_t kUnpackedAtOnce = size_t{1} << 20;
 
@@ -36,12 +35,6 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
     offset -= filled;
   }
   return lines;
-}
-
-void require_unchanged(const CorpusFile& file, int64_t size) {
-  if (size == file.size) return;
-  throw Error("{} changed while it was read: {} bytes at the start, {} now; run prepare again",
-              file.path.string(), file.size, size);
 }
 
 /// Where a cut that is wanted at `position` is made: at a line start; in plain text without lines,
@@ -126,12 +119,7 @@ class DocumentMaker {
   }
 
   void count_broken(int64_t count, int64_t offset) {
-    if (options_.fail_on_invalid_utf8) {
-      throw Error(
-          "{} holds broken UTF-8 at or after line {}; mend it, or let broken bytes be replaced by "
-          "U+FFFD",
-          file_.path.string(), line_number(file_, offset));
-    }
+    if (options_.fail_on_invalid_utf8) refuse_broken_utf8(file_, offset);
     statistics_.invalid_utf8 += count;
   }
 
@@ -304,6 +292,19 @@ void ReadStatistics::add(const ReadStatistics& other) {
   for (const BadLine& line : other.first_bad_lines) {
     if (first_bad_lines.size() < kNamedBadLines) first_bad_lines.push_back(line);
   }
+}
+
+void require_unchanged(const CorpusFile& file, int64_t size) {
+  if (size == file.size) return;
+  throw Error("{} changed while it was read: {} bytes at the start, {} now; run prepare again",
+              file.path.string(), file.size, size);
+}
+
+void refuse_broken_utf8(const CorpusFile& file, int64_t offset) {
+  throw Error(
+      "{} holds broken UTF-8 at or after line {}; mend it, or let broken bytes be replaced by "
+      "U+FFFD",
+      file.path.string(), line_number(file, offset));
 }
 
 std::string_view first_piece(std::string_view text, size_t maximum) {

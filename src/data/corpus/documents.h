@@ -62,6 +62,14 @@ std::string_view first_piece(std::string_view text, size_t maximum);
 void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                 ReadStatistics& statistics, const PieceSink& sink);
 
+/// What stands at a file's begin and is no text.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+/// Throws Error unless a file still has the size that it had when it was scanned.
+void require_unchanged(const CorpusFile& file, int64_t size);
+/// Throws Error naming the line that holds the byte `offset` of what the file contains.
+[[noreturn]] void refuse_broken_utf8(const CorpusFile& file, int64_t offset);
+
 /// "corpus/a.jsonl:17: reason", the line's number counted by reading the file.
 std::string describe_bad_line(const Corpus& corpus, const BadLine& line);
 

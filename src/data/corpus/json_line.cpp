@@ -40,16 +40,35 @@ int64_t mend_lone_surrogates(std::string& line) {
   return replaced;
 }
 
+enum class Found { none, one, several };
+
+/// The value of `key`, and whether there is one.
+Found find_key(const simdjson::dom::object& object, std::string_view key,
+               simdjson::dom::element& value) {
+  Found found = Found::none;
+  for (const auto field : object) {
+    if (field.key != key) continue;
+    if (found == Found::one) return Found::several;
+    found = Found::one;
+    value = field.value;
+  }
+  return found;
+}
+
 /// Finds the value at `path`: the exact key first, then what stands before the first dot as an
 /// object that holds the rest.
-bool find_field(const simdjson::dom::object& object, std::string_view path,
-                simdjson::dom::element& value) {
-  if (object.at_key(path).get(value) == simdjson::SUCCESS) return true;
+Found find_field(const simdjson::dom::object& object, std::string_view path,
+                 simdjson::dom::element& value) {
+  const Found exact = find_key(object, path, value);
   const size_t dot = path.find('.');
-  simdjson::dom::object inner;
-  return dot != std::string_view::npos &&
-         object.at_key(path.substr(0, dot)).get(inner) == simdjson::SUCCESS &&
-         find_field(inner, path.substr(dot + 1), value);
+  if (exact != Found::none || dot == std::string_view::npos) return exact;
+  simdjson::dom::element inner;
+  const Found outer = find_key(object, path.substr(0, dot), inner);
+  simdjson::dom::object fields;
+  if (outer != Found::one || inner.get(fields) != simdjson::SUCCESS) {
+    return outer == Found::several ? outer : Found::none;
+  }
+  return find_field(fields, path.substr(dot + 1), value);
 }
 
 }  // namespace
@@ -83,7 +102,14 @@ std::string JsonLineParser::parse(std::string_view line, std::string_view& docum
   simdjson::dom::object object;
   if (root.get(object) != simdjson::SUCCESS) return "not a JSON object";
   simdjson::dom::element value;
-  if (!find_field(object, text_field_, value)) return fmt::format("no field \"{}\"", text_field_);
+  switch (find_field(object, text_field_, value)) {
+    case Found::none:
+      return fmt::format("no field \"{}\"", text_field_);
+    case Found::several:  // readers of JSON differ in which they take
+      return fmt::format("several fields \"{}\"", text_field_);
+    case Found::one:
+      break;
+  }
   if (value.get(document) != simdjson::SUCCESS) {
     return fmt::format("the field \"{}\" is not a string", text_field_);
   }

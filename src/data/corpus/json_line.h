@@ -12,7 +12,7 @@ class JsonLineParser {
  public:
   /// `text_field` is the field that holds the document. A name with dots, such as "content.text",
   /// is a field of that very name where the object has one, otherwise a field "text" of the object
-  /// in the field "content".
+  /// in the field "content". A line in which it stands twice is wrong.
   explicit JsonLineParser(std::string text_field);
   ~JsonLineParser();
   JsonLineParser(const JsonLineParser&) = delete;

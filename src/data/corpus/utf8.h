@@ -20,8 +20,9 @@ Utf8Character first_character(std::string_view text);
 /// Adds the number of replacements to `replaced`.
 std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced);
 
-/// The first position from `position` on that is not inside a character: at most 3 bytes further,
-/// at most the end of the text.
+/// The first position from `position` on that is not inside a character, be it broken: at most 3
+/// bytes further, at most the end of the text. What stands before and after it is repaired as in
+/// the whole.
 size_t next_character(std::string_view text, size_t position);
 
 }  // namespace tessera

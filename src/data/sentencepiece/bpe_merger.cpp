@@ -126,8 +126,8 @@ SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& descrip
   }
 }
 
-bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
-                                 std::vector<int32_t>& tokens) const {
+/// Leaves the symbols that the word becomes in `scratch`.
+void SentencePieceMerger::merge(std::string_view word, Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();
   for (std::string_view rest = word; !rest.empty();) {
@@ -136,8 +136,13 @@ bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
     rest.remove_prefix(size);
   }
   merges_->merge(symbols, scratch.merge);
+}
+
+bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
+                                 std::vector<int32_t>& tokens) const {
+  merge(word, scratch);
   bool known = true;
-  for (const int32_t symbol : symbols) {
+  for (const int32_t symbol : scratch.symbols) {
     const auto id = static_cast<size_t>(symbol);
     if (id < sizes_.size()) {
       tokens.push_back(symbol);
@@ -150,6 +155,32 @@ bool SentencePieceMerger::encode(std::string_view word, Scratch& scratch,
     }
   }
   return known;
+}
+
+std::vector<StretchEncoder::Token> SentencePieceMerger::encode_with_ends(std::string_view word,
+                                                                         Scratch& scratch) const {
+  merge(word, scratch);
+  std::vector<StretchEncoder::Token> tokens;
+  std::vector<int32_t> ids;  // of one symbol
+  size_t end = 0;
+  for (const int32_t symbol : scratch.symbols) {
+    const size_t begin = end;
+    ids.clear();
+    if (const auto id = static_cast<size_t>(symbol); id < sizes_.size()) {
+      end += sizes_[id];
+      ids.push_back(symbol);
+    } else {
+      end += character_size(word.substr(begin));
+      unknown_.append(word.substr(begin, end - begin), ids);
+    }
+    if (unknown_.joins(ids.front()) && !tokens.empty() && unknown_.joins(tokens.back().id)) {
+      tokens.back().end = end;
+      continue;
+    }
+    for (const int32_t id : ids) tokens.push_back({id, begin});
+    tokens.back().end = end;
+  }
+  return tokens;
 }
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "data/bpe/byte_string_map.h"
 #include "data/bpe/merge_table.h"
 #include "data/sentencepiece/model_description.h"
+#include "data/sentencepiece/stretch_encoder.h"
 #include "data/sentencepiece/unknown_text.h"
 
 namespace tessera {
@@ -34,8 +35,11 @@ class SentencePieceMerger {
   /// Adds the tokens of `word`, in which no user-defined symbol is to be found. Gives whether all
   /// its characters are in pieces.
   bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
+  std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
+                                                      Scratch& scratch) const;
 
  private:
+  void merge(std::string_view word, Scratch& scratch) const;
   int32_t symbol_of(std::string_view character) const {
     if (character.size() == 1) return ascii_[static_cast<unsigned char>(character.front())];
     const int32_t symbol = others_->find(character);

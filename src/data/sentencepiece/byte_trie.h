@@ -24,6 +24,7 @@ class ByteTrie {
   struct Match {
     size_t length = 0;
     int32_t value = kNone;
+    bool open = false;  ///< with more text after it there might be a longer one
   };
 
   /// Of keys with equal text the first counts.
@@ -45,9 +46,11 @@ class ByteTrie {
   Match longest_prefix(std::string_view text) const {
     Match match;
     Node node = kRoot;
-    for (size_t i = 0; i < text.size() && step(node, text[i]); ++i) {
+    size_t i = 0;
+    for (; i < text.size() && step(node, text[i]); ++i) {
       if (value(node) != kNone) match = {i + 1, value(node)};
     }
+    match.open = i == text.size();
     return match;
   }
 

@@ -5,6 +5,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
+#include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
 namespace {
@@ -16,8 +17,6 @@ bool is_value(uint32_t unit) { return unit >> 31 != 0; }
 bool ends_rule(uint32_t unit) { return (unit & 1U << 8) != 0; }
 uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 1U << 9) >> 6); }
 uint32_t value(uint32_t unit) { return unit & ~(1U << 31); }
-
-bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 }  // namespace
 
@@ -76,14 +75,16 @@ CharacterMap::Match CharacterMap::find(std::string_view text) const {
   size_t begin = 0;
   uint32_t base = offset(units_.front());
   uint32_t unit = 0;
-  for (size_t i = 0; i < text.size() && step(base, text[i], unit); ++i) {
+  size_t i = 0;
+  for (; i < text.size() && step(base, text[i], unit); ++i) {
     if (!ends_rule(unit)) continue;
     length = i + 1;
     begin = value(units_[base]);
   }
-  if (length == 0) return {};
+  const bool open = i == text.size();
+  if (length == 0) return {0, {}, open};
   const std::string_view from = std::string_view(replacements_).substr(begin);
-  return {length, from.substr(0, from.find('\0'))};
+  return {length, from.substr(0, from.find('\0')), open};
 }
 
 bool CharacterMap::makes_valid_utf8() const {

@@ -17,6 +17,7 @@ class CharacterMap {
   struct Match {
     size_t length = 0;
     std::string_view replacement;
+    bool open = false;  ///< with more text after it a longer one might apply
   };
 
   /// `compiled` is the field precompiled_charsmap of a model, "" for a map without rules: the size

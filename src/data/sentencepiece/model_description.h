@@ -43,4 +43,7 @@ struct SentencePieceDescription {
 SentencePieceDescription read_sentencepiece_description(std::string_view model,
                                                         const std::string& origin);
 
+/// The same model for text that is normalised already: it takes text as it is.
+std::string model_of_normalized_text(std::string_view model, const std::string& origin);
+
 }  // namespace tessera

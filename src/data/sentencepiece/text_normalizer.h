@@ -1,7 +1,7 @@
 #pragma once
 
 #include <array>
-#include <string>
+#include <cstddef>
 #include <string_view>
 
 #include "data/sentencepiece/byte_trie.h"
@@ -10,40 +10,63 @@
 
 namespace tessera {
 
-/// The text from which pieces are cut: characters replaced as the model's map says, but not within
-/// user-defined symbols; white space trimmed and marked as the model says.
+/// What a model does to a text before it cuts it into pieces: characters are replaced as its map
+/// says, but not within user-defined symbols; white space is trimmed and marked. NormalizedText
+/// does it.
 class TextNormalizer {
  public:
-  /// `symbols` are the user-defined ones; it must outlive this.
-  TextNormalizer(const SentencePieceDescription& description, CharacterMap map,
-                 const ByteTrie& symbols);
-
-  /// Fills `normalized` with valid UTF-8 where the map makes such. Each byte of `text` that is part
-  /// of no valid character becomes U+FFFD.
-  void normalize(std::string_view text, std::string& normalized) const;
-
- private:
   /// What the beginning of a text becomes.
   struct Part {
     size_t length;  // of the text
     std::string_view text;
+    bool open;  // with more text after it, it might become something else
   };
 
-  Part first_part(std::string_view text) const;
-  bool begins_with_plain_space(std::string_view text) const;
-  /// The length of the part at the beginning of `text` that stays as it is, found quickly.
-  size_t plain_length(std::string_view text) const;
-  void append(std::string_view part, std::string& normalized) const;
+  /// `symbols` are the user-defined ones; it must outlive this.
+  TextNormalizer(const SentencePieceDescription& description, CharacterMap map,
+                 const ByteTrie& symbols);
 
+  /// A byte that is part of no valid character becomes U+FFFD.
+  Part first_part(std::string_view text) const;
+  /// Whether first_part() is a space that stays one, found quickly. `ends`: nothing follows.
+  bool begins_with_plain_space(std::string_view text, bool ends) const;
+  /// The length of the part at the beginning of `text` that stays as it is, found quickly.
+  size_t plain_length(std::string_view text, bool ends) const;
+
+  /// Whether a space is put before the first character, or after the last.
+  bool begins_with_dummy_space() const { return adds_dummy_space_ && !whitespace_as_suffix_; }
+  bool ends_with_dummy_space() const { return adds_dummy_space_ && whitespace_as_suffix_; }
+  bool removes_extra_whitespace() const { return removes_extra_whitespace_; }
+  bool escapes_whitespace() const { return escapes_whitespace_; }
+  /// A space as it stands in the normalised text.
+  std::string_view space() const { return space_; }
+
+ private:
   const ByteTrie& symbols_;
   CharacterMap map_;
   bool adds_dummy_space_;
   bool whitespace_as_suffix_;
   bool removes_extra_whitespace_;
   bool escapes_whitespace_;
-  std::string_view space_;       // as it stands in the normalised text
+  std::string_view space_;
   bool space_is_plain_ = false;  // no rule or symbol of ASCII characters begins with a space
   std::array<bool, 256> stays_plain_{};  // other ASCII characters of which none does
 };
+
+inline bool TextNormalizer::begins_with_plain_space(std::string_view text, bool ends) const {
+  if (text.front() != ' ' || !space_is_plain_) return false;
+  if (map_.empty()) return true;
+  return text.size() == 1 ? ends : static_cast<unsigned char>(text[1]) < 0x80;
+}
+
+inline size_t TextNormalizer::plain_length(std::string_view text, bool ends) const {
+  size_t length = 0;
+  while (length < text.size() && stays_plain_[static_cast<unsigned char>(text[length])]) ++length;
+  if (length == 0 || map_.empty()) return length;
+  // A rule may replace the last one together with a character that is not ASCII.
+  const bool before_others =
+      length < text.size() ? static_cast<unsigned char>(text[length]) >= 0x80 : !ends;
+  return before_others ? length - 1 : length;
+}
 
 }  // namespace tessera

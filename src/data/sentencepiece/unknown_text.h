@@ -15,10 +15,8 @@ class UnknownText {
  public:
   explicit UnknownText(const SentencePieceDescription& description);
 
-  /// The id of the unknown piece.
-  int32_t id() const { return id_; }
-  /// Whether neighbouring unknown tokens become one.
-  bool joins() const { return !as_bytes_; }
+  /// Whether neighbouring tokens of this id become one.
+  bool joins(int32_t id) const { return id == id_ && !as_bytes_; }
 
   /// Adds the tokens of `character` to those of the text before it.
   void append(std::string_view character, std::vector<int32_t>& tokens) const {

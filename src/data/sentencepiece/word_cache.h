@@ -16,12 +16,11 @@ namespace tessera {
 /// which the last word takes; one thread at a time.
 class WordCache {
  public:
-  static constexpr size_t kLongestWord = 26;  // bytes
+  static constexpr size_t kLongestWord = 30;  // bytes
   static constexpr size_t kMostTokens = 8;
 
   /// One line of the processor's cache.
   struct alignas(64) Entry {
-    float limit = 0;    // see SentencePieceUnigram
     uint8_t size = 0;   // of the word
     uint8_t count = 0;  // of the tokens
     std::array<char, kLongestWord> word{};
@@ -44,9 +43,7 @@ class WordCache {
   }
 
   /// Stores a word that fits.
-  static void store(Entry& entry, std::string_view word, std::span<const int32_t> tokens,
-                    float limit) {
-    entry.limit = limit;
+  static void store(Entry& entry, std::string_view word, std::span<const int32_t> tokens) {
     entry.size = static_cast<uint8_t>(word.size());
     entry.count = static_cast<uint8_t>(tokens.size());
     std::memcpy(entry.word.data(), word.data(), word.size());

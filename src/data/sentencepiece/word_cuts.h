@@ -21,10 +21,12 @@ class WordCuts {
   /// No cut will be made within `piece`, valid UTF-8.
   void keep_whole(std::string_view piece);
 
-  /// The length of the first word of `text`, valid UTF-8 and not empty.
-  size_t first_word(std::string_view text) const {
-    uint32_t left = code(text);
-    size_t end = character_size(text);
+  /// The length of the first word of `text`, valid UTF-8 and not empty; the length of the text
+  /// where that is one word as far as it goes. `from`: the place of a character before which no cut
+  /// lies.
+  size_t first_word(std::string_view text, size_t from = 0) const {
+    uint32_t left = code(text.substr(from));
+    size_t end = from + character_size(text.substr(from));
     while (end < text.size()) {
       const std::string_view rest = text.substr(end);
       const uint32_t right = code(rest);

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/read_file.h"
 #include "data/npy.h"
+#include "data/shards/block_hashes.h"
 #include "data/worker_pool.h"
 
 namespace tessera {
@@ -24,9 +22,6 @@ namespace {
 class StreamReader {
  public:
   explicit StreamReader(const TokenStream& stream) : stream_(stream) {}
-  ~StreamReader() { close(); }
-  StreamReader(const StreamReader&) = delete;
-  StreamReader& operator=(const StreamReader&) = delete;
 
   /// Fills `target` with the tokens from `token` on.
   void read(int64_t token, std::span<std::byte> target) {
@@ -37,8 +32,8 @@ class StreamReader {
       const int64_t available = (stream_.begins[item + 1] - token) * width;
       const size_t bytes = std::min(target.size(), static_cast<size_t>(available));
       open(item);
-      read_bytes(kWorkItemHeaderBytes + (token - stream_.begins[item]) * width,
-                 target.first(bytes));
+      file_.read_at(kWorkItemHeaderBytes + (token - stream_.begins[item]) * width,
+                    target.first(bytes));
       target = target.subspan(bytes);
       token += static_cast<int64_t>(bytes) / width;
     }
@@ -46,35 +41,14 @@ class StreamReader {
 
  private:
   void open(size_t item) {
-    if (descriptor_ >= 0 && item == item_) return;
-    close();
-    descriptor_ = ::open(stream_.items[item].c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail(item);
+    if (item_ == item) return;
+    file_ = ReadFile(stream_.items[item]);
     item_ = item;
   }
 
-  void close() {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  }
-
-  void read_bytes(int64_t offset, std::span<std::byte> target) {
-    while (!target.empty()) {
-      const ssize_t bytes = ::pread(descriptor_, target.data(), target.size(), offset);
-      if (bytes < 0 && errno == EINTR) continue;
-      if (bytes <= 0) fail(item_);
-      target = target.subspan(static_cast<size_t>(bytes));
-      offset += bytes;
-    }
-  }
-
-  [[noreturn]] void fail(size_t item) const {
-    throw Error("cannot read {}: {}; run prepare again", stream_.items[item].string(),
-                errno != 0 ? std::strerror(errno) : "it is shorter than it was");
-  }
-
   const TokenStream& stream_;
-  int descriptor_ = -1;
-  size_t item_ = 0;
+  ReadFile file_;
+  std::optional<size_t> item_;  // that file_ is
 };
 
 template <typename T>
@@ -96,29 +70,35 @@ class ShardGatherer {
 
   /// Writes (or keeps) the shard of instances [begin, end) of the permuted order.
   Shard write(const fs::path& path, int64_t begin, int64_t end) {
-    if (fs::exists(path)) {
+    const std::string name = path.filename().string();
+    const fs::path table = path.parent_path() / block_hashes_name(name);
+    const std::string header = npy_header(stream_.dtype, end - begin, plan_.context);
+    buffer_.resize(static_cast<size_t>((end - begin) * plan_.context * dtype_size(stream_.dtype)));
+    const bool finished = path_exists(path) && path_exists(table);
+    std::optional<FileHashes> hashes;
+    if (finished) hashes = read_kept(path, table, header);
+    if (hashes) {
       ++shards_reused_;
     } else {
+      if (finished) shards_remade_.push_back(name);
       gather(begin, end);
-      NpyWriter writer(path, stream_.dtype, plan_.context);
-      writer.append(buffer_);
-      writer.commit();
+      hashes = hash_shard(header);
+      AtomicFile file(path);
+      file.write(header);
+      file.write(buffer_);
+      file.commit();
+      write_file(table, block_hashes_text(*hashes));
     }
-    const MappedFile file(path);
-    const NpyHeader header = parse_npy_header(file.bytes(), path.string());
-    if (header.dtype != stream_.dtype || header.shape != std::vector{end - begin, plan_.context}) {
-      throw Error("{} is not the shard that the plan says; delete it and run prepare again",
-                  path.string());
-    }
-    documents_ += count_documents(file.bytes().subspan(static_cast<size_t>(header.data_offset)));
+    documents_ += count_documents();
     instances_done_ += end - begin;
     tick_(instances_done_);
-    return {path.filename().string(), end - begin, static_cast<int64_t>(file.bytes().size()),
-            hash_text(hash(file.bytes()))};
+    return {name, end - begin, static_cast<int64_t>(header.size() + buffer_.size()),
+            hash_text(hashes->whole), hash_text(hash(block_hashes_text(*hashes)))};
   }
 
   int64_t take_documents() { return std::exchange(documents_, 0); }
   int64_t shards_reused() const { return shards_reused_; }
+  std::vector<std::string> take_shards_remade() { return std::move(shards_remade_); }
 
  private:
   struct Move {
@@ -126,6 +106,28 @@ class ShardGatherer {
     int64_t row;     // in the shard
     bool operator<(const Move& other) const { return source < other.source; }
   };
+
+  /// Reads the data of a finished shard into the buffer. Gives its hashes, or nothing when the file
+  /// is not what was written.
+  std::optional<FileHashes> read_kept(const fs::path& path, const fs::path& table,
+                                      const std::string& header) {
+    const ReadFile file(path);
+    const auto header_bytes = static_cast<int64_t>(header.size());
+    if (file.size() != header_bytes + static_cast<int64_t>(buffer_.size())) return std::nullopt;
+    std::string found(header.size(), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(found)));
+    file.read_at(header_bytes, buffer_);
+    FileHashes hashes = hash_shard(header);
+    if (found != header || read_file(table) != block_hashes_text(hashes)) return std::nullopt;
+    return hashes;
+  }
+
+  FileHashes hash_shard(std::string_view header) const {
+    FileHasher hasher;
+    hasher.update(std::as_bytes(std::span(header)));
+    hasher.update(buffer_);
+    return hasher.finish();
+  }
 
   void gather(int64_t begin, int64_t end) {
     const int64_t row_bytes = plan_.context * dtype_size(stream_.dtype);
@@ -137,7 +139,6 @@ class ShardGatherer {
     }
     // In the stream's order the reads go forward through each item file, once.
     std::sort(moves_.begin(), moves_.end());
-    buffer_.resize(static_cast<size_t>(rows * row_bytes));
     std::atomic<int64_t> done{0};
     run_workers(
         threads_, threads_,
@@ -156,9 +157,9 @@ class ShardGatherer {
         [&] { tick_(instances_done_ + done); });
   }
 
-  int64_t count_documents(std::span<const std::byte> data) const {
-    return stream_.dtype == DType::u16 ? count_token<uint16_t>(data, end_of_document_)
-                                       : count_token<int32_t>(data, end_of_document_);
+  int64_t count_documents() const {
+    return stream_.dtype == DType::u16 ? count_token<uint16_t>(buffer_, end_of_document_)
+                                       : count_token<int32_t>(buffer_, end_of_document_);
   }
 
   const TokenStream& stream_;
@@ -172,6 +173,7 @@ class ShardGatherer {
   int64_t instances_done_ = 0;
   int64_t documents_ = 0;
   int64_t shards_reused_ = 0;
+  std::vector<std::string> shards_remade_;
 };
 
 }  // namespace
@@ -210,6 +212,7 @@ GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
     summary.documents = gatherer.take_documents();
   }
   result.shards_reused = gatherer.shards_reused();
+  result.shards_remade = gatherer.take_shards_remade();
   return result;
 }
 

@@ -38,14 +38,17 @@ struct SplitPlan {
 SplitPlan plan_splits(int64_t tokens, int64_t context, double held_out_fraction,
                       int64_t shard_tokens);
 
-/// Writes the shards of both splits into `folder`, each gathered in memory from the stream and put
-/// in place atomically (Optimus §4, shuffling and sharding). A shard that is already there is kept.
-/// Memory: one shard. `tick` is called with the number of instances done.
 struct GatherResult {
   SplitSummary train;
   SplitSummary held_out;
   int64_t shards_reused = 0;
+  std::vector<std::string> shards_remade;  // files that were there but damaged
 };
+
+/// Writes the shards of both splits into `folder`, each gathered in memory from the stream and put
+/// in place atomically (Optimus §4, shuffling and sharding), and behind it the file of its blocks'
+/// hashes. A shard that is already there is kept when it has those hashes, otherwise made again.
+/// Memory: one shard. `tick` is called with the number of instances done.
 GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
                            const Permutation& permutation, int32_t end_of_document,
                            const fs::path& folder, int threads,

@@ -7,9 +7,16 @@
 
 #include "base/file.h"
 #include "data/shards/recipe.h"
+#include "data/tokenizer.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr int64_t kManifestVersion = 2;
+/// What to do with a damaged folder; the end of errors.
+inline constexpr std::string_view kPrepareAgain =
+    "restore the file, or run prepare again with --overwrite";
 
 /// The two parts of prepared data; no instance is in both.
 enum class Split { train, held_out };
@@ -23,6 +30,9 @@ struct Shard {
   int64_t instances = 0;
   int64_t bytes = 0;  // of the whole file
   std::string hash;   // XXH3-64 of the whole file, hexadecimal
+  /// XXH3-64 of the file that holds its blocks' hashes (see block_hashes.h); "" in folders of
+  /// version 1, which have none.
+  std::string blocks_hash;
 
   bool operator==(const Shard&) const = default;
 };
@@ -35,10 +45,14 @@ struct SplitSummary {
 };
 
 /// What a prepared folder holds: manifest.json, written last. A folder without it is not complete.
+/// Its first line is the hash of the rest (see hash_line.h), and its other hashes cover every byte
+/// of the folder. Version 1 had neither that line nor hashes of blocks and of the tokenizer's
+/// files; it is still read.
 struct Manifest {
+  int64_t version = kManifestVersion;
   Recipe recipe;
-  std::string tokenizer_kind;                // see Tokenizer::kind()
-  std::vector<std::string> tokenizer_files;  // names in the folder, as Tokenizer::files() has them
+  std::string tokenizer_kind;                      // see Tokenizer::kind()
+  std::vector<TokenizerFileHash> tokenizer_files;  // as in the folder; in version 1 without hashes
   std::string tokenizer_fingerprint;
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;
@@ -57,8 +71,6 @@ struct Manifest {
   const SplitSummary& split(Split which) const { return which == Split::train ? train : held_out; }
 };
 
-inline constexpr std::string_view kManifestName = "manifest.json";
-
 /// Writes folder/manifest.json atomically.
 void write_manifest(const fs::path& folder, const Manifest& manifest);
 
@@ -66,8 +78,19 @@ void write_manifest(const fs::path& folder, const Manifest& manifest);
 /// again), when the manifest is damaged or contradicts itself, or of another version.
 Manifest read_manifest(const fs::path& folder);
 
-/// Recomputes every shard's hash; throws Error naming the first file that is damaged or
-/// missing.
-void verify_shards(const fs::path& folder);
+/// Whether the folder holds the manifest of prepared data, be it damaged: manifest.json is also the
+/// name of a checkpoint's.
+bool is_prepared_folder(const fs::path& folder);
+
+/// Throws Error when a shard's file does not have the size that the manifest says.
+void require_shard_bytes(const fs::path& path, int64_t bytes, const Shard& shard);
+
+/// Checks the tokenizer that the folder holds: its files by their hashes, or in version 1 by what
+/// the manifest says of the tokenizer that they make. Throws Error naming a damaged file.
+void verify_prepared_tokenizer(const fs::path& folder, const Manifest& manifest);
+
+/// Reads the whole folder and compares every hash; throws Error naming the first file that is
+/// damaged or missing.
+void verify_prepared(const fs::path& folder);
 
 }  // namespace tessera

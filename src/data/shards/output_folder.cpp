@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "data/shards/manifest.h"
 
@@ -28,12 +30,14 @@ bool is_ours(std::string_view name) {
         std::string_view("tokenizer_config.json"), kManifestName}) {
     if (name == written) return true;
   }
-  return name.ends_with(".npy") && (name.starts_with("train-") || name.starts_with("held_out-"));
+  return (name.ends_with(".npy") || name.ends_with(".xxh3")) &&
+         (name.starts_with("train-") || name.starts_with("held_out-"));
 }
 
 /// The names that prepare writes in work/, but for the plan.
 bool is_work(std::string_view name) {
-  return name.starts_with("item-") || name == "plan.json.partial";
+  return name.starts_with("item-") || name.starts_with("tokenizer.xxh3") ||
+         name == "plan.json.partial";
 }
 
 void remove_path(const fs::path& path) {
@@ -81,7 +85,7 @@ OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(
 OutputFolder::~OutputFolder() { ::close(lock_); }
 
 bool OutputFolder::is_complete(const Recipe& recipe) const {
-  if (!fs::exists(folder_ / kManifestName)) return false;
+  if (!path_exists(folder_ / kManifestName)) return false;
   const auto differences = recipe_differences(read_manifest(folder_).recipe, recipe);
   if (!differences.empty()) {
     throw Error(
@@ -93,7 +97,7 @@ bool OutputFolder::is_complete(const Recipe& recipe) const {
 }
 
 void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files) {
-  if (fs::exists(plan())) {
+  if (path_exists(plan())) {
     const auto differences =
         recipe_differences(recipe_from_text(read_file(plan()), plan().string()), recipe);
     if (differences.empty()) return;
@@ -121,6 +125,23 @@ void OutputFolder::begin(const Recipe& recipe, const std::vector<TokenizerFile>&
   ensure_directory(work());
   sync_directory(folder_);
   write_file(plan(), recipe_to_text(recipe));
+}
+
+bool OutputFolder::holds_trained_tokenizer() const {
+  const fs::path model = folder_ / "tokenizer.model";
+  return path_exists(model) && path_exists(trained_hash()) &&
+         hash_text(hash(read_file(model))) == read_file(trained_hash());
+}
+
+void OutputFolder::keep_trained_hash(const std::string& hash) {
+  if (!path_exists(trained_hash())) {
+    write_file(trained_hash(), hash);
+  } else if (const std::string kept = read_file(trained_hash()); kept != hash) {
+    throw Error(
+        "the tokenizer trained now has the hash {}, the one trained before had {} ({}): one of "
+        "them is damaged, or another version trained it; overwrite the folder",
+        hash, printable(kept), trained_hash().string());
+  }
 }
 
 fs::path OutputFolder::item(int64_t index) const {

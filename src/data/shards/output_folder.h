@@ -31,6 +31,13 @@ class OutputFolder {
   /// the folder holds the work of another recipe, or files that prepare would overwrite.
   void begin(const Recipe& recipe, const std::vector<TokenizerFile>& tokenizer_files);
 
+  /// Whether an earlier run has put the tokenizer that it trained into the folder, and it is still
+  /// that one.
+  bool holds_trained_tokenizer() const;
+  /// Keeps the hash of the trained tokenizer's file, which stands in the folder. Throws Error when
+  /// an earlier run kept another: what it has tokenized does not fit this one.
+  void keep_trained_hash(const std::string& hash);
+
   /// "DIR/work/item-00000012".
   fs::path item(int64_t index) const;
   /// Removes work/, after the manifest is written.
@@ -41,6 +48,7 @@ class OutputFolder {
  private:
   fs::path work() const { return folder_ / "work"; }
   fs::path plan() const { return work() / "plan.json"; }
+  fs::path trained_hash() const { return work() / "tokenizer.xxh3"; }
 
   fs::path folder_;
   int lock_ = -1;

@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json to_json(const Recipe& recipe) {
-  Json inputs = Json::array();
+OrderedJson to_json(const Recipe& recipe) {
+  OrderedJson inputs = OrderedJson::array();
   for (const CorpusFile& file : recipe.inputs) {
     inputs.push_back({{"path", file.path.string()},
                       {"bytes", file.size},
@@ -53,13 +53,13 @@ std::string input_difference(const std::vector<CorpusFile>& there,
 
 std::string recipe_to_text(const Recipe& recipe) {
   // A path may hold bytes that are not UTF-8; they are replaced, since the path is only compared.
-  return to_json(recipe).dump(1, ' ', false, Json::error_handler_t::replace);
+  return to_json(recipe).dump(1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 Recipe recipe_from_text(const std::string& text, const std::string& origin) {
   Recipe recipe;
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     json.at("context").get_to(recipe.context);
     json.at("seed").get_to(recipe.seed);
     json.at("held_out_fraction").get_to(recipe.held_out_fraction);
@@ -71,7 +71,7 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
     recipe.beginning_of_document = json.value("beginning_of_document", "");
     json.at("trained_vocabulary_size").get_to(recipe.trained_vocabulary_size);
     json.at("trained_sample_bytes").get_to(recipe.trained_sample_bytes);
-    for (const Json& input : json.at("inputs")) {
+    for (const OrderedJson& input : json.at("inputs")) {
       const bool jsonl = input.at("format") == "jsonl";
       recipe.inputs.push_back({input.at("path").get<std::string>(), input.at("bytes"),
                                input.at("modified"), jsonl ? Format::jsonl : Format::text,
@@ -87,8 +87,8 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
 std::vector<std::string> recipe_differences(const Recipe& there, const Recipe& current) {
   std::vector<std::string> differences;
   const Recipe now = recipe_from_text(recipe_to_text(current), "the recipe");  // as if stored
-  const Json left = to_json(there);
-  const Json right = to_json(now);
+  const OrderedJson left = to_json(there);
+  const OrderedJson right = to_json(now);
   for (const auto& [key, value] : left.items()) {
     if (key == "inputs" || value == right.at(key)) continue;
     differences.push_back(

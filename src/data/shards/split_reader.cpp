@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <utility>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 
 namespace tessera {
+namespace {
+
+// Shards are read one after another, by some threads that are near to each other.
+constexpr size_t kShardsKeptOpen = 4;
+
+}  // namespace
 
 SplitReader::SplitReader(const fs::path& folder, Split split, int64_t context)
-    : manifest_(read_manifest(folder)) {
+    : folder_(folder), split_(split), manifest_(read_manifest(folder)), open_(kShardsKeptOpen) {
   const int64_t prepared = manifest_.recipe.context;
   context_ = context == 0 ? prepared : context;
   if (context_ < 2 || context_ > prepared || prepared % context_ != 0) {
@@ -27,52 +29,42 @@ SplitReader::SplitReader(const fs::path& folder, Split split, int64_t context)
     throw Error("{} has no {} data; prepare it again with a {}", folder.string(), split_name(split),
                 split == Split::train ? "smaller held-out fraction" : "held-out fraction above 0");
   }
-  for (const Shard& shard : summary.shards) add_shard(folder / shard.file, shard);
+  for (const Shard& shard : summary.shards) {
+    const fs::path path = folder / shard.file;
+    std::error_code code;
+    const auto bytes = fs::file_size(path, code);
+    if (code) throw Error("cannot read {}: {}; {}", path.string(), code.message(), kPrepareAgain);
+    require_shard_bytes(path, static_cast<int64_t>(bytes), shard);
+    begins_.push_back(instances_);
+    instances_ += shard.instances * (prepared / context_);
+  }
 }
 
-void SplitReader::add_shard(const fs::path& path, const Shard& shard) {
-  MappedFile file(path);
-  const std::string name = path.string();
-  const auto refuse = [&](std::string_view what, const auto& found, const auto& expected) {
-    throw Error("{}: its {} is {}, but the manifest says {}; it is damaged: run prepare again",
-                name, what, found, expected);
-  };
-  const int64_t bytes = static_cast<int64_t>(file.bytes().size());
-  if (bytes != shard.bytes) refuse("size in bytes", bytes, shard.bytes);
-  const NpyHeader header = parse_npy_header(file.bytes(), name);
-  if (header.dtype != manifest_.dtype) {
-    refuse("element type", npy_type_name(header.dtype), npy_type_name(manifest_.dtype));
-  }
-  const std::vector<int64_t> shape = {shard.instances, manifest_.recipe.context};
-  if (header.shape != shape) {
-    refuse("shape", fmt::format("[{}]", fmt::join(header.shape, ", ")),
-           fmt::format("[{}]", fmt::join(shape, ", ")));
-  }
-  const int64_t instances = shard.instances * (manifest_.recipe.context / context_);
-  shards_.push_back({std::move(file), header.data_offset, instances_, instances});
-  instances_ += instances;
-}
-
-const SplitReader::MappedShard& SplitReader::shard_of(int64_t instance) const {
+SplitReader::Position SplitReader::find(int64_t instance) const {
   TESSERA_CHECK(instance >= 0 && instance < instances_, "instance {} of {}", instance, instances_);
-  const auto after = std::upper_bound(
-      shards_.begin(), shards_.end(), instance,
-      [](int64_t value, const MappedShard& shard) { return value < shard.first_instance; });
-  return *std::prev(after);
+  const auto shard = std::prev(std::ranges::upper_bound(begins_, instance));
+  return {static_cast<size_t>(shard - begins_.begin()), instance - *shard};
+}
+
+std::string SplitReader::place(int64_t instance, int64_t token) const {
+  const Position position = find(instance);
+  const int64_t before = position.instance * context_ + token;  // in the shard
+  return fmt::format("{}: token {} of row {}", (folder_ / shard(position.shard).file).string(),
+                     before % manifest_.recipe.context, before / manifest_.recipe.context);
 }
 
 void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
   TESSERA_CHECK(static_cast<int64_t>(tokens.size()) == context_, "{} tokens for an instance of {}",
                 tokens.size(), context_);
-  const MappedShard& shard = shard_of(instance);
-  const size_t offset =
-      static_cast<size_t>(shard.data_offset + (instance - shard.first_instance) * context_ *
-                                                  dtype_size(manifest_.dtype));
-  const std::byte* source = shard.file.bytes().data() + offset;
-  // A header may have any length, so the elements need not be aligned.
+  const Position position = find(instance);
+  const auto file = open_.get(position.shard, [&] {
+    return std::make_shared<const ShardFile>(folder_, manifest_, shard(position.shard));
+  });
+  std::vector<std::byte> bytes(static_cast<size_t>(instance_bytes()));
+  file->read(position.instance * instance_bytes(), bytes);
   const auto copy = [&]<typename T>(T value) {
     for (size_t i = 0; i < tokens.size(); ++i) {
-      std::memcpy(&value, source + i * sizeof(T), sizeof(T));
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
       tokens[i] = static_cast<int32_t>(value);
     }
   };
@@ -81,27 +73,19 @@ void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
   } else {
     copy(int32_t{});
   }
-  for (const int32_t token : tokens) {
-    if (token >= 0 && token < manifest_.vocabulary_size) continue;
-    throw Error(
-        "{}: row {} holds token {}, outside the vocabulary of {}; the file is damaged: run prepare "
-        "again",
-        shard.file.path().string(),
-        (instance - shard.first_instance) * context_ / manifest_.recipe.context, token,
-        manifest_.vocabulary_size);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < manifest_.vocabulary_size) continue;
+    throw Error("{} is {}, outside the vocabulary of {}; the file is damaged: {}",
+                place(instance, static_cast<int64_t>(i)), tokens[i], manifest_.vocabulary_size,
+                kPrepareAgain);
   }
 }
 
-void SplitReader::will_need(int64_t first_instance, int64_t count) const {
-  while (count > 0 && first_instance < instances_) {
-    const MappedShard& shard = shard_of(first_instance);
-    const int64_t row = first_instance - shard.first_instance;
-    const int64_t rows = std::min(count, shard.instances - row);
-    const int64_t row_bytes = context_ * dtype_size(manifest_.dtype);
-    shard.file.will_need(static_cast<size_t>(shard.data_offset + row * row_bytes),
-                         static_cast<size_t>(rows * row_bytes));
-    first_instance += rows;
-    count -= rows;
+void SplitReader::will_need(int64_t instance) const {
+  const Position position = find(instance);
+  // A shard that is not open yet is opened by the thread that reads it, which reports its damage.
+  if (const auto file = open_.find(position.shard)) {
+    file->will_need(position.instance * instance_bytes(), instance_bytes());
   }
 }
 

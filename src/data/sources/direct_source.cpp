@@ -43,6 +43,10 @@ class DirectSource : public InstanceSource {
     tokens_.will_need(first_token(split, epoch, instance), options_.context);
   }
 
+  std::string place(Split split, int64_t epoch, int64_t instance, int64_t token) const override {
+    return tokens_.place(first_token(split, epoch, instance) + token);
+  }
+
   std::string fingerprint() const override { return fingerprint_; }
 
   std::string description() const override { return description_; }

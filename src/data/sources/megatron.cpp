@@ -1,59 +1,63 @@
 #include "data/sources/megatron.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_window.h"
 
 namespace tessera {
 namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kMagic = "MMIDIDX\0\0"sv;
-constexpr int64_t kHeaderBytes = 34;
+constexpr std::string_view kIndexMagic = "MMIDIDX\0\0"sv;
+constexpr int64_t kIndexHeaderBytes = 34;
 constexpr int64_t kLooked = 1024;  // documents, where not every one is looked at
 
-constexpr std::string_view kTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
-                                           "int64", "float64", "float32", "uint16"};
+constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
+                                                "int64", "float64", "float32", "uint16"};
 
-/// The checked arrays of a PREFIX.idx, memory-mapped.
+/// The checked arrays of a PREFIX.idx, which are read from their start to their end.
 class MegatronIndex {
  public:
-  explicit MegatronIndex(const fs::path& path) : file_(path) {
-    const std::string_view text = file_.text();
-    if (!text.starts_with(kMagic)) {
+  explicit MegatronIndex(const fs::path& path)
+      : file_(path), lengths_(file_), pointers_(file_), document_begins_(file_) {
+    FileWindow head(file_);
+    std::array<char, kIndexMagic.size()> magic{};
+    if (file_.size() >= static_cast<int64_t>(kIndexMagic.size()))
+      magic = head.load<decltype(magic)>(0);
+    if (!std::ranges::equal(magic, kIndexMagic)) {
       fail("it does not begin with MMIDIDX: is it the index of a Megatron-LM indexed dataset?");
     }
-    if (size() < kHeaderBytes) fail("it ends inside its header");
-    if (const auto version = load<uint64_t>(9); version != 1) {
+    if (file_.size() < kIndexHeaderBytes) fail("it ends inside its header");
+    if (const auto version = head.load<uint64_t>(9); version != 1) {
       fail(fmt::format("its version is {}, expected 1", version));
     }
-    read_type(load<uint8_t>(17));
-    const auto sequences = load<uint64_t>(18);
-    const auto boundaries = load<uint64_t>(26);
-    check_sizes(sequences, boundaries);
+    read_type(head.load<uint8_t>(17));
+    check_sizes(head.load<uint64_t>(18), head.load<uint64_t>(26));
   }
 
   TokenType type() const { return type_; }
   int64_t documents() const { return boundaries_ - 1; }
 
   /// Tokens before the document's end.
-  int64_t document_end(int64_t document) const {
+  int64_t document_end(int64_t document) {
     const int64_t sequence = boundary(document + 1);
     return sequence == sequences_ ? tokens_ : pointer(sequence) / token_type_bytes(type_);
   }
 
   /// Checks lengths, pointers and boundaries against each other and the size of PREFIX.bin.
-  void check(const MappedFile& bin) {
+  void check(const ReadFile& bin) {
     const int64_t element = token_type_bytes(type_);
-    const auto bin_bytes = static_cast<int64_t>(bin.bytes().size());
+    const int64_t bin_bytes = bin.size();
     int64_t begin = 0;  // never beyond bin_bytes
     for (int64_t i = 0; i < sequences_; ++i) {
-      const int64_t length = load<int32_t>(kHeaderBytes + 4 * i);
+      const int64_t length = lengths_.load<int32_t>(kIndexHeaderBytes + 4 * i);
       if (length < 0) fail(fmt::format("sequence {} has a length of {}", i, length));
       if (pointer(i) != begin) {
         fail(
@@ -82,20 +86,11 @@ class MegatronIndex {
     throw Error("{} cannot be used: {}", file_.path().string(), what);
   }
 
-  int64_t size() const { return static_cast<int64_t>(file_.bytes().size()); }
-
-  /// The number at a byte of the file, which the caller knows to lie inside.
-  template <typename Number>
-  Number load(int64_t offset) const {
-    Number value{};
-    std::memcpy(&value, file_.bytes().data() + offset, sizeof(value));
-    return value;
+  int64_t pointer(int64_t sequence) {
+    return pointers_.load<int64_t>(kIndexHeaderBytes + 4 * sequences_ + 8 * sequence);
   }
-  int64_t pointer(int64_t sequence) const {
-    return load<int64_t>(kHeaderBytes + 4 * sequences_ + 8 * sequence);
-  }
-  int64_t boundary(int64_t index) const {
-    return load<int64_t>(kHeaderBytes + 12 * sequences_ + 8 * index);
+  int64_t boundary(int64_t index) {
+    return document_begins_.load<int64_t>(kIndexHeaderBytes + 12 * sequences_ + 8 * index);
   }
 
   void read_type(uint8_t code) {
@@ -110,20 +105,21 @@ class MegatronIndex {
         type_ = TokenType::u16;
         return;
       default:
-        fail(fmt::format(
-            "its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
-            "(uint16)",
-            code,
-            code > 0 && code < std::size(kTypeNames) ? fmt::format(" ({})", kTypeNames[code])
-                                                     : ""));
+        fail(
+            fmt::format("its element type has the code {}{}; expected 4 (int32), 5 (int64) or 8 "
+                        "(uint16)",
+                        code,
+                        code > 0 && code < std::size(kIndexTypeNames)
+                            ? fmt::format(" ({})", kIndexTypeNames[code])
+                            : ""));
     }
   }
 
   void check_sizes(uint64_t sequences, uint64_t boundaries) {
-    const auto bytes = static_cast<uint64_t>(size());
+    const auto bytes = static_cast<uint64_t>(file_.size());
     // Compared first, so that no product overflows.
     const bool possible = sequences <= bytes / 12 && boundaries <= bytes / 8;
-    const uint64_t expected = possible ? kHeaderBytes + 12 * sequences + 8 * boundaries : 0;
+    const uint64_t expected = possible ? kIndexHeaderBytes + 12 * sequences + 8 * boundaries : 0;
     if (!possible || bytes < expected) {
       fail(
           fmt::format("it has {} bytes, too few for the {} sequences and {} document boundaries "
@@ -144,7 +140,7 @@ class MegatronIndex {
     boundaries_ = static_cast<int64_t>(boundaries);
   }
 
-  void check_boundaries() const {
+  void check_boundaries() {
     if (boundaries_ == 0 || boundary(0) != 0) fail("its first document does not begin at 0");
     for (int64_t i = 1; i < boundaries_; ++i) {
       if (boundary(i) < boundary(i - 1) || boundary(i) > sequences_) {
@@ -157,7 +153,10 @@ class MegatronIndex {
     }
   }
 
-  MappedFile file_;
+  ReadFile file_;
+  FileWindow lengths_;  // one for each array
+  FileWindow pointers_;
+  FileWindow document_begins_;
   TokenType type_ = TokenType::u16;
   int64_t sequences_ = 0;
   int64_t boundaries_ = 0;
@@ -165,7 +164,7 @@ class MegatronIndex {
 };
 
 /// Puts the missing end-of-document tokens in.
-void add_ends(const MegatronIndex& index, StoredTokens& tokens) {
+void add_ends(MegatronIndex& index, StoredTokens& tokens) {
   int64_t begin = 0;
   for (int64_t document = 0; document < index.documents(); ++document) {
     const int64_t end = index.document_end(document);
@@ -175,7 +174,7 @@ void add_ends(const MegatronIndex& index, StoredTokens& tokens) {
 }
 
 /// Looks at some documents, evenly spread.
-void expect_ends(const MegatronIndex& index, const StoredTokens& tokens, const TokenRange& range,
+void expect_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& range,
                  const fs::path& path) {
   const int64_t looked = std::min(kLooked, index.documents());
   for (int64_t i = 0; i < looked; ++i) {
@@ -204,11 +203,10 @@ MegatronPaths megatron_paths(const fs::path& path) {
 StoredTokens open_megatron(const fs::path& path, DocumentEnds ends, const TokenRange& range) {
   const auto [index_path, bin_path] = megatron_paths(path);
   MegatronIndex index(index_path);
-  MappedFile bin(bin_path);
+  const ReadFile bin(bin_path);
   index.check(bin);
-  const int64_t count = static_cast<int64_t>(bin.bytes().size()) / token_type_bytes(index.type());
-  std::vector<TokenFile> files;
-  files.push_back({std::move(bin), 0, index.type(), count});
+  std::vector<TokenFile> files{
+      {bin_path, bin.size(), 0, index.type(), bin.size() / token_type_bytes(index.type())}};
   StoredTokens tokens(std::move(files), range);
   if (ends == DocumentEnds::add) {
     add_ends(index, tokens);

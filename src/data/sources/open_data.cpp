@@ -5,12 +5,12 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "data/shards/manifest.h"
 #include "data/sources/direct_source.h"
 #include "data/sources/megatron.h"
 #include "data/sources/prepared_source.h"
 #include "data/sources/token_files.h"
-#include "data/tokenizer.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +52,13 @@ void require_good_name(const std::string& name) {
 
 enum class SourceFormat { prepared, megatron, tokens };
 
+/// Whether a path is a pattern of token files, which may be longer than any name of a file. A
+/// folder may have such letters in its name.
+bool is_glob(const std::string& path) {
+  std::error_code ignored;
+  return path.find_first_of("*?[{") != std::string::npos && !fs::is_directory(path, ignored);
+}
+
 SourceFormat format_of(const SourceConfig& source) {
   if (source.format == "prepared") return SourceFormat::prepared;
   if (source.format == "megatron") return SourceFormat::megatron;
@@ -60,10 +67,7 @@ SourceFormat format_of(const SourceConfig& source) {
   if (fs::is_directory(source.path, code)) return SourceFormat::prepared;
   const MegatronPaths paths = megatron_paths(source.path);
   if (fs::exists(paths.index, code)) return SourceFormat::megatron;
-  if (source.path.find_first_of("*?[{") != std::string::npos ||
-      fs::is_regular_file(source.path, code)) {
-    return SourceFormat::tokens;
-  }
+  if (is_glob(source.path) || is_file(source.path)) return SourceFormat::tokens;
   throw Error(
       "there is no data at \"{}\": expected a folder that `tessera prepare` wrote, the prefix of a "
       "Megatron dataset (no {} is there), or token files by name or glob",
@@ -94,11 +98,14 @@ std::optional<TokenType> token_type(const std::string& dtype) {
 }
 
 DataTokenizer tokenizer_of(const fs::path& folder) {
-  const Manifest manifest = read_manifest(folder);
+  Manifest manifest = read_manifest(folder);
+  for (TokenizerFileHash& file : manifest.tokenizer_files) {
+    if (manifest.version == 1) file.hash = hash_text(hash(read_file(folder / file.name)));
+  }
   return {.fingerprint = manifest.tokenizer_fingerprint,
           .range = {manifest.vocabulary_size, manifest.end_of_document},
           .origin = folder.string(),
-          .file_names = manifest.tokenizer_files};
+          .files = manifest.tokenizer_files};
 }
 
 StoredTokens open_megatron_source(const SourceConfig& source, DocumentEnds ends,
@@ -125,6 +132,7 @@ std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, in
           source.path, tokenizer.origin, found.fingerprint, tokenizer.fingerprint,
           tokenizer.origin);
     }
+    verify_prepared_tokenizer(source.path, read_manifest(source.path));
     return open_prepared_source(source.path, context);
   }
   if (context < 2) {
@@ -168,10 +176,11 @@ std::optional<DataTokenizer> find_tokenizer(const DataConfig& config) {
     return DataTokenizer{.fingerprint = tokenizer->fingerprint(),
                          .range = {tokenizer->vocabulary_size(), tokenizer->end_of_document()},
                          .origin = config.tokenizer,
-                         .file_names = tokenizer->file_names()};
+                         .files = tokenizer->file_hashes()};
   }
   for (const SourceConfig& source : named_sources(config)) {
-    if (fs::exists(fs::path(source.path) / kManifestName)) return tokenizer_of(source.path);
+    if (is_glob(source.path)) continue;
+    if (path_exists(fs::path(source.path) / kManifestName)) return tokenizer_of(source.path);
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include "data/data_config.h"
 #include "data/sources/instance_source.h"
 #include "data/sources/stored_tokens.h"
+#include "data/tokenizer.h"
 
 namespace tessera {
 
@@ -18,7 +19,7 @@ struct DataTokenizer {
   std::string fingerprint;
   TokenRange range;
   std::string origin;  ///< what load_tokenizer() takes: a prepared folder, a file, "bytes"
-  std::vector<std::string> file_names;  ///< under which it is kept (see Tokenizer::files())
+  std::vector<TokenizerFileHash> files;  ///< in which it is kept (see Tokenizer::files())
 };
 
 /// One source of a run's data.

@@ -31,7 +31,12 @@ class PreparedSource : public InstanceSource {
   }
 
   void will_need(Split split, int64_t /*epoch*/, int64_t instance) const override {
-    reader(split).will_need(instance, 1);
+    reader(split).will_need(instance);
+  }
+
+  std::string place(Split split, int64_t /*epoch*/, int64_t instance,
+                    int64_t token) const override {
+    return reader(split).place(instance, token);
   }
 
   std::string fingerprint() const override {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kSamples = 16;  // of a file, for its hash
 constexpr int64_t kSampleBytes = 4096;
+constexpr size_t kFilesKeptOpen = 256;  // below what systems allow a process
 
 /// Calls visit with a value of the C++ type that `type` stands for.
 template <typename Visit>
@@ -29,8 +30,10 @@ auto with_type(TokenType type, Visit&& visit) {
   }
 }
 
-const std::byte* address(const TokenFile& file, int64_t token) {
-  return file.file.bytes().data() + file.data_offset + token * token_type_bytes(file.type);
+/// The byte of the file at which a token begins. Data may begin anywhere in a file, so the elements
+/// need not be aligned.
+int64_t byte_of(const TokenFile& file, int64_t token) {
+  return file.data_offset + token * token_type_bytes(file.type);
 }
 
 }  // namespace
@@ -53,23 +56,43 @@ int64_t token_type_bytes(TokenType type) {
 }
 
 StoredTokens::StoredTokens(std::vector<TokenFile> files, const TokenRange& range)
-    : files_(std::move(files)), begins_{0}, range_(range) {
+    : files_(std::move(files)),
+      begins_{0},
+      range_(range),
+      open_(std::make_unique<LatelyUsed<ReadFile>>(kFilesKeptOpen)) {
   for (const TokenFile& file : files_) begins_.push_back(begins_.back() + file.tokens);
+}
+
+std::shared_ptr<const ReadFile> StoredTokens::open(size_t file) const {
+  return open_->get(file, [&] {
+    auto opened = std::make_shared<const ReadFile>(files_[file].path);
+    if (opened->size() != files_[file].bytes) {
+      throw Error(
+          "{} has {} bytes, but had {} when the data was opened; let it be while it is read",
+          opened->path().string(), opened->size(), files_[file].bytes);
+    }
+    return opened;
+  });
 }
 
 StoredTokens::Part StoredTokens::part_at(int64_t stored, int64_t most) const {
   const auto after = std::upper_bound(begins_.begin(), begins_.end(), stored);
   const size_t index = static_cast<size_t>(std::distance(begins_.begin(), after)) - 1;
   TESSERA_CHECK(stored >= 0 && index < files_.size(), "place {} of {}", stored, begins_.back());
-  return {files_[index], stored - begins_[index], std::min(most, begins_[index + 1] - stored)};
+  return {index, stored - begins_[index], std::min(most, begins_[index + 1] - stored)};
 }
 
-int64_t StoredTokens::stored_token(int64_t place) const {
+int64_t StoredTokens::stored_token(int64_t place) {
   const Part part = part_at(place, 1);
-  return with_type(part.file.type, [&](auto value) {
-    // Data may begin anywhere in a file, so the elements need not be aligned.
-    std::memcpy(&value, address(part.file, part.first), sizeof(value));
-    return static_cast<int64_t>(value);
+  if (!looked_at_ || looked_at_->file != part.file) {
+    auto opened = open(part.file);
+    const ReadFile& file = *opened;
+    looked_at_.emplace(LookedAt{part.file, std::move(opened), FileWindow(file)});
+  }
+  const TokenFile& file = files_[part.file];
+  return with_type(file.type, [&](auto value) {
+    return static_cast<int64_t>(
+        looked_at_->window.load<decltype(value)>(byte_of(file, part.first)));
   });
 }
 
@@ -114,19 +137,22 @@ void StoredTokens::read(int64_t first, std::span<int32_t> tokens) const {
 }
 
 void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
+  std::vector<std::byte> bytes;
   while (!tokens.empty()) {
     const Part part = part_at(first, static_cast<int64_t>(tokens.size()));
-    with_type(part.file.type, [&](auto value) {
-      const std::byte* source = address(part.file, part.first);
+    const TokenFile& file = files_[part.file];
+    bytes.resize(static_cast<size_t>(part.count * token_type_bytes(file.type)));
+    open(part.file)->read_at(byte_of(file, part.first), bytes);
+    with_type(file.type, [&](auto value) {
       for (int64_t i = 0; i < part.count; ++i) {
-        std::memcpy(&value, source + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
+        std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(value)), sizeof(value));
         const auto id = static_cast<int64_t>(value);
         if (id < 0 || id >= range_.vocabulary_size) {
           throw Error(
               "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
               "type another than {}, or the tokenizer not the one that made it?",
-              part.file.file.path().string(), part.first + i, id, range_.vocabulary_size,
-              token_type_name(part.file.type));
+              file.path.string(), part.first + i, id, range_.vocabulary_size,
+              token_type_name(file.type));
         }
         tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
       }
@@ -136,14 +162,20 @@ void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
   }
 }
 
+std::string StoredTokens::place(int64_t token) const {
+  const size_t added = added_before(token);
+  if (added < added_.size() && added_[added] == token) return "an end-of-document token put in";
+  const Part part = part_at(token - static_cast<int64_t>(added), 1);
+  return fmt::format("{}: token {}", files_[part.file].path.string(), part.first);
+}
+
 void StoredTokens::will_need(int64_t first, int64_t count) const {
   int64_t stored = first - static_cast<int64_t>(added_before(first));
   const int64_t end = std::min(stored + count, this->stored());
   while (stored < end) {
     const Part part = part_at(stored, end - stored);
-    const int64_t bytes = token_type_bytes(part.file.type);
-    part.file.file.will_need(static_cast<size_t>(part.file.data_offset + part.first * bytes),
-                             static_cast<size_t>(part.count * bytes));
+    const TokenFile& file = files_[part.file];
+    open(part.file)->will_need(byte_of(file, part.first), part.count * token_type_bytes(file.type));
     stored += part.count;
   }
 }
@@ -153,18 +185,20 @@ uint64_t StoredTokens::sampled_hash() const {
   const auto add_number = [&](int64_t number) {
     hash.update(std::as_bytes(std::span(&number, 1)));
   };
-  for (const TokenFile& file : files_) {
+  std::vector<std::byte> sampled;
+  for (size_t index = 0; index < files_.size(); ++index) {
+    const TokenFile& file = files_[index];
     add_number(file.tokens);
     add_number(static_cast<int64_t>(file.type));
-    const auto bytes = file.file.bytes();
-    const auto size = static_cast<int64_t>(bytes.size());
-    const int64_t last = std::max<int64_t>(0, size - kSampleBytes);
+    const auto opened = open(index);
+    const int64_t last = std::max<int64_t>(0, file.bytes - kSampleBytes);
     for (int64_t sample = 0; sample < kSamples; ++sample) {
       // From the start to the end; in this order no product overflows.
       const int64_t begin =
           last / (kSamples - 1) * sample + last % (kSamples - 1) * sample / (kSamples - 1);
-      const int64_t length = std::min(kSampleBytes, size - begin);
-      hash.update(bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)));
+      sampled.resize(static_cast<size_t>(std::min(kSampleBytes, file.bytes - begin)));
+      opened->read_at(begin, sampled);
+      hash.update(sampled);
     }
   }
   hash.update(std::as_bytes(std::span(added_)));

@@ -1,9 +1,12 @@
 #include "data/sources/token_files.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/read_file.h"
 #include "data/npy.h"
 
 namespace tessera {
@@ -16,11 +19,12 @@ constexpr std::pair<TokenType, NpyType> kNpyTypes[] = {
     {TokenType::i64, {"<i8", 8}},
 };
 
-TokenFile open_npy(MappedFile file, std::optional<TokenType> expected) {
+TokenFile open_npy(const ReadFile& file, std::span<const std::byte> head,
+                   std::optional<TokenType> expected) {
   const std::string name = file.path().string();
   std::vector<NpyType> types;
   for (const auto& [type, npy_type] : kNpyTypes) types.push_back(npy_type);
-  const NpyArray array = parse_npy_array(file.bytes(), name, types);
+  const NpyArray array = parse_npy_array(head, file.size(), name, types);
   if (array.shape.size() != 1) {
     throw Error("{} is an array of {} dimensions; expected 1: token ids one after another", name,
                 array.shape.size());
@@ -33,10 +37,10 @@ TokenFile open_npy(MappedFile file, std::optional<TokenType> expected) {
     throw Error("{} holds {}, as its header says, but dtype is \"{}\"; leave dtype out", name,
                 token_type_name(found), token_type_name(*expected));
   }
-  return {std::move(file), array.data_offset, found, array.shape[0]};
+  return {file.path(), file.size(), array.data_offset, found, array.shape[0]};
 }
 
-TokenFile open_raw(MappedFile file, std::optional<TokenType> type) {
+TokenFile open_raw(const ReadFile& file, std::optional<TokenType> type) {
   const std::string name = file.path().string();
   if (!type) {
     throw Error(
@@ -45,13 +49,13 @@ TokenFile open_raw(MappedFile file, std::optional<TokenType> type) {
         name);
   }
   const int64_t bytes = token_type_bytes(*type);
-  const auto size = static_cast<int64_t>(file.bytes().size());
+  const int64_t size = file.size();
   if (size % bytes != 0) {
     throw Error(
         "{} has {} bytes, no multiple of the {} of a {}; it is cut short or of another dtype", name,
         size, bytes, token_type_name(*type));
   }
-  return {std::move(file), 0, *type, size / bytes};
+  return {file.path(), size, 0, *type, size / bytes};
 }
 
 }  // namespace
@@ -60,9 +64,10 @@ StoredTokens open_token_files(const std::string& pattern, std::optional<TokenTyp
                               DocumentEnds ends, const TokenRange& range) {
   std::vector<TokenFile> files;
   for (const fs::path& path : find_inputs(pattern)) {
-    MappedFile file(path);
-    const bool npy = has_npy_magic(file.bytes());
-    files.push_back(npy ? open_npy(std::move(file), type) : open_raw(std::move(file), type));
+    const ReadFile file(path);
+    std::vector<std::byte> head(static_cast<size_t>(std::min(kMostNpyHeaderBytes, file.size())));
+    file.read_at(0, head);
+    files.push_back(has_npy_magic(head) ? open_npy(file, head, type) : open_raw(file, type));
     if (files.back().tokens == 0) {
       throw Error("{} holds no tokens; remove it or fetch it again", path.string());
     }

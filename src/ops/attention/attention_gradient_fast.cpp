@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "ops/attention/attention_fast.h"
@@ -26,6 +27,18 @@ void write_scaled(const float* from, int64_t rows, int64_t columns, float factor
       to[i * stride + e] = static_cast<T>(from[i * columns + e] * factor);
     }
   }
+}
+
+/// Σ_e first_e · second_e, in order and fused, which leaves the compiler no choice: it makes the
+/// body of a parallel loop twice, for one thread and for several, and a sum that it may take
+/// otherwise can come out in two ways.
+template <typename T>
+float row_product(const T* first, const T* second, int64_t count) {
+  float sum = 0;
+  for (int64_t e = 0; e < count; ++e) {
+    sum = std::fma(static_cast<float>(first[e]), static_cast<float>(second[e]), sum);
+  }
+  return sum;
 }
 
 /// The backward pass of attention_gradient_plain in tiles. A work item is a block of keys of one
@@ -82,13 +95,8 @@ class FlashBackward {
                       for (int64_t head = 0; head < shape_.heads; ++head) {
                         for (int64_t token = begin; token < end; ++token) {
                           const int64_t at = token * shape_.query_stride() + head * shape_.head_dim;
-                          float sum = 0;
-#pragma omp simd reduction(+ : sum)
-                          for (int64_t e = 0; e < shape_.head_dim; ++e) {
-                            sum += static_cast<float>(operands_.of_output[at + e]) *
-                                   static_cast<float>(operands_.output[at + e]);
-                          }
-                          shared_.deltas[head * shape_.tokens() + token] = sum;
+                          shared_.deltas[head * shape_.tokens() + token] = row_product(
+                              operands_.of_output + at, operands_.output + at, shape_.head_dim);
                         }
                       }
                     });

@@ -5,9 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "data/loader.h"
-#include "tensor/memory_pool.h"
 #include "train/evaluate.h"
 
 namespace tessera {
@@ -47,14 +45,6 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
     batch.target_count += static_cast<int64_t>(continuation.tokens.size() - continuation.first);
   }
   return batch;
-}
-
-/// What would end with the system killing the process is an error before it begins.
-void require_memory(const Evaluator& evaluator, int64_t rows, int64_t length, Context& context) {
-  const int64_t needed = context.pool().in_use() + evaluator.planned_bytes(context);
-  if (needed <= physical_memory()) return;
-  throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
-              rows, length, format_bytes(needed), format_bytes(physical_memory()));
 }
 
 }  // namespace
@@ -111,9 +101,10 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
         rest.first(static_cast<size_t>(std::distance(rest.begin(), end_of_length)));
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
-    Evaluator evaluator(model.config.model, compute_dtype(model.config.train.precision),
-                        model.weights, batch_rows, length, false, context);
-    require_memory(evaluator, batch_rows, length, context);
+    const DType compute = compute_dtype(model.config.train.precision);
+    require_evaluation_memory(model.config.model, compute, {batch_rows, length, false}, context);
+    Evaluator evaluator(model.config.model, compute, model.weights, batch_rows, length, false,
+                        context);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
       const std::vector<double> losses =

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "train/multiple_choice/log_likelihood.h"
+#include "train/vocabulary.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +46,8 @@ std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Que
         continuations.push_back(tokenize_continuation(
             *model.tokenizer, beginning, question.contexts[choice],
             joined(question.choices[choice], options.delimiter), model.config.data.context));
+        require_in_vocabulary(continuations.back().tokens, model.config.model.vocabulary_size,
+                              model.tokenizer.get());
       } catch (const Error& error) {
         throw Error("{}: choice {}: {}", question.origin, choice, error.what());
       }

@@ -40,8 +40,8 @@ struct TaskScore {
 
 /// Scores every choice of every question by the log-likelihood of its tokens after its context.
 /// `on_progress` gets the number of choices done and of all; where it returns false the work ends
-/// with an Error. Throws Error naming the question where a choice does not fit the model or its
-/// score is not a number.
+/// with an Error. Throws Error naming the question where a choice does not fit the model or has a
+/// token that the model has not, or its score is not a number.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Context& context,

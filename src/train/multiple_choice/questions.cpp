@@ -96,7 +96,7 @@ Question read_question(const std::string& text, const std::string& task,
 }  // namespace
 
 std::vector<Question> read_questions(const fs::path& path) {
-  if (!fs::is_regular_file(path)) throw Error("{}: there is no such file", path.string());
+  if (!is_file(path)) throw Error("{}: there is no such file", path.string());
   std::ifstream file(path);
   if (!file) throw Error("{}: the questions cannot be opened", path.string());
   std::vector<Question> questions;

@@ -12,18 +12,18 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kDeepest = 8;
 
 fs::path metrics_file(const fs::path& run_or_file) {
-  if (!fs::exists(run_or_file)) {
+  if (!path_exists(run_or_file)) {
     throw Error("{} does not exist; expected a run's folder or its metrics.jsonl",
                 run_or_file.string());
   }
-  if (!fs::is_directory(run_or_file)) return run_or_file;
+  if (!is_folder(run_or_file)) return run_or_file;
   fs::path file = run_or_file / "metrics.jsonl";
-  if (!fs::exists(file)) {
+  if (!path_exists(file)) {
     throw Error("{} holds no metrics.jsonl; expected a folder that `tessera train` wrote",
                 run_or_file.string());
   }
@@ -32,11 +32,11 @@ fs::path metrics_file(const fs::path& run_or_file) {
 
 std::string run_name(const fs::path& file) {
   if (file.filename() != "metrics.jsonl") return file.filename().string();
-  return fs::weakly_canonical(file).parent_path().filename().string();
+  return canonical_path(file).parent_path().filename().string();
 }
 
 /// Gives every number of an object to `take`, called by its path.
-void visit_numbers(const Json& object, const std::string& prefix, int depth,
+void visit_numbers(const OrderedJson& object, const std::string& prefix, int depth,
                    const std::function<void(const std::string&, double)>& take) {
   if (depth > kDeepest) throw Error("objects nested deeper than {} levels", kDeepest);
   for (const auto& [key, value] : object.items()) {
@@ -54,7 +54,7 @@ void visit_numbers(const Json& object, const std::string& prefix, int depth,
 
 RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_file)) {
   name_ = run_name(file_);
-  visit_metrics_lines(file_, [&](const Json& line, std::string_view /*text*/) {
+  visit_metrics_lines(file_, [&](const OrderedJson& line, std::string_view /*text*/) {
     add_step(line["step"]);
     const size_t row = steps_.size() - 1;
     visit_numbers(line, "", 1, [&](const std::string& metric, double value) {

@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kPrefix = "events.out.tfevents.";
-
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -22,11 +20,11 @@ double wall_time() {
 /// The seconds since 1970 in the newest file's name; 0 where there is no file.
 int64_t newest_time(const fs::path& folder) {
   int64_t newest = 0;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+  for (const fs::path& path : list_folder(folder)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kEventsPrefix)) continue;
     int64_t time = 0;
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), time);
+    std::from_chars(name.data() + kEventsPrefix.size(), name.data() + name.size(), time);
     newest = std::max(newest, time);
   }
   return newest;
@@ -34,12 +32,13 @@ int64_t newest_time(const fs::path& folder) {
 
 fs::path new_file(const fs::path& folder) {
   ensure_directory(folder);
+  sync_directory(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   // Later than every file that is there, also when the clock was set back or the last run ended
   // within this second.
   const int64_t time = std::max(static_cast<int64_t>(wall_time()), newest_time(folder) + 1);
-  return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host.data(), ::getpid());
+  return folder / fmt::format("{}{:010}.{}.{}", kEventsPrefix, time, host.data(), ::getpid());
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "base/append_file.h"
 #include "train/tensorboard/event.h"
 
 namespace tessera {
+
+/// What the names of event files begin with; the seconds since 1970 follow, in ten digits.
+inline constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
 
 /// Writes scalars to a new events.out.tfevents.* in a folder that TensorBoard can watch.
 class EventsFile {
@@ -19,6 +23,9 @@ class EventsFile {
   /// Writes one step as one record, whole or not at all; throws Error when the file system refuses
   /// it.
   void append(int64_t step, std::span<const Scalar> scalars);
+
+  /// See AppendFile.
+  void sync() { file_.sync(); }
 
  private:
   AppendFile file_;

@@ -11,31 +11,11 @@
 namespace tessera::hugging_face {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
+using testing::small_llama_config;
 using testing::small_olmoe_config;
-
-Json llama_config() {
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"vocab_size", 40},
-          {"hidden_size", 32},
-          {"intermediate_size", 48},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},
-          {"max_position_embeddings", 131072},
-          {"rms_norm_eps", 1e-5},
-          {"rope_theta", 500000.0},
-          {"rope_scaling",
-           {{"rope_type", "llama3"},
-            {"factor", 8.0},
-            {"low_freq_factor", 1.0},
-            {"high_freq_factor", 4.0},
-            {"original_max_position_embeddings", 8192}}}};
-}
 
 ReadConfig read(const Json& json) { return read_config(json.dump(), "config.json"); }
 
@@ -54,8 +34,9 @@ TEST(HuggingFaceConfig, FillsTheModel) {
   json["initializer_range"] = 0.03;
   const ReadConfig config = read(json);
   EXPECT_EQ(config.architecture->name, "OlmoeForCausalLM");
-  EXPECT_THAT(config.warnings, IsEmpty());
+  EXPECT_THAT(config.notes, IsEmpty());
   const ModelConfig& model = config.model;
+  EXPECT_EQ(model.router_z_coefficient, 0) << "a loss that the library does not have";
   EXPECT_EQ(model.family, "olmoe");
   EXPECT_EQ(model.vocabulary_size, 300);
   EXPECT_EQ(model.hidden_size, 16);
@@ -76,7 +57,7 @@ TEST(HuggingFaceConfig, FillsTheModel) {
 }
 
 TEST(HuggingFaceConfig, KeysOfBothVersionsSayTheSame) {
-  const Json old_form = llama_config();
+  const Json old_form = small_llama_config();
   Json new_form = old_form;
   new_form["rope_parameters"] = new_form["rope_scaling"];
   new_form["rope_parameters"]["rope_theta"] = new_form["rope_theta"];
@@ -97,7 +78,7 @@ TEST(HuggingFaceConfig, KeysOfBothVersionsSayTheSame) {
 }
 
 TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
-  Json json = llama_config();
+  Json json = small_llama_config();
   for (const char* key : {"architectures", "rope_scaling", "rope_theta", "rms_norm_eps",
                           "num_key_value_heads", "max_position_embeddings"}) {
     json.erase(key);
@@ -113,7 +94,7 @@ TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
 
 TEST(HuggingFaceConfig, WhatTesseraDoesNotHaveIsNamedWithItsValue) {
   const auto llama = [](const char* key, const Json& value) {
-    return error(llama_config(), [&](Json& json) { json[key] = value; });
+    return error(small_llama_config(), [&](Json& json) { json[key] = value; });
   };
   EXPECT_THAT(llama("architectures", {"GemmaForCausalLM"}),
               HasSubstr("the architecture 'GemmaForCausalLM' (model_type 'llama') is not known; "
@@ -126,6 +107,10 @@ TEST(HuggingFaceConfig, WhatTesseraDoesNotHaveIsNamedWithItsValue) {
   EXPECT_THAT(llama("hidden_act", "gelu"), HasSubstr("'hidden_act' is \"gelu\""));
   EXPECT_THAT(llama("pretraining_tp", 2), HasSubstr("'pretraining_tp' is 2"));
   EXPECT_THAT(llama("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is 0.5"));
+  EXPECT_THAT(llama("is_causal", false), HasSubstr("'is_causal' is false; expected true"));
+  EXPECT_THAT(llama("transformers_weights", "other.safetensors"),
+              HasSubstr("'transformers_weights' is \"other.safetensors\"; expected null"));
+  EXPECT_THAT(llama("pruned_heads", {{"0", {1}}}), HasSubstr("expected no pruned heads"));
   EXPECT_THAT(llama("sliding_window", 4096), HasSubstr("'sliding_window' is 4096"));
   EXPECT_THAT(llama("layer_types", {"full_attention", "sliding_attention"}),
               HasSubstr("'layer_types'"));
@@ -152,12 +137,7 @@ TEST(HuggingFaceConfig, ContradictionsAreNamed) {
               HasSubstr("num_experts is 3 and num_local_experts is 4"));
   EXPECT_THAT(olmoe("head_dim", 4), HasSubstr("head_dim is 4"));
   EXPECT_THAT(olmoe("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5.0}}),
-              HasSubstr("rope_theta is 10000, and 5 in rope_parameters"));
-  EXPECT_THAT(error(llama_config(),
-                    [](Json& json) {
-                      json["rope_parameters"] = {{"rope_type", "default"}};
-                    }),
-              HasSubstr("contradicts rope_parameters"));
+              HasSubstr("rope_parameters: rope_theta is 10000 beside it, and 5 in it"));
 }
 
 TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {
@@ -177,7 +157,7 @@ TEST(HuggingFaceConfig, ValuesOutOfRangeAreNamed) {
   EXPECT_THAT(olmoe("clip_qkv", 0), HasSubstr("'clip_qkv' is 0; expected a number above 0"));
   EXPECT_THAT(olmoe("num_hidden_layers", 65536), HasSubstr("from 1 to 4096"));
   EXPECT_THAT(olmoe("num_experts", 65536), HasSubstr("from 1 to 4096"));
-  EXPECT_THAT(error(llama_config(),
+  EXPECT_THAT(error(small_llama_config(),
                     [](Json& json) {
                       json["num_attention_heads"] = 65536;
                       json["head_dim"] = 1 << 24;
@@ -198,14 +178,14 @@ TEST(HuggingFaceConfig, TokenIdsAreTokens) {
   Json json = small_olmoe_config();
   json["eos_token_id"] = {0, 299};
   json["pad_token_id"] = nullptr;
-  EXPECT_THAT(read(json).warnings, IsEmpty());
-  json["pad_token_id"] = -1;  // none, in the first Llama's files
-  EXPECT_THAT(read(json).warnings, IsEmpty());
+  EXPECT_THAT(read(json).notes, IsEmpty());
+  json["pad_token_id"] = -1;  // in the first Llama's files
+  EXPECT_NO_THROW(read(json));
 }
 
 TEST(HuggingFaceConfig, KeysOfDerivedModelsHaveTheirNeutralValue) {
   const auto llama = [](const char* key, const Json& value) {
-    return error(llama_config(), [&](Json& json) { json[key] = value; });
+    return error(small_llama_config(), [&](Json& json) { json[key] = value; });
   };
   EXPECT_THAT(llama("logits_scaling", 8), HasSubstr("'logits_scaling' is 8; expected 1"));
   EXPECT_THAT(llama("residual_multiplier", 0.2), HasSubstr("'residual_multiplier' is 0.2"));
@@ -214,14 +194,14 @@ TEST(HuggingFaceConfig, KeysOfDerivedModelsHaveTheirNeutralValue) {
   EXPECT_THAT(llama("attn_logit_softcapping", 50.0), HasSubstr("'attn_logit_softcapping'"));
   EXPECT_THAT(llama("final_logit_softcapping", 30.0), HasSubstr("'final_logit_softcapping'"));
   EXPECT_THAT(llama("n_shared_experts", 1), HasSubstr("'n_shared_experts' is 1; expected 0"));
-  Json json = llama_config();
+  Json json = small_llama_config();
   for (const char* key : {"qk_layernorm", "use_qk_norm", "qkv_bias", "use_bias"}) {
     EXPECT_THAT(llama(key, true), HasSubstr(std::string("'") + key + "' is true; expected false"));
     json[key] = false;
   }
   json["logits_scaling"] = 1.0;
   json["attn_logit_softcapping"] = nullptr;
-  EXPECT_THAT(read(json).warnings, IsEmpty());
+  EXPECT_THAT(read(json).notes, IsEmpty());
 }
 
 TEST(HuggingFaceConfig, ALossOfEachLayerBecomesThePooledOne) {
@@ -237,22 +217,28 @@ TEST(HuggingFaceConfig, ALossOfEachLayerBecomesThePooledOne) {
   EXPECT_EQ(write_config(architecture, read_config(text, "written").model, surroundings), text);
 }
 
+TEST(HuggingFaceConfig, AWindowThatNoSequenceReachesIsKept) {
+  Json json = small_olmoe_config();
+  json["sliding_window"] = 64;
+  const std::string original = json.dump();
+  const ReadConfig config = read(json);
+  const auto window = [&](int64_t max_context) {
+    const std::string text =
+        write_config(*config.architecture, config.model,
+                     {.max_context = max_context, .dtype = "bfloat16", .original = original});
+    read_config(text, "written");
+    return Json::parse(text).value("sliding_window", Json());
+  };
+  EXPECT_EQ(window(64), 64);
+  EXPECT_EQ(window(16), 64) << "longer sequences would be read otherwise than before";
+  EXPECT_TRUE(window(128).is_null()) << "a run with longer sequences attended to all of them";
+}
+
 TEST(HuggingFaceConfig, RoutingInTurnIsNotExported) {
   ModelConfig model = read(small_olmoe_config()).model;
   model.forced_uniform_routing = true;
   EXPECT_THAT(error_of([&] { architecture_of(model); }),
               HasSubstr("model.forced_uniform_routing is true, it has false"));
-}
-
-TEST(HuggingFaceConfig, WarnsOfKeysWithoutEffect) {
-  Json json = small_olmoe_config();
-  json["attention_dropout"] = 0.1;
-  json["\x1b[31mnovel"] = 5;
-  json["use_cache"] = true;
-  json["unset"] = nullptr;
-  EXPECT_THAT(read(json).warnings,
-              ElementsAre(HasSubstr("'attention_dropout' is 0.1; Tessera trains without it"),
-                          HasSubstr("the key '?[31mnovel' is not known; ignored")));
 }
 
 TEST(HuggingFaceConfig, WhatIsWrittenReadsBackTheSame) {
@@ -262,15 +248,16 @@ TEST(HuggingFaceConfig, WhatIsWrittenReadsBackTheSame) {
   mixtral["num_local_experts"] = mixtral["num_experts"];
   mixtral.erase("num_experts");
   mixtral["head_dim"] = 12;
-  for (const Json& json : {small_olmoe_config(), llama_config(), mixtral}) {
+  for (const Json& json : {small_olmoe_config(), small_llama_config(), mixtral}) {
     const ReadConfig before = read(json);
-    const std::string text = write_config(
-        *before.architecture, before.model,
-        {.max_context = before.model.max_context,
-         .dtype = "bfloat16",
-         .original = R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": -1})"});
+    const std::string text =
+        write_config(*before.architecture, before.model,
+                     {.max_context = before.model.max_context,
+                      .dtype = "bfloat16",
+                      .original = R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": -1,
+                         "output_router_logits": true})"});
     const ReadConfig after = read_config(text, "written");
-    EXPECT_THAT(after.warnings, IsEmpty());
+    EXPECT_EQ(after.notes, before.notes);
     EXPECT_EQ(after.architecture, before.architecture);
     const std::string again = write_config(
         *after.architecture, after.model,

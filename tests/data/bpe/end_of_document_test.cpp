@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class EndOfDocument : public testing::Test {
+class EndOfDocument : public ::testing::Test {
  protected:
   EndOfDocument() {
     description_.vocabulary = {{"a", 0}, {"</s>", 7}};
@@ -53,8 +53,17 @@ TEST_F(EndOfDocument, SeveralOrNoneIsAnError) {
   description_.vocabulary.clear();
   EXPECT_THAT(error(), HasSubstr("does not say which token ends a document"));
   EXPECT_THAT(error(), HasSubstr("--end-of-document"));
+}
+
+TEST_F(EndOfDocument, OfAListTheFirstTokenEndsADocument) {
+  folder_.write("config.json", R"({"eos_token_id": [11, 10]})");
+  EXPECT_EQ(found(), "<turn>");
   folder_.write("generation_config.json", R"({"eos_token_id": [10, 11]})");
-  EXPECT_THAT(error(), HasSubstr("eos_token_id is [10,11]"));
+  EXPECT_EQ(found(), "<eos>");
+  folder_.write("generation_config.json", R"({"eos_token_id": []})");
+  EXPECT_THAT(error(), HasSubstr("eos_token_id is []"));
+  folder_.write("generation_config.json", R"({"eos_token_id": [12, 10]})");
+  EXPECT_THAT(error(), HasSubstr("eos_token_id is [12,10]"));
 }
 
 TEST_F(EndOfDocument, ATokenThatThereIsNotIsAnError) {

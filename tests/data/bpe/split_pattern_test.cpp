@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::vector<std::string> matches(const std::string& pattern, std::string_view text) {
   const SplitPattern split(pattern, "test");
@@ -33,7 +33,7 @@ std::string refusal(const std::string& pattern) {
 /// Debian 12's PCRE2 knows Unicode 14, so that the letters of Unicode 15 and 16 are none to it.
 constexpr size_t kMostUnknown = 10000;
 
-class CodePoints : public testing::TestWithParam<const char*> {};
+class CodePoints : public ::testing::TestWithParam<const char*> {};
 
 /// Every code point, as Oniguruma sees it within the `tokenizers` library.
 TEST_P(CodePoints, AreMatchedAsByTheLibrary) {
@@ -61,10 +61,10 @@ TEST_P(CodePoints, AreMatchedAsByTheLibrary) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SplitPattern, CodePoints,
-                         testing::Values(R"(\p{L})", R"(\p{N})", R"(\s)", R"(\p{M})", R"(\p{Lu})",
-                                         R"(\p{Ll})", R"(\p{Lt})", R"(\p{Lm})", R"(\p{Lo})",
-                                         R"(\p{P})", R"(\p{S})", R"(\p{Z})", R"(\d)", "(?i:s)",
-                                         "(?i:[dmtlver])"));
+                         ::testing::Values(R"(\p{L})", R"(\p{N})", R"(\s)", R"(\p{M})", R"(\p{Lu})",
+                                           R"(\p{Ll})", R"(\p{Lt})", R"(\p{Lm})", R"(\p{Lo})",
+                                           R"(\p{P})", R"(\p{S})", R"(\p{Z})", R"(\d)", "(?i:s)",
+                                           "(?i:[dmtlver])"));
 
 TEST(SplitPattern, FindsMatchesOneAfterAnother) {
   EXPECT_EQ(matches(R"( ?\p{L}+|\s+(?!\S)|\s+)", "ab cé   d"),

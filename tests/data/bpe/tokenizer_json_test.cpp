@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 BpeDescription description_of(const json& tokenizer) {
   return read_tokenizer_json(tokenizer, "tokenizer.json");
@@ -157,7 +157,7 @@ TEST(TokenizerJson, TellsByteLevelFromOthers) {
 }
 
 /// Vocabularies that contradict themselves are found when the tokenizer is made of them.
-class Contradictions : public testing::Test {
+class Contradictions : public ::testing::Test {
  protected:
   static std::string refusal(const std::function<void(BpeDescription&)>& change,
                              const std::string& end = "<|endoftext|>") {

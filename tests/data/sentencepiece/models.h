@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <string>
@@ -9,11 +10,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
-#include "data/sentencepiece/encoder.h"
-#include "data/sentencepiece/model_description.h"
+#include "data/sentencepiece/document_encoder.h"
+#include "data/sentencepiece/model.h"
 #include "data/support.h"
 
 namespace tessera::testing {
@@ -123,29 +123,47 @@ inline std::string train_model(const TrainerSettings& settings) {
   return model;
 }
 
-/// A model in the library and, where it is taken, in our encoder.
+/// What an encoder gives of a text.
+struct Encoded {
+  std::vector<int32_t> ids;
+  std::vector<DocumentEncoder::Boundary> boundaries;
+};
+
+/// A model in the library and in our encoder.
 class BothEncoders {
  public:
-  explicit BothEncoders(const std::string& model) {
-    const auto status = library_.LoadFromSerializedProto(model);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    const SentencePieceDescription description = read_sentencepiece_description(model, "a model");
-    ours_ = SentencePieceEncoder::create(description,
-                                         CharacterMap(description.character_map, "a model"));
+  explicit BothEncoders(const std::string& model)
+      : library_(model, "a model"), model_(model, "a model"), encoder_(model_, kNoMark) {}
+
+  const SentencePieceModel& model() const { return model_; }
+  std::vector<int32_t> ours(std::string_view text) { return encoded({text}).ids; }
+  std::vector<int32_t> library(std::string_view text) const {
+    std::vector<int32_t> ids;
+    library_.stretches(model_.unknown())->encode(text, ids);
+    return ids;
   }
 
-  bool has_ours() const { return ours_ != nullptr; }
-  std::vector<int32_t> ours(const std::string& text) { return ours_->encode(text, scratch_); }
-  std::vector<int32_t> library(const std::string& text) const {
-    std::vector<int> ids;
-    EXPECT_TRUE(library_.Encode(text, &ids).ok());
-    return {ids.begin(), ids.end()};
+  /// Of a text in pieces, which begins a document or goes on with one.
+  Encoded encoded(const std::vector<std::string_view>& pieces, bool starts = true) {
+    Encoded result;
+    encoder_.begin(starts);
+    most_held_ = 0;
+    for (const std::string_view piece : pieces) {
+      encoder_.add(piece, result.ids, result.boundaries);
+      most_held_ = std::max(most_held_, encoder_.held_bytes());
+    }
+    encoder_.finish(result.ids, result.boundaries);
+    return result;
   }
+  /// The most bytes that the last encoded() held back between two pieces.
+  size_t most_held() const { return most_held_; }
 
  private:
-  sentencepiece::SentencePieceProcessor library_;
-  std::unique_ptr<SentencePieceEncoder> ours_;
-  SentencePieceEncoder::Scratch scratch_;
+  inline static const std::vector<int32_t> kNoMark;
+  SentencePieceLibrary library_;
+  SentencePieceModel model_;
+  SentencePieceDocumentEncoder encoder_;
+  size_t most_held_ = 0;
 };
 
 }  // namespace tessera::testing

@@ -45,7 +45,7 @@ LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool)
 }
 
 /// The fixture with the model in memory.
-struct Machine {
+struct QuestionMachine {
   ReferenceTensors reference{"multiple_choice"};
   MemoryPool pool;
   LoadedModel model = reference_model(reference, pool);
@@ -63,7 +63,7 @@ std::vector<double> all_scores(const std::vector<ScoredQuestion>& scored) {
 }
 
 TEST(MultipleChoice, ScoresAreThoseOfTransformers) {
-  Machine machine;
+  QuestionMachine machine;
   const auto scored = score_questions(machine.model, machine.questions, {}, machine.context);
   const std::vector<double> scores = all_scores(scored);
   const std::vector<float> expected = machine.reference.f32("log_likelihoods");
@@ -82,7 +82,7 @@ TEST(MultipleChoice, ScoresAreThoseOfTransformers) {
 }
 
 TEST(MultipleChoice, ScoresDoNotDependOnTheBatch) {
-  Machine machine;
+  QuestionMachine machine;
   const auto alone =
       score_questions(machine.model, machine.questions, {.rows = 1}, machine.context);
   const auto together =
@@ -119,7 +119,7 @@ TEST(MultipleChoice, TasksAreScoredOnTheirOwn) {
 }
 
 TEST(MultipleChoice, ALongContextIsCutAtItsStartAndSaysSo) {
-  Machine machine;
+  QuestionMachine machine;
   const std::vector<Question> questions{
       {.task = "long",
        .contexts = {std::string(300, 'x') + " the end", "the end"},
@@ -181,7 +181,7 @@ TEST(MultipleChoice, TheBeginningOfADocumentStandsBeforeEveryContextAndIsNeverCu
 }
 
 TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
-  Machine machine;
+  QuestionMachine machine;
   for (size_t i = 0; i < machine.model.specs.size(); ++i) {
     if (machine.model.specs[i].name == "head.weight") {
       for (float& weight : machine.model.weights[i].values<float>()) weight = 3e38F;
@@ -193,7 +193,7 @@ TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
 }
 
 TEST(MultipleChoice, AChoiceThatDoesNotFitIsAnError) {
-  Machine machine;
+  QuestionMachine machine;
   machine.model.config.data.context = 8;
   const std::vector<Question> questions{{.origin = "q.jsonl:4",
                                          .task = "t",
@@ -205,7 +205,7 @@ TEST(MultipleChoice, AChoiceThatDoesNotFitIsAnError) {
 }
 
 TEST(MultipleChoice, StopsWhereItIsToldTo) {
-  Machine machine;
+  QuestionMachine machine;
   int64_t calls = 0;
   EXPECT_THAT(error_of([&] {
                 score_questions(machine.model, machine.questions, {.rows = 2}, machine.context,

@@ -51,9 +51,9 @@ double mean_error(std::span<const double> found, std::span<const float> expected
 }
 
 /// A reference model's training program with its weights, ready to run.
-class Machine {
+class ParityMachine {
  public:
-  Machine(const ReferenceModel& reference, DType dtype)
+  ParityMachine(const ReferenceModel& reference, DType dtype)
       : context(2, Kernels::fast, &pool),
         training(write_training(reference.config(), dtype,
                                 {reference.sequences(), reference.context()}, {})),
@@ -75,7 +75,7 @@ class Machine {
 };
 
 /// The logits of every sequence, fed in pieces of `piece` tokens.
-std::vector<double> logits_of(Machine& machine, const ReferenceModel& reference, DType dtype,
+std::vector<double> logits_of(ParityMachine& machine, const ReferenceModel& reference, DType dtype,
                               int64_t piece) {
   std::vector<Tensor> weights;
   for (const ParameterState& parameter : machine.store.parameters()) {
@@ -102,7 +102,7 @@ TEST_P(Transformers, Logits) {
   const ReferenceModel reference(GetParam());
   const std::vector<float> expected = reference.expected("logits");
   for (const DType dtype : {DType::f32, DType::f64}) {
-    Machine machine(reference, dtype);
+    ParityMachine machine(reference, dtype);
     for (const int64_t piece : {reference.context(), int64_t{5}, int64_t{1}}) {
       EXPECT_LT(largest_error(logits_of(machine, reference, dtype, piece), expected), kTolerance)
           << dtype_name(dtype) << ", " << piece << " tokens at once";
@@ -114,7 +114,7 @@ TEST_P(Transformers, LogitsInBfloat16AreAsNearAsTransformersAre) {
   const ReferenceModel reference(GetParam());
   const std::vector<float> expected = reference.expected("logits");
   const std::vector<float> theirs = reference.expected("logits_bf16");
-  Machine machine(reference, DType::bf16);
+  ParityMachine machine(reference, DType::bf16);
   const double error =
       mean_error(logits_of(machine, reference, DType::bf16, reference.context()), expected);
   const double their_error =
@@ -126,7 +126,7 @@ TEST_P(Transformers, LogitsInBfloat16AreAsNearAsTransformersAre) {
 TEST_P(Transformers, LossesAndEveryGradient) {
   const ReferenceModel reference(GetParam());
   for (const DType dtype : {DType::f32, DType::f64}) {
-    Machine machine(reference, dtype);
+    ParityMachine machine(reference, dtype);
     const std::vector<Batch> batches{reference.batch(0)};
     const StepLosses losses =
         TrainingStep(machine.training, machine.store, machine.context).run(batches);
@@ -146,7 +146,7 @@ TEST_P(Transformers, LossesAndEveryGradient) {
 
 TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
   const ReferenceModel reference(GetParam());
-  Machine machine(reference, DType::bf16);
+  ParityMachine machine(reference, DType::bf16);
   const std::vector<Batch> batches{reference.batch(0)};
   const StepLosses losses =
       TrainingStep(machine.training, machine.store, machine.context).run(batches);
@@ -162,7 +162,7 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
 
 TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   const ReferenceModel reference(GetParam());
-  Machine machine(reference, DType::f32);
+  ParityMachine machine(reference, DType::f32);
   OptimizerConfig optimizer;
   optimizer.weight_decay = 0.1;
   optimizer.decay_rule = "all";

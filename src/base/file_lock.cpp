@@ -1,0 +1,51 @@
+#include "base/file_lock.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace tessera {
+
+FileLock::FileLock(const fs::path& path, int flags)
+    : descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) throw Error("cannot open {}: {}", path.string(), std::strerror(errno));
+  int result = 0;
+  do {
+    result = ::flock(descriptor_, LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) state_ = errno == EWOULDBLOCK ? State::busy : State::unsupported;
+}
+
+FileLock FileLock::on_folder(const fs::path& path) { return {path, O_RDONLY | O_DIRECTORY}; }
+
+// For writing: NFS asks for that where a lock is to be exclusive.
+FileLock FileLock::on_file(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
+
+FileLock::~FileLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+FileLock::FileLock(FileLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), state_(other.state_) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+bool FileLock::is_at(const fs::path& path) const {
+  struct stat locked {};
+  struct stat found {};
+  return ::fstat(descriptor_, &locked) == 0 && ::lstat(path.c_str(), &found) == 0 &&
+         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+}
+
+}  // namespace tessera

@@ -1,0 +1,75 @@
+#include "base/read_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace tessera {
+
+ReadFile::ReadFile(const fs::path& path) : path_(path) {
+  const auto fail = [&](std::string_view verb, std::string_view why) {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+    throw Error("cannot {} {}: {}", verb, path.string(), why);
+  };
+  // Without waiting: opening a pipe would wait for its writer.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail("open", std::strerror(errno));
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail("read", std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) fail("read", "it is a folder");
+  if (!S_ISREG(status.st_mode)) fail("read", "it is not a regular file");
+  size_ = status.st_size;
+}
+
+ReadFile::~ReadFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+ReadFile::ReadFile(ReadFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(std::exchange(other.size_, 0)) {}
+
+ReadFile& ReadFile::operator=(ReadFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void ReadFile::read_at(int64_t offset, std::span<std::byte> to) const {
+  const int64_t first = offset;
+  const size_t wanted = to.size();
+  TESSERA_CHECK(offset >= 0, "a read of {} at {}", path_.string(), offset);
+  const auto fail = [&](std::string_view why) {
+    throw Error("cannot read {} bytes at byte {} of {}: {}", wanted, first, path_.string(), why);
+  };
+  while (!to.empty()) {
+    const ssize_t bytes = ::pread(descriptor_, to.data(), to.size(), offset);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) fail(std::strerror(errno));
+    if (bytes == 0) {
+      fail(fmt::format("it {} at byte {}",
+                       offset < size_ ? "was cut short while it was read, and ends" : "ends",
+                       offset));
+    }
+    to = to.subspan(static_cast<size_t>(bytes));
+    offset += bytes;
+  }
+}
+
+void ReadFile::will_need(int64_t offset, int64_t length) const {
+  ::posix_fadvise(descriptor_, offset, length, POSIX_FADV_WILLNEED);
+}
+
+void ReadFile::release(int64_t offset, int64_t length) const {
+  ::posix_fadvise(descriptor_, offset, length, POSIX_FADV_DONTNEED);
+}
+
+}  // namespace tessera

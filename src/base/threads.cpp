@@ -1,0 +1,67 @@
+#include "base/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+/// Threads that exist at once, all ended by stop().
+class WaitingThreads {
+ public:
+  ~WaitingThreads() { stop(); }
+  /// Throws std::system_error when the system refuses one more.
+  void add() {
+    threads_.emplace_back([this] { stopped_.wait(false); });
+  }
+  size_t size() const { return threads_.size(); }
+  void stop() {
+    stopped_.store(true);
+    stopped_.notify_all();
+    threads_.clear();  // waits for them
+  }
+
+ private:
+  std::atomic<bool> stopped_{false};
+  std::vector<std::jthread> threads_;
+};
+
+/// Tries it: what a process may start hangs on limits of the user, of the memory's addresses, of
+/// the control group and of the machine, and on what else runs.
+void require_startable(int threads, int cores) {
+  WaitingThreads started;
+  try {
+    while (static_cast<int>(started.size()) < threads - 1) started.add();
+  } catch (const std::system_error& error) {
+    const size_t most = started.size() + 1;
+    started.stop();
+    throw Error(
+        "{} threads were asked for, but the system lets this process have {} ({}); ask for less (0 "
+        "stands for all {} cores), or raise its limits on processes (ulimit -u, pids.max) or "
+        "memory (ulimit -v)",
+        threads, most, error.code().message(), cores);
+  }
+}
+
+}  // namespace
+
+int threads_or_all(int wanted) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (wanted > kMostThreads) {
+    throw Error(
+        "{} threads were asked for; expected at most {}: this machine has {} cores, for which 0 "
+        "stands",
+        wanted, kMostThreads, cores);
+  }
+  const int threads = wanted > 0 ? wanted : std::min(cores, kMostThreads);
+  require_startable(threads, cores);
+  return threads;
+}
+
+}  // namespace tessera

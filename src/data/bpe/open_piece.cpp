@@ -1,0 +1,90 @@
+#include "data/bpe/open_piece.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+void OpenPiece::begin(int64_t place) {
+  text_.clear();
+  place_ = place;
+  begun_ = false;
+  wanted_ = std::max(kWindow, 2 * model_.longest());
+}
+
+void OpenPiece::add(std::string_view bytes, std::vector<int32_t>& tokens,
+                    std::vector<TokenPlace>* ends) {
+  text_ += bytes;
+  if (text_.size() < wanted_) return;
+  model_.merge(text_, scratch_);
+  merged_.swap(scratch_.tokens);
+  ends_.clear();
+  size_t end = 0;
+  for (const int32_t token : merged_) ends_.push_back(end += model_.length(token));
+  give(count_settled(), tokens, ends);
+  wanted_ = std::max({kWindow, 2 * model_.longest(), 2 * text_.size()});
+}
+
+void OpenPiece::finish(std::vector<int32_t>& tokens, std::vector<TokenPlace>* ends) {
+  merged_.clear();
+  if (begun_) {
+    model_.merge(text_, scratch_);
+    merged_.swap(scratch_.tokens);
+  } else {
+    model_.encode(text_, scratch_, merged_);
+  }
+  ends_.clear();
+  size_t end = 0;
+  for (const int32_t token : merged_) ends_.push_back(end += model_.length(token));
+  give(merged_.size(), tokens, ends);
+}
+
+void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<TokenPlace>* ends) {
+  if (count == 0) return;
+  for (size_t i = 0; i < count; ++i) {
+    tokens.push_back(merged_[i]);
+    if (ends != nullptr) {
+      ends->push_back(
+          {place_ + static_cast<int64_t>(ends_[i]), static_cast<int64_t>(tokens.size())});
+    }
+  }
+  begun_ = true;
+  text_.erase(0, ends_[count - 1]);
+  place_ += static_cast<int64_t>(ends_[count - 1]);
+}
+
+size_t OpenPiece::count_settled() {
+  size_t settled = merged_.size();  // where a token ends at the end of what is known
+  const std::string_view text = text_;
+  const size_t furthest = std::min(text.size(), model_.longest());
+  for (size_t back = 1; back < furthest && settled > 0; ++back) {
+    const size_t end = text.size() - back;
+    if (model_.begins_token(text.substr(end))) settled = std::min(settled, count_common(end));
+  }
+  return settled;
+}
+
+size_t OpenPiece::count_common(size_t end) {
+  const std::string_view text = text_;
+  for (size_t length = 8 * model_.longest();; length *= 2) {
+    // From the last token's end that leaves so many bytes.
+    const size_t wanted = end > length ? end - length : 0;
+    size_t i = static_cast<size_t>(std::ranges::upper_bound(ends_, wanted) - ends_.begin());
+    size_t place = i > 0 ? ends_[i - 1] : 0;
+    const size_t begin = place;
+    model_.merge(text.substr(begin, end - begin), scratch_);
+    bool joined = begin == 0;  // or at a token that both have
+    for (const int32_t token : scratch_.tokens) {
+      const size_t token_end = place + model_.length(token);
+      while (i < ends_.size() && ends_[i] < token_end && !joined) ++i;
+      const bool common = i < ends_.size() && ends_[i] == token_end && merged_[i] == token &&
+                          (i > 0 ? ends_[i - 1] : 0) == place;
+      if (joined && !common) return i;
+      joined = joined || common;
+      if (common) ++i;
+      place = token_end;
+    }
+    if (joined) return i;
+  }
+}
+
+}  // namespace tessera

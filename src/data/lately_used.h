@@ -1,0 +1,51 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// Things by number, such as open files, of which only the `most` lately used are kept, so that
+/// data of many files needs few descriptors. Many threads may use it.
+template <typename Thing>
+class LatelyUsed {
+ public:
+  explicit LatelyUsed(size_t most) : most_(most) {}
+
+  /// The thing of this number, made by make() where it is not kept. One thread at a time makes one.
+  template <typename Make>
+  std::shared_ptr<const Thing> get(size_t number, Make&& make) {
+    const std::lock_guard lock(mutex_);
+    if (auto found = take_forward(number)) return found;
+    std::shared_ptr<const Thing> made = make();
+    if (kept_.size() == most_) kept_.pop_back();
+    kept_.insert(kept_.begin(), {number, made});
+    return made;
+  }
+
+  /// The thing where it is kept, otherwise null.
+  std::shared_ptr<const Thing> find(size_t number) {
+    const std::lock_guard lock(mutex_);
+    return take_forward(number);
+  }
+
+ private:
+  using Entry = std::pair<size_t, std::shared_ptr<const Thing>>;
+
+  std::shared_ptr<const Thing> take_forward(size_t number) {
+    const auto found = std::ranges::find(kept_, number, &Entry::first);
+    if (found == kept_.end()) return nullptr;
+    std::rotate(kept_.begin(), found, found + 1);
+    return kept_.front().second;
+  }
+
+  const size_t most_;
+  std::mutex mutex_;
+  std::vector<Entry> kept_;  // the one used last first
+};
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "data/sentencepiece/stretch_encoder.h"
+#include "data/sentencepiece/unknown_text.h"
+
+namespace tessera {
+
+/// The SentencePiece library with one model. Every thread may call every method.
+class SentencePieceLibrary {
+ public:
+  /// `model` is the content of a .model file, which `origin` names in errors. Throws Error when the
+  /// library does not take it.
+  SentencePieceLibrary(std::string_view model, const std::string& origin);
+  ~SentencePieceLibrary();
+
+  int64_t pieces() const;
+  /// The piece that ends a sentence; negative where there is none.
+  int32_t end_of_sentence() const;
+  /// The piece of this text, or the unknown one.
+  int32_t id(std::string_view piece) const;
+  bool is_unknown(int32_t id) const;
+  bool is_control(int32_t id) const;
+  std::string piece(int32_t id) const;
+
+  /// Ids are in [0, pieces()).
+  std::string decode(std::span<const int32_t> ids) const;
+  /// One call a stretch, which the model must take as it is (model_of_normalized_text()). `unknown`
+  /// is the model's; both must outlive it.
+  std::unique_ptr<StretchEncoder> stretches(const UnknownText& unknown) const;
+
+ private:
+  struct Processor;
+  class Stretches;
+  std::unique_ptr<Processor> processor_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,171 @@
+#include "data/sentencepiece/normalized_text.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+void NormalizedText::begin(bool starts) {
+  raw_.clear();
+  text_.clear();
+  anchors_.clear();
+  taken_ = dropped_ = 0;
+  within_ = !starts;
+  after_space_ = false;
+  held_spaces_ = 0;
+}
+
+void NormalizedText::add(std::string_view piece) {
+  if (raw_.empty()) {
+    raw_ = piece.substr(take(piece, false));
+    return;
+  }
+  raw_ += piece;
+  raw_.erase(0, take(raw_, false));
+}
+
+void NormalizedText::finish() {
+  take(raw_, true);
+  raw_.clear();
+  held_spaces_ = 0;
+  if (within_ && rules_.ends_with_dummy_space()) text_ += rules_.space();
+}
+
+void NormalizedText::drop(size_t count) {
+  text_.erase(0, count);
+  dropped_ += static_cast<int64_t>(count);
+  const auto next = std::ranges::upper_bound(anchors_, dropped_, {}, &Anchor::text);
+  if (next != anchors_.begin()) anchors_.erase(anchors_.begin(), next - 1);
+}
+
+std::optional<int64_t> NormalizedText::original(size_t position) const {
+  const int64_t place = dropped_ + static_cast<int64_t>(position);
+  const auto next = std::ranges::upper_bound(anchors_, place, {}, &Anchor::text);
+  if (next == anchors_.begin()) return std::nullopt;
+  const Anchor& anchor = *(next - 1);
+  const int64_t beyond = place - anchor.text;
+  if (beyond > 0 && beyond >= static_cast<int64_t>(anchor.length)) return std::nullopt;
+  return anchor.original + beyond;
+}
+
+/// Normalises as much as nothing that follows can change, and gives its length.
+size_t NormalizedText::take(std::string_view text, bool ends) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const std::string_view rest = text.substr(done);
+    const int64_t original = taken_ + static_cast<int64_t>(done);
+    if (const size_t length = rules_.plain_length(rest, ends); length > 0) {
+      put_plain(rest.substr(0, length), original);
+      done += length;
+    } else if (rules_.begins_with_plain_space(rest, ends)) {
+      put_space(original);
+      ++done;
+    } else {
+      const TextNormalizer::Part part = rules_.first_part(rest);
+      if (part.open && !ends) break;
+      put_part(part.text, part.text.data() == rest.data(), original);
+      done += part.length;
+    }
+  }
+  taken_ += static_cast<int64_t>(done);
+  return done;
+}
+
+/// Whether the part is a space at the text's beginning, which is removed. Begins the text where it
+/// is not.
+bool NormalizedText::starts_with_space(std::string_view part) {
+  if (within_) return false;
+  if (rules_.removes_extra_whitespace() && part == " ") return true;
+  within_ = true;
+  after_space_ = rules_.removes_extra_whitespace();
+  if (!rules_.begins_with_dummy_space()) return false;
+  if (after_space_) {
+    hold_spaces(1, std::nullopt);
+  } else {
+    text_ += rules_.space();
+  }
+  return false;
+}
+
+void NormalizedText::put_plain(std::string_view run, int64_t original) {
+  starts_with_space(run);
+  put_held_spaces();
+  anchor(original, run.size());
+  text_ += run;
+  after_space_ = false;
+}
+
+void NormalizedText::put_space(int64_t original) {
+  if (starts_with_space(" ") || after_space_) return;
+  if (rules_.removes_extra_whitespace()) {
+    hold_spaces(1, original);
+    after_space_ = true;
+  } else {
+    anchor(original, 0);
+    text_ += rules_.space();
+  }
+}
+
+void NormalizedText::put_part(std::string_view part, bool kept, int64_t original) {
+  if (part == " ") {
+    put_space(original);
+    return;
+  }
+  starts_with_space(part);
+  std::optional<int64_t> place = original;
+  while (after_space_ && part.starts_with(' ')) {
+    part.remove_prefix(1);
+    place.reset();
+  }
+  if (part.empty()) return;
+  after_space_ = rules_.removes_extra_whitespace() && part.ends_with(' ');
+  if (rules_.escapes_whitespace() && part.find(' ') != std::string_view::npos) {
+    escaped_.clear();
+    for (const char byte : part) {
+      if (byte == ' ') {
+        escaped_ += rules_.space();
+      } else {
+        escaped_ += byte;
+      }
+    }
+    part = escaped_;
+    kept = false;
+  }
+  size_t spaces = 0;  // at its end
+  while (rules_.removes_extra_whitespace() && part.ends_with(rules_.space())) {
+    part.remove_suffix(rules_.space().size());
+    ++spaces;
+  }
+  if (!part.empty()) {
+    put_held_spaces();
+    if (place) anchor(*place, kept ? part.size() : 0);
+    text_ += part;
+    place.reset();
+  }
+  hold_spaces(spaces, place);
+}
+
+void NormalizedText::hold_spaces(size_t count, std::optional<int64_t> original) {
+  if (held_spaces_ == 0) held_original_ = original;
+  held_spaces_ += count;
+}
+
+void NormalizedText::put_held_spaces() {
+  if (held_spaces_ == 0) return;
+  if (held_original_) anchor(*held_original_, 0);
+  for (; held_spaces_ > 0; --held_spaces_) text_ += rules_.space();
+}
+
+void NormalizedText::anchor(int64_t original, size_t length) {
+  const int64_t text = dropped_ + static_cast<int64_t>(text_.size());
+  if (!anchors_.empty() && length > 0) {
+    Anchor& last = anchors_.back();
+    const auto size = static_cast<int64_t>(last.length);
+    if (size > 0 && last.text + size == text && last.original + size == original) {
+      last.length += length;
+      return;
+    }
+  }
+  anchors_.push_back({text, original, length});
+}
+
+}  // namespace tessera

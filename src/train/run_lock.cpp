@@ -1,0 +1,83 @@
+#include "train/run_lock.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+
+namespace tessera {
+namespace {
+
+/// The command line of this process.
+std::string own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::ranges::replace(text, '\0', ' ');
+  return text;
+}
+
+std::string describe_this_process() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {} since {:%Y-%m-%d %H:%M:%S} UTC: {}", ::getpid(), host.data(),
+                     fmt::gmtime(std::time(nullptr)), own_command());
+}
+
+/// What the holder wrote about itself. It writes it right after it took the lock, so a moment may
+/// be needed.
+std::string describe_holder(const fs::path& path) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    std::ifstream file(path, std::ios::binary);
+    std::string line;
+    if (std::getline(file, line) && !line.empty()) return printable(line);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return fmt::format("a process that {} does not name", path.string());
+}
+
+/// Writes over what a process that was killed left. Nothing depends on it, so that a full disk
+/// keeps no run from starting.
+void write_holder(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << '\n';
+}
+
+}  // namespace
+
+RunLock::RunLock(const fs::path& directory, const Logger& logger)
+    : path_(directory / "run.lock"), created_(directory) {
+  // A holder that ends removes the file: what was locked must be what stands there.
+  do {
+    lock_ = FileLock::on_file(path_);
+  } while (lock_->state() == FileLock::State::held && !lock_->is_at(path_));
+  if (lock_->state() == FileLock::State::busy) {
+    throw Error(
+        "{} is held by {}; wait for its end, stop it (kill -TERM saves first), or choose another "
+        "run.directory",
+        directory.string(), describe_holder(path_));
+  }
+  if (lock_->state() == FileLock::State::unsupported) {
+    logger.warn(
+        "the file system of {} has no locks: nothing keeps a second process from training there",
+        directory.string());
+  }
+  write_holder(path_, describe_this_process());
+}
+
+RunLock::~RunLock() {
+  std::error_code ignored;  // a file that stays does no harm
+  fs::remove(path_, ignored);
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "data/byte_tokenizer.h"
+#include "model/model.h"
+#include "program/context.h"
+#include "train/loaded_model.h"
+
+namespace tessera::testing {
+
+/// A model of one layer in memory, with the byte tokenizer and a context of 64.
+struct SmallModel {
+  /// Weights are drawn, or all zero, so that every token is as probable.
+  explicit SmallModel(int64_t vocabulary_size, bool zero = false) {
+    ModelConfig& config = model.config.model;
+    config = family_preset("llama");
+    config.layers = 1;
+    config.hidden_size = 16;
+    config.heads = 2;
+    config.kv_heads = 2;
+    config.feed_forward_size = 16;
+    config.vocabulary_size = vocabulary_size;
+    model.config.data.context = 64;
+    model.config.train.precision = "fp32";
+    model.tokenizer = std::make_unique<ByteTokenizer>();
+    model.specs = model_parameters(config, DType::f32);
+    for (const ParameterSpec& spec : model.specs) {
+      model.weights.emplace_back(pool, spec.shape, DType::f32);
+      model.weights.back().fill_zero();
+      if (!zero) initialize(spec, 1, model.weights.back(), 1);
+    }
+  }
+
+  MemoryPool pool;
+  LoadedModel model;
+  Context context{2, Kernels::fast, &pool};
+};
+
+}  // namespace tessera::testing

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ops/gemm/plain_gemm.h"
+#include "support/run_program.h"
+
+namespace tessera::testing {
+
+/// Every bit of some results, one after the other: zeros of either sign differ.
+using Bits = std::vector<unsigned char>;
+
+template <typename... Numbers>
+Bits bits_of(const std::vector<Numbers>&... results) {
+  Bits bits;
+  const auto append = [&](const auto& numbers) {
+    const size_t bytes = numbers.size() * sizeof(numbers[0]);
+    bits.resize(bits.size() + bytes);
+    if (bytes > 0) std::memcpy(bits.data() + bits.size() - bytes, numbers.data(), bytes);
+  };
+  (append(results), ...);
+  return bits;
+}
+
+inline Bits bits_of(const RunResult& result) {
+  Bits bits;
+  for (const auto* group : {&result.outputs, &result.gradients}) {
+    for (const std::vector<double>& numbers : *group) {
+      const Bits own = bits_of(numbers);
+      bits.insert(bits.end(), own.begin(), own.end());
+    }
+  }
+  return bits;
+}
+
+/// What an operation's fast kernel gives beside its plain one, on random numbers.
+enum class FastKernel {
+  other_bits,  ///< sums and functions are taken otherwise: some bit differs
+  same_bits    ///< one kernel is both, or both take the same steps
+};
+
+/// Of an operation that is nothing but matrix products: without oneDNN they are plain loops.
+inline FastKernel of_products() {
+  const GemmShape one{.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
+  return make_onednn_gemm(one, 1) ? FastKernel::other_bits : FastKernel::same_bits;
+}
+
+/// Expects equal bits of all that the fast kernel gives, on the usual numbers of threads and on
+/// some that divide nothing evenly. `run(kernels, threads)` gives the Bits; its sizes should leave
+/// work for eight threads. That the fast kernel is what ran shows by the plain one's bits.
+template <typename Run>
+void expect_same_bits_on_any_threads(const Run& run, FastKernel fast = FastKernel::other_bits) {
+  const Bits one = run(Kernels::fast, 1);
+  ASSERT_FALSE(one.empty());
+  for (const int threads : {2, 3, 5, 8}) {
+    EXPECT_TRUE(run(Kernels::fast, threads) == one) << "other bits on " << threads << " threads";
+  }
+  EXPECT_EQ(run(Kernels::plain, 2) == one, fast == FastKernel::same_bits)
+      << "the bits of the plain kernel";
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,176 @@
+// What may fail while a run trains: little of it is worth the run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "support/error_of.h"
+#include "support/file_size_limit.h"
+#include "support/prepared_data.h"
+#include "train/metrics.h"
+#include "train/trainer.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const TrainOptions kOnce{.progress = false};
+const TrainOptions kAgain{.resume = true, .progress = false};
+
+/// The process without the right to write everywhere, while it lives.
+class Unprivileged {
+ public:
+  Unprivileged() {
+    if (::geteuid() == 0) changed_ = ::seteuid(65534) == 0;
+  }
+  ~Unprivileged() {
+    if (changed_) (void)!::seteuid(0);
+  }
+  Unprivileged(const Unprivileged&) = delete;
+  Unprivileged& operator=(const Unprivileged&) = delete;
+
+ private:
+  bool changed_ = false;
+};
+
+class LosingLess : public ::testing::Test {
+ protected:
+  void SetUp() override { testing::prepare_small_data(folder_.path()); }
+
+  RunConfig config(std::vector<std::string> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"train.steps=6", "optimizer.warmup_steps=1",
+                                         "checkpoint.every=2", "run.tensorboard=false"});
+    return parse_config(testing::small_config(folder_.path()), "test", overrides);
+  }
+  fs::path run() const { return folder_ / "run"; }
+  bool saved(int64_t step) const {
+    return fs::exists(run() / fmt::format("checkpoints/step-{:08}", step));
+  }
+  /// What a run that reaches its end writes to standard error.
+  static std::string log_of(const RunConfig& config, const TrainOptions& options) {
+    ::testing::internal::CaptureStderr();
+    const TrainReport report = train(config, options, Logger());
+    EXPECT_EQ(report.step, config.train.steps);
+    return ::testing::internal::GetCapturedStderr();
+  }
+  static size_t count(const std::string& text, const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(LosingLess, WhatStandsBesideTheMetricsEndsNoRun) {
+  for (const char* name : {"trace.json", "metrics.csv", "loss.svg"}) {
+    fs::create_directories(run() / name / "in-the-way");
+  }
+  folder_.write("run/tensorboard", "in the way");
+  const std::string log =
+      log_of(config({"run.csv=true", "run.tensorboard=true", "run.trace_step=2"}), kOnce);
+  for (const char* warning : {"the trace was not written", "the lines of metrics.csv are written",
+                              "TensorBoard's events are written", "loss.svg was not drawn"}) {
+    EXPECT_EQ(count(log, warning), 1U) << warning << " in\n" << log;
+  }
+  EXPECT_TRUE(saved(6));
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").size(), 6U);
+}
+
+TEST_F(LosingLess, AnOldCheckpointThatStaysEndsNoRun) {
+  fs::permissions(folder_.path(), fs::perms(0755));
+  train(config({"train.stop_after=2"}), kOnce, Logger());
+  const fs::path locked = run() / "checkpoints/step-00000002/locked";
+  fs::create_directories(locked / "in-the-way");
+  for (const auto& entry : fs::recursive_directory_iterator(run())) {
+    if (entry.is_directory()) fs::permissions(entry.path(), fs::perms(0777));
+    if (entry.is_regular_file()) fs::permissions(entry.path(), fs::perms(0666));
+  }
+  fs::permissions(run(), fs::perms(0777));
+  fs::permissions(locked, fs::perms(0555));
+  std::string log;
+  {
+    const Unprivileged user;
+    log = log_of(config({"checkpoint.keep=1", "checkpoint.every=1"}), kAgain);
+  }
+  EXPECT_EQ(count(log, "old checkpoints were not removed"), 1U) << log;
+  EXPECT_TRUE(saved(6));
+  EXPECT_FALSE(saved(4)) << "others go as before";
+  fs::permissions(run() / "checkpoints/step-00000002.deleted/locked", fs::perms(0777));
+}
+
+/// Lines before the first step, up to a little less than `bytes`: they stay in front.
+void write_long_metrics(const fs::path& path, size_t bytes) {
+  StepMetrics metrics{.step = 0};
+  {
+    MetricsFile file(path, 0);
+    file.append(metrics);
+  }
+  const std::string line = read_file(path);
+  std::string text;
+  while (text.size() + 3 * line.size() < bytes) text += line;
+  write_file(path, text);
+}
+
+TEST_F(LosingLess, ARunWhoseMetricsCannotBeWrittenSavesBeforeItEnds) {
+  // As on a full disk, but that the checkpoint's files are smaller than the metrics.
+  constexpr size_t kLimit = 4 << 20;
+  fs::create_directories(run());
+  write_long_metrics(run() / "metrics.jsonl", kLimit);
+  std::string problem;
+  {
+    const FileSizeLimit limit(kLimit);
+    problem = error_of([&] { train(config({"checkpoint.every=0"}), kOnce, Logger()); });
+  }
+  EXPECT_THAT(problem, AllOf(HasSubstr("cannot write " + (run() / "metrics.jsonl").string()),
+                             HasSubstr("was saved; metrics.jsonl may lack it")));
+  const int64_t step = read_metrics(run() / "metrics.jsonl").back().step + 1;
+  EXPECT_TRUE(saved(step)) << step;
+}
+
+TEST_F(LosingLess, WhatChangesAtAResumeIsSaid) {
+  train(config({"train.stop_after=2"}), kOnce, Logger());
+  const std::string log =
+      log_of(config({"train.evaluate_every=3", "train.evaluate_batches=2", "train.steps=5",
+                     "checkpoint.keep=7", "optimizer.beta2=0.9", "run.csv=true"}),
+             kAgain);
+  for (const char* change :
+       {"train.evaluate_every changes from 0 to 3", "train.evaluate_batches changes from 8 to 2",
+        "train.steps changes from 6 to 5", "train.stop_after changes from 2 to 0",
+        "checkpoint.keep changes from 2 to 7", "run.csv changes from false to true",
+        "optimizer.beta2 changes from"}) {
+    EXPECT_THAT(log, HasSubstr(change));
+  }
+  EXPECT_THAT(log, Not(HasSubstr("checkpoint.every changes")));
+  EXPECT_THAT(log, Not(HasSubstr("data.directory changes")));
+}
+
+TEST_F(LosingLess, ATraceBeyondTheEndIsAWarning) {
+  EXPECT_THAT(log_of(config({"run.trace_step=7"}), kOnce),
+              HasSubstr("run.trace_step (7) is beyond train.steps (6): no trace"));
+}
+
+TEST_F(LosingLess, TheWeightsThatARunBeganWithStayRecorded) {
+  train(config(), kOnce, Logger());
+  const auto later = [&](const std::string& initial, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"run.directory=\"" + (folder_ / "later").string() + "\"",
+                               "checkpoint.initial=\"" + initial + "\""});
+    return config(more);
+  };
+  const std::string began_with = run().string();
+  train(later(began_with, {"train.stop_after=2"}), kOnce, Logger());
+  fs::remove_all(run());  // nothing of it is needed any more
+  const std::string log = log_of(later("elsewhere"), kAgain);
+  EXPECT_THAT(log, HasSubstr("checkpoint.initial = \"elsewhere\" changes nothing"));
+  const std::string recorded = "initial = \"" + began_with + "\"";
+  for (const char* file : {"later/config.toml", "later/checkpoints/step-00000006/config.toml"}) {
+    EXPECT_THAT(read_file(folder_ / file), HasSubstr(recorded)) << file;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
