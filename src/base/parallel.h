@@ -10,6 +10,26 @@ namespace tessera {
 // Teams have `threads` threads or one: OpenMP ends the threads that a smaller team leaves over, and
 // would start them anew for the next.
 
+/// A function that the compiler makes once, for all its callers.
+#if defined(__GNUC__) && !defined(__clang__)
+#define TESSERA_MADE_ONCE [[gnu::noipa]]
+#else
+#define TESSERA_MADE_ONCE [[gnu::noinline]]
+#endif
+
+namespace parallel {
+
+// A body's code is one for one thread and for several: the compiler may round sums otherwise where
+// it makes a loop a second time, and a result would depend on the number of threads.
+template <typename Body, typename... Arguments>
+TESSERA_MADE_ONCE void call(Body& body, Arguments... arguments) {
+  body(arguments...);
+}
+
+}  // namespace parallel
+
+#undef TESSERA_MADE_ONCE
+
 /// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range a thread,
 /// on at most `threads` threads and with at least `grain` items a thread. The ranges depend on
 /// `threads`, so a body whose result must not depend on it writes each item on its own. Bodies do
@@ -18,7 +38,7 @@ template <typename Body>
 void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
   const int64_t useful = (count + grain - 1) / std::max<int64_t>(grain, 1);
   if (std::min<int64_t>(useful, threads) <= 1) {
-    if (count > 0) body(int64_t{0}, count, 0);
+    if (count > 0) parallel::call(body, int64_t{0}, count, 0);
     return;
   }
 #pragma omp parallel num_threads(threads)
@@ -26,7 +46,8 @@ void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
     const int64_t thread = omp_get_thread_num();
     const int64_t parts = std::min<int64_t>(useful, omp_get_num_threads());
     if (thread < parts) {
-      body(count * thread / parts, count * (thread + 1) / parts, static_cast<int>(thread));
+      parallel::call(body, count * thread / parts, count * (thread + 1) / parts,
+                     static_cast<int>(thread));
     }
   }
 }
@@ -36,11 +57,11 @@ void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
 template <typename Body>
 void parallel_items(int threads, int64_t count, Body&& body) {
   if (std::min<int64_t>(count, threads) <= 1) {
-    for (int64_t item = 0; item < count; ++item) body(item, 0);
+    for (int64_t item = 0; item < count; ++item) parallel::call(body, item, 0);
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-  for (int64_t item = 0; item < count; ++item) body(item, omp_get_thread_num());
+  for (int64_t item = 0; item < count; ++item) parallel::call(body, item, omp_get_thread_num());
 }
 
 }  // namespace tessera
