@@ -8,8 +8,10 @@
 
 #include "base/parallel.h"
 #include "ops/gemm/plain_gemm.h"
+#include "ops/gemm/widened_gemm.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
+#include "support/run_program.h"
 
 namespace tessera {
 namespace {
@@ -221,6 +223,66 @@ TEST(Gemm, MoreThreadsThanTheContextHasGiveTheSameResults) {
       }
     });
     ASSERT_TRUE(std::ranges::equal(c.values<float>(), alone)) << "repeat " << repeat;
+  }
+}
+
+/// C of a product of bf16, with gaps between rows, from numbers that `make`'s product starts with.
+std::vector<double> with_gaps(const GemmShape& shape, const Gemm& gemm) {
+  MemoryPool pool;
+  const int64_t a_rows = shape.transpose_a ? shape.k : shape.m;
+  const int64_t b_rows = shape.transpose_b ? shape.n : shape.k;
+  const Tensor a = random_tensor(pool, {a_rows, shape.lda}, shape.input, "a");
+  const Tensor b = random_tensor(pool, {b_rows, shape.ldb}, shape.input, "b");
+  const Tensor c = random_tensor(pool, {shape.m, shape.ldc}, shape.output, "c");
+  const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  gemm.run(a.raw(), b.raw(), c.raw(), workspace.raw());
+  return testing::as_doubles(pool, c);
+}
+
+TEST(WidenedGemm, TakesAFewMegabytesWhateverTheShape) {
+  for (const DType output : {DType::f32, DType::bf16}) {
+    const GemmShape shape{.m = 100'000,
+                          .n = 50'000,
+                          .k = 64,
+                          .input = DType::bf16,
+                          .output = output,
+                          .lda = 64,
+                          .ldb = 50'000,
+                          .ldc = 50'000};
+    EXPECT_LE(make_widened_gemm(shape, make_plain_gemm)->workspace_bytes(), 13 << 20);
+  }
+}
+
+TEST(WidenedGemm, GivesTheBitsOfTheSumsInWhateverPartsItTakesThem) {
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  // In one part, in rows, in columns, in both, each with a rest.
+  for (const auto& [m, n, k] :
+       {Sizes{5, 7, 3}, Sizes{65, 3, 16384}, Sizes{3, 65, 16384}, Sizes{65, 65, 16384}}) {
+    for (const int bits : {0, 6, 9, 15}) {
+      if (m == n && bits != 6 && bits != 9) continue;  // which takes long
+      GemmShape shape{.m = m, .n = n, .k = k, .input = DType::bf16};
+      shape.output = (bits & 1) != 0 ? DType::bf16 : DType::f32;
+      shape.transpose_a = (bits & 2) != 0;
+      shape.transpose_b = (bits & 4) != 0;
+      shape.accumulate = (bits & 8) != 0;
+      shape.lda = (shape.transpose_a ? m : k) + 3;
+      shape.ldb = (shape.transpose_b ? k : n) + 2;
+      shape.ldc = n + 1;
+      shape.threads = 2;
+      const auto expected = with_gaps(shape, *make_plain_gemm(shape));
+      const auto note = fmt::format("{} x {} x {}, {}", m, n, k, bits);
+      EXPECT_TRUE(with_gaps(shape, *make_widened_gemm(shape, make_plain_gemm)) == expected) << note;
+      const auto fast = [](const GemmShape& part) {
+        std::unique_ptr<Gemm> product = make_onednn_gemm(part, 1);
+        return product ? std::move(product) : make_plain_gemm(part);
+      };
+      shape.packed_b = true;
+      EXPECT_LE(difference(with_gaps(shape, *make_widened_gemm(shape, fast)), expected),
+                shape.output == DType::bf16 ? 8e-3 : 1e-4)
+          << note;
+    }
   }
 }
 

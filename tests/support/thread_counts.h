@@ -48,6 +48,10 @@ inline FastKernel of_products() {
   return make_onednn_gemm(one, 1) ? FastKernel::other_bits : FastKernel::same_bits;
 }
 
+/// Why a test of the bits of products is skipped where rows_keep_their_bits() is false.
+inline constexpr const char* kBitsChange =
+    "below AVX-512 the bits of oneDNN's products depend on threads and rows";
+
 /// Expects equal bits of all that the fast kernel gives, on the usual numbers of threads and on
 /// some that divide nothing evenly. `run(kernels, threads)` gives the Bits; its sizes should leave
 /// work for eight threads. That the fast kernel is what ran shows by the plain one's bits.

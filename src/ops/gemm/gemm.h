@@ -73,6 +73,14 @@ class Gemm {
 /// allowed.
 const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
 
+/// Whether the processor multiplies matrices of this type; otherwise bf16 is widened to f32 part by
+/// part, which takes some time and gives the same sums.
+bool multiplies(DType dtype);
+
+/// Whether the bits of a row of a product depend on that row and on B alone. oneDNN's products
+/// below AVX-512 also depend on the number of threads and on how many rows there are.
+bool rows_keep_their_bits();
+
 /// A product and how often it ran.
 struct GemmRuns {
   GemmShape shape;  ///< leading dimensions written out

@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "ops/gemm/plain_gemm.h"
+#include "ops/gemm/widened_gemm.h"
 #include "ops/support.h"
 
 #ifdef TESSERA_ONEDNN
@@ -170,13 +171,40 @@ class OneDnnGemm final : public Gemm {
 
 }  // namespace
 
+bool multiplies(DType dtype) {
+  const auto implemented = [](DType of) {
+    const GemmShape one{
+        .m = 1, .n = 1, .k = 1, .input = of, .output = of, .lda = 1, .ldb = 1, .ldc = 1};
+    try {
+      describe(one, dnnl::engine(dnnl::engine::kind::cpu, 0));
+      return true;
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+      return false;
+    }
+  };
+  static const bool bf16 = implemented(DType::bf16);
+  return dtype != DType::bf16 || bf16;
+}
+
+bool rows_keep_their_bits() {
+  // A set of instructions has the bits of all that it includes.
+  const auto bits = [](dnnl::cpu_isa isa) { return static_cast<unsigned>(isa); };
+  const unsigned wanted = bits(dnnl::cpu_isa::avx512_core);
+  return (bits(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, int callers) {
+  if (!multiplies(shape.input)) {
+    return make_widened_gemm(
+        shape, [&](const GemmShape& part) { return make_onednn_gemm(part, callers); });
+  }
   try {
     return std::make_unique<OneDnnGemm>(shape, callers);
   } catch (const dnnl::error& error) {
     if (error.status != dnnl_unimplemented) throw;
-    throw Error("this processor has no {} matrix product in oneDNN{}", dtype_name(shape.input),
-                shape.input == DType::bf16 ? "; set train.precision = \"fp32\"" : "");
+    throw Error("oneDNN has no product of {} for this processor: {} x {} x {}",
+                dtype_name(shape.input), shape.m, shape.n, shape.k);
   }
 }
 
@@ -185,6 +213,10 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, int callers) {
 #else
 
 namespace tessera {
+
+bool multiplies(DType) { return true; }
+
+bool rows_keep_their_bits() { return true; }
 
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&, int) { return nullptr; }
 

@@ -6,6 +6,7 @@
 
 #include "data/byte_tokenizer.h"
 #include "model/model.h"
+#include "ops/gemm/gemm.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 #include "train/multiple_choice/log_likelihood.h"
@@ -15,8 +16,10 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::DoubleNear;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 using testing::ReferenceTensors;
 
 /// The model of tests/reference/multiple_choice.py.
@@ -89,7 +92,11 @@ TEST(MultipleChoice, ScoresDoNotDependOnTheBatch) {
       score_questions(machine.model, machine.questions, {.rows = 5}, machine.context);
   const std::vector<double> expected = all_scores(alone);
   const std::vector<double> scores = all_scores(together);
-  EXPECT_EQ(scores, expected);
+  if (rows_keep_their_bits()) {
+    EXPECT_EQ(scores, expected);
+  } else {
+    EXPECT_THAT(scores, Pointwise(DoubleNear(1e-4), expected));
+  }
 }
 
 TEST(MultipleChoice, TasksAreScoredOnTheirOwn) {
