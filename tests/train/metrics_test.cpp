@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-StepMetrics sample(int64_t step) {
+StepMetrics sample_metrics(int64_t step) {
   StepMetrics metrics{.step = step, .loss = 0.1 * static_cast<double>(step), .tokens = 64 * step};
   metrics.lr = 3e-4;
   metrics.memory_bytes = 123456789012;
@@ -40,8 +40,8 @@ TEST(Metrics, NoTwoOfTheTableShareAName) {
 TEST(Metrics, LinesReadBackTheSame) {
   const TemporaryFolder folder;
   const fs::path path = folder / "metrics.jsonl";
-  StepMetrics dense = sample(1);
-  StepMetrics mixture = sample(2);
+  StepMetrics dense = sample_metrics(1);
+  StepMetrics mixture = sample_metrics(2);
   mixture.flops = 1.25e21;
   mixture.balance_loss = 0;
   mixture.expert_load = 1.5;
@@ -69,13 +69,13 @@ TEST(Metrics, LinesBeyondTheResumedStepAreRemovedAndTheOthersStayAsTheyAre) {
   const fs::path path = folder / "metrics.jsonl";
   {
     MetricsFile file(path, 0);
-    for (int64_t step = 1; step <= 5; ++step) file.append(sample(step));
+    for (int64_t step = 1; step <= 5; ++step) file.append(sample_metrics(step));
   }
   // A number of another version stays, a torn line does not.
   std::string text = read_file(path);
   text.insert(1, "\"later\":[1, 2], ");
   write_file(path, text + "{\"step\":6,\"lo");
-  { MetricsFile(path, 3).append(sample(4)); }
+  { MetricsFile(path, 3).append(sample_metrics(4)); }
   const auto metrics = read_metrics(path);
   ASSERT_EQ(metrics.size(), 4U);
   EXPECT_EQ(metrics[2].loss, 0.1 * 3);
@@ -98,7 +98,7 @@ TEST(Metrics, AMemberThatIsMissingOrSomethingElseIsNamed) {
   std::string good;
   {
     MetricsFile file(folder / "good.jsonl", 0);
-    StepMetrics metrics = sample(1);
+    StepMetrics metrics = sample_metrics(1);
     metrics.sources = {{.name = "web", .tokens = 64, .epochs = 0.5}};
     file.append(metrics);
   }
@@ -124,14 +124,14 @@ TEST(Metrics, AMemberThatIsMissingOrSomethingElseIsNamed) {
 }
 
 TEST(Csv, HasAColumnForEachMetricAndReadsBackTheSame) {
-  StepMetrics metrics = sample(7);
+  StepMetrics metrics = sample_metrics(7);
   metrics.grad_norm = kNan;
   metrics.seconds = std::numeric_limits<double>::infinity();
   EXPECT_EQ(csv_header(),
             "step,loss,grad_norm,lr,tokens,flops,tokens_per_second,mfu,seconds,memory_bytes,"
             "balance_loss,router_z_loss,expert_load,held_out_loss\r\n");
   EXPECT_EQ(csv_line(metrics), "7,0.7000000000000001,nan,0.0003,448,,0,0,inf,123456789012,,,,\r\n");
-  EXPECT_THAT(csv_line(sample(2)), ::testing::EndsWith(",,,,0.3333333333333333\r\n"));
+  EXPECT_THAT(csv_line(sample_metrics(2)), ::testing::EndsWith(",,,,0.3333333333333333\r\n"));
 }
 
 class WriterTest : public ::testing::Test {
@@ -146,15 +146,15 @@ class WriterTest : public ::testing::Test {
 
 TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
   std::string whole = csv_header();
-  for (int64_t step = 1; step <= 6; ++step) whole += csv_line(sample(step));
+  for (int64_t step = 1; step <= 6; ++step) whole += csv_line(sample_metrics(step));
   {
     MetricsWriter writer(run(true, false), 0, Logger());
-    for (int64_t step = 1; step <= 5; ++step) writer.append(sample(step));
+    for (int64_t step = 1; step <= 5; ++step) writer.append(sample_metrics(step));
   }
   write_file(folder_ / "metrics.csv", csv() + "6,0.1");  // killed within a line
   {
     MetricsWriter writer(run(true, false), 3, Logger());
-    for (int64_t step = 4; step <= 6; ++step) writer.append(sample(step));
+    for (int64_t step = 4; step <= 6; ++step) writer.append(sample_metrics(step));
   }
   EXPECT_EQ(csv(), whole);
   EXPECT_FALSE(fs::exists(folder_ / "tensorboard"));
@@ -163,17 +163,18 @@ TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
 TEST_F(WriterTest, ACsvThatIsAskedForLaterHoldsTheEarlierStepsToo) {
   {
     MetricsWriter writer(run(false, true), 0, Logger());
-    writer.append(sample(1));
-    writer.append(sample(2));
+    writer.append(sample_metrics(1));
+    writer.append(sample_metrics(2));
   }
   EXPECT_FALSE(fs::exists(folder_ / "metrics.csv"));
   EXPECT_TRUE(fs::exists(folder_ / "tensorboard"));
-  MetricsWriter(run(true, false), 2, Logger()).append(sample(3));
-  EXPECT_EQ(csv(), csv_header() + csv_line(sample(1)) + csv_line(sample(2)) + csv_line(sample(3)));
+  MetricsWriter(run(true, false), 2, Logger()).append(sample_metrics(3));
+  EXPECT_EQ(csv(), csv_header() + csv_line(sample_metrics(1)) + csv_line(sample_metrics(2)) +
+                       csv_line(sample_metrics(3)));
 }
 
 TEST_F(WriterTest, ARunThatStartsAnewKeepsNothing) {
-  { MetricsWriter(run(true, false), 0, Logger()).append(sample(1)); }
+  { MetricsWriter(run(true, false), 0, Logger()).append(sample_metrics(1)); }
   const MetricsWriter writer(run(true, false), 0, Logger());
   EXPECT_EQ(csv(), csv_header());
   EXPECT_EQ(read_file(folder_ / "metrics.jsonl"), "");

@@ -8,15 +8,15 @@
 #include "train/evaluate.h"
 #include "train/loaded_model.h"
 #include "train/metrics.h"
+#include "train/train_options.h"
 #include "train/trainer.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
-
-const TrainOptions kQuiet{.progress = false};
-const TrainOptions kResume{.resume = true, .progress = false};
+using testing::kQuiet;
+using testing::kResume;
 
 /// A prepared folder and a headerless token file of another text, mixed.
 class MixTrainingTest : public ::testing::Test {

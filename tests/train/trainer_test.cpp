@@ -20,16 +20,16 @@
 #include "train/generate.h"
 #include "train/loaded_model.h"
 #include "train/metrics.h"
+#include "train/train_options.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
+using testing::kQuiet;
+using testing::kResume;
 using ::testing::UnorderedElementsAre;
-
-const TrainOptions kQuiet{.progress = false};
-const TrainOptions kResume{.resume = true, .progress = false};
 
 class TrainerTest : public ::testing::Test {
  protected:
