@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <glob.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,9 +41,7 @@ void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path&
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      const bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-      throw Error("cannot write {}: {}{}", path.string(), reason(),
-                  is_full ? "; free some space or choose another folder" : "");
+      throw Error("cannot write {}: {}", path.string(), write_failure());
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
@@ -87,6 +84,18 @@ std::string read_file(const fs::path& path) {
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+std::string write_failure() {
+  switch (errno) {
+    case ENOSPC:
+    case EDQUOT:
+      return reason() + "; free some space or choose another folder";
+    case EFBIG:
+      return reason() + "; raise the limit (ulimit -f) or choose another file system";
+    default:
+      return reason();
+  }
 }
 
 bool is_plain_name(std::string_view name) {
@@ -176,7 +185,7 @@ void AtomicFile::overwrite(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
     if (written < 0) {
       if (errno == EINTR) continue;
-      throw Error("cannot write {}: {}", partial_.string(), reason());
+      throw Error("cannot write {}: {}", partial_.string(), write_failure());
     }
     offset += written;
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -199,55 +208,6 @@ void write_file(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
-}
-
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  // Without waiting: opening a pipe would wait for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) throw Error("cannot open {}: {}", path.string(), reason());
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw Error("cannot read {}: {}", path.string(), reason());
-  if (S_ISDIR(status.st_mode)) throw Error("cannot read {}: it is a folder", path.string());
-  if (!S_ISREG(status.st_mode)) {
-    throw Error("cannot read {}: it is not a regular file", path.string());
-  }
-  size_ = static_cast<size_t>(status.st_size);
-  if (size_ == 0) return;
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED) throw Error("cannot map {}: {}", path.string(), reason());
-  data_ = static_cast<const std::byte*>(address);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-void MappedFile::will_need(size_t offset, size_t length) const {
-  advise(offset, length, MADV_WILLNEED);
-}
-
-void MappedFile::release(size_t offset, size_t length) const {
-  advise(offset, length, MADV_DONTNEED);
-}
-
-void MappedFile::advise(size_t offset, size_t length, int advice) const {
-  if (offset >= size_) return;
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = offset / page * page;
-  const size_t end = std::min(size_, offset + length);
-  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
 }
 
 std::vector<fs::path> find_inputs(const std::string& pattern) {

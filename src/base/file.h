@@ -18,6 +18,10 @@ std::string read_file(const fs::path& path);
 /// Whether `name`, joined to a folder's path, names a file of that folder and leads nowhere else.
 bool is_plain_name(std::string_view name);
 
+/// The system's reason (errno) for a write that failed, with advice where the system ran out of
+/// something.
+std::string write_failure();
+
 /// What stands at a path; links are followed. That nothing is there is an answer. Where the system
 /// cannot say (a folder that one may not enter, a name too long, links in a circle) it is an Error
 /// with the path and the system's reason, as std::filesystem's own functions would throw theirs.
@@ -71,33 +75,6 @@ class AtomicFile {
 
 /// Writes a whole file atomically (see AtomicFile).
 void write_file(const fs::path& path, std::string_view text);
-
-/// A file mapped read-only into memory; pages are read when they are touched.
-class MappedFile {
- public:
-  MappedFile() = default;
-  /// Throws Error with the path and the system's reason, and for what is not a regular file (a
-  /// pipe, a device). An empty file maps to an empty span.
-  explicit MappedFile(const fs::path& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
-  const fs::path& path() const { return path_; }
-  /// Asks the system to read this range ahead of its use.
-  void will_need(size_t offset, size_t length) const;
-  /// Lets the system take back the memory of this range; its pages are read again when touched.
-  void release(size_t offset, size_t length) const;
-
- private:
-  void advise(size_t offset, size_t length, int advice) const;
-
-  fs::path path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 /// The regular files that `pattern` names, sorted: a file, a folder (everything below it), or a
 /// glob such as "corpus/*.jsonl". Throws Error when nothing matches.

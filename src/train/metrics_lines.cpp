@@ -1,16 +1,24 @@
 #include "train/metrics_lines.h"
 
+#include <algorithm>
+#include <exception>
 #include <limits>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/read_file.h"
 #include "base/strict_json.h"
 
 namespace tessera {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr int64_t kReadAtOnce = int64_t{1} << 20;
 
 const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   if (!object.is_object()) {
@@ -19,6 +27,22 @@ const OrderedJson& member(const OrderedJson& object, const std::string& name) {
   const auto found = object.find(name);
   if (found == object.end()) throw Error("it has no member {}", name);
   return *found;
+}
+
+void visit_line(std::string_view line, const fs::path& path, int64_t number,
+                const MetricsLineVisitor& visit) {
+  const auto refuse = [&](const std::exception& error) {
+    throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
+  };
+  try {
+    const OrderedJson object = OrderedJson::parse(line);
+    whole_member(object, "step");  // so that every visitor has it
+    visit(object, line);
+  } catch (const OrderedJson::exception& error) {
+    refuse(error);
+  } catch (const Error& error) {
+    refuse(error);
+  }
 }
 
 }  // namespace
@@ -41,23 +65,21 @@ double number_member(const OrderedJson& object, const std::string& name) {
 }
 
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) {
-  const MappedFile file(path);
-  const std::string_view text = file.text();
-  size_t begin = 0;
-  for (int64_t number = 1; begin < text.size(); ++number) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string_view::npos) break;  // what a kill left of a line
-    const std::string_view line = text.substr(begin, end + 1 - begin);
-    try {
-      const OrderedJson object = OrderedJson::parse(line);
-      whole_member(object, "step");  // so that every visitor has it
-      visit(object, line);
-    } catch (const OrderedJson::exception& error) {
-      throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
-    } catch (const Error& error) {
-      throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
+  const ReadFile file(path);
+  std::string text;  // what is read and not visited
+  int64_t number = 0;
+  for (int64_t read = 0; read < file.size();) {
+    const int64_t part = std::min(kReadAtOnce, file.size() - read);
+    const size_t kept = text.size();
+    text.resize(kept + static_cast<size_t>(part));
+    file.read_at(read, std::as_writable_bytes(std::span(text).subspan(kept)));
+    read += part;
+    size_t begin = 0;
+    // What a kill left of a line has no end.
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      visit_line(std::string_view(text).substr(begin, end + 1 - begin), path, ++number, visit);
     }
-    begin = end + 1;
+    text.erase(0, begin);
   }
 }
 

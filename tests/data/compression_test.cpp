@@ -159,6 +159,29 @@ TEST(Compression, ZerosMayFollowGzipData) {
   }
 }
 
+TEST(Compression, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
+  const TemporaryFolder folder;
+  std::string text;  // that does not shrink much
+  const CounterRandom random(5, "bytes");
+  for (uint64_t i = 0; i < 500'000; ++i) {
+    const uint64_t bits = random.bits(i);
+    text.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+  }
+  for (const auto& [compression, name] :
+       {std::pair(Compression::gzip, "a.gz"), std::pair(Compression::zstd, "a.zst")}) {
+    const fs::path path = write_quickly(folder / name, pack(compression, text));
+    Decompressor input(path, compression);
+    std::string buffer(10'000, '\0');
+    ASSERT_EQ(input.read(buffer), buffer.size());
+    fs::resize_file(path, 1000);
+    const std::string error = error_of([&] {
+      while (input.read(buffer) == buffer.size()) {
+      }
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr(path.string()), HasSubstr("was cut short"))) << name;
+  }
+}
+
 TEST(Compression, NameAndContentMustAgree) {
   const TemporaryFolder folder;
   const auto message = [&](const char* name, const std::string& content) {

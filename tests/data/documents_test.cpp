@@ -1,9 +1,13 @@
 #include "data/corpus/documents.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "data/corpus/plain_text.h"
 #include "data/corpus/utf8.h"
 #include "data/read_documents.h"
 #include "data/support.h"
@@ -11,6 +15,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::read_all;
@@ -234,6 +239,50 @@ TEST(Corpus, ItemsSplitLargeFilesAndJoinSmallOnes) {
   EXPECT_THAT(plan_items(corpus, 10),
               ElementsAre(WorkItem{{0, 0, 3}, {1, 0, 4}, {3, 0, 10}}, WorkItem{{3, 10, 20}},
                           WorkItem{{3, 20, 25}, {4, 0, 5}}));
+}
+
+/// A file of some megabytes, cut short once the first of its text has been given.
+std::string error_of_a_cut(const fs::path& path, const std::string& content) {
+  write_file(path, content);
+  const Corpus corpus = scan(path);
+  const Slice whole{.file = 0, .begin = 0, .end = corpus.files[0].size};
+  ReadStatistics statistics;
+  bool is_cut = false;
+  return error_of([&] {
+    read_slice(corpus, whole, {}, statistics, [&](std::string_view piece, bool) {
+      if (!piece.empty() && !std::exchange(is_cut, true)) fs::resize_file(path, 1000);
+    });
+  });
+}
+
+TEST(Documents, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
+  const TemporaryFolder folder;
+  const std::string text = random_text(3, 1'500'000);
+  EXPECT_THAT(error_of_a_cut(folder / "a.txt", text),
+              AllOf(HasSubstr((folder / "a.txt").string()), HasSubstr("was cut short")));
+  std::string lines;
+  for (size_t at = 0; at < text.size(); at += 1000) {
+    std::string line = text.substr(at, 1000);
+    std::ranges::replace(line, '\n', ' ');
+    lines += "{\"text\": \"" + line + "\"}\n";
+  }
+  EXPECT_THAT(error_of_a_cut(folder / "b.jsonl", lines),
+              AllOf(HasSubstr((folder / "b.jsonl").string()), HasSubstr("was cut short")));
+}
+
+TEST(PlainText, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
+  const TemporaryFolder folder;
+  write_file(folder / "a.txt", random_text(4, 100'000));
+  const Corpus corpus = scan(folder / "a.txt");
+  const ReadOptions options;
+  PlainText text(corpus.files[0], options);
+  PlaceMap places;
+  EXPECT_EQ(text.read(0, 100, 0, places).size(), 100U);
+  fs::resize_file(folder / "a.txt", 1000);
+  EXPECT_THAT(error_of([&] { text.read(5000, 6000, 100, places); }),
+              AllOf(HasSubstr((folder / "a.txt").string()), HasSubstr("was cut short")));
+  EXPECT_THAT(error_of([&] { text.cut(5000); }), HasSubstr("was cut short"));
+  EXPECT_THAT(error_of([&] { text.count_broken(0, text.end()); }), HasSubstr("was cut short"));
 }
 
 TEST(Documents, AFileThatChangedIsRefused) {

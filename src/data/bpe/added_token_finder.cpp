@@ -42,13 +42,6 @@ size_t white_space_after(std::string_view text, size_t begin) {
   }
 }
 
-/// Where the character that ends at `end` begins.
-size_t previous_character(std::string_view text, size_t end) {
-  do --end;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U);
-  return end;
-}
-
 size_t first_two(char first, char second) {
   return static_cast<size_t>(static_cast<unsigned char>(first)) << 8 |
          static_cast<unsigned char>(second);
@@ -113,7 +106,7 @@ uint32_t AddedTokenFinder::longest(std::string_view text, size_t begin, bool& op
 bool AddedTokenFinder::touches_word(std::string_view text, TextRange range,
                                     SplitPattern::Scratch& scratch) const {
   if (range.begin > 0) {
-    const size_t before = previous_character(text, range.begin);
+    const size_t before = character_begin(text, range.begin - 1);
     if (word_.find(text.substr(before, range.begin - before), 0, scratch)) return true;
   }
   if (range.end == text.size()) return false;

@@ -7,13 +7,13 @@
 #include <simdjson.h>
 
 #include "base/error.h"
+#include "data/corpus/utf8.h"
 
 namespace tessera {
 namespace {
 
 size_t character_before(std::string_view text, size_t place) {
-  while (place > 0 && (static_cast<unsigned char>(text[--place]) & 0xC0U) == 0x80U) continue;
-  return place;
+  return place == 0 ? 0 : character_begin(text, place - 1);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/error.h"
+#include "data/corpus/utf8.h"
 
 namespace tessera {
 namespace {
@@ -132,8 +133,7 @@ std::string_view NfcNormalizer::normalize(std::string_view text, std::string& bu
 
 size_t NfcNormalizer::last_cut(std::string_view text, size_t begin) const {
   for (size_t place = text.size(); place > begin;) {
-    do --place;
-    while (place > begin && (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U);
+    place = character_begin(text, place - 1);
     if (is_stable(first_code(text.substr(place)).code)) return place;
   }
   return 0;

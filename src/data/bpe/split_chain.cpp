@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/corpus/utf8.h"
+
 namespace tessera {
 namespace {
 
@@ -12,12 +14,6 @@ constexpr size_t kOftenTried = size_t{32} << 10;
 void add_cut(std::vector<TokenPlace>* cuts, int64_t place, const std::vector<int32_t>& tokens) {
   if (cuts == nullptr || (!cuts->empty() && cuts->back().place == place)) return;
   cuts->push_back({place, static_cast<int64_t>(tokens.size())});
-}
-
-/// Where the character begins that holds the byte at `place`.
-size_t start_of_character(std::string_view text, size_t place) {
-  while (place > 0 && (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U) --place;
-  return place;
 }
 
 /// Patterns that look back at earlier text depend on it.
@@ -120,7 +116,7 @@ void SplitChain::search(size_t step, bool ends, const Output& output) {
     return;
   }
   const size_t kept =
-      start_of_character(level.text, level.done - std::min(level.done, pattern.look_behind()));
+      character_begin(level.text, level.done - std::min(level.done, pattern.look_behind()));
   level.text.erase(0, kept);
   level.place += static_cast<int64_t>(kept);
   level.done -= kept;

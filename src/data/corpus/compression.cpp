@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <zlib.h>
 #include <zstd.h>
@@ -97,11 +97,9 @@ Compression compression_from_name(std::string_view name, const std::string& orig
 }
 
 Compression detect_compression(const fs::path& path) {
-  std::array<char, kLongestStart> bytes{};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error("cannot open {}; is it readable?", path.string());
-  file.read(bytes.data(), bytes.size());
-  const std::string_view start(bytes.data(), static_cast<size_t>(file.gcount()));
+  const ReadFile file(path);
+  std::string start(std::min(kLongestStart, static_cast<size_t>(file.size())), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(start)));
   const Compression named = compression_of_name(path);
   const Compression found = compression_of_content(start);
   if (found == Compression::none) refuse_other_kinds(start, path.string());
@@ -121,29 +119,53 @@ fs::path without_compression_suffix(const fs::path& path) {
   return compression_of_name(path) == Compression::none ? path : fs::path(path).replace_extension();
 }
 
-/// One format's way to unpack.
+/// One format's way to unpack: it takes the file's bytes from a window that moves along the file.
 class Decompressor::Stream {
  public:
-  explicit Stream(const MappedFile& file) : file_(file), left_(file.bytes()) {}
+  explicit Stream(const ReadFile& file) : file_(file) {}
   virtual ~Stream() = default;
   virtual size_t read(std::span<char> buffer) = 0;
 
  protected:
-  size_t offset() const { return file_.bytes().size() - left_.size(); }
-
-  [[noreturn]] void fail(std::string_view what) const {
-    throw Error("{}: {} at byte {} of its {} compressed bytes; fetch or compress the file again",
-                file_.path().string(), what, offset(), file_.bytes().size());
+  /// What is not unpacked yet: `wanted` bytes at least, or all up to the file's end.
+  std::span<const std::byte> ahead(size_t wanted = 1) {
+    if (left_.size() < wanted && window_end_ < file_.size()) {
+      std::vector<std::byte> window(left_.begin(), left_.end());
+      const size_t read =
+          static_cast<size_t>(std::min<int64_t>(kWindow, file_.size() - window_end_));
+      window.resize(left_.size() + read);
+      file_.read_at(window_end_, std::span(window).last(read));
+      window_end_ += static_cast<int64_t>(read);
+      window_ = std::move(window);
+      left_ = window_;
+    }
+    return left_;
   }
+  void drop(size_t bytes) { left_ = left_.subspan(bytes); }
+
+  /// The place in the file of what is not unpacked yet.
+  int64_t offset() const { return window_end_ - static_cast<int64_t>(left_.size()); }
+
+  [[noreturn]] void fail_at(int64_t offset, std::string_view what) const {
+    throw Error("{}: {} at byte {} of its {} compressed bytes; fetch or compress the file again",
+                file_.path().string(), what, offset, file_.size());
+  }
+  [[noreturn]] void fail(std::string_view what) const { fail_at(offset(), what); }
   [[noreturn]] void fail_truncated() const { fail("the data is cut short: it ends"); }
 
-  const MappedFile& file_;
-  std::span<const std::byte> left_;
+  const ReadFile& file_;
+
+ private:
+  static constexpr int64_t kWindow = int64_t{256} << 10;
+
+  std::vector<std::byte> window_;
+  std::span<const std::byte> left_;  // the end of the window
+  int64_t window_end_ = 0;           // in the file
 };
 
 class Decompressor::GzipStream : public Stream {
  public:
-  explicit GzipStream(const MappedFile& file) : Stream(file) {
+  explicit GzipStream(const ReadFile& file) : Stream(file) {
     constexpr int kGzipOnly = 16;
     TESSERA_CHECK(inflateInit2(&state_, kGzipOnly + MAX_WBITS) == Z_OK, "no memory for zlib");
   }
@@ -161,10 +183,10 @@ class Decompressor::GzipStream : public Stream {
   /// False at the end of the file, where a member has ended.
   bool begin_member() {
     if (inside_) return true;
-    if (begun_) skip_padding();
-    if (left_.empty()) return false;
-    const std::string_view start(reinterpret_cast<const char*>(left_.data()),
-                                 std::min(left_.size(), kGzipMagic.size()));
+    const std::span<const std::byte> bytes = ahead(kGzipMagic.size());
+    if (bytes.empty() || (begun_ && bytes[0] == std::byte{0} && only_zeros_follow())) return false;
+    const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
+                                 std::min(bytes.size(), kGzipMagic.size()));
     if (start != kGzipMagic) {
       if (kGzipMagic.starts_with(start)) fail_truncated();
       fail("bytes that are no gzip data follow the data,");
@@ -175,23 +197,29 @@ class Decompressor::GzipStream : public Stream {
   }
 
   /// Zeros to the file's end, with which some writers fill up blocks; gzip ignores them too.
-  void skip_padding() {
-    const bool only_zeros =
-        std::ranges::all_of(left_, [](std::byte byte) { return byte == std::byte{0}; });
-    if (only_zeros) left_ = {};
+  bool only_zeros_follow() const {
+    std::array<std::byte, size_t{16} << 10> part{};
+    for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(part.size())) {
+      const std::span<std::byte> bytes =
+          std::span(part).first(std::min(part.size(), static_cast<size_t>(file_.size() - at)));
+      file_.read_at(at, bytes);
+      const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+      if (!std::ranges::all_of(bytes, is_zero)) return false;
+    }
+    return true;
   }
 
   size_t inflate_into(std::span<char> buffer) {
     // zlib counts in 32 bits.
     constexpr size_t kMost = std::numeric_limits<int32_t>::max();
-    const size_t given = std::min(left_.size(), kMost);
+    const std::span<const std::byte> bytes = ahead();
     const size_t room = std::min(buffer.size(), kMost);
-    state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(left_.data()));
-    state_.avail_in = static_cast<uInt>(given);
+    state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
+    state_.avail_in = static_cast<uInt>(bytes.size());
     state_.next_out = reinterpret_cast<Bytef*>(buffer.data());
     state_.avail_out = static_cast<uInt>(room);
     const int status = inflate(&state_, Z_NO_FLUSH);
-    left_ = left_.subspan(given - state_.avail_in);
+    drop(bytes.size() - state_.avail_in);
     const size_t made = room - state_.avail_out;
     if (status == Z_STREAM_END) {
       inside_ = false;
@@ -200,7 +228,7 @@ class Decompressor::GzipStream : public Stream {
                        state_.msg == nullptr ? "unknown" : state_.msg));
     } else if (status == Z_MEM_ERROR) {
       fail("there is no memory to unpack the data");
-    } else if (made == 0 && left_.empty()) {
+    } else if (made == 0 && ahead().empty()) {
       fail_truncated();
     }
     return made;
@@ -213,7 +241,7 @@ class Decompressor::GzipStream : public Stream {
 
 class Decompressor::ZstdStream : public Stream {
  public:
-  explicit ZstdStream(const MappedFile& file) : Stream(file), state_(ZSTD_createDCtx()) {
+  explicit ZstdStream(const ReadFile& file) : Stream(file), state_(ZSTD_createDCtx()) {
     TESSERA_CHECK(state_ != nullptr, "no memory for zstd");
     ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax,
                            ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
@@ -224,16 +252,17 @@ class Decompressor::ZstdStream : public Stream {
 
   size_t read(std::span<char> buffer) override {
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
-    while (output.pos < output.size && (inside_ || !left_.empty())) {
-      if (!inside_) frame_ = left_;
+    while (output.pos < output.size) {
+      const std::span<const std::byte> bytes = ahead();
+      if (!inside_ && bytes.empty()) break;
+      if (!inside_) frame_ = offset();
       const size_t before = output.pos;
-      ZSTD_inBuffer input{left_.data(), left_.size(), 0};
+      ZSTD_inBuffer input{bytes.data(), bytes.size(), 0};
       const size_t status = ZSTD_decompressStream(state_, &output, &input);
-      const bool consumed = input.pos > 0;
-      left_ = left_.subspan(input.pos);
+      drop(input.pos);
       if (ZSTD_isError(status) != 0) refuse(status);
       inside_ = status != 0;
-      if (inside_ && !consumed && output.pos == before && left_.empty()) fail_truncated();
+      if (inside_ && input.pos == 0 && output.pos == before && bytes.empty()) fail_truncated();
     }
     return output.pos;
   }
@@ -247,8 +276,7 @@ class Decompressor::ZstdStream : public Stream {
             "compress the file again with --long=31 or less",
             file_.path().string());
       case ZSTD_error_prefix_unknown:
-        left_ = frame_;
-        fail("bytes that are no zstd data follow,");
+        fail_at(frame_, "bytes that are no zstd data follow,");
       case ZSTD_error_dictionary_wrong:
         fail("the data was compressed with a dictionary, which is not supported,");
       default:
@@ -257,8 +285,8 @@ class Decompressor::ZstdStream : public Stream {
   }
 
   ZSTD_DCtx* state_;
-  bool inside_ = false;               // a frame
-  std::span<const std::byte> frame_;  // what begins with the frame that was begun last
+  bool inside_ = false;  // a frame
+  int64_t frame_ = 0;    // the place of the frame that was begun last
 };
 
 Decompressor::Decompressor(const fs::path& path, Compression compression) : file_(path) {
@@ -285,6 +313,6 @@ size_t Decompressor::read(std::span<char> buffer) {
   return filled;
 }
 
-int64_t Decompressor::compressed_size() const { return static_cast<int64_t>(file_.bytes().size()); }
+int64_t Decompressor::compressed_size() const { return file_.size(); }
 
 }  // namespace tessera

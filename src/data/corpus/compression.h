@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.h"
+#include "base/read_file.h"
 
 namespace tessera {
 
@@ -30,8 +30,8 @@ Compression detect_compression(const fs::path& path);
 fs::path without_compression_suffix(const fs::path& path);
 
 /// The bytes of a compressed file, unpacked as they are asked for. Memory is bounded whatever the
-/// file says: 64 KiB for gzip, for zstd the window with which it was compressed, which is at most
-/// 2 GiB (`zstd --long=31`) and usually 8 MiB or less.
+/// file says: some 300 KiB for gzip; for zstd also the window with which it was compressed, which
+/// is at most 2 GiB (`zstd --long=31`) and usually 8 MiB or less.
 class Decompressor {
  public:
   /// `compression` is gzip or zstd. Throws Error when the file cannot be read.
@@ -54,7 +54,7 @@ class Decompressor {
   class GzipStream;
   class ZstdStream;
 
-  MappedFile file_;
+  ReadFile file_;
   std::unique_ptr<Stream> stream_;
   bool started_ = false;
 };

@@ -1,11 +1,13 @@
 #include "data/corpus/documents.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "base/error.h"
-#include "data/corpus/compression.h"
+#include "data/corpus/content.h"
 #include "data/corpus/json_line.h"
 #include "data/corpus/utf8.h"
 
@@ -13,23 +15,19 @@ namespace tessera {
 namespace {
 
 constexpr size_t kCutWindow = size_t{64} << 10;  // how far a plain-text cut looks for a line end
-constexpr size_t kUnpackedAtOnce = size_t{1} << 20;
+constexpr size_t kReadAtOnce = size_t{1} << 20;
+constexpr int64_t kReadBeyond = int64_t{64} << 10;  // of a slice, for its last line
 
 /// Repairing makes three bytes of one at worst, so this much of a file is at most one piece.
 constexpr size_t kRawPiece = kLongestPiece / 3;
 
 /// The number of the line that holds the byte `offset` of what a file contains.
 int64_t line_number(const CorpusFile& file, int64_t offset) {
-  if (file.compression == Compression::none) {
-    const MappedFile map(file.path);
-    return 1 + std::count(map.text().begin(), map.text().begin() + offset, '\n');
-  }
-  Decompressor input(file.path, file.compression);
-  std::string buffer(kUnpackedAtOnce, '\0');
+  Content content(file);
+  std::string buffer(kReadAtOnce, '\0');
   int64_t lines = 1;
   while (offset > 0) {
-    const int64_t filled =
-        std::min(offset, static_cast<int64_t>(input.read(std::span(buffer.data(), buffer.size()))));
+    const int64_t filled = std::min(offset, static_cast<int64_t>(content.read(buffer)));
     if (filled == 0) break;
     lines += std::count(buffer.begin(), buffer.begin() + filled, '\n');
     offset -= filled;
@@ -37,25 +35,19 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
   return lines;
 }
 
-/// Where a cut that is wanted at `position` is made: at a line start; in plain text without lines,
-/// before a space or between two characters. It grows with `position`, so that neighbouring slices
-/// neither overlap nor leave a gap.
-size_t cut(std::string_view text, int64_t wanted, Format format) {
-  const size_t position = static_cast<size_t>(wanted);
-  if (position == 0) return 0;
-  if (position >= text.size()) return text.size();
-  if (format == Format::jsonl) {
-    const size_t line_end = text.find('\n', position - 1);
-    return line_end == std::string_view::npos ? text.size() : line_end + 1;
-  }
-  const std::string_view window = text.substr(position - 1, kCutWindow);
-  if (const size_t found = window.find('\n'); found != std::string_view::npos) {
-    return position + found;
-  }
-  if (const size_t found = window.find(' ', 1); found != std::string_view::npos) {
-    return position - 1 + found;
-  }
-  return next_character(text, position);
+/// Where a cut of plain text that is wanted at `wanted` is made: at a line start; in text without
+/// lines, before a space or between two characters. It grows with `wanted`, so that neighbouring
+/// slices neither overlap nor leave a gap.
+int64_t cut_text(const CorpusFile& file, int64_t wanted) {
+  if (wanted == 0 || wanted == file.size) return wanted;
+  std::string buffer(kCutWindow, '\0');
+  buffer.resize(Content(file, wanted - 1).read(buffer));
+  const std::string_view window = buffer;
+  size_t found = window.find('\n');
+  if (found != std::string_view::npos) return wanted + static_cast<int64_t>(found);
+  found = window.find(' ', 1);
+  if (found == std::string_view::npos) found = next_character(window, 1);
+  return wanted - 1 + static_cast<int64_t>(found);
 }
 
 /// Makes documents of the text and the lines of one file, however they were read.
@@ -140,75 +132,22 @@ class DocumentMaker {
   JsonLineParser parser_;
 };
 
-/// Reads the slices of a file that lies open, memory-mapped.
+/// Reads a slice of a file; of a compressed one, the whole, which gives the documents that the
+/// unpacked file would give, in the same pieces. Holds what is read at once and the line that is
+/// not at its end yet.
 class SliceReader {
  public:
-  SliceReader(const CorpusFile& file, const Slice& slice, DocumentMaker& documents)
-      : file_(file), slice_(slice), documents_(documents), map_(file.path) {
-    require_unchanged(file, static_cast<int64_t>(map_.bytes().size()));
-  }
-
-  void read() {
-    const std::string_view text = map_.text();
-    size_t begin = cut(text, slice_.begin, file_.format);
-    const size_t end = cut(text, slice_.end, file_.format);
-    if (begin == 0 && text.starts_with(kByteOrderMark))
-      begin = std::min(end, kByteOrderMark.size());
-    if (file_.format == Format::jsonl) {
-      read_lines(begin, end);
-    } else {
-      read_text(begin, end);
-    }
-  }
-
- private:
-  void read_text(size_t begin, size_t end) {
-    const std::string_view text = map_.text();
-    // Exactly one slice with text in it reaches the file's end; a file that is nothing but a
-    // byte-order mark is an empty document.
-    if (begin == end) {
-      const bool only_mark = end == text.size() && slice_.begin == 0 && begin > 0;
-      if (only_mark) documents_.add_empty_document();
-      return;
-    }
-    for (size_t at = begin; at < end;) {
-      const std::string_view piece = first_piece(text.substr(at, end - at), kRawPiece);
-      documents_.add_text(piece, static_cast<int64_t>(at), at + piece.size() == text.size());
-      at += piece.size();
-    }
-  }
-
-  void read_lines(size_t begin, size_t end) {
-    const std::string_view text = map_.text();
-    while (begin < end) {
-      const size_t line_end = std::min(text.find('\n', begin), end);
-      documents_.add_line(text.substr(begin, line_end - begin), static_cast<int64_t>(begin));
-      begin = line_end + 1;
-    }
-  }
-
-  const CorpusFile& file_;
-  const Slice slice_;
-  DocumentMaker& documents_;
-  MappedFile map_;
-};
-
-/// Reads a compressed file from its start to its end; it gives the documents that the unpacked file
-/// would give, in the same pieces. Holds what is unpacked at once and the line that is not at its
-/// end yet.
-class CompressedReader {
- public:
-  CompressedReader(const CorpusFile& file, size_t longest_line, DocumentMaker& documents)
+  SliceReader(const CorpusFile& file, const Slice& slice, size_t longest_line,
+              DocumentMaker& documents)
       : file_(file),
+        slice_(slice),
         longest_line_(longest_line),
         documents_(documents),
-        input_(file.path, file.compression) {
-    require_unchanged(file, input_.compressed_size());
-  }
+        is_compressed_(file.compression != Compression::none) {}
 
   void read() {
-    fill();
-    if (text_.starts_with(kByteOrderMark)) drop(kByteOrderMark.size());
+    TESSERA_CHECK(!is_compressed_ || (slice_.begin == 0 && slice_.end == file_.size),
+                  "a slice of the compressed file {}", file_.path.string());
     if (file_.format == Format::jsonl) {
       read_lines();
     } else {
@@ -217,16 +156,24 @@ class CompressedReader {
   }
 
  private:
-  /// Unpacks more behind what is left of the text; false at the end.
-  bool fill() {
+  /// Reads from a byte of the file on, `end` being about how far.
+  void open(int64_t begin, int64_t end) {
+    offset_ = begin;
+    end_ = is_compressed_ ? std::numeric_limits<int64_t>::max() : end;
+    content_.emplace(file_, begin);
+  }
+
+  /// Reads more behind what is left of the text: up to the end, and `beyond` it. False where
+  /// nothing is left.
+  bool fill(int64_t beyond) {
     documents_.pause();
     const size_t kept = text_.size();
+    const int64_t left = std::max<int64_t>(0, end_ - offset_ - static_cast<int64_t>(kept));
     buffer_.erase(0, buffer_.size() - kept);
-    buffer_.resize(kept + kUnpackedAtOnce);
-    const size_t filled = input_.read(std::span(buffer_).subspan(kept));
-    buffer_.resize(kept + filled);
+    buffer_.resize(kept + std::min(kReadAtOnce, static_cast<size_t>(std::max(left, beyond))));
+    buffer_.resize(kept + content_->read(std::span(buffer_).subspan(kept)));
     text_ = buffer_;
-    return filled > 0;
+    return text_.size() > kept;
   }
 
   void drop(size_t bytes) {
@@ -235,51 +182,68 @@ class CompressedReader {
   }
 
   void read_text() {
+    const int64_t begin = is_compressed_ ? 0 : cut_text(file_, slice_.begin);
+    open(begin, is_compressed_ ? 0 : cut_text(file_, slice_.end));
+    const bool reaches_end = is_compressed_ || end_ == file_.size;
+    fill(0);
+    if (begin == 0 && text_.starts_with(kByteOrderMark)) drop(kByteOrderMark.size());
     bool more = true;
-    if (text_.empty() && !fill()) {
-      documents_.add_empty_document();
-      return;
-    }
+    if (text_.empty()) more = fill(0);
+    // A file that is nothing but a byte-order mark is an empty document.
+    if (!more && begin == 0 && reaches_end) documents_.add_empty_document();
     while (!text_.empty()) {
       // One byte beyond a piece says whether the document goes on after it.
-      while (more && text_.size() <= kRawPiece) more = fill();
+      while (more && text_.size() <= kRawPiece) more = fill(0);
       const std::string_view piece = first_piece(text_, kRawPiece);
-      documents_.add_text(piece, offset_, piece.size() == text_.size());
+      documents_.add_text(piece, offset_, reaches_end && piece.size() == text_.size());
       drop(piece.size());
     }
   }
 
+  /// The lines that begin in the slice.
   void read_lines() {
-    size_t searched = 0;  // of the text, without a line end
-    bool too_long = false;
-    while (true) {
+    // What begins at the slice's begin is known by the line end before it.
+    const bool inside = slice_.begin > 0;
+    open(inside ? slice_.begin - 1 : 0, slice_.end);
+    bool ignored = inside;  // the line that is being read: another slice's, or too long
+    size_t searched = 0;    // of the text, without a line end
+    while (offset_ < end_) {
       const size_t line_end = text_.find('\n', searched);
       if (line_end != std::string_view::npos) {
-        if (!too_long) documents_.add_line(text_.substr(0, line_end), offset_);
-        too_long = false;
+        if (!ignored) add_line(text_.substr(0, line_end));
+        ignored = false;
         searched = 0;
         drop(line_end + 1);
         continue;
       }
-      if (!too_long && text_.size() > longest_line_) {
-        documents_.add_line(text_, offset_);  // which counts it as bad
-        too_long = true;
+      if (!ignored && text_.size() > longest_line_) {
+        add_line(text_);  // which counts it as bad
+        ignored = true;
       }
-      if (too_long) drop(text_.size());
+      if (ignored) drop(text_.size());
       searched = text_.size();
-      if (fill()) continue;
-      if (!too_long && !text_.empty()) documents_.add_line(text_, offset_);
+      if (fill(kReadBeyond)) continue;
+      if (!ignored && !text_.empty()) add_line(text_);
       return;
     }
   }
 
+  void add_line(std::string_view line) {
+    const bool marked = offset_ == 0 && line.starts_with(kByteOrderMark);
+    const size_t begin = marked ? kByteOrderMark.size() : 0;
+    documents_.add_line(line.substr(begin), offset_ + static_cast<int64_t>(begin));
+  }
+
   const CorpusFile& file_;
+  const Slice slice_;
   const size_t longest_line_;
   DocumentMaker& documents_;
-  Decompressor input_;
+  const bool is_compressed_;
+  std::optional<Content> content_;
+  int64_t end_ = 0;  // of what is wanted of the content
   std::string buffer_;
   std::string_view text_;  // the end of the buffer: what is not read yet
-  int64_t offset_ = 0;     // of the text in the unpacked file
+  int64_t offset_ = 0;     // of the text in the content
 };
 
 }  // namespace
@@ -292,12 +256,6 @@ void ReadStatistics::add(const ReadStatistics& other) {
   for (const BadLine& line : other.first_bad_lines) {
     if (first_bad_lines.size() < kNamedBadLines) first_bad_lines.push_back(line);
   }
-}
-
-void require_unchanged(const CorpusFile& file, int64_t size) {
-  if (size == file.size) return;
-  throw Error("{} changed while it was read: {} bytes at the start, {} now; run prepare again",
-              file.path.string(), file.size, size);
 }
 
 void refuse_broken_utf8(const CorpusFile& file, int64_t offset) {
@@ -321,13 +279,7 @@ void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& opt
                 ReadStatistics& statistics, const PieceSink& sink) {
   const CorpusFile& file = corpus.files[static_cast<size_t>(slice.file)];
   DocumentMaker documents(corpus, slice.file, options, statistics, sink);
-  if (file.compression == Compression::none) {
-    SliceReader(file, slice, documents).read();
-    return;
-  }
-  TESSERA_CHECK(slice.begin == 0 && slice.end == file.size, "a slice of the compressed file {}",
-                file.path.string());
-  CompressedReader(file, options.longest_line, documents).read();
+  SliceReader(file, slice, options.longest_line, documents).read();
 }
 
 std::string describe_bad_line(const Corpus& corpus, const BadLine& line) {

@@ -42,7 +42,7 @@ struct ReadStatistics {
 
 /// Receives a document piece by piece: valid UTF-8 of at most kLongestPiece bytes, valid during the
 /// call; `ends_document` with the last one, which may be empty. Empty pieces that do not end the
-/// document come now and then from a compressed file, so that the sink can stop a long run of bytes
+/// document come now and then, so that the sink can stop a long run of bytes
 /// that hold no text.
 using PieceSink = std::function<void(std::string_view piece, bool ends_document)>;
 
@@ -65,8 +65,6 @@ void read_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& opt
 /// What stands at a file's begin and is no text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// Throws Error unless a file still has the size that it had when it was scanned.
-void require_unchanged(const CorpusFile& file, int64_t size);
 /// Throws Error naming the line that holds the byte `offset` of what the file contains.
 [[noreturn]] void refuse_broken_utf8(const CorpusFile& file, int64_t offset);
 

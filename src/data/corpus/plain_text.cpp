@@ -1,30 +1,42 @@
 #include "data/corpus/plain_text.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
+#include "data/corpus/content.h"
 #include "data/corpus/utf8.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kCountedAtOnce = int64_t{1} << 20;
+constexpr size_t kLongestCharacter = 4;    // bytes
 constexpr size_t kBytesOfReplacement = 3;  // U+FFFD
 
 }  // namespace
 
 PlainText::PlainText(const CorpusFile& file, const ReadOptions& options)
-    : file_(file), options_(options), map_(file.path) {
-  require_unchanged(file, static_cast<int64_t>(map_.bytes().size()));
-  if (map_.text().starts_with(kByteOrderMark)) begin_ = kByteOrderMark.size();
+    : file_(file), options_(options), content_(file.path) {
+  require_unchanged(file, content_.size());
+  const int64_t mark = static_cast<int64_t>(kByteOrderMark.size());
+  if (content_.size() >= mark && part(0, mark) == kByteOrderMark) begin_ = mark;
 }
 
-std::string_view PlainText::part(int64_t begin, int64_t end) const {
-  return map_.text().substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+std::string_view PlainText::part(int64_t begin, int64_t end) {
+  raw_.resize(static_cast<size_t>(end - begin));
+  content_.read_at(begin, std::as_writable_bytes(std::span(raw_)));
+  return raw_;
 }
 
 int64_t PlainText::cut(int64_t place) const {
   if (place <= begin_) return begin_;
-  return static_cast<int64_t>(next_character(map_.text(), static_cast<size_t>(place)));
+  if (place >= end()) return end();
+  std::array<char, kLongestCharacter> bytes;
+  const std::span<char> read =
+      std::span(bytes).first(std::min(bytes.size(), static_cast<size_t>(end() - place)));
+  content_.read_at(place, std::as_writable_bytes(read));
+  return place + static_cast<int64_t>(next_character({read.data(), read.size()}, 0));
 }
 
 std::string_view PlainText::read(int64_t begin, int64_t end, int64_t place, PlaceMap& places) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.h"
+#include "base/read_file.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/documents.h"
 #include "data/place_map.h"
@@ -36,12 +36,14 @@ class PlainText {
   int64_t count_broken(int64_t begin, int64_t end);
 
  private:
-  std::string_view part(int64_t begin, int64_t end) const;
+  /// The bytes between two places, valid until the next call.
+  std::string_view part(int64_t begin, int64_t end);
 
   const CorpusFile& file_;
   const ReadOptions& options_;
-  MappedFile map_;
+  ReadFile content_;
   int64_t begin_ = 0;
+  std::string raw_;
   std::string repaired_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ Utf8Character first_character(std::string_view text);
 /// maximal broken part (Unicode's "substitution of maximal subparts") is replaced by U+FFFD.
 /// Adds the number of replacements to `replaced`.
 std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced);
+
+/// Where the character begins that holds the byte at `place` of `text`, which is valid UTF-8.
+inline size_t character_begin(std::string_view text, size_t place) {
+  while (place > 0 && (static_cast<unsigned char>(text[place]) & 0xC0) == 0x80) --place;
+  return place;
+}
 
 /// The first position from `position` on that is not inside a character, be it broken: at most 3
 /// bytes further, at most the end of the text. What stands before and after it is repaired as in

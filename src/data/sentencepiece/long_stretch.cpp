@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/corpus/utf8.h"
 #include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
@@ -11,12 +12,6 @@ constexpr size_t kStretch = size_t{32} << 10;  // bytes
 constexpr size_t kLongestCompared = 1024;      // of pieces; looking for longer ones takes long
 constexpr size_t kPlaces = 64;                 // bytes in which the best place is looked for
 constexpr size_t kMostBeginnings = 16;
-
-/// The last place at or before `place` where a character begins.
-size_t character_begin(std::string_view text, size_t place) {
-  while (is_inside_character(text[place])) --place;
-  return place;
-}
 
 /// How far the longest piece reaches that the text has at `begin`; `begin` where it has none.
 size_t reach(std::string_view text, size_t begin, const SentencePieceModel& model) {

@@ -100,8 +100,9 @@ std::optional<WorkItemSummary> read_work_item(const fs::path& path, DType dtype)
   const int64_t notes_bytes = header[8];
   const bool plausible = header[0] == kWorkItemMagic && tokens >= 0 && tokens <= bytes &&
                          notes_bytes >= 0 && notes_bytes <= bytes;
+  if (!plausible) throw damaged();
   const int64_t notes_begin = kWorkItemHeaderBytes + tokens * dtype_size(dtype);
-  if (!plausible || notes_begin + notes_bytes + kHashBytes != bytes || !has_its_hash(file)) {
+  if (notes_begin + notes_bytes + kHashBytes != bytes || !has_its_hash(file)) {
     throw damaged();
   }
   WorkItemSummary summary{
