@@ -1,7 +1,6 @@
 #include "data/prepare.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,13 +12,12 @@
 #include "base/threads.h"
 #include "data/corpus/corpus.h"
 #include "data/corpus/documents.h"
-#include "data/item_tokenizer.h"
+#include "data/corpus_tokenizer.h"
 #include "data/shards/gather.h"
 #include "data/shards/output_folder.h"
 #include "data/shards/work_item.h"
 #include "data/tokenizer.h"
 #include "data/train_tokenizer.h"
-#include "data/worker_pool.h"
 
 namespace tessera {
 namespace {
@@ -27,8 +25,6 @@ namespace {
 constexpr int64_t kSmallestItem = int64_t{256} << 10;
 constexpr int64_t kLargestItem = int64_t{16} << 20;
 constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy to the end
-constexpr const char* kInterrupted =
-    "interrupted while tokenizing; run prepare again, without overwriting, to continue";
 
 void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw Error("no output folder given; name one");
@@ -173,27 +169,22 @@ class Preparation {
   /// Tokenizes every work item that is not done yet (Optimus §4, tokenization).
   void tokenize() {
     const std::vector<WorkItem> items = plan_items(corpus_, recipe_.item_bytes);
-    std::vector<int64_t> missing;
-    std::vector<WorkItemSummary> summaries(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       stream_.items.push_back(folder_->item(static_cast<int64_t>(i)));
-      std::optional<WorkItemSummary> done;
-      if (path_exists(stream_.items[i])) done = read_work_item(stream_.items[i], stream_.dtype);
-      if (done) {
-        summaries[i] = std::move(*done);
-      } else {
-        missing.push_back(static_cast<int64_t>(i));
-      }
     }
+    CorpusTokenizer tokenizer({.corpus = corpus_,
+                               .read_options = read_options_,
+                               .tokenizer = *tokenizer_,
+                               .beginning = beginning_,
+                               .item_bytes = recipe_.item_bytes,
+                               .dtype = stream_.dtype,
+                               .threads = threads_,
+                               .max_bad_lines = options_.max_bad_lines,
+                               .progress = options_.progress},
+                              items, stream_.items, logger_);
+    const std::vector<WorkItemSummary> summaries = tokenizer.run();
     report_.items = static_cast<int64_t>(items.size());
-    report_.items_reused = report_.items - static_cast<int64_t>(missing.size());
-    if (report_.items_reused > 0) {
-      logger_.info("continuing: {} of {} work items were tokenized before", report_.items_reused,
-                   report_.items);
-    }
-    tokenize_missing(items, missing, summaries);
-    join_items(items, summaries);
-
+    report_.items_reused = tokenizer.items_reused();
     stream_.begins.push_back(0);
     for (const WorkItemSummary& summary : summaries) {
       stream_.begins.push_back(stream_.begins.back() + summary.tokens);
@@ -202,103 +193,13 @@ class Preparation {
     check_limits(statistics_.bad_lines, bad_line_descriptions(), statistics_.invalid_utf8);
   }
 
-  void tokenize_missing(const std::vector<WorkItem>& items, const std::vector<int64_t>& missing,
-                        std::vector<WorkItemSummary>& summaries) {
-    int64_t bytes_before = corpus_.bytes;
-    for (const int64_t item : missing) bytes_before -= item_bytes(items[static_cast<size_t>(item)]);
-    std::atomic<int64_t> bytes_done{0};
-    std::atomic<int64_t> tokens_done{0};
-    std::atomic<int64_t> bad_lines{0};
-    for (const WorkItemSummary& summary : summaries) {
-      tokens_done += summary.tokens;
-      bad_lines += summary.statistics.bad_lines;
-    }
-
-    Progress progress;
-    const Stopwatch watch;
-    const auto show = [&](bool last) {
-      if (!options_.progress) return;
-      const int64_t done = bytes_done;
-      const double fraction = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(
-                                                              1, corpus_.bytes - bytes_before));
-      progress.show(
-          "tokenizing " +
-              Progress::bar(fraction, watch.seconds(),
-                            fmt::format("{} of {}, {} tokens", format_bytes(bytes_before + done),
-                                        format_bytes(corpus_.bytes),
-                                        format_count(static_cast<double>(tokens_done)))),
-          last);
-    };
-    run_workers(
-        threads_, static_cast<int64_t>(missing.size()), kInterrupted,
-        [&](int64_t i, const std::atomic<bool>& cancelled) {
-          const size_t item = static_cast<size_t>(missing[static_cast<size_t>(i)]);
-          WorkItemSummary& summary = summaries[item];
-          summary = item_tokenizer().run(items[item], stream_.items[item], stream_.dtype, {},
-                                         cancelled, tokens_done);
-          bytes_done += item_bytes(items[item]);
-          bad_lines += summary.statistics.bad_lines;
-          if (bad_lines > options_.max_bad_lines) {
-            check_limits(bad_lines, describe(summary.statistics.first_bad_lines), 0);
-          }
-        },
-        [&] { show(false); });
-    if (!missing.empty()) show(true);
-  }
-
-  ItemTokenizer item_tokenizer() const {
-    return {corpus_, read_options_, *tokenizer_, beginning_, recipe_.item_bytes};
-  }
-
-  /// Tokenizes again the items that do not begin where the one before ends (see ItemTokenizer). The
-  /// end of each is the begin of the next, so they come one after another.
-  void join_items(const std::vector<WorkItem>& items, std::vector<WorkItemSummary>& summaries) {
-    const auto is_joined = [&](size_t item) {
-      return items[item].front().begin == 0 || summaries[item].from == summaries[item - 1].to;
-    };
-    size_t first = 0;
-    while (first < items.size() && is_joined(first)) ++first;
-    if (first == items.size()) return;
-    logger_.info("tokenizing again where the parts of a file did not join, from work item {} of {}",
-                 first, items.size());
-    run_workers(
-        1, 1, kInterrupted,
-        [&](int64_t, const std::atomic<bool>& cancelled) {
-          ItemTokenizer tokenizer = item_tokenizer();
-          std::atomic<int64_t> tokens{0};
-          for (size_t i = first; i < items.size(); ++i) {
-            if (is_joined(i)) continue;
-            summaries[i] = tokenizer.run(items[i], stream_.items[i], stream_.dtype,
-                                         summaries[i - 1].to, cancelled, tokens);
-          }
-        },
-        [] {});
-  }
-
-  static int64_t item_bytes(const WorkItem& item) {
-    int64_t bytes = 0;
-    for (const Slice& slice : item) bytes += slice.end - slice.begin;
-    return bytes;
-  }
-
-  std::vector<std::string> describe(const std::vector<BadLine>& lines) const {
-    std::vector<std::string> descriptions;
-    for (const BadLine& line : lines) descriptions.push_back(describe_bad_line(corpus_, line));
-    return descriptions;
-  }
-
   std::vector<std::string> bad_line_descriptions() const {
-    return describe(statistics_.first_bad_lines);
+    return describe_bad_lines(corpus_, statistics_.first_bad_lines);
   }
 
   void check_limits(int64_t bad_lines, const std::vector<std::string>& first,
                     int64_t invalid_utf8) const {
-    if (bad_lines > options_.max_bad_lines) {
-      throw Error(
-          "the JSONL input holds {} or more invalid lines; at most {} are allowed:\n  {}\nmend "
-          "them, or allow more (max_bad_lines)",
-          bad_lines, options_.max_bad_lines, join(first, "\n  "));
-    }
+    require_few_bad_lines(bad_lines, options_.max_bad_lines, first);
     if (options_.fail_on_invalid_utf8 && invalid_utf8 > 0) {
       throw Error("the input holds {} pieces of broken UTF-8; mend them, or let them be replaced",
                   invalid_utf8);

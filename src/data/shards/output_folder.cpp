@@ -1,15 +1,9 @@
 #include "data/shards/output_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -46,13 +40,12 @@ void remove_path(const fs::path& path) {
   if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
 }
 
+/// What stands in a folder, if there is one, under such names.
 template <typename Predicate>
 std::vector<fs::path> entries(const fs::path& folder, Predicate&& wanted) {
-  std::vector<fs::path> found;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    if (wanted(entry.path().filename().string())) found.push_back(entry.path());
-  }
+  if (!path_exists(folder)) return {};
+  std::vector<fs::path> found = list_folder(folder);
+  std::erase_if(found, [&](const fs::path& path) { return !wanted(path.filename().string()); });
   return found;
 }
 
@@ -64,25 +57,15 @@ std::string list(const std::vector<std::string>& differences) {
 
 OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)) {
   ensure_directory(folder_);
-  // The folder itself carries the lock: nothing is left behind, and the system lifts the lock when
-  // the process dies, however it dies. Where the file system knows no locks, there is none.
-  lock_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) throw Error("cannot open {}: {}", folder_.string(), std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(lock_);
+  // The folder itself carries the lock: nothing is left behind. Where the file system knows no
+  // locks, there is none.
+  lock_ = FileLock::on_folder(folder_);
+  if (lock_->state() == FileLock::State::busy) {
     throw Error("another process is preparing data into {}; wait for it or choose another folder",
                 folder_.string());
   }
-  if (!overwrite) return;
-  try {
-    remove_all();
-  } catch (...) {
-    ::close(lock_);
-    throw;
-  }
+  if (overwrite) remove_all();
 }
-
-OutputFolder::~OutputFolder() { ::close(lock_); }
 
 bool OutputFolder::is_complete(const Recipe& recipe) const {
   if (!path_exists(folder_ / kManifestName)) return false;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "data/shards/recipe.h"
 #include "data/tokenizer.h"
 
@@ -16,9 +18,6 @@ class OutputFolder {
   /// Creates the folder when there is none, and locks it. With `overwrite`, removes everything
   /// that prepare writes. Throws Error when the folder cannot be written or is in use.
   OutputFolder(fs::path folder, bool overwrite);
-  ~OutputFolder();
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
 
   const fs::path& path() const { return folder_; }
 
@@ -51,7 +50,7 @@ class OutputFolder {
   fs::path trained_hash() const { return work() / "tokenizer.xxh3"; }
 
   fs::path folder_;
-  int lock_ = -1;
+  std::optional<FileLock> lock_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "data/corpus/corpus.h"
+#include "data/corpus/documents.h"
+#include "data/item_tokenizer.h"
+#include "data/scratch_pool.h"
+#include "data/shards/work_item.h"
+#include "data/tokenizer.h"
+
+namespace tessera {
+
+/// What tokenizing a corpus takes. What it refers to must outlive it.
+struct CorpusTokens {
+  const Corpus& corpus;
+  const ReadOptions& read_options;
+  const Tokenizer& tokenizer;
+  const std::vector<int32_t>& beginning;  ///< stands before each document
+  int64_t item_bytes = 0;                 ///< see plan_items()
+  DType dtype = DType::u16;               ///< of the ids in the items' files
+  int threads = 1;
+  int64_t max_bad_lines = 0;
+  bool progress = true;
+};
+
+/// "corpus/a.jsonl:17: reason" for each line.
+std::vector<std::string> describe_bad_lines(const Corpus& corpus,
+                                            const std::vector<BadLine>& lines);
+
+/// Throws Error when there are more bad lines than allowed, with the `first` of them.
+void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
+                           const std::vector<std::string>& first);
+
+/// Tokenizes the work items of a corpus on all threads (Optimus §4, tokenization), but for those
+/// that an earlier run has done.
+class CorpusTokenizer {
+ public:
+  /// `paths` are the files of `items`.
+  CorpusTokenizer(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
+                  const std::vector<fs::path>& paths, const Logger& logger);
+
+  /// Returns what stands in each item. Throws Error as read_slice() does, on more bad lines than
+  /// allowed, and where it was interrupted; it goes on from there when it is called again.
+  std::vector<WorkItemSummary> run();
+
+  /// Items that an earlier run had done.
+  int64_t items_reused() const { return items_reused_; }
+
+ private:
+  /// Reads the summaries of what is done, and returns the other items.
+  std::vector<size_t> find_missing();
+  void tokenize(const std::vector<size_t>& missing);
+  bool joins(size_t item) const;
+  /// Tokenizes again the items that do not begin where the one before ends (see ItemTokenizer). The
+  /// end of each is the begin of the next, so they come one after another.
+  void join();
+  ScratchPool<ItemTokenizer>::Lease item_tokenizer();
+
+  const CorpusTokens wanted_;
+  const std::vector<WorkItem>& items_;
+  const std::vector<fs::path>& paths_;
+  const Logger& logger_;
+  std::vector<WorkItemSummary> summaries_;
+  int64_t items_reused_ = 0;
+  ScratchPool<ItemTokenizer> tokenizers_;  // one a thread
+};
+
+}  // namespace tessera
