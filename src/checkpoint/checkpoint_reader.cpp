@@ -85,7 +85,7 @@ CheckpointReader::CheckpointReader(fs::path folder)
   });
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name == kCheckpointConfigName) {
-      manifest_.state.config = read_file(extra_file(file.name));
+      manifest_.state.config = extra_file(file.name);
     }
   }
 }
@@ -140,23 +140,19 @@ void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin
   file.read_pieces(*file.find(tensor.name), begin, count, sink);
 }
 
-fs::path CheckpointReader::extra_file(const std::string& name) const {
+std::string CheckpointReader::extra_file(const std::string& name) const {
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name != name) continue;
-    fs::path path = folder_ / name;
-    const std::string found = undamaged([&] { return hash_text(hash(read_file(path))); });
-    if (found != file.hash) {
+    const fs::path path = folder_ / name;
+    std::string content = undamaged([&] { return read_file(path); });
+    if (const std::string found = hash_text(hash(content)); found != file.hash) {
       throw DamagedCheckpoint(
           "{} is damaged: its hash is {}, the manifest says {}; use another checkpoint",
           path.string(), found, file.hash);
     }
-    return path;
+    return content;
   }
   throw Error("the checkpoint {} carries no file {}", folder_.string(), in_quotes(name));
-}
-
-void CheckpointReader::check_extra_files() const {
-  for (const CheckpointFile& file : manifest_.extra_files) extra_file(file.name);
 }
 
 std::string CheckpointReader::difference(const NamedTensor& target) const {

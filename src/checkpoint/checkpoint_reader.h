@@ -45,11 +45,9 @@ class CheckpointReader {
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
-  /// The path of a file carried along, its hash checked. Throws Error when there is none of this
+  /// What a file carried along holds, its hash checked. Throws Error when there is none of this
   /// name and DamagedCheckpoint when it is damaged.
-  fs::path extra_file(const std::string& name) const;
-  /// Checks the hash of every file carried along, the tokenizer's too; throws DamagedCheckpoint.
-  void check_extra_files() const;
+  std::string extra_file(const std::string& name) const;
 
   /// Fills the tensor of (group, name). A shorter floating type of the checkpoint, such as the bf16
   /// of an imported model, is widened exactly. Throws Error naming the tensor when the checkpoint

@@ -9,6 +9,14 @@
 
 namespace tessera {
 
+/// A file that a checkpoint carries beside its tensors, such as a tokenizer's.
+struct CarriedFile {
+  std::string name;
+  std::string content;
+
+  bool operator==(const CarriedFile&) const = default;
+};
+
 /// One tensor to save, or to load into. The pair (group, name) identifies it; each group has files
 /// of its own, and a name may occur in several groups ("parameters", "optimizer").
 struct NamedTensor {

@@ -73,16 +73,15 @@ void check_tensors(std::span<const GroupStream> tensors) {
 }
 
 void check_file_names(const std::vector<PlannedFile>& files, const CheckpointState& state,
-                      std::span<const fs::path> extra_files) {
+                      std::span<const CarriedFile> carried) {
   std::set<std::string> names{std::string(kCheckpointManifestName)};
   for (const PlannedFile& file : files) names.insert(file.name);
   if (!state.config.empty()) names.insert(std::string(kCheckpointConfigName));
-  for (const fs::path& path : extra_files) {
-    const std::string name = path.filename().string();
-    if (name.empty() || name == "." || name == ".." || name.ends_with(".partial") ||
-        !names.insert(name).second) {
-      throw Error("cannot carry {} in a checkpoint: the name {} is taken there; rename the file",
-                  path.string(), in_quotes(name));
+  for (const CarriedFile& file : carried) {
+    if (!is_plain_name(file.name) || file.name.ends_with(".partial") ||
+        !names.insert(file.name).second) {
+      throw Error("a checkpoint cannot carry a file {}: the name is taken there; rename the file",
+                  in_quotes(file.name));
     }
   }
 }
@@ -131,24 +130,24 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
-                         std::span<const NamedTensor> tensors,
-                         std::span<const fs::path> extra_files, const SaveOptions& options) {
+                         std::span<const NamedTensor> tensors, std::span<const CarriedFile> carried,
+                         const SaveOptions& options) {
   std::vector<GroupStream> streams;
   for (const NamedTensor& item : tensors) {
     TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
                   in_quotes(item.label()));
     streams.push_back({item.group, stream_of({item.name, item.tensor})});
   }
-  return save_streams(directory, state, streams, extra_files, options);
+  return save_streams(directory, state, streams, carried, options);
 }
 
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
-                      std::span<const GroupStream> tensors, std::span<const fs::path> extra_files,
+                      std::span<const GroupStream> tensors, std::span<const CarriedFile> carried,
                       const SaveOptions& options) {
   TESSERA_CHECK(state.step >= 0, "a checkpoint of step {}", state.step);
   check_tensors(tensors);
   const std::vector<PlannedFile> plan = plan_files(tensors, options.file_bytes);
-  check_file_names(plan, state, extra_files);
+  check_file_names(plan, state, carried);
   CreatedFolders created(directory);
   const CheckpointLock lock(directory);
   remove_stale_checkpoints(directory);
@@ -167,9 +166,8 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
     manifest.extra_files.push_back(
         write_extra_file(partial.path(), std::string(kCheckpointConfigName), state.config));
   }
-  for (const fs::path& path : extra_files) {
-    manifest.extra_files.push_back(
-        write_extra_file(partial.path(), path.filename().string(), read_file(path)));
+  for (const CarriedFile& file : carried) {
+    manifest.extra_files.push_back(write_extra_file(partial.path(), file.name, file.content));
   }
   // Flushes itself and the folder, as every file did.
   write_checkpoint_manifest(partial.path(), manifest);

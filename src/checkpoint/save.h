@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_state.h"
@@ -23,13 +24,13 @@ struct SaveOptions {
 /// same step is replaced; at every moment either the old or the new one is complete on the disk and
 /// found by latest_checkpoint(). What killed processes left behind is removed first.
 ///
-/// Tensors of a group are written in the order given, wider elements first. `extra_files` (the
-/// tokenizer, ...) are copied under their own names. Throws Error on a full disk, an unwritable
+/// Tensors of a group are written in the order given, wider elements first. `carried` (the
+/// tokenizer, ...) are written beside them. Throws Error on a full disk, an unwritable
 /// folder, an equal pair (group, name) or a file name taken twice; nothing partial is left then,
 /// nor an empty `directory` that was not there.
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors,
-                         std::span<const fs::path> extra_files = {},
+                         std::span<const CarriedFile> carried = {},
                          const SaveOptions& options = {});
 
 /// A tensor of a group that is made while it is saved.
@@ -43,6 +44,6 @@ struct GroupStream {
 /// save_checkpoint() of tensors that need not be in memory. What a stream throws ends the save.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const GroupStream> tensors,
-                      std::span<const fs::path> extra_files = {}, const SaveOptions& options = {});
+                      std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});
 
 }  // namespace tessera

@@ -67,7 +67,7 @@ Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
 Loaded load_prepared(const fs::path& folder, const std::string& end_of_document) {
   const Manifest manifest = read_manifest(folder);
   if (manifest.version > 1) {
-    check_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
+    read_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
   }
   Loaded tokenizer = load_folder(folder, end_of_document);
   const bool same = tokenizer->fingerprint() == manifest.tokenizer_fingerprint &&
@@ -99,15 +99,19 @@ void Tokenizer::save(const fs::path& folder) const {
   for (const TokenizerFile& file : files()) write_file(folder / file.name, file.content);
 }
 
-void check_tokenizer_files(const fs::path& folder, std::span<const TokenizerFileHash> files,
-                           std::string_view advice) {
+std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
+                                                std::span<const TokenizerFileHash> files,
+                                                std::string_view advice) {
+  std::vector<TokenizerFile> result;
   for (const TokenizerFileHash& file : files) {
     const fs::path path = folder / file.name;
-    const std::string found = hash_text(hash(read_file(path)));
+    result.push_back({file.name, read_file(path)});
+    const std::string found = hash_text(hash(result.back().content));
     if (found == file.hash) continue;
     throw Error("{} is damaged: its hash is {}, expected {}; {}", path.string(), found, file.hash,
                 advice);
   }
+  return result;
 }
 
 std::vector<int32_t> beginning_of_document(const Tokenizer& tokenizer, const std::string& spelled) {

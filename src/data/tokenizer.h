@@ -84,10 +84,11 @@ inline constexpr std::array<std::string_view, 6> kTokenizerFileNames = {
     "tokenizer.json",          "tokenizer.model",        "tokenizer_config.json",
     "special_tokens_map.json", "generation_config.json", "config.json"};
 
-/// Reads the files of a tokenizer in `folder` and compares their hashes. Throws Error naming the
-/// first that is another; the message ends with `advice`.
-void check_tokenizer_files(const fs::path& folder, std::span<const TokenizerFileHash> files,
-                           std::string_view advice);
+/// The files of a tokenizer in `folder`, their hashes compared. Throws Error naming the first that
+/// is another; the message ends with `advice`.
+std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
+                                                std::span<const TokenizerFileHash> files,
+                                                std::string_view advice);
 
 /// What stands before each document: the control token `spelled`, such as Llama 3's
 /// <|begin_of_text|>, or nothing where that is "". Throws Error when `tokenizer` has no such token,

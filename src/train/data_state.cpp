@@ -86,8 +86,8 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
                            const std::string& origin, const Logger& logger) {
   if (saved.text("data.tokenizer") != data.tokenizer.fingerprint) {
     throw Error(
-        "{} was trained with another tokenizer than that of {}; resume with the data it was "
-        "started with",
+        "{} was trained with another tokenizer than that of {}; let data.directory or data.sources "
+        "(and data.tokenizer) name what it was started with",
         origin, data.tokenizer.origin);
   }
   std::vector<SavedSource> sources = saved_sources(saved);
@@ -113,8 +113,8 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
     if (source.taken) continue;
     if (none_left || std::ranges::find(fresh, source.name) != fresh.end()) {
       throw Error(
-          "{} was trained on other data than the source {} holds now; resume with the data it was "
-          "started with, or give other data another name",
+          "{} was trained on other data than the source {} holds now; let data.directory or "
+          "data.sources name what it was started with, or give other data another name",
           origin, none_left ? data.sources.front().name : source.name);
     }
   }

@@ -4,7 +4,7 @@
 #include "checkpoint/hugging_face/import.h"
 #include "checkpoint/hugging_face/token_ids.h"
 #include "config/load_config.h"
-#include "train/carried_tokenizer.h"
+#include "train/carried_files.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "data/tokenizer.h"
-#include "train/carried_tokenizer.h"
+#include "train/carried_files.h"
 
 namespace tessera {
 namespace {
@@ -91,35 +91,19 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
               reader.state().step);
 }
 
-void prepare_carried_files(const RunConfig& config, const DataTokenizer& tokenizer,
-                           const Logger& logger) {
-  const fs::path folder = fs::path(config.run.directory) / kCarriedName;
-  std::error_code ignored;  // where it stays, writing into it fails
-  fs::remove_all(folder, ignored);
-  if (config.checkpoint.initial.empty()) return;
+std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokenizer& tokenizer,
+                                       const Logger& logger) {
+  std::vector<CarriedFile> files = tokenizer_files(tokenizer);
+  if (config.checkpoint.initial.empty()) return files;
   const CheckpointReader reader = open_initial(config.checkpoint.initial);
-  if (!carries_tokenizer(reader, tokenizer)) {
+  if (carries_tokenizer(reader, tokenizer)) {
+    add_other_files(reader, files, logger);
+  } else {
     logger.warn(
         "{} does not carry the tokenizer of the data ({}): its tokenizer files are left behind",
         reader.path().string(), tokenizer.origin);
-    return;
   }
-  ensure_directory(folder);
-  for (const CheckpointFile& file : reader.manifest().extra_files) {
-    if (file.name == kCheckpointConfigName) continue;
-    write_file(folder / file.name, read_file(reader.extra_file(file.name)));
-  }
-}
-
-void add_carried_files(const RunConfig& config, std::vector<fs::path>& files) {
-  const fs::path folder = fs::path(config.run.directory) / kCarriedName;
-  if (!is_folder(folder)) return;
-  for (const fs::path& path : list_folder(folder)) {
-    if (!is_file(path)) continue;
-    const bool there = std::ranges::any_of(
-        files, [&](const fs::path& file) { return file.filename() == path.filename(); });
-    if (!there) files.push_back(path);
-  }
+  return files;
 }
 
 }  // namespace tessera

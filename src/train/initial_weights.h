@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_state.h"
 #include "config/run_config.h"
 #include "data/sources/open_data.h"
 #include "state/parameter_store.h"
@@ -22,18 +22,11 @@ ModelConfig initial_model(const RunConfig& named);
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger);
 
-/// The folder in a run's folder with files of the initial checkpoint that its checkpoints go on
-/// carrying.
-inline constexpr std::string_view kCarriedName = "carried";
-
-/// Copies the files that the initial checkpoint carries (the tokenizer's, config.json) into the
-/// run's folder when the run starts: what it exports is then complete. Where its data has another
-/// tokenizer they would be wrong, and none is copied; nor are any without an initial checkpoint.
-void prepare_carried_files(const RunConfig& config, const DataTokenizer& tokenizer,
-                           const Logger& logger);
-
-/// Adds the files that prepare_carried_files() left in the run's folder, but for those of whose
-/// name `files` has one already.
-void add_carried_files(const RunConfig& config, std::vector<fs::path>& files);
+/// What the checkpoints of a run carry that starts: the tokenizer of its data, and what the initial
+/// checkpoint carries beside it (config.json), so that what it exports is complete. Where its data
+/// has another tokenizer than the initial checkpoint, the latter's files would be wrong, and are
+/// left behind.
+std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokenizer& tokenizer,
+                                       const Logger& logger);
 
 }  // namespace tessera

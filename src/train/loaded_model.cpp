@@ -7,7 +7,7 @@
 #include "config/load_config.h"
 #include "config/programs.h"
 #include "model/model.h"
-#include "train/carried_tokenizer.h"
+#include "train/carried_files.h"
 
 namespace tessera {
 namespace {
@@ -18,8 +18,8 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
        {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {
     for (const CheckpointFile& file : reader.manifest().extra_files) {
       if (file.name != name) continue;
-      const fs::path path = reader.extra_file(file.name);
-      auto tokens = hugging_face::read_end_tokens(read_file(path), path.string());
+      auto tokens = hugging_face::read_end_tokens(reader.extra_file(file.name),
+                                                  (reader.path() / file.name).string());
       if (!tokens.empty()) return tokens;
     }
   }
@@ -28,7 +28,6 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
 
 LoadedModel load_chosen(const fs::path& checkpoint, MemoryPool& pool, int threads) {
   const CheckpointReader reader(checkpoint);
-  reader.check_extra_files();
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
   loaded.step = reader.state().step;

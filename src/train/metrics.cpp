@@ -114,6 +114,19 @@ void MetricsFile::append(const StepMetrics& metrics) {
   file_.append(to_json(metrics).dump() + "\n");
 }
 
+int64_t missing_steps(const fs::path& path, int64_t last_step) {
+  int64_t missing = last_step;
+  int64_t before = 0;
+  if (!path_exists(path)) return missing;
+  visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {
+    const int64_t step = whole_member(object, "step");
+    if (step <= before || step > last_step) return;
+    --missing;
+    before = step;
+  });
+  return missing;
+}
+
 std::vector<StepMetrics> read_metrics(const fs::path& path) {
   std::vector<StepMetrics> result;
   visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {

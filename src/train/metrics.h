@@ -81,6 +81,9 @@ class MetricsFile {
   AppendFile file_;
 };
 
+/// How many of the steps 1 to `last_step` a metrics.jsonl lacks; all where there is none.
+int64_t missing_steps(const fs::path& path, int64_t last_step);
+
 /// Reads a metrics.jsonl; throws Error naming the line that is not valid. A last line without its
 /// end, as a kill may leave it, is passed over; a number that was not finite reads as NaN.
 std::vector<StepMetrics> read_metrics(const fs::path& path);

@@ -1,9 +1,12 @@
 #include "train/metrics_writer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "train/tensorboard/recorded_steps.h"
 
@@ -30,13 +33,50 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   return scalars;
 }
 
+/// The lines of a metrics.csv of steps 1 to `last_step`.
+int64_t csv_steps(const fs::path& path, int64_t last_step) {
+  if (!path_exists(path)) return 0;
+  const std::string text = read_file(path);
+  int64_t steps = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    int64_t step = 0;  // stays so in the header
+    std::from_chars(text.data() + begin, text.data() + end, step);
+    if (step >= 1 && step <= last_step) ++steps;
+    begin = end + 1;
+  }
+  return steps;
+}
+
+/// Gives a metrics.csv that holds more than `known` of the steps to `last_step` another name: it is
+/// about to be made anew from metrics.jsonl, which knows no more.
+void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const Logger& logger) {
+  const fs::path path = directory / "metrics.csv";
+  if (csv_steps(path, last_step) <= known) return;
+  fs::path kept;
+  for (int number = 1; path_exists(kept = directory / fmt::format("metrics-{}.csv", number));) {
+    ++number;
+  }
+  fs::rename(path, kept);
+  logger.warn("{} is kept as {}", path.string(), kept.string());
+}
+
 }  // namespace
 
 MetricsWriter::MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger)
     : logger_(logger), lines_(lines_path(run), last_step) {
   const fs::path directory = run.directory;
+  const int64_t missing = missing_steps(lines_path(run), last_step);
+  if (missing > 0) {
+    logger.warn(
+        "{} lacks {} of the {} steps that the run has done: pictures and comparisons lack them too",
+        lines_path(run).string(), missing, last_step);
+  }
   if (run.csv) {
-    attempt(csv_, kCsv, [&] { csv_.emplace(directory / "metrics.csv", lines_path(run)); });
+    attempt(csv_, kCsv, [&] {
+      keep_csv(directory, last_step - missing, last_step, logger);
+      csv_.emplace(directory / "metrics.csv", lines_path(run));
+    });
   }
   if (run.tensorboard) {
     attempt(events_, kEvents, [&] { open_events(directory / "tensorboard", last_step); });

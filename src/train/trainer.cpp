@@ -23,6 +23,7 @@
 #include "hardware/gemm_rate.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
+#include "ops/gemm/gemm.h"
 #include "train/evaluate.h"
 #include "train/initial_weights.h"
 #include "train/metrics_writer.h"
@@ -81,7 +82,7 @@ class Trainer {
       const StepMetrics metrics = traced ? traced_step() : one_step(nullptr);
       report.loss = metrics.loss;
       report.interrupted = InterruptGuard::requested();
-      end = position_.step == last_step() || report.interrupted || lost_metrics_;
+      end = position_.step == last_step() || report.interrupted || ending_;
       const int64_t every = config_.checkpoint.every;
       if (end || (every > 0 && position_.step % every == 0)) save();
     }
@@ -103,10 +104,10 @@ class Trainer {
       loader_.seek(position_.data);
     } else {
       start_weights();
-      prepare_carried_files(config_, data_.tokenizer, logger_);
       position_.data = loader_.state();
+      position_.carried = initial_files(config_, data_.tokenizer, logger_);
     }
-    keep_tokenizer(config_);
+    saved_step_ = position_.step;
     write_file(directory / "config.toml", to_toml(config_));
     if (config_.train.evaluate_every > 0) {
       evaluator_ = std::make_unique<Evaluator>(
@@ -149,6 +150,12 @@ class Trainer {
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
         format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
         context_.threads());
+    if (!multiplies(compute_dtype(config_.train.precision))) {
+      logger_.info(
+          "this processor has no matrix products in {}: their operands are widened to fp32; "
+          "train.precision = \"fp32\" may be faster here",
+          config_.train.precision);
+    }
     if (config_.run.trace_step > config_.train.steps) {
       logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
                    config_.run.trace_step, config_.train.steps);
@@ -192,7 +199,14 @@ class Trainer {
 
   std::vector<Batch> next_batches(Trace* trace) {
     const Trace::Span span(trace, "next_batches", "data");
-    return loader_.next(config_.train.global_batch / config_.train.micro_batch);
+    try {
+      return loader_.next(config_.train.global_batch / config_.train.micro_batch);
+    } catch (const Error& error) {
+      if (position_.step == saved_step_) throw;
+      ending_ = error.what();
+      save();  // which throws
+      throw;
+    }
   }
 
   /// Completes the step's metrics, writes them and shows them.
@@ -209,17 +223,18 @@ class Trainer {
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
-    keep_metrics([&] { metrics_->append(metrics); });
+    end_where_it_fails([&] { metrics_->append(metrics); });
     show(metrics);
   }
 
-  /// Does something to metrics.jsonl. Where that fails the run ends, but not without a checkpoint.
+  /// Does what a run cannot go on without. Where that fails the run ends, but not without a
+  /// checkpoint of the step.
   template <typename Action>
-  void keep_metrics(Action&& action) {
+  void end_where_it_fails(Action&& action) {
     try {
       action();
     } catch (const Error& error) {
-      if (!lost_metrics_) lost_metrics_ = error.what();
+      if (!ending_) ending_ = error.what();
     }
   }
 
@@ -279,9 +294,15 @@ class Trainer {
     const bool due =
         every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
     if (!due) return;
-    const auto evaluations =
-        evaluate_sources(*evaluator_, data_, config_.train.micro_batch,
-                         config_.train.evaluate_batches * config_.train.micro_batch);
+    std::vector<SourceEvaluation> evaluations;
+    end_where_it_fails([&] {
+      evaluations = evaluate_sources(*evaluator_, data_, config_.train.micro_batch,
+                                     config_.train.evaluate_batches * config_.train.micro_batch);
+    });
+    if (evaluations.empty()) {
+      *ending_ += fmt::format("; the held-out loss of step {} is lost", metrics.step);
+      return;
+    }
     metrics.held_out_loss = mean_evaluation(evaluations).loss;
     for (SourceMetrics& source : metrics.sources) {
       const auto found = std::ranges::find(evaluations, source.name, &SourceEvaluation::name);
@@ -322,20 +343,20 @@ class Trainer {
       }
     }
     // What stands on the disk beside a checkpoint reaches to its step.
-    keep_metrics([&] { metrics_->sync(); });
+    end_where_it_fails([&] { metrics_->sync(); });
     try {
       save_training(config_, store_, position_, data_);
     } catch (const Error& error) {
-      if (!lost_metrics_) throw;
-      throw Error("{}; and step {} could not be saved: {}", *lost_metrics_, position_.step,
-                  error.what());
+      if (!ending_) throw;
+      throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
     }
+    saved_step_ = position_.step;
     attempt("old checkpoints were not removed", [&] { prune_training(config_); });
     // A picture can be drawn at any time from the metrics.
     attempt("loss.svg was not drawn", [&] { plot(); });
-    if (lost_metrics_) {
-      throw Error("{} (step {} was saved; metrics.jsonl may lack it)", *lost_metrics_,
-                  position_.step);
+    if (ending_) {
+      throw Error("{} (step {} was saved: go on from it with --resume once that is mended)",
+                  *ending_, position_.step);
     }
   }
 
@@ -411,10 +432,11 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   Progress progress_;
   TrainingPosition position_;
-  std::set<std::string> failed_;             // of what a run can do without
-  std::optional<std::string> lost_metrics_;  // why metrics.jsonl cannot be written
-  double flops_ = 0;                         // useful ones of a step
-  double seconds_each_ = 0;                  // running mean of the time between steps
+  std::set<std::string> failed_;       // of what a run can do without
+  std::optional<std::string> ending_;  // why the run cannot go on: it saves and ends
+  int64_t saved_step_ = 0;             // that the last checkpoint is of; 0: there is none
+  double flops_ = 0;                   // useful ones of a step
+  double seconds_each_ = 0;            // running mean of the time between steps
   Stopwatch since_last_;
 };
 

@@ -10,9 +10,8 @@
 #include "checkpoint/save.h"
 #include "config/differences.h"
 #include "config/load_config.h"
-#include "data/tokenizer.h"
+#include "train/carried_files.h"
 #include "train/data_state.h"
-#include "train/initial_weights.h"
 
 namespace tessera {
 namespace {
@@ -29,18 +28,6 @@ std::vector<NamedTensor> named_tensors(const ParameterStore& store) {
   return tensors;
 }
 
-/// The files that keep_tokenizer() and prepared data keep, which must still be what they were when
-/// the data was opened: a checkpoint would carry them under a hash of their own.
-std::vector<fs::path> tokenizer_files(const RunConfig& config, const DataTokenizer& tokenizer) {
-  const bool prepared = config.data.tokenizer.empty();
-  const fs::path folder = prepared ? tokenizer.origin : config.run.directory;
-  check_tokenizer_files(folder, tokenizer.files,
-                        "restore it and go on with --resume; the run's checkpoints carry it");
-  std::vector<fs::path> files;
-  for (const TokenizerFileHash& file : tokenizer.files) files.push_back(folder / file.name);
-  return files;
-}
-
 /// Whether a key may change between a run's parts. The model, the data's order and the batches may
 /// not: their change would go on as another run, unnoticed.
 bool may_change(std::string_view key) {
@@ -52,10 +39,9 @@ bool may_change(std::string_view key) {
   return true;
 }
 
-/// Whether the change of a key says nothing: files may move, and what they hold is compared.
-bool may_change_unsaid(std::string_view key) {
-  return key == "run.directory" || key == "data.directory" || key == "data.tokenizer" ||
-         key.starts_with("data.sources");
+/// Whether a key says where files are: they may move, as what they hold is compared.
+bool is_place(std::string_view key) {
+  return key == "data.directory" || key == "data.tokenizer" || key.starts_with("data.sources");
 }
 
 /// Throws Error when the checkpoint's run is another one. Says what changes from here on.
@@ -73,7 +59,9 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
           "{} = {} changes nothing: the run has weights of its own since it began with {}, which "
           "it goes on recording",
           key, given, before);
-    } else if (!may_change_unsaid(key)) {
+    } else if (is_place(key)) {
+      logger.info("{} changes from {} to {}", key, before, given);
+    } else if (key != "run.directory") {
       logger.warn("{} changes from {} to {}", key, before, given);
     }
   }
@@ -91,7 +79,12 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
   store.masters_to_weights();
   config.checkpoint.initial = saved.checkpoint.initial;
   const CheckpointState& state = reader.state();
-  return {.step = state.step, .tokens = state.integer("tokens"), .data = position};
+  TrainingPosition result{.step = state.step,
+                          .tokens = state.integer("tokens"),
+                          .data = position,
+                          .carried = tokenizer_files(data.tokenizer)};
+  add_other_files(reader, result.carried, logger);
+  return result;
 }
 
 /// What a killed process left goes now: a run with no step left to do saves nothing any more, which
@@ -125,20 +118,13 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  std::vector<fs::path> files = tokenizer_files(config, data.tokenizer);
-  add_carried_files(config, files);
-  save_checkpoint(checkpoints_directory(config), state, named_tensors(store), files,
+  save_checkpoint(checkpoints_directory(config), state, named_tensors(store), position.carried,
                   {.threads = static_cast<int>(config.run.threads)});
 }
 
 void prune_training(const RunConfig& config) {
   prune_checkpoints(checkpoints_directory(config), {.newest = config.checkpoint.keep,
                                                     .multiples_of = config.checkpoint.keep_every});
-}
-
-void keep_tokenizer(const RunConfig& config) {
-  if (config.data.tokenizer.empty()) return;
-  load_tokenizer(config.data.tokenizer)->save(config.run.directory);
 }
 
 bool holds_checkpoints(const RunConfig& config) {
@@ -153,8 +139,8 @@ ModelConfig resumed_model(const RunConfig& named) {
     try {
       const std::string text = CheckpointReader(found->path).state().config;
       return parse_config(text, found->path.string()).model;
-    } catch (const Error& error) {
-      last_problem = error.what();
+    } catch (const DamagedCheckpoint& damaged) {
+      last_problem = damaged.what();
     }
   }
   refuse_to_resume(named, last_problem);

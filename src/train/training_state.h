@@ -1,9 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/save.h"
 #include "config/run_config.h"
 #include "data/loader.h"
 #include "state/parameter_store.h"
@@ -15,6 +17,9 @@ struct TrainingPosition {
   int64_t step = 0;    ///< optimizer steps done
   int64_t tokens = 0;  ///< trained on so far
   LoaderState data;    ///< of the next batch
+  /// What its checkpoints carry. It is in memory from the run's start on, so that no file that is
+  /// damaged or gone meanwhile keeps the run from saving.
+  std::vector<CarriedFile> carried;
 };
 
 /// Saves everything that the run needs to go on bit for bit: master weights, moments, data
@@ -43,10 +48,6 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
 /// the keys of [model] from where it began with another checkpoint's weights, which may be gone by
 /// now. Throws Error when the run holds no complete checkpoint.
 ModelConfig resumed_model(const RunConfig& named);
-
-/// Keeps the tokenizer of data.tokenizer in the run's folder, for its checkpoints to carry. That of
-/// prepared data stays where it is.
-void keep_tokenizer(const RunConfig& config);
 
 /// runs/NAME/checkpoints.
 fs::path checkpoints_directory(const RunConfig& config);

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "cli/program.h"
 #include "support/prepared_data.h"
+#include "train/metrics.h"
 
 namespace tessera {
 namespace {
@@ -273,16 +274,26 @@ TEST_F(CommandTest, GenerateWritesThePromptOnlyWhereItGoesOn) {
 }
 
 #if defined(TESSERA_ONEDNN) && defined(__x86_64__)
-TEST_F(CommandTest, AProcessorWithoutBf16IsAnErrorThatSaysWhatToDo) {
+TEST_F(CommandTest, AProcessorWithoutBf16ProductsTrainsInItAllTheSame) {
+  prepare();
   ::setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
-  const std::string vocabulary = "model.vocabulary_size=257";
-  const Result narrow = run({"explain", config_path().string(), "--set", vocabulary});
-  const Result wide = run(
-      {"explain", config_path().string(), "--set", vocabulary, "--set", "train.precision=fp32"});
+  const auto run_in = [&](const std::string& precision) {
+    return run(train({"--set", "train.steps=4", "--set", "optimizer.warmup_steps=1", "--set",
+                      "train.precision=" + precision, "--set",
+                      "run.directory=\"" + path(precision.c_str()) + "\""}));
+  };
+  const Result narrow = run_in("bf16");
+  const Result wide = run_in("fp32");
   ::unsetenv("ONEDNN_MAX_CPU_ISA");
-  EXPECT_EQ(narrow.status, 1);
-  EXPECT_THAT(narrow.output, HasSubstr("set train.precision = \"fp32\""));
+  EXPECT_EQ(narrow.status, 0) << narrow.output;
+  EXPECT_THAT(narrow.output, HasSubstr("has no matrix products in bf16"));
   EXPECT_EQ(wide.status, 0) << wide.output;
+  EXPECT_THAT(wide.output, Not(HasSubstr("has no matrix products")));
+  const auto loss = [&](const char* precision) {
+    return read_metrics(fs::path(path(precision)) / "metrics.jsonl").back().loss;
+  };
+  EXPECT_NEAR(loss("bf16"), loss("fp32"), 0.01 * loss("fp32"));
+  EXPECT_NE(loss("bf16"), loss("fp32"));
 }
 #endif
 

@@ -1,4 +1,6 @@
 // What may fail while a run trains: little of it is worth the run.
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,6 +9,7 @@
 #include "support/file_size_limit.h"
 #include "support/prepared_data.h"
 #include "train/metrics.h"
+#include "train/train_options.h"
 #include "train/trainer.h"
 
 namespace tessera {
@@ -14,10 +17,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::kQuiet;
+using testing::kResume;
 using ::testing::Not;
-
-const TrainOptions kOnce{.progress = false};
-const TrainOptions kAgain{.resume = true, .progress = false};
 
 /// The process without the right to write everywhere, while it lives.
 class Unprivileged {
@@ -72,7 +74,7 @@ TEST_F(LosingLess, WhatStandsBesideTheMetricsEndsNoRun) {
   }
   folder_.write("run/tensorboard", "in the way");
   const std::string log =
-      log_of(config({"run.csv=true", "run.tensorboard=true", "run.trace_step=2"}), kOnce);
+      log_of(config({"run.csv=true", "run.tensorboard=true", "run.trace_step=2"}), kQuiet);
   for (const char* warning : {"the trace was not written", "the lines of metrics.csv are written",
                               "TensorBoard's events are written", "loss.svg was not drawn"}) {
     EXPECT_EQ(count(log, warning), 1U) << warning << " in\n" << log;
@@ -83,7 +85,7 @@ TEST_F(LosingLess, WhatStandsBesideTheMetricsEndsNoRun) {
 
 TEST_F(LosingLess, AnOldCheckpointThatStaysEndsNoRun) {
   fs::permissions(folder_.path(), fs::perms(0755));
-  train(config({"train.stop_after=2"}), kOnce, Logger());
+  train(config({"train.stop_after=2"}), kQuiet, Logger());
   const fs::path locked = run() / "checkpoints/step-00000002/locked";
   fs::create_directories(locked / "in-the-way");
   for (const auto& entry : fs::recursive_directory_iterator(run())) {
@@ -95,7 +97,7 @@ TEST_F(LosingLess, AnOldCheckpointThatStaysEndsNoRun) {
   std::string log;
   {
     const Unprivileged user;
-    log = log_of(config({"checkpoint.keep=1", "checkpoint.every=1"}), kAgain);
+    log = log_of(config({"checkpoint.keep=1", "checkpoint.every=1"}), kResume);
   }
   EXPECT_EQ(count(log, "old checkpoints were not removed"), 1U) << log;
   EXPECT_TRUE(saved(6));
@@ -124,20 +126,116 @@ TEST_F(LosingLess, ARunWhoseMetricsCannotBeWrittenSavesBeforeItEnds) {
   std::string problem;
   {
     const FileSizeLimit limit(kLimit);
-    problem = error_of([&] { train(config({"checkpoint.every=0"}), kOnce, Logger()); });
+    problem = error_of([&] { train(config({"checkpoint.every=0"}), kQuiet, Logger()); });
   }
   EXPECT_THAT(problem, AllOf(HasSubstr("cannot write " + (run() / "metrics.jsonl").string()),
-                             HasSubstr("was saved; metrics.jsonl may lack it")));
+                             HasSubstr("was saved: go on from it with --resume")));
   const int64_t step = read_metrics(run() / "metrics.jsonl").back().step + 1;
   EXPECT_TRUE(saved(step)) << step;
 }
 
+/// Flips a bit in the middle of a file.
+void damage(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(path, bytes);
+}
+
+TEST_F(LosingLess, ARunWhoseDataIsDamagedSavesBeforeItEnds) {
+  // A shard of several blocks, the first of which are whole.
+  fs::remove_all(folder_ / "data");
+  testing::prepare_small_data(folder_.path(), 32, 6000);
+  damage(folder_ / "data/train-00000.npy");
+  const auto many = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"train.steps=100", "train.micro_batch=16", "train.global_batch=64"});
+    return config(more);
+  };
+  const RunConfig once = many({"checkpoint.every=0"});
+  const std::string problem = error_of([&] { train(once, kQuiet, Logger()); });
+  EXPECT_THAT(problem, HasSubstr("train-00000.npy"));
+  const auto steps = read_metrics(run() / "metrics.jsonl");
+  ASSERT_FALSE(steps.empty());
+  EXPECT_TRUE(saved(steps.back().step)) << steps.back().step;
+  EXPECT_THAT(problem, HasSubstr(fmt::format("(step {} was saved: go on", steps.back().step)));
+  // Again nothing can be done, and nothing is lost.
+  EXPECT_THAT(error_of([&] { train(once, kResume, Logger()); }), HasSubstr("train-00000.npy"));
+  damage(folder_ / "data/train-00000.npy");  // which mends it
+  EXPECT_EQ(train(many({"train.stop_after=60"}), kResume, Logger()).step, 60);
+}
+
+TEST_F(LosingLess, HeldOutDataThatIsDamagedEndsARunAfterItSaved) {
+  damage(folder_ / "data/held_out-00000.npy");
+  const std::string problem = error_of([&] {
+    train(config({"checkpoint.every=0", "train.evaluate_every=3"}), kQuiet, Logger());
+  });
+  EXPECT_THAT(problem, AllOf(HasSubstr("held_out-00000.npy"),
+                             HasSubstr("the held-out loss of step 3 is lost"),
+                             HasSubstr("(step 3 was saved")));
+  EXPECT_TRUE(saved(3));
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").size(), 3U);
+}
+
+TEST_F(LosingLess, ATokenizerThatIsGoneKeepsNoRunFromSaving) {
+  train(config(), kQuiet, Logger());
+  const std::string whole = read_file(run() / "checkpoints/step-00000006/tokenizer.json");
+  EXPECT_EQ(whole, read_file(folder_ / "data/tokenizer.json"));
+  // A run in which the file goes while it trains: on a thread that waits for its first checkpoint.
+  const fs::path other = folder_ / "other";
+  bool went_in_time = false;
+  {
+    const std::jthread remover([&](const std::stop_token& stop) {
+      while (!fs::exists(other / "checkpoints/step-00000050")) {
+        if (stop.stop_requested()) return;
+        std::this_thread::yield();
+      }
+      fs::remove(folder_ / "data/tokenizer.json");
+      went_in_time = !fs::exists(other / "checkpoints/step-00000200");
+    });
+    train(config({"run.directory=\"" + other.string() + "\"", "checkpoint.keep=100",
+                  "checkpoint.every=50", "train.steps=200"}),
+          kQuiet, Logger());
+  }
+  EXPECT_TRUE(went_in_time);
+  EXPECT_EQ(read_file(other / "checkpoints/step-00000200/tokenizer.json"), whole);
+}
+
+TEST_F(LosingLess, ADamagedFileBesideTheTensorsCostsNoTraining) {
+  train(config({"train.stop_after=2"}), kQuiet, Logger());
+  damage(run() / "checkpoints/step-00000002/tokenizer.json");
+  train(config(), kResume, Logger());
+  EXPECT_EQ(read_file(run() / "checkpoints/step-00000006/tokenizer.json"),
+            read_file(folder_ / "data/tokenizer.json"));
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").size(), 6U);
+}
+
+TEST_F(LosingLess, MetricsThatAreMissingAtAResumeAreSaidAndTheCsvIsKept) {
+  train(config({"train.stop_after=4", "run.csv=true"}), kQuiet, Logger());
+  const std::string csv = read_file(run() / "metrics.csv");
+  const std::string lines = read_file(run() / "metrics.jsonl");
+  const size_t second_line = lines.find('\n') + 1;
+  write_file(run() / "metrics.jsonl", lines.substr(0, second_line));
+  train(config({"run.csv=true", "train.stop_after=5"}), kResume, Logger());
+  const std::string log = log_of(config({"run.csv=true"}), kResume);
+  EXPECT_THAT(log, HasSubstr("metrics.jsonl lacks 3 of the 5 steps"));
+  EXPECT_FALSE(fs::exists(run() / "metrics-2.csv")) << "what is made anew is kept once";
+  EXPECT_EQ(read_file(run() / "metrics-1.csv"), csv);
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").size(), 3U);
+}
+
+TEST_F(LosingLess, DataThatMovedIsSaidAtAResume) {
+  train(config({"train.stop_after=2"}), kQuiet, Logger());
+  fs::rename(folder_ / "data", folder_ / "moved");
+  const std::string log =
+      log_of(config({"data.directory=\"" + (folder_ / "moved").string() + "\""}), kResume);
+  EXPECT_THAT(log, HasSubstr("data.directory changes from"));
+}
+
 TEST_F(LosingLess, WhatChangesAtAResumeIsSaid) {
-  train(config({"train.stop_after=2"}), kOnce, Logger());
+  train(config({"train.stop_after=2"}), kQuiet, Logger());
   const std::string log =
       log_of(config({"train.evaluate_every=3", "train.evaluate_batches=2", "train.steps=5",
                      "checkpoint.keep=7", "optimizer.beta2=0.9", "run.csv=true"}),
-             kAgain);
+             kResume);
   for (const char* change :
        {"train.evaluate_every changes from 0 to 3", "train.evaluate_batches changes from 8 to 2",
         "train.steps changes from 6 to 5", "train.stop_after changes from 2 to 0",
@@ -150,21 +248,21 @@ TEST_F(LosingLess, WhatChangesAtAResumeIsSaid) {
 }
 
 TEST_F(LosingLess, ATraceBeyondTheEndIsAWarning) {
-  EXPECT_THAT(log_of(config({"run.trace_step=7"}), kOnce),
+  EXPECT_THAT(log_of(config({"run.trace_step=7"}), kQuiet),
               HasSubstr("run.trace_step (7) is beyond train.steps (6): no trace"));
 }
 
 TEST_F(LosingLess, TheWeightsThatARunBeganWithStayRecorded) {
-  train(config(), kOnce, Logger());
+  train(config(), kQuiet, Logger());
   const auto later = [&](const std::string& initial, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"run.directory=\"" + (folder_ / "later").string() + "\"",
                                "checkpoint.initial=\"" + initial + "\""});
     return config(more);
   };
   const std::string began_with = run().string();
-  train(later(began_with, {"train.stop_after=2"}), kOnce, Logger());
+  train(later(began_with, {"train.stop_after=2"}), kQuiet, Logger());
   fs::remove_all(run());  // nothing of it is needed any more
-  const std::string log = log_of(later("elsewhere"), kAgain);
+  const std::string log = log_of(later("elsewhere"), kResume);
   EXPECT_THAT(log, HasSubstr("checkpoint.initial = \"elsewhere\" changes nothing"));
   const std::string recorded = "initial = \"" + began_with + "\"";
   for (const char* file : {"later/config.toml", "later/checkpoints/step-00000006/config.toml"}) {

@@ -77,29 +77,29 @@ std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& s
 }
 
 /// Whether a file is the byte tokenizer's, which is ours alone: the library could not read it.
-bool is_byte_tokenizer(const fs::path& path) {
-  if (path.filename() != "tokenizer.json") return false;
+bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile& file) {
+  if (file.name != "tokenizer.json") return false;
   try {
-    return load_tokenizer(path)->kind() == "bytes";
+    return load_tokenizer(checkpoint.path() / file.name)->kind() == "bytes";
   } catch (const Error&) {
     return false;  // a tokenizer that Tessera does not read
   }
 }
 
 /// What the checkpoint carries of the library's files, each checked against its hash.
-std::vector<fs::path> carried_files(const CheckpointReader& checkpoint) {
-  std::vector<fs::path> paths;
+std::vector<CarriedFile> carried_files(const CheckpointReader& checkpoint) {
+  std::vector<CarriedFile> files;
   for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
     if (file.name == kCheckpointConfigName || file.name == kConfigName) continue;
-    fs::path path = checkpoint.extra_file(file.name);
-    if (!is_byte_tokenizer(path)) paths.push_back(std::move(path));
+    std::string content = checkpoint.extra_file(file.name);
+    if (!is_byte_tokenizer(checkpoint, file)) files.push_back({file.name, std::move(content)});
   }
-  return paths;
+  return files;
 }
 
 std::string original_config(const CheckpointReader& checkpoint) {
   for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
-    if (file.name == kConfigName) return read_file(checkpoint.extra_file(file.name));
+    if (file.name == kConfigName) return checkpoint.extra_file(file.name);
   }
   return "";
 }
@@ -160,9 +160,9 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
   if (shards.size() > 1) {
     write(std::string(kWeightsIndexName), index_text(tensors, shards, report.bytes));
   }
-  for (const fs::path& path : carried_files(checkpoint)) {
-    report.carried.push_back(path.filename().string());
-    write(report.carried.back(), read_file(path));
+  for (const CarriedFile& file : carried_files(checkpoint)) {
+    report.carried.push_back(file.name);
+    write(file.name, file.content);
   }
   if (!files.contains(std::string(kGenerationConfigName))) {
     write(std::string(kGenerationConfigName), write_generation_config(config));

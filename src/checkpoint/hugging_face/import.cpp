@@ -240,9 +240,10 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
     streams.push_back(
         {"parameters", {map_.parameters[i].name, dtype, map_.parameters[i].shape, produce}});
   }
-  std::vector<fs::path> carried;
+  std::vector<CarriedFile> carried;
   for (const std::string_view name : kCarriedFiles) {
-    if (is_file(folder_ / name)) carried.push_back(folder_ / name);
+    const fs::path path = folder_ / name;
+    if (is_file(path)) carried.push_back({std::string(name), read_file(path)});
   }
   CheckpointState state;
   state.config = config_toml;

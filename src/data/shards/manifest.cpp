@@ -197,7 +197,7 @@ void verify_prepared_tokenizer(const fs::path& folder, const Manifest& manifest)
   if (manifest.version == 1) {
     load_tokenizer(folder);  // which compares it with the manifest
   } else {
-    check_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
+    read_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
   }
 }
 

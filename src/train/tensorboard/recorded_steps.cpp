@@ -88,16 +88,12 @@ int64_t last_after(int64_t last, std::string_view file) {
 }  // namespace
 
 int64_t last_recorded_step(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code code;
-  for (auto entry = fs::directory_iterator(folder, code);
-       !code && entry != fs::directory_iterator(); entry.increment(code)) {
-    if (entry->path().filename().string().starts_with(kEventsPrefix))
-      files.push_back(entry->path());
-  }
-  std::ranges::sort(files);  // as they were written
+  if (!path_exists(folder)) return 0;
   int64_t last = 0;
-  for (const fs::path& file : files) last = last_after(last, read_file(file));
+  for (const fs::path& file : list_folder(folder)) {  // sorted: as they were written
+    if (!file.filename().string().starts_with(kEventsPrefix)) continue;
+    last = last_after(last, read_file(file));
+  }
   return std::max<int64_t>(last, 0);
 }
 

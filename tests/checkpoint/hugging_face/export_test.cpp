@@ -64,7 +64,7 @@ class ExportTest : public ::testing::Test {
     return export_checkpoint(CheckpointReader(imported.checkpoint), folder_ / name, options);
   }
   /// A checkpoint of f32 masters as training saves them, `value` in one element.
-  Imported trained(float value = 0.5F, const std::vector<fs::path>& extra = {}) {
+  Imported trained(float value = 0.5F, const std::vector<CarriedFile>& extra = {}) {
     const ModelConfig model = read_config(small_olmoe_config().dump(), "config.json").model;
     SampleTensors tensors;
     for (const ParameterSpec& spec : model_parameters(model, DType::f32)) {
@@ -275,21 +275,20 @@ TEST_F(ExportTest, AnInterruptedExportLeavesNothing) {
 }
 
 TEST_F(ExportTest, TokenizerFilesAndTokenIdsComeAlong) {
-  const std::vector<fs::path> files{folder_.write("files/tokenizer.model", "pieces"),
-                                    folder_.write("files/generation_config.json", "{\"a\": 1}")};
+  const std::vector<CarriedFile> files{{"tokenizer.model", "pieces"},
+                                       {"generation_config.json", "{\"a\": 1}"}};
   ExportOptions options{.end_of_document = 2};
   EXPECT_THAT(export_to("out", trained(0, files), options).carried,
               ElementsAre("tokenizer.model", "generation_config.json"));
   EXPECT_EQ(read_file(folder_ / "out/tokenizer.model"), "pieces");
-  const ExportReport without =
-      export_to("without", trained(0, {folder_ / "files/generation_config.json"}), options);
+  const ExportReport without = export_to("without", trained(0, {files.back()}), options);
   EXPECT_THAT(without.carried, ElementsAre("generation_config.json"));
   EXPECT_FALSE(without.tokenizer);
   EXPECT_EQ(read_file(folder_ / "out/generation_config.json"), "{\"a\": 1}");
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "out/config.json"))["eos_token_id"], 2);
   // The byte tokenizer's file would make the library's loader fail.
-  ByteTokenizer().save(folder_ / "files");
-  const std::vector<fs::path> bytes{folder_ / "files/tokenizer.json"};
+  const TokenizerFile file = ByteTokenizer().files().front();
+  const std::vector<CarriedFile> bytes{{file.name, file.content}};
   EXPECT_THAT(export_to("bytes", trained(0, bytes), {.end_of_document = 256}).carried,
               ElementsAre());
   EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "bytes/generation_config.json")),

@@ -125,8 +125,8 @@ TEST_F(ImportTest, FilesOfTheTokenizerAreCarriedAlong) {
   write_file(folder_ / "source/tokenizer_config.json", "{\"a\": 1}");
   write_file(folder_ / "source/README.md", "text");
   const CheckpointReader reader(import(folder_ / "source"));
-  EXPECT_EQ(read_file(reader.extra_file("tokenizer_config.json")), "{\"a\": 1}");
-  EXPECT_EQ(read_file(reader.extra_file("tokenizer.json")), "{}");
+  EXPECT_EQ(reader.extra_file("tokenizer_config.json"), "{\"a\": 1}");
+  EXPECT_EQ(reader.extra_file("tokenizer.json"), "{}");
   EXPECT_THAT(error_of([&] { reader.extra_file("README.md"); }), HasSubstr("carries no file"));
   EXPECT_EQ(reader.state().text("hugging_face.architecture"), "OlmoeForCausalLM");
   EXPECT_EQ(reader.state().step, 0);
