@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include <simdjson.h>
+
 #include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
@@ -88,6 +90,7 @@ bool SentencePieceMerger::takes(const SentencePieceDescription& description) {
   }
   return std::ranges::none_of(description.pieces, [&](const SentencePiece& piece) {
     if (piece.type == PieceType::unused) return true;  // the library takes it apart again
+    if (!simdjson::validate_utf8(piece.text.data(), piece.text.size())) return true;
     if (is_merged(piece) || piece.type == PieceType::unknown) return false;
     // The library would find the control or byte piece where the text spells it.
     return merged.contains(piece.text) || character_size(piece.text) == piece.text.size();

@@ -29,7 +29,7 @@ class SentencePieceMerger {
   /// For a description that takes() takes; `unknown` outlives this.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
-  /// Whether text can only become normal pieces and user-defined symbols.
+  /// Whether text can only become normal pieces and user-defined symbols, and all are valid UTF-8.
   static bool takes(const SentencePieceDescription& description);
 
   /// Adds the tokens of `word`, in which no user-defined symbol is to be found. Gives whether all
