@@ -95,10 +95,6 @@ std::vector<TokenizerFileHash> Tokenizer::file_hashes() const {
   return hashes;
 }
 
-void Tokenizer::save(const fs::path& folder) const {
-  for (const TokenizerFile& file : files()) write_file(folder / file.name, file.content);
-}
-
 std::vector<TokenizerFile> read_tokenizer_files(const fs::path& folder,
                                                 std::span<const TokenizerFileHash> files,
                                                 std::string_view advice) {

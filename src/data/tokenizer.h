@@ -55,15 +55,11 @@ class Tokenizer {
   /// Why encode() takes several times as long as with other tokenizers of this kind; "" where it
   /// does not.
   virtual std::string why_slow() const { return ""; }
-  /// The files that save() writes. The first, tokenizer.json or tokenizer.model, is the tokenizer
-  /// itself.
+  /// The files of which, in one folder, load_tokenizer() makes this one again. The first,
+  /// tokenizer.json or tokenizer.model, is the tokenizer itself.
   virtual std::vector<TokenizerFile> files() const = 0;
   /// Their names and hashes.
   std::vector<TokenizerFileHash> file_hashes() const;
-
-  /// Writes files() into `folder`, each atomically, so that load_tokenizer(folder) gives this one
-  /// again.
-  void save(const fs::path& folder) const;
 };
 
 /// Loads a tokenizer by what the user names: the word "bytes", a SentencePiece model, a

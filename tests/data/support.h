@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "data/prepare.h"
+#include "data/tokenizer.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -31,6 +32,11 @@ inline std::string random_text(uint64_t seed, int64_t words) {
     text.push_back(bits % 11 == 0 ? '\n' : ' ');
   }
   return text;
+}
+
+/// Writes a tokenizer's files, so that load_tokenizer(folder) gives it again.
+inline void save_tokenizer(const Tokenizer& tokenizer, const fs::path& folder) {
+  for (const TokenizerFile& file : tokenizer.files()) write_file(folder / file.name, file.content);
 }
 
 /// Writes a file that need not survive a power cut, for tests that write hundreds of them.

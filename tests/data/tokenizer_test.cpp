@@ -95,14 +95,14 @@ TEST(Tokenizer, DecodeRefusesIdsOutsideTheVocabulary) {
 
 TEST(Tokenizer, SavesAndLoads) {
   const TemporaryFolder folder;
-  trained().save(folder.path());
+  save_tokenizer(trained(), folder.path());
   const auto loaded = load_tokenizer(folder.path());
   EXPECT_EQ(loaded->fingerprint(), trained().fingerprint());
   EXPECT_EQ(loaded->encode("the fox"), trained().encode("the fox"));
   EXPECT_EQ(load_tokenizer(folder / "tokenizer.model")->fingerprint(), trained().fingerprint());
 
   const TemporaryFolder other;
-  ByteTokenizer().save(other.path());
+  save_tokenizer(ByteTokenizer(), other.path());
   EXPECT_EQ(load_tokenizer(other.path())->kind(), "bytes");
   EXPECT_EQ(load_tokenizer("bytes")->fingerprint(), load_tokenizer(other.path())->fingerprint());
   EXPECT_NE(load_tokenizer("bytes")->fingerprint(), trained().fingerprint());

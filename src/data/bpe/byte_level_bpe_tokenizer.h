@@ -27,7 +27,7 @@ namespace tessera {
 /// of characters that Unicode assigned after the version that PCRE2 knows.
 class ByteLevelBpeTokenizer : public Tokenizer {
  public:
-  /// `end_of_document` is the content of a token. `files` are what save() writes, the
+  /// `end_of_document` is the content of a token. `files` are what files() gives, the
   /// tokenizer.json first. Throws Error naming `origin` when the description contradicts itself or
   /// text could become the end-of-document token, and as BpeModel and SplitPattern do.
   ByteLevelBpeTokenizer(const BpeDescription& description, const std::string& end_of_document,

@@ -121,7 +121,7 @@ void SentencePieceDocumentEncoder::settle_to(size_t end, bool ends,
   while (begin_ < text.size()) {
     const bool is_long = text.size() - begin_ > longest_stretch_;
     size_t limit = is_long ? begin_ + longest_stretch_ : text.size();
-    while (is_long && is_inside_character(text[limit])) --limit;
+    if (is_long) limit = character_begin(text, limit);
     const size_t cut = model_.first_word(text.substr(0, limit), scanned_);
     if (cut < limit) {
       scanned_ = cut;
@@ -132,8 +132,7 @@ void SentencePieceDocumentEncoder::settle_to(size_t end, bool ends,
       encode_to(cut);
       note_boundary(boundaries);
     } else if (!is_long) {
-      scanned_ = text.size() - 1;
-      while (is_inside_character(text[scanned_])) --scanned_;
+      scanned_ = character_begin(text, text.size() - 1);
       break;
     } else if (last_cut_ > begin_) {
       encode_to(last_cut_);
