@@ -9,6 +9,7 @@ import tempfile
 import time
 
 LONGEST_LINE = 1 << 20  # bytes, more than any contestant has to say at a turn
+REST_SECONDS = 0.1  # how long a contestant may take from its line to its wait
 
 
 class ContestantError(Exception):
@@ -101,12 +102,22 @@ class Contestant:
         self._fail()  # a process that has ended has no memory
 
     def _processor_seconds(self):
-        """By the process's own clock, which counts nanoseconds; /proc's counts hundredths of a second."""
+        """By the process's own clock, which counts nanoseconds; /proc's counts hundredths of a second.
+        Seen from outside, the clock stands still between the kernel's ticks while the process runs, and is
+        right once it waits. So we let it come to rest first: it said its line, and waits for ours."""
+        deadline = time.monotonic() + REST_SECONDS
+        while self._runs() and time.monotonic() < deadline:
+            time.sleep(0.0001)
         clock = ctypes.c_int()
         number = ctypes.CDLL(None).clock_getcpuclockid(self.process.pid, ctypes.byref(clock))
         if number != 0:
             raise self._error(f"has no clock of processor time: {os.strerror(number)}")
         return time.clock_gettime(clock.value)
+
+    def _runs(self):
+        """Whether the main thread is on a processor, or waits for one."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:  # "1 (a name) R ...", and ) may be in the name
+            return stat.read().rpartition(")")[2].split()[0] == "R"
 
     def _line(self):
         deadline = time.monotonic() + self.seconds
