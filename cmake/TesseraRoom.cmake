@@ -1,3 +1,8 @@
+# One compiler a core: ninja starts two more, which take the cache from each other.
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+set_property(GLOBAL PROPERTY JOB_POOLS compile=${cores})
+set(CMAKE_JOB_POOL_COMPILE compile)
+
 # Flags that every target of ours shares.
 add_library(tessera_flags INTERFACE)
 target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math)
@@ -16,11 +21,13 @@ if(TESSERA_FUZZ)
 endif()
 if(TESSERA_UNITY)
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 20)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 64)
   # GCC takes the files of a batch for headers, where anonymous namespaces would be a mistake; and it
   # looks from file to file, where what stands in a std::optional seems to have no value.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(tessera_flags INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)
+    # GCC searches its memory for what it may reuse from 1 GiB on only: a batch needs little more.
+    target_compile_options(tessera_flags INTERFACE "SHELL:--param ggc-min-heapsize=1048576")
   endif()
 endif()
 target_link_libraries(tessera_flags INTERFACE OpenMP::OpenMP_CXX Threads::Threads)
@@ -52,13 +59,11 @@ function(tessera_test name)
   endif()
   add_executable(test_${name} ${sources})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  # Tests spend their time in the rooms: optimising them would only make them build slower. So do
-  # small batches, as most of the time goes to templates that all files of a room use.
-  target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O0>)
-  set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 30)
+  # Tests spend their time in the rooms: optimising them would only make them build slower.
+  target_compile_options(test_${name} PRIVATE -O0)
   foreach(source IN LISTS TEST_OPTIMISED)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${name}/${source} PROPERTIES
-      COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+      COMPILE_OPTIONS $<IF:$<CONFIG:Release>,-O3,-O1>)
   endforeach()
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/utf8.h"
 #include "data/corpus/plain_text.h"
-#include "data/corpus/utf8.h"
 #include "data/read_documents.h"
 #include "data/support.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 #include "data/document_encoder.h"
 #include "data/tokenizer.h"
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
+#include "base/utf8.h"
 #include "data/bpe/fixtures.h"
-#include "data/corpus/utf8.h"
 #include "data/prepare.h"
 #include "data/prepared_rows.h"
 #include "data/shards/gather.h"

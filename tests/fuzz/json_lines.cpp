@@ -1,5 +1,5 @@
+#include "base/utf8.h"
 #include "data/corpus/json_line.h"
-#include "data/corpus/utf8.h"
 #include "fuzz/fuzz.h"
 
 using namespace tessera;

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

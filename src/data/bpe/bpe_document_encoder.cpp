@@ -7,7 +7,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "base/utf8.h"
 #include "data/bpe/pattern_syntax.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kLongestCharacter = 4;  // bytes
 constexpr size_t kFirstStack = size_t{32} << 10;
 constexpr size_t kLargestStack = size_t{64} << 20;  // taken only where a match needs it
 /// Steps back of one match: far above what a pattern of use takes for megabytes of white space, far

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/corpus/content.h"
 #include "data/corpus/json_line.h"
-#include "data/corpus/utf8.h"
 
 namespace tessera {
 namespace {

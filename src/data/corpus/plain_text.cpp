@@ -4,14 +4,13 @@
 #include <array>
 #include <span>
 
+#include "base/utf8.h"
 #include "data/corpus/content.h"
-#include "data/corpus/utf8.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kCountedAtOnce = int64_t{1} << 20;
-constexpr size_t kLongestCharacter = 4;    // bytes
 constexpr size_t kBytesOfReplacement = 3;  // U+FFFD
 
 }  // namespace

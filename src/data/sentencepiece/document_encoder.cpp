@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 #include "data/sentencepiece/long_stretch.h"
 #include "data/sentencepiece/utf8_character.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 #include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {

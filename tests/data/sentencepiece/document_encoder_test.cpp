@@ -8,8 +8,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/utf8.h"
 #include "data/bpe/fixtures.h"
-#include "data/corpus/utf8.h"
 #include "data/sentencepiece/models.h"
 #include "data/sentencepiece/trained_models.h"
 

@@ -4,7 +4,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include "data/corpus/utf8.h"
+#include "base/utf8.h"
 #include "data/sentencepiece/models.h"
 #include "data/sentencepiece/trained_models.h"
 

@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+inline constexpr size_t kLongestCharacter = 4;  ///< bytes of UTF-8
+
 /// The character that a text begins with.
 struct Utf8Character {
   size_t length;  ///< bytes of the character, or of its maximal valid start when it is broken
