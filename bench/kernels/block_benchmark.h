@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "hardware/block_measurement.h"
+#include "plan/block_measurement.h"
 #include "tensor/dtype.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "hardware/block_measurement.h"
+#include "plan/block_measurement.h"
 
 namespace tessera {
 

@@ -8,9 +8,9 @@
 #include "base/interrupt.h"
 #include "base/threads.h"
 #include "cli/bench_commands.h"
-#include "hardware/block_picture.h"
-#include "hardware/layer_blocks.h"
 #include "model/model.h"
+#include "plan/block_picture.h"
+#include "plan/layer_blocks.h"
 
 namespace tessera {
 namespace {

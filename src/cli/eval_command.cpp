@@ -12,8 +12,8 @@
 #include "cli/eval_tasks.h"
 #include "data/ngram.h"
 #include "data/sources/open_data.h"
-#include "train/evaluate.h"
-#include "train/loaded_model.h"
+#include "inference/evaluate.h"
+#include "inference/loaded_model.h"
 
 namespace tessera {
 namespace {

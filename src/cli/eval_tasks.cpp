@@ -12,7 +12,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "train/multiple_choice/multiple_choice.h"
+#include "inference/multiple_choice/multiple_choice.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/standard_output.h"
-#include "train/generate.h"
+#include "inference/generate.h"
 
 namespace tessera {
 namespace {

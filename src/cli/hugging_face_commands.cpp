@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/text.h"
-#include "train/hugging_face.h"
+#include "checkpoint/hugging_face/convert.h"
 
 namespace tessera {
 namespace {

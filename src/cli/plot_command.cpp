@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/commands.h"
-#include "train/plot/plot.h"
+#include "metrics/plot/plot.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "config/run_config.h"
-#include "config/step_plan.h"
+#include "plan/step_plan.h"
 
 namespace tessera {
 

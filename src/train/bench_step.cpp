@@ -11,9 +11,9 @@
 #include "base/progress.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "config/programs.h"
-#include "config/step_plan.h"
 #include "data/loader.h"
+#include "plan/programs.h"
+#include "plan/step_plan.h"
 #include "train/training_step.h"
 
 namespace tessera {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "checkpoint/carried_files.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "data/tokenizer.h"
-#include "train/carried_files.h"
 
 namespace tessera {
 namespace {

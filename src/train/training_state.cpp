@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/carried_files.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
@@ -10,7 +11,6 @@
 #include "checkpoint/save.h"
 #include "config/differences.h"
 #include "config/load_config.h"
-#include "train/carried_files.h"
 #include "train/data_state.h"
 
 namespace tessera {

@@ -4,29 +4,11 @@
 #include <span>
 #include <vector>
 
-#include "data/loader.h"
-#include "engine/executor.h"
-#include "model/model.h"
+#include "plan/program_inputs.h"
 #include "state/optimizer_config.h"
 #include "state/parameter_store.h"
 
 namespace tessera {
-
-/// The inputs of a training program, in memory from the pool.
-class ProgramInputs {
- public:
-  /// Takes the memory and binds it in `frame`.
-  ProgramInputs(const TrainingProgram& training, MemoryPool& pool, Frame& frame);
-  /// Copies a batch of the program's size in. Throws Error on a token outside the model's
-  /// vocabulary.
-  void fill(const Batch& batch) const;
-  /// Sets the gradients of the losses: one over each count (see TrainingProgram).
-  void set_seeds(int64_t global_targets, int64_t global_tokens) const;
-
- private:
-  int64_t vocabulary_size_;
-  Tensor tokens_, targets_, positions_, document_starts_, target_seed_, token_seed_;
-};
 
 /// What the forward and backward passes of a step give. Losses are summed over its micro-batches;
 /// the means are over the whole global batch.

@@ -8,8 +8,8 @@
 
 #include "base/random.h"
 #include "cli/program.h"
+#include "metrics/metrics.h"
 #include "support/prepared_data.h"
-#include "train/metrics.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "cli/program.h"
-#include "train/metrics.h"
+#include "metrics/metrics.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
+#include "checkpoint/hugging_face/convert.h"
 #include "checkpoint/hugging_face/read_config.h"
 #include "checkpoint/hugging_face/weight_map.h"
 #include "fuzz/fuzz.h"
-#include "train/hugging_face.h"
 
 using namespace tessera;
 

@@ -1,4 +1,4 @@
-#include "train/multiple_choice/questions.h"
+#include "inference/multiple_choice/questions.h"
 
 #include "fuzz/fuzz.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "data/byte_tokenizer.h"
+#include "inference/loaded_model.h"
 #include "model/model.h"
 #include "program/context.h"
-#include "train/loaded_model.h"
 
 namespace tessera::testing {
 

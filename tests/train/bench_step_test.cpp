@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "config/step_plan.h"
+#include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 

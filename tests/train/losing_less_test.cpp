@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "metrics/metrics.h"
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
 #include "support/prepared_data.h"
-#include "train/metrics.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
 

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
+#include "inference/evaluate.h"
+#include "inference/loaded_model.h"
+#include "metrics/metrics.h"
 #include "support/prepared_data.h"
-#include "train/evaluate.h"
-#include "train/loaded_model.h"
-#include "train/metrics.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "config/programs.h"
 #include "data/loader.h"
+#include "plan/programs.h"
 #include "support/prepared_data.h"
 #include "train/training_step.h"
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "config/programs.h"
-#include "config/step_plan.h"
+#include "plan/programs.h"
+#include "plan/step_plan.h"
 #include "support/prepared_data.h"
 #include "train/training_step.h"
 

@@ -11,15 +11,15 @@
 
 #include "base/hash.h"
 #include "base/interrupt.h"
-#include "config/step_plan.h"
 #include "engine/step_trace.h"
 #include "hardware/hardware_file.h"
+#include "inference/evaluate.h"
+#include "inference/generate.h"
+#include "inference/loaded_model.h"
+#include "metrics/metrics.h"
+#include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
-#include "train/evaluate.h"
-#include "train/generate.h"
-#include "train/loaded_model.h"
-#include "train/metrics.h"
 #include "train/train_options.h"
 
 namespace tessera {

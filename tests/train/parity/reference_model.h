@@ -5,7 +5,7 @@
 
 #include "data/loader.h"
 #include "model/model_config.h"
-#include "train/reference_tensors.h"
+#include "support/reference_tensors.h"
 
 namespace tessera::testing {
 

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "inference/decoder.h"
 #include "model/model.h"
 #include "state/parameter_store.h"
 #include "support/larger.h"
 #include "support/run_program.h"
-#include "train/decoder.h"
 #include "train/parity/reference_model.h"
 #include "train/training_step.h"
 

@@ -1,0 +1,125 @@
+#include "checkpoint/hugging_face/convert.h"
+
+#include "checkpoint/carried_files.h"
+#include "checkpoint/find_checkpoint.h"
+#include "checkpoint/hugging_face/import.h"
+#include "checkpoint/hugging_face/token_ids.h"
+#include "config/load_config.h"
+
+namespace tessera {
+namespace {
+
+/// f16 holds digits that bf16 does not.
+std::string precision_of(DType widest) { return widest == DType::bf16 ? "bf16" : "fp32"; }
+
+std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfig& config,
+                                  const std::string& given) {
+  if (!given.empty()) return dtype_from_name(given);
+  if (reader.state().values.contains(std::string(hugging_face::kArchitectureState))) {
+    return std::nullopt;
+  }
+  return config.train.precision == "bf16" ? DType::bf16 : DType::f32;
+}
+
+/// Whether the checkpoint carries the library's own config.json, which has the ids of special
+/// tokens.
+bool carries_config(const CheckpointReader& reader) {
+  for (const CheckpointFile& file : reader.manifest().extra_files) {
+    if (file.name == hugging_face::kConfigName) return true;
+  }
+  return false;
+}
+
+hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
+                                         const ExportModelOptions& options) {
+  const CheckpointReader reader(checkpoint);
+  const RunConfig config =
+      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
+  hugging_face::ExportOptions details;
+  details.model = config.model;
+  details.max_context =
+      config.model.max_context > 0 ? config.model.max_context : config.data.context;
+  if (!carries_config(reader)) {
+    details.end_of_document = load_carried_tokenizer(reader)->end_of_document();
+  }
+  details.dtype = export_dtype(reader, config, options.dtype);
+  details.shard_bytes = options.shard_bytes;
+  details.experts = options.fused_experts ? hugging_face::ExpertNaming::fused
+                                          : hugging_face::ExpertNaming::single;
+  details.progress = options.progress;
+  return hugging_face::export_checkpoint(reader, output, details);
+}
+
+/// What the folder's tokenizer has to do with its model. One that Tessera does not read may still
+/// be exported again.
+void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logger& logger) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = load_tokenizer(folder);
+  } catch (const Error& error) {
+    logger.info("note: text needs a tokenizer that Tessera reads: {}", error.what());
+    return;
+  }
+  const int64_t tokens = tokenizer->vocabulary_size();
+  if (tokens <= vocabulary_size) return;
+  if (tokenizer->end_of_document() >= vocabulary_size) {
+    throw Error(
+        "the tokenizer in {} ends documents with the token {}, but its model has {} tokens "
+        "(vocab_size); name another as eos_token in its tokenizer_config.json",
+        folder.string(), tokenizer->end_of_document(), vocabulary_size);
+  }
+  logger.warn(
+      "warning: the tokenizer in {} has {} tokens and its model {} (vocab_size): text with one of "
+      "the tokens from {} on cannot be read, and is an error wherever it occurs",
+      folder.string(), tokens, vocabulary_size, vocabulary_size);
+}
+
+/// Throws where a file that says which tokens end a text does not say it in a way that is known.
+void check_end_tokens(const fs::path& folder) {
+  const fs::path path = folder / hugging_face::kGenerationConfigName;
+  if (is_file(path)) {
+    hugging_face::read_end_tokens(read_file(path), path.string());
+  }
+}
+
+}  // namespace
+
+std::string imported_config(const ModelConfig& model, const std::string& precision,
+                            const std::string& origin) {
+  RunConfig config;
+  config.model = model;
+  config.data.context = config.model.max_context;
+  config.data.document_mask = false;  // the library attends to whole sequences
+  config.train.precision = precision;
+  config.train.micro_batch = 1;
+  config.train.global_batch = 1;
+  std::string text = to_toml(config);
+  parse_config(text, origin);
+  return text;
+}
+
+ImportReport import_model(const fs::path& folder, const fs::path& output,
+                          const ImportOptions& options, const Logger& logger) {
+  const hugging_face::SourceModel source(folder, options.accepted_keys);
+  for (const std::string& note : source.notes()) logger.info("note: {}", note);
+  check_tokenizer(folder, source.config().model.vocabulary_size, logger);
+  check_end_tokens(folder);
+  ImportReport report;
+  report.architecture = source.config().architecture->name;
+  report.precision = options.precision.empty() ? precision_of(source.widest()) : options.precision;
+  report.parameters = source.elements();
+  report.bytes = source.bytes();
+  const std::string config = imported_config(source.config().model, report.precision,
+                                             (folder / hugging_face::kConfigName).string());
+  report.checkpoint = source.import(output, config, options.progress);
+  return report;
+}
+
+hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
+                                        const ExportModelOptions& options, const Logger& logger) {
+  const ChosenCheckpoint chosen = find_checkpoint(path);
+  warn_of_newer(chosen, logger);
+  return read_or_advise(chosen.path, [&] { return export_chosen(chosen.path, output, options); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include "inference/generate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "data/vocabulary.h"
+#include "inference/decoder.h"
+#include "model/model.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+/// The logits after the last token, of the tokens that model and tokenizer both have.
+std::vector<float> last_row(const Tensor& logits, const Tokenizer& tokenizer) {
+  const int64_t columns = logits.shape()[1];
+  std::vector<float> row(static_cast<size_t>(std::min(columns, tokenizer.vocabulary_size())));
+  dispatch_wide(logits.dtype(), [&](auto type) {
+    const auto* last = logits.data<decltype(type)>() + (logits.shape()[0] - 1) * columns;
+    for (size_t v = 0; v < row.size(); ++v) row[v] = static_cast<float>(last[v]);
+  });
+  return row;
+}
+
+bool ends_text(const LoadedModel& model, int32_t token) {
+  return token == model.tokenizer->end_of_document() ||
+         std::ranges::find(model.end_tokens, token) != model.end_tokens.end();
+}
+
+/// What the model reads first.
+std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
+                                   const std::string& beginning) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  std::vector<int32_t> tokens = beginning_of_document(tokenizer, beginning);
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());
+  const std::vector<int32_t> encoded = tokenizer.encode(prompt);
+  tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+  require_in_vocabulary(tokens, model.config.model.vocabulary_size, &tokenizer);
+  return tokens;
+}
+
+void require_room(int64_t prompt, int64_t wanted, int64_t context) {
+  if (wanted < 1) throw Error("{} tokens were asked for; give at least 1", wanted);
+  if (wanted <= context - prompt) return;
+  throw Error(
+      "the prompt has {} tokens; with {} new ones that is more than the model's context of {}; "
+      "shorten the prompt or lower --tokens",
+      prompt, wanted, context);
+}
+
+/// The end of the last whole character of UTF-8 text: the start of a cut one, or the whole size.
+size_t complete_characters(std::string_view text) {
+  size_t start = text.size();
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xc0U) == 0x80U) continue;
+    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    if (length > back) start = text.size() - back;
+    break;
+  }
+  return start;
+}
+
+}  // namespace
+
+Generation generate(const LoadedModel& model, std::string_view prompt,
+                    const GenerateOptions& options, Context& context,
+                    const std::function<void(std::string_view)>& on_text) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  std::vector<int32_t> tokens = prompt_tokens(model, prompt, options.beginning_of_document);
+  require_room(static_cast<int64_t>(tokens.size()), options.tokens, model.config.data.context);
+  const int64_t total = static_cast<int64_t>(tokens.size()) + options.tokens;
+  const Stopwatch watch;
+  Decoder decoder(model.config.model, compute_dtype(model.config.train.precision), model.weights,
+                  total, context);
+  const size_t prompt_size = tokens.size();
+  const size_t prompt_text = tokenizer.decode(tokens).size();
+  size_t shown = prompt_text;
+  std::vector<float> logits = last_row(decoder.feed(tokens), tokenizer);
+  std::string text;
+  while (static_cast<int64_t>(tokens.size()) < total) {
+    const int32_t next = sample(logits, options.sampling, tokens.size());
+    if (options.stop_at_end && ends_text(model, next)) break;
+    tokens.push_back(next);
+    text = tokenizer.decode(tokens);
+    const size_t whole = std::max(shown, complete_characters(text));
+    if (on_text && whole > shown) on_text(std::string_view(text).substr(shown, whole - shown));
+    shown = whole;
+    if (static_cast<int64_t>(tokens.size()) == total) break;
+    logits = last_row(decoder.feed(std::span(&tokens.back(), 1)), tokenizer);
+  }
+  if (on_text && text.size() > shown) on_text(std::string_view(text).substr(shown));
+  return {.text = text.size() > prompt_text ? text.substr(prompt_text) : "",
+          .tokens = {tokens.begin() + static_cast<int64_t>(prompt_size), tokens.end()},
+          .seconds = watch.seconds()};
+}
+
+}  // namespace tessera

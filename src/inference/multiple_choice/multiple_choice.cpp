@@ -1,0 +1,112 @@
+#include "inference/multiple_choice/multiple_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+#include "data/vocabulary.h"
+#include "inference/multiple_choice/log_likelihood.h"
+
+namespace tessera {
+namespace {
+
+bool is_space(char letter) {
+  return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
+}
+
+/// The choice as it follows its context.
+std::string joined(const std::string& choice, const std::string& delimiter) {
+  return is_space(choice.front()) ? choice : delimiter + choice;
+}
+
+/// Characters of UTF-8 text.
+double characters(const std::string& text) {
+  return static_cast<double>(std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) != 0x80U; }));
+}
+
+size_t largest(const std::vector<double>& values) {
+  return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
+}
+
+/// Of a mean of `count` zeros and ones.
+double standard_error(double mean, int64_t count) {
+  return count < 2 ? 0 : std::sqrt(mean * (1 - mean) / static_cast<double>(count - 1));
+}
+
+std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Question> questions,
+                                   const MultipleChoiceOptions& options) {
+  const std::vector<int32_t> beginning =
+      beginning_of_document(*model.tokenizer, options.beginning_of_document);
+  std::vector<Continuation> continuations;
+  for (const Question& question : questions) {
+    for (size_t choice = 0; choice < question.choices.size(); ++choice) {
+      try {
+        continuations.push_back(tokenize_continuation(
+            *model.tokenizer, beginning, question.contexts[choice],
+            joined(question.choices[choice], options.delimiter), model.config.data.context));
+        require_in_vocabulary(continuations.back().tokens, model.config.model.vocabulary_size,
+                              model.tokenizer.get());
+      } catch (const Error& error) {
+        throw Error("{}: choice {}: {}", question.origin, choice, error.what());
+      }
+    }
+  }
+  return continuations;
+}
+
+}  // namespace
+
+std::vector<ScoredQuestion> score_questions(
+    const LoadedModel& model, std::span<const Question> questions,
+    const MultipleChoiceOptions& options, Context& context,
+    const std::function<bool(int64_t, int64_t)>& on_progress) {
+  const std::vector<Continuation> continuations = tokenize(model, questions, options);
+  const auto all = static_cast<int64_t>(continuations.size());
+  const std::vector<double> scores =
+      log_likelihoods(model, continuations, options.rows, context,
+                      [&](int64_t done) { return !on_progress || on_progress(done, all); });
+  std::vector<ScoredQuestion> result;
+  size_t next = 0;
+  for (const Question& question : questions) {
+    ScoredQuestion& scored = result.emplace_back();
+    std::vector<double> normalised;
+    for (const std::string& choice : question.choices) {
+      if (!std::isfinite(scores[next])) {
+        throw Error("{}: the log-likelihood of \"{}\" is {}: the model's weights are damaged",
+                    question.origin, choice, scores[next]);
+      }
+      scored.truncated |= continuations[next].truncated;
+      scored.log_likelihoods.push_back(scores[next++]);
+      normalised.push_back(scored.log_likelihoods.back() / characters(choice));
+    }
+    scored.chosen = largest(scored.log_likelihoods);
+    scored.chosen_normalised = largest(normalised);
+  }
+  return result;
+}
+
+std::vector<TaskScore> score_tasks(std::span<const Question> questions,
+                                   std::span<const ScoredQuestion> scored) {
+  std::vector<TaskScore> tasks;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const auto [place, fresh] = places.try_emplace(questions[i].task, tasks.size());
+    if (fresh) tasks.push_back({.task = questions[i].task});
+    TaskScore& task = tasks[place->second];
+    ++task.questions;
+    task.accuracy += scored[i].chosen == questions[i].answer ? 1 : 0;
+    task.accuracy_normalised += scored[i].chosen_normalised == questions[i].answer ? 1 : 0;
+    task.truncated += scored[i].truncated ? 1 : 0;
+  }
+  for (TaskScore& task : tasks) {
+    task.accuracy /= static_cast<double>(task.questions);
+    task.accuracy_normalised /= static_cast<double>(task.questions);
+    task.error = standard_error(task.accuracy, task.questions);
+    task.error_normalised = standard_error(task.accuracy_normalised, task.questions);
+  }
+  return tasks;
+}
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+#include "metrics/metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include "metrics/metrics_lines.h"
+
+namespace tessera {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr Metric kMetrics[] = {
+    {"loss", "train/loss", "loss (nats a token)", true, &StepMetrics::loss},
+    {"grad_norm", "train/grad_norm", "gradient norm", true, &StepMetrics::grad_norm},
+    {"lr", "train/learning_rate", "learning rate", false, &StepMetrics::lr},
+    {"tokens", "train/tokens", "tokens", false, &StepMetrics::tokens},
+    {"flops", "train/flops", "useful FLOPs", false, &StepMetrics::flops},
+    {"tokens_per_second", "throughput/tokens_per_second", "tokens a second", true,
+     &StepMetrics::tokens_per_second},
+    {"mfu", "throughput/mfu", "MFU (of the measured peak)", true, &StepMetrics::mfu},
+    {"seconds", "throughput/seconds", "seconds a step", true, &StepMetrics::seconds},
+    {"memory_bytes", "memory/bytes", "peak memory (bytes)", false, &StepMetrics::memory_bytes},
+    {"balance_loss", "router/balance_loss", "load-balance loss", true, &StepMetrics::balance_loss},
+    {"router_z_loss", "router/z_loss", "router z-loss", true, &StepMetrics::router_z_loss},
+    {"expert_load", "router/expert_load", "fullest expert (of a balanced one)", true,
+     &StepMetrics::expert_load},
+    {"held_out_loss", "held_out/loss", "held-out loss (nats a token)", false,
+     &StepMetrics::held_out_loss},
+};
+
+OrderedJson sources_to_json(const std::vector<SourceMetrics>& sources) {
+  OrderedJson json = OrderedJson::object();
+  for (const SourceMetrics& source : sources) {
+    OrderedJson& entry = json[source.name] = {{"tokens", source.tokens}, {"epochs", source.epochs}};
+    if (source.held_out_loss) entry["held_out_loss"] = *source.held_out_loss;
+  }
+  return json;
+}
+
+OrderedJson to_json(const StepMetrics& metrics) {
+  OrderedJson json{{"step", metrics.step}};
+  for (const Metric& metric : kMetrics) {
+    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
+      json[std::string(metric.name)] = metrics.*(*whole);
+    } else if (const auto value = metric.value(metrics)) {
+      json[std::string(metric.name)] = *value;
+    }
+  }
+  if (!metrics.sources.empty()) json["sources"] = sources_to_json(metrics.sources);
+  return json;
+}
+
+std::vector<SourceMetrics> sources_from_json(const OrderedJson& json) {
+  std::vector<SourceMetrics> sources;
+  for (const auto& [name, entry] : json.items()) {
+    sources.push_back({name, whole_member(entry, "tokens"), number_member(entry, "epochs"), {}});
+    if (entry.contains("held_out_loss")) {
+      sources.back().held_out_loss = number_member(entry, "held_out_loss");
+    }
+  }
+  return sources;
+}
+
+StepMetrics from_json(const OrderedJson& json) {
+  StepMetrics metrics;
+  metrics.step = whole_member(json, "step");
+  for (const Metric& metric : kMetrics) {
+    const std::string name(metric.name);
+    if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
+      metrics.*(*whole) = whole_member(json, name);
+    } else if (const auto* real = std::get_if<double StepMetrics::*>(&metric.member)) {
+      metrics.*(*real) = number_member(json, name);
+    } else if (json.contains(name)) {
+      metrics.*std::get<std::optional<double> StepMetrics::*>(metric.member) =
+          number_member(json, name);
+    }
+  }
+  if (json.contains("sources")) metrics.sources = sources_from_json(json["sources"]);
+  return metrics;
+}
+
+/// `path`, its lines of steps after `last_step` removed.
+const fs::path& without_later_steps(const fs::path& path, int64_t last_step) {
+  if (path_exists(path)) {
+    std::string kept;
+    visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view line) {
+      if (object["step"].get<int64_t>() <= last_step) kept += line;
+    });
+    write_file(path, kept);
+  }
+  return path;
+}
+
+}  // namespace
+
+std::optional<double> Metric::value(const StepMetrics& metrics) const {
+  return std::visit(
+      [&](auto field) -> std::optional<double> {
+        if constexpr (std::is_same_v<decltype(field), int64_t StepMetrics::*>) {
+          return static_cast<double>(metrics.*field);
+        } else {
+          return metrics.*field;
+        }
+      },
+      member);
+}
+
+std::span<const Metric> all_metrics() { return kMetrics; }
+
+MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)
+    : file_(without_later_steps(path, last_step)) {}
+
+void MetricsFile::append(const StepMetrics& metrics) {
+  file_.append(to_json(metrics).dump() + "\n");
+}
+
+int64_t missing_steps(const fs::path& path, int64_t last_step) {
+  int64_t missing = last_step;
+  int64_t before = 0;
+  if (!path_exists(path)) return missing;
+  visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {
+    const int64_t step = whole_member(object, "step");
+    if (step <= before || step > last_step) return;
+    --missing;
+    before = step;
+  });
+  return missing;
+}
+
+std::vector<StepMetrics> read_metrics(const fs::path& path) {
+  std::vector<StepMetrics> result;
+  visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view /*line*/) {
+    result.push_back(from_json(object));
+  });
+  return result;
+}
+
+}  // namespace tessera

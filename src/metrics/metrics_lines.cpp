@@ -1,0 +1,86 @@
+#include "metrics/metrics_lines.h"
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/read_file.h"
+#include "base/strict_json.h"
+
+namespace tessera {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int64_t kReadAtOnce = int64_t{1} << 20;
+
+const OrderedJson& member(const OrderedJson& object, const std::string& name) {
+  if (!object.is_object()) {
+    throw Error("found {}, expected an object with the member {}", printable(object.dump()), name);
+  }
+  const auto found = object.find(name);
+  if (found == object.end()) throw Error("it has no member {}", name);
+  return *found;
+}
+
+void visit_line(std::string_view line, const fs::path& path, int64_t number,
+                const MetricsLineVisitor& visit) {
+  const auto refuse = [&](const std::exception& error) {
+    throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
+  };
+  try {
+    const OrderedJson object = OrderedJson::parse(line);
+    whole_member(object, "step");  // so that every visitor has it
+    visit(object, line);
+  } catch (const OrderedJson::exception& error) {
+    refuse(error);
+  } catch (const Error& error) {
+    refuse(error);
+  }
+}
+
+}  // namespace
+
+int64_t whole_member(const OrderedJson& object, const std::string& name) {
+  const OrderedJson& value = member(object, name);
+  if (!value.is_number_integer()) {
+    throw Error("{} is {}, expected a whole number", name, printable(value.dump()));
+  }
+  return value.get<int64_t>();
+}
+
+double number_member(const OrderedJson& object, const std::string& name) {
+  const OrderedJson& value = member(object, name);
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  if (!value.is_number()) {
+    throw Error("{} is {}, expected a number", name, printable(value.dump()));
+  }
+  return value.get<double>();
+}
+
+void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) {
+  const ReadFile file(path);
+  std::string text;  // what is read and not visited
+  int64_t number = 0;
+  for (int64_t read = 0; read < file.size();) {
+    const int64_t part = std::min(kReadAtOnce, file.size() - read);
+    const size_t kept = text.size();
+    text.resize(kept + static_cast<size_t>(part));
+    file.read_at(read, std::as_writable_bytes(std::span(text).subspan(kept)));
+    read += part;
+    size_t begin = 0;
+    // What a kill left of a line has no end.
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      visit_line(std::string_view(text).substr(begin, end + 1 - begin), path, ++number, visit);
+    }
+    text.erase(0, begin);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,276 @@
+#include "metrics/plot/plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "metrics/metrics.h"
+#include "plot/chart.h"
+#include "plot/style.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kLoss = "loss";
+constexpr const char* kHeldOutLoss = "held_out_loss";
+
+/// What one axis of the x stands for.
+struct AxisUnit {
+  std::string label;
+  double scale = 1;  ///< of the numbers at the ticks to those of the runs
+};
+
+/// One run, made ready.
+struct Run {
+  const RunMetrics* metrics;
+  size_t number;          ///< in the order of the command
+  std::vector<double> x;  ///< of each row
+};
+
+/// `value` as far as an axis can have a place for it: differences and quotients of such values are
+/// finite.
+double drawable(double value, bool logarithmic) {
+  const double size = std::abs(value);
+  if (!(size < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
+  return size < 1e-100 ? 0 : value;
+}
+
+std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
+  const std::string name(kPlotAxes[static_cast<size_t>(axis)]);
+  std::vector<double> result;
+  double last = 0;
+  for (size_t row = 0; row < run.steps().size(); ++row) {
+    double value = static_cast<double>(run.steps()[row]);
+    if (axis != PlotAxis::step) {
+      const double found = run.at(name, row).value_or(kGap);
+      value = axis == PlotAxis::seconds ? last + found : found;
+      if (!std::isfinite(value) || value < last) {
+        throw Error("{}: step {} has no usable number of {} for the x axis; choose another --x",
+                    run.file().string(), run.steps()[row], name);
+      }
+      last = value;
+    }
+    result.push_back(value);
+  }
+  return result;
+}
+
+AxisUnit axis_unit(PlotAxis axis, double high) {
+  switch (axis) {
+    case PlotAxis::step:
+      return {"step"};
+    case PlotAxis::tokens:
+      return {"tokens"};
+    case PlotAxis::flops:
+      return {"useful FLOPs"};
+    case PlotAxis::seconds:
+      break;
+  }
+  if (high < 300) return {"time in steps (s)"};
+  if (high < 3 * 3600) return {"time in steps (min)", 60};
+  if (high < 3 * 86400) return {"time in steps (h)", 3600};
+  return {"time in steps (d)", 86400};
+}
+
+/// The x axis of all runs, in their numbers.
+Range x_range(std::span<const Run> runs, const PlotOptions& options) {
+  double low = std::numeric_limits<double>::max();
+  double high = std::numeric_limits<double>::lowest();
+  for (const Run& run : runs) {
+    for (const double x : run.x) {
+      if (std::isnan(drawable(x, options.logarithmic_x))) continue;
+      low = std::min(low, x);
+      high = std::max(high, x);
+    }
+  }
+  if (low == high && !options.from && !options.to) {
+    // A single point has its place in the middle of an axis of some width.
+    if (options.logarithmic_x) return {low / 2, high * 2};
+    const double margin = low == 0 ? 1 : std::abs(low) / 2;
+    return {low - margin, high + margin};
+  }
+  // An axis begins at zero unless that leaves less than half of it to the runs; runs that are next
+  // to a point by themselves keep it, because linear_ticks() has nothing to tell them apart by.
+  const double width = high - low;
+  const bool far = 2 * width < high && width > 1e-6 * high;
+  if (!options.logarithmic_x && !far) low = std::min(low, 0.0);
+  const Range range{options.from.value_or(low), options.to.value_or(high)};
+  if (options.logarithmic_x && !(range.low > 0)) {
+    throw Error("a logarithmic x axis begins above zero, not at {}", range.low);
+  }
+  const double largest = std::max(std::abs(range.low), std::abs(range.high));
+  if (!(range.high - range.low > 1e-9 * largest)) {
+    throw Error(
+        "the x axis would go from {} to {}; give a --range that holds some steps (the runs "
+        "go from {} to {})",
+        range.low, range.high, low, high);
+  }
+  return range;
+}
+
+/// Every known metric's line of the table, or null.
+const Metric* find_metric(std::string_view name) {
+  for (const Metric& metric : all_metrics()) {
+    if (metric.name == name) return &metric;
+  }
+  return nullptr;
+}
+
+void require_known(std::span<const RunMetrics> runs, const std::string& metric) {
+  std::vector<std::string> known;
+  for (const RunMetrics& run : runs) {
+    if (run.has(metric)) return;
+    for (const std::string& name : run.metrics()) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
+    }
+  }
+  const std::string nearest = nearest_name(metric, known);
+  throw Error("no run has the metric '{}'{}; there are {}", metric,
+              nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
+              join(known, ", "));
+}
+
+/// The steps that have that metric.
+std::vector<Point> samples(const Run& run, const std::string& metric, const AxisUnit& unit,
+                           bool logarithmic_y) {
+  std::vector<Point> points;
+  for (size_t row = 0; row < run.x.size(); ++row) {
+    if (const auto value = run.metrics->at(metric, row)) {
+      points.push_back({run.x[row] / unit.scale, drawable(*value, logarithmic_y)});
+    }
+  }
+  return points;
+}
+
+/// Whether only some steps have the metric: an evaluation now and then.
+bool is_sampled(const RunMetrics& run, const std::string& metric) {
+  return 2 * run.count(metric) <= run.steps().size() && run.steps().size() > 1;
+}
+
+/// Steps in a mean: an odd number, so that one stands in the middle.
+int64_t smoothing_window(const RunMetrics& run, const PlotOptions& options) {
+  const auto steps = static_cast<int64_t>(run.steps().size());
+  return std::max<int64_t>(options.smooth.value_or(steps / 30), 1) / 2 * 2 + 1;
+}
+
+/// Writes panels, and keeps what the small print has to say of them.
+class PanelWriter {
+ public:
+  PanelWriter(const PlotOptions& options, const AxisUnit& unit) : options_(options), unit_(unit) {}
+
+  Panel panel(std::span<const Run> runs, const std::string& metric) {
+    const Metric* known = find_metric(metric);
+    Panel panel{.label = known != nullptr ? std::string(known->label) : metric};
+    const bool noisy = known == nullptr || known->noisy;
+    for (const Run& run : runs) {
+      if (run.metrics->has(metric)) panel.curves.push_back(curve(run, metric, noisy));
+    }
+    return panel;
+  }
+
+  std::string note() const {
+    std::vector<std::string> parts;
+    if (!windows_.empty()) {
+      parts.emplace_back("faint: each step");
+      parts.push_back(windows_.size() == 1
+                          ? fmt::format("strong: mean of {} steps", *windows_.begin())
+                          : "strong: mean over a thirtieth of the run");
+    }
+    if (held_out_) parts.emplace_back("markers: held-out");
+    return join(parts, "; ");
+  }
+
+ private:
+  Curve curve(const Run& run, const std::string& metric, bool noisy) {
+    Curve curve{.run = run.number};
+    curve.line = samples(run, metric, unit_, options_.logarithmic_y);
+    const int64_t window = smoothing_window(*run.metrics, options_);
+    if (is_sampled(*run.metrics, metric)) {
+      curve.markers = curve.line;
+    } else if (noisy && window > 1) {
+      curve.faint = std::exchange(curve.line, smoothed(curve.line, window));
+      windows_.insert(window);
+    }
+    if (metric == kLoss && run.metrics->has(kHeldOutLoss)) {
+      curve.markers = samples(run, kHeldOutLoss, unit_, options_.logarithmic_y);
+      held_out_ = true;
+    }
+    return curve;
+  }
+
+  const PlotOptions& options_;
+  const AxisUnit& unit_;
+  std::set<int64_t> windows_;  // in steps
+  bool held_out_ = false;
+};
+
+/// Whether any point of the panel lies in the range.
+bool shows_anything(const Panel& panel, const Range& range) {
+  const auto seen = [&](const Point& point) {
+    return std::isfinite(point.y) && point.x >= range.low && point.x <= range.high;
+  };
+  return std::any_of(panel.curves.begin(), panel.curves.end(), [&](const Curve& curve) {
+    return std::any_of(curve.line.begin(), curve.line.end(), seen) ||
+           std::any_of(curve.markers.begin(), curve.markers.end(), seen);
+  });
+}
+
+/// Names of runs that are told apart: of those that share one, the files' paths.
+std::vector<std::string> run_names(std::span<const RunMetrics> runs) {
+  std::vector<std::string> names;
+  for (const RunMetrics& run : runs) {
+    const auto same = std::count_if(runs.begin(), runs.end(), [&](const RunMetrics& other) {
+      return other.name() == run.name();
+    });
+    names.push_back(same > 1 ? run.file().string() : run.name());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& options) {
+  TESSERA_CHECK(!runs.empty() && !options.metrics.empty(), "nothing to plot");
+  if (runs.size() > kStyles) {
+    throw Error("{} runs are too many for one picture, which tells {} apart; plot fewer",
+                runs.size(), kStyles);
+  }
+  for (auto metric = options.metrics.begin(); metric != options.metrics.end(); ++metric) {
+    require_known(runs, *metric);
+    if (std::find(options.metrics.begin(), metric, *metric) != metric) {
+      throw Error("the metric '{}' is given twice", *metric);
+    }
+  }
+  std::vector<Run> ready;
+  for (const RunMetrics& run : runs) {
+    ready.push_back({&run, ready.size(), x_values(run, options.x)});
+  }
+  const Range range = x_range(ready, options);
+  const AxisUnit unit = axis_unit(options.x, range.high);
+  Chart chart{.title = options.title,
+              .runs = run_names(runs),
+              .x = {.label = unit.label,
+                    .range = {range.low / unit.scale, range.high / unit.scale},
+                    .whole = options.x == PlotAxis::step || options.x == PlotAxis::tokens,
+                    .logarithmic = options.logarithmic_x},
+              .logarithmic_y = options.logarithmic_y};
+  if (chart.title.empty() && runs.size() == 1) chart.title = runs[0].name();
+  PanelWriter writer(options, unit);
+  for (const std::string& metric : options.metrics) {
+    chart.panels.push_back(writer.panel(ready, metric));
+    if (!shows_anything(chart.panels.back(), chart.x.range)) {
+      throw Error("{}: no run has a number to draw between {} and {}{}", metric, range.low,
+                  range.high, options.logarithmic_y ? " that is above zero" : "");
+    }
+  }
+  chart.note = writer.note();
+  return draw(chart);
+}
+
+}  // namespace tessera

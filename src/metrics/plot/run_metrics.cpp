@@ -1,0 +1,98 @@
+#include "metrics/plot/run_metrics.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "metrics/metrics_lines.h"
+
+namespace tessera {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kDeepest = 8;
+
+fs::path metrics_file(const fs::path& run_or_file) {
+  if (!path_exists(run_or_file)) {
+    throw Error("{} does not exist; expected a run's folder or its metrics.jsonl",
+                run_or_file.string());
+  }
+  if (!is_folder(run_or_file)) return run_or_file;
+  fs::path file = run_or_file / "metrics.jsonl";
+  if (!path_exists(file)) {
+    throw Error("{} holds no metrics.jsonl; expected a folder that `tessera train` wrote",
+                run_or_file.string());
+  }
+  return file;
+}
+
+std::string run_name(const fs::path& file) {
+  if (file.filename() != "metrics.jsonl") return file.filename().string();
+  return canonical_path(file).parent_path().filename().string();
+}
+
+/// Gives every number of an object to `take`, called by its path.
+void visit_numbers(const OrderedJson& object, const std::string& prefix, int depth,
+                   const std::function<void(const std::string&, double)>& take) {
+  if (depth > kDeepest) throw Error("objects nested deeper than {} levels", kDeepest);
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      visit_numbers(value, prefix + key + "/", depth + 1, take);
+    } else if (value.is_number()) {
+      take(prefix + key, value.get<double>());
+    } else if (value.is_null()) {
+      take(prefix + key, std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+}
+
+}  // namespace
+
+RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_file)) {
+  name_ = run_name(file_);
+  visit_metrics_lines(file_, [&](const OrderedJson& line, std::string_view /*text*/) {
+    add_step(line["step"]);
+    const size_t row = steps_.size() - 1;
+    visit_numbers(line, "", 1, [&](const std::string& metric, double value) {
+      if (metric == "step") return;
+      auto& column = columns_[metric];
+      column.resize(row + 1);
+      column[row] = value;
+    });
+  });
+  if (steps_.empty()) throw Error("{} holds no step yet", file_.string());
+}
+
+void RunMetrics::add_step(int64_t step) {
+  const auto place = std::lower_bound(steps_.begin(), steps_.end(), step);
+  if (place != steps_.end()) {
+    steps_.erase(place, steps_.end());
+    for (auto& [name, column] : columns_) column.resize(std::min(column.size(), steps_.size()));
+  }
+  steps_.push_back(step);
+}
+
+std::vector<std::string> RunMetrics::metrics() const {
+  std::vector<std::string> names;
+  for (const auto& [name, column] : columns_) names.push_back(name);
+  return names;
+}
+
+std::optional<double> RunMetrics::at(const std::string& metric, size_t row) const {
+  const auto column = columns_.find(metric);
+  if (column == columns_.end() || row >= column->second.size()) return std::nullopt;
+  return column->second[row];
+}
+
+size_t RunMetrics::count(const std::string& metric) const {
+  const auto column = columns_.find(metric);
+  if (column == columns_.end()) return 0;
+  return static_cast<size_t>(std::count_if(column->second.begin(), column->second.end(),
+                                           [](const auto& value) { return value.has_value(); }));
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/append_file.h"
+#include "metrics/tensorboard/event.h"
+
+namespace tessera {
+
+/// What the names of event files begin with; the seconds since 1970 follow, in ten digits.
+inline constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
+
+/// Writes scalars to a new events.out.tfevents.* in a folder that TensorBoard can watch.
+class EventsFile {
+ public:
+  /// Makes the folder and the file for `first_step` and later steps. TensorBoard reads a folder's
+  /// files by name, so the name sorts after those that are there; what they hold of these steps is
+  /// declared void. Throws Error when it cannot be written.
+  EventsFile(const fs::path& folder, int64_t first_step);
+
+  /// Writes one step as one record, whole or not at all; throws Error when the file system refuses
+  /// it.
+  void append(int64_t step, std::span<const Scalar> scalars);
+
+  /// See AppendFile.
+  void sync() { file_.sync(); }
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace tessera
