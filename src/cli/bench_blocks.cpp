@@ -19,7 +19,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 void add_precision(CLI::App& command, std::string& precision) {
   command.add_option("--precision", precision, "What is computed in")
-      ->check(CLI::IsMember({"bf16", "fp32", "fp64"}))
+      ->check(CLI::IsMember(words_of<Precision>()))
       ->capture_default_str();
 }
 
@@ -85,12 +85,13 @@ void add_bench_moe(CLI::App& bench) {
     require_picture(arguments->picture);
     const InterruptGuard guard;
     const int threads = threads_or_all(arguments->repeats.threads);
-    const BlockProgram block = mixture_block(arguments->sizes, compute_dtype(arguments->precision));
+    const BlockProgram block =
+        mixture_block(arguments->sizes, compute_dtype(from_word<Precision>(arguments->precision)));
     require_memory(block, threads,
                    "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
     const BlockMeasurement measurement =
         measure_block(block, threads, arguments->repeats.make("moe"));
-    const MeasuredOn on = measured_on(arguments->precision, threads);
+    const MeasuredOn on = measured_on(from_word<Precision>(arguments->precision), threads);
     const auto report = arguments->repeats.json ? mixture_json : mixture_text;
     fmt::print("{}", report(arguments->sizes, block, measurement, on));
     if (arguments->picture.empty()) return;
@@ -132,7 +133,8 @@ void add_bench_attention(CLI::App& bench) {
     const InterruptGuard guard;
     const int threads = threads_or_all(arguments->repeats.threads);
     std::vector<AttentionResult> results =
-        attention_blocks(arguments->sizes, arguments->tokens, compute_dtype(arguments->precision));
+        attention_blocks(arguments->sizes, arguments->tokens,
+                         compute_dtype(from_word<Precision>(arguments->precision)));
     for (const AttentionResult& result : results) {
       require_memory(result.block, threads, "lower --tokens, --heads or --head-size");
     }
@@ -140,7 +142,7 @@ void add_bench_attention(CLI::App& bench) {
       const std::string what = fmt::format("attention of {} tokens", result.sizes.tokens);
       result.measurement = measure_block(result.block, threads, arguments->repeats.make(what));
     }
-    const MeasuredOn on = measured_on(arguments->precision, threads);
+    const MeasuredOn on = measured_on(from_word<Precision>(arguments->precision), threads);
     const auto report = arguments->repeats.json ? attention_json : attention_text;
     for (const AttentionResult& result : results) {
       fmt::print("{}", report(result.sizes, result.block, result.measurement, on));

@@ -65,7 +65,7 @@ void add_gemm_arguments(CLI::App& command, GemmArguments& arguments) {
   add_sizes(command, "--k", arguments.sweep.k, "Columns of A, rows of B");
   command.add_option("--precision", arguments.precisions, "Left out: bf16 and fp32")
       ->delimiter(',')
-      ->check(CLI::IsMember({"bf16", "fp32", "fp64"}));
+      ->check(CLI::IsMember(words_of<Precision>()));
   command
       .add_option("--layout", arguments.layouts,
                   "The products of a linear layer, whose weight is stored [out, in]: forward, C = "
@@ -94,7 +94,9 @@ void add_memory_sizes(CLI::App& command, MemoryArguments& arguments) {
 /// The types to measure: those asked for, or all that the processor has.
 std::vector<DType> dtypes_of(const std::vector<std::string>& precisions) {
   std::vector<DType> dtypes;
-  for (const std::string& precision : precisions) dtypes.push_back(compute_dtype(precision));
+  for (const std::string& precision : precisions) {
+    dtypes.push_back(compute_dtype(from_word<Precision>(precision)));
+  }
   if (!dtypes.empty()) return dtypes;
   for (const DType dtype : {DType::bf16, DType::f32}) {
     if (has_gemm(dtype)) {

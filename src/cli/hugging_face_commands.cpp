@@ -34,6 +34,7 @@ void add_import_command(CLI::App& checkpoint) {
       "import", "Make a checkpoint of a Hugging Face model (OLMo, OLMoE, Llama, Mixtral)");
   struct Arguments {
     std::string folder, output;
+    std::string precision;
     ImportOptions options;
     bool quiet = false;
   };
@@ -45,7 +46,7 @@ void add_import_command(CLI::App& checkpoint) {
   command->add_option("--output", arguments->output, "Folder that gets the checkpoint of step 0")
       ->required();
   command
-      ->add_option("--precision", arguments->options.precision,
+      ->add_option("--precision", arguments->precision,
                    "What it is evaluated and run in; left out: bf16 for bf16 weights, else fp32")
       ->check(CLI::IsMember({"bf16", "fp32"}));
   command
@@ -57,11 +58,12 @@ void add_import_command(CLI::App& checkpoint) {
   command->callback([arguments] {
     const InterruptGuard guard;
     arguments->options.progress = !arguments->quiet;
+    arguments->options.precision = find_word<Precision>(arguments->precision);
     const ImportReport report =
         import_model(arguments->folder, arguments->output, arguments->options, Logger());
     fmt::print("{}: {}, {} parameters, {}, run in {}\n", report.checkpoint.string(),
                report.architecture, format_count(static_cast<double>(report.parameters)),
-               format_bytes(report.bytes), report.precision);
+               format_bytes(report.bytes), word(report.precision));
   });
 }
 

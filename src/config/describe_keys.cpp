@@ -13,9 +13,9 @@ namespace {
 /// A configuration of each family that leaves everything else out.
 std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
   std::vector<std::pair<std::string, RunConfig>> defaults;
-  for (const std::string& family : family_names()) {
-    defaults.emplace_back(family, RunConfig{});
-    defaults.back().second.model = family_preset(family);
+  for (const std::string_view name : kWords<Family>) {
+    defaults.emplace_back(name, RunConfig{});
+    defaults.back().second.model = family_preset(from_word<Family>(name));
   }
   return defaults;
 }
@@ -56,7 +56,7 @@ std::string describe_keys() {
     for (const Key& key : section.keys) {
       const bool is_family = section.name == "model" && key.name == "family";
       const std::string standard =
-          is_family ? value_text(RunConfig{}.model.family) : default_text(key, defaults);
+          is_family ? value_text(key.get(RunConfig{})) : default_text(key, defaults);
       describe_key(key, standard, text);
     }
     for (const TableList& list : section.lists) describe_list(section, list, text);

@@ -5,11 +5,11 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/words.h"
 #include "config/run_config.h"
 
 namespace tessera {
@@ -53,6 +53,15 @@ struct TextRule {
 struct ListRule {
   std::vector<std::string> choices;
 };
+/// The rules of a word, and of a list of words, of an enum.
+template <Worded Enum>
+TextRule word_rule(const std::vector<std::string>& absent = {}) {
+  return {.choices = words_of<Enum>(), .absent = absent};
+}
+template <Worded Enum>
+ListRule word_list_rule() {
+  return {words_of<Enum>()};
+}
 using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule>;
 
 /// What a rule accepts: "a whole number, at least 1", "one of "cosine", "linear"".
@@ -110,6 +119,43 @@ inline NumberRule number_above(double minimum) {
   return {.minimum = minimum, .excludes_minimum = true};
 }
 
+/// How a field becomes a ConfigValue and is made from one: as it is, but that unsigned numbers are
+/// whole numbers there and enums their words.
+template <typename Field>
+struct Stored {
+  static ConfigValue of(const Field& field) { return field; }
+  static Field field(const ConfigValue& value) { return std::get<Field>(value); }
+};
+template <>
+struct Stored<uint64_t> {
+  static ConfigValue of(uint64_t field) { return static_cast<int64_t>(field); }
+  static uint64_t field(const ConfigValue& value) {
+    return static_cast<uint64_t>(std::get<int64_t>(value));
+  }
+};
+template <Worded Enum>
+struct Stored<Enum> {
+  static ConfigValue of(Enum field) { return std::string(word(field)); }
+  static Enum field(const ConfigValue& value) {
+    return from_word<Enum>(std::get<std::string>(value));
+  }
+};
+template <Worded Enum>
+struct Stored<std::vector<Enum>> {
+  static ConfigValue of(const std::vector<Enum>& field) {
+    std::vector<std::string> words;
+    for (const Enum value : field) words.emplace_back(word(value));
+    return words;
+  }
+  static std::vector<Enum> field(const ConfigValue& value) {
+    std::vector<Enum> values;
+    for (const std::string& text : std::get<std::vector<std::string>>(value)) {
+      values.push_back(from_word<Enum>(text));
+    }
+    return values;
+  }
+};
+
 /// Makes keys for the fields of a struct, which stands anywhere in a RunConfig.
 template <typename Fields>
 class KeyWriter {
@@ -120,17 +166,15 @@ class KeyWriter {
   KeyWriter(Access fields, ConstAccess const_fields)
       : fields_(std::move(fields)), const_fields_(std::move(const_fields)) {}
 
-  /// A field of one of ConfigValue's types, or an unsigned number that the file gives as a whole
-  /// number.
+  /// Adds the key of a field (see Stored).
   template <typename Field>
   KeyWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
-    using Stored = std::conditional_t<std::is_same_v<Field, uint64_t>, int64_t, Field>;
     keys_.push_back({std::move(name), std::move(rule), std::move(help),
                      [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
-                       return static_cast<Stored>(fields(config).*field);
+                       return Stored<Field>::of(fields(config).*field);
                      },
                      [fields = fields_, field](RunConfig& config, const ConfigValue& value) {
-                       fields(config).*field = static_cast<Field>(std::get<Stored>(value));
+                       fields(config).*field = Stored<Field>::field(value);
                      }});
     return *this;
   }

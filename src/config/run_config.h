@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "data/data_config.h"
+#include "engine/recompute.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"
+#include "tensor/dtype.h"
 
 namespace tessera {
 
@@ -30,9 +32,9 @@ struct TrainSection {
   int64_t stop_after = 0;   ///< save and exit after this many steps, the schedule still being that
                             ///< of `steps`; 0: at `steps`
   int64_t micro_batch = 8;  ///< sequences
-  int64_t global_batch = 16;           ///< sequences; a multiple of micro_batch
-  std::string precision = "bf16";      ///< "bf16", "fp32", "fp64"
-  std::vector<std::string> recompute;  ///< "norm", "attention", "experts", "layer"
+  int64_t global_batch = 16;  ///< sequences; a multiple of micro_batch
+  Precision precision = Precision::bf16;
+  std::vector<Recomputed> recompute;
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none
   int64_t evaluate_batches = 8;  ///< micro-batches of one evaluation

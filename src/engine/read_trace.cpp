@@ -134,11 +134,9 @@ class TraceParser {
     return result;
   }
 
-  std::string precision(const Json& json) const {
-    std::string name = text(json, "precision");
-    for (const char* known : {"bf16", "fp32", "fp64"}) {
-      if (name == known) return name;
-    }
+  Precision precision(const Json& json) const {
+    const std::string name = text(json, "precision");
+    if (const auto known = find_word<Precision>(name)) return *known;
     fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
   }
 

@@ -1,9 +1,6 @@
 #include "engine/rematerialize.h"
 
-#include <algorithm>
-
 #include "base/error.h"
-#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -95,16 +92,23 @@ class Rematerialization {
 
 }  // namespace
 
-Recompute recompute_from_names(std::span<const std::string> names) {
+Recompute recompute_of(std::span<const Recomputed> blocks) {
   Recompute result;
-  const std::vector<std::string> known{"norm", "attention", "experts", "layer"};
-  bool* const switches[] = {&result.norm, &result.attention, &result.experts, &result.layer};
-  for (const std::string& name : names) {
-    const auto found = std::ranges::find(known, name);
-    if (found == known.end()) {
-      throw Error("train.recompute names '{}'; known are {}", name, join(known, ", "));
+  for (const Recomputed block : blocks) {
+    switch (block) {
+      case Recomputed::norm:
+        result.norm = true;
+        break;
+      case Recomputed::attention:
+        result.attention = true;
+        break;
+      case Recomputed::experts:
+        result.experts = true;
+        break;
+      case Recomputed::layer:
+        result.layer = true;
+        break;
     }
-    *switches[found - known.begin()] = true;
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/gemm/gemm.h"
+#include "tensor/dtype.h"
 
 namespace tessera {
 
@@ -32,7 +33,7 @@ struct TraceOrigin {
   std::string processor;              ///< its name
   std::vector<std::string> features;  ///< of its instruction sets (see Processor)
   int threads = 1;
-  std::string precision;  ///< "bf16", "fp32", "fp64": of the run
+  Precision precision = Precision::bf16;  ///< of the run
   /// Best rate of a square product, FLOP/s, to which the run's MFU refers: of run.hardware, or
   /// measured when the run began.
   double gemm_peak = 0;

@@ -84,10 +84,14 @@ void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   OrderedJson events = OrderedJson::array({whole});
   for (const TraceEvent& event : step.events) events.push_back(event_json(event, products));
   const TraceOrigin& origin = step.origin;
-  const OrderedJson other{{kTraceVersionKey, kTraceVersion}, {"processor", origin.processor},
-                          {"features", origin.features},     {"threads", origin.threads},
-                          {"precision", origin.precision},   {"gemm_peak", origin.gemm_peak},
-                          {"tokens", origin.tokens},         {"products", products.json()}};
+  const OrderedJson other{{kTraceVersionKey, kTraceVersion},
+                          {"processor", origin.processor},
+                          {"features", origin.features},
+                          {"threads", origin.threads},
+                          {"precision", word(origin.precision)},
+                          {"gemm_peak", origin.gemm_peak},
+                          {"tokens", origin.tokens},
+                          {"products", products.json()}};
   const OrderedJson trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
   write_file(path, trace.dump(1) + "\n");
 }

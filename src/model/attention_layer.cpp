@@ -14,8 +14,8 @@ namespace {
 Value query_key_norm(ModelWriter& writer, std::string_view name, Value x) {
   const ModelConfig& config = writer.config;
   const int64_t row = writer.builder.spec(x).shape[1];
-  if (config.query_key_norm == "projection") return writer.norm(name, x, row, 0).output;
-  if (config.query_key_norm == "head") {
+  if (config.query_key_norm == QueryKeyNorm::projection) return writer.norm(name, x, row, 0).output;
+  if (config.query_key_norm == QueryKeyNorm::head) {
     return writer.norm(name, x, config.head_size(), config.head_size()).output;
   }
   return x;

@@ -1,12 +1,9 @@
 #include "model/feed_forward.h"
 
+#include "ops/activation/activation.h"
 #include "ops/linear/linear.h"
 
 namespace tessera {
-
-Activation gate_activation(const ModelConfig& config) {
-  return config.activation == "geglu" ? Activation::gelu : Activation::silu;
-}
 
 Value feed_forward(ModelWriter& writer, std::string_view name, int64_t inner, Value x) {
   const ModelConfig& config = writer.config;
@@ -17,7 +14,7 @@ Value feed_forward(ModelWriter& writer, std::string_view name, int64_t inner, Va
                            writer.matrix("up", {inner, hidden})};
   const std::vector<Value> projections = linears(builder, x, weights);
   const Value activated = gated_activation(builder, projections[0], projections[1],
-                                           gate_activation(config));  // [tokens, inner]
+                                           config.activation);  // [tokens, inner]
   return linear(builder, activated, writer.output_matrix("down", {hidden, inner}));
 }
 

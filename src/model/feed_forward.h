@@ -3,12 +3,8 @@
 #include <string_view>
 
 #include "model/model_writer.h"
-#include "ops/activation/activation.h"
 
 namespace tessera {
-
-/// The activation that the configuration names.
-Activation gate_activation(const ModelConfig& config);
 
 /// A gated feed-forward layer, its parameters below `name`: down(activation(gate(x)) · up(x)), with
 /// `inner` channels between; x and the result are [tokens, hidden].

@@ -66,7 +66,7 @@ RoutedExperts routed_experts(ModelWriter& writer, Value x, const RouterSelection
   const Value rows = gather_tokens(builder, x, indices);  // [tokens · k, hidden]
   const std::vector<Value> projections = grouped_linear(builder, rows, weights, counts.offsets);
   const Value activated =
-      gated_activation(builder, projections[0], projections[1], gate_activation(config));
+      gated_activation(builder, projections[0], projections[1], config.activation);
   const Value results = grouped_linear(builder, activated, down, counts.offsets)[0];
   return {reduce_experts(builder, results, selection.weights, indices), counts.counts};
 }

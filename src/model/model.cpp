@@ -22,7 +22,7 @@ struct Trunk {
 };
 
 std::optional<RotaryScaling> rotary_scaling(const ModelConfig& config) {
-  if (config.rope_scaling == "none") return std::nullopt;
+  if (config.rope_scaling == RopeScaling::none) return std::nullopt;
   return RotaryScaling{.factor = config.rope_factor,
                        .low_frequency_factor = config.rope_low_frequency_factor,
                        .high_frequency_factor = config.rope_high_frequency_factor,
@@ -104,14 +104,13 @@ void write_router_losses(ModelWriter& writer, const Trunk& trunk, TrainingProgra
       z_losses.push_back(router_z_loss(builder, layer.logits, config.router_z_coefficient));
     }
   }
-  const bool pooled = config.balance_form == "pooled";
   if (config.balance_coefficient > 0) {
-    const size_t each = pooled ? trunk.routed.size() : 1;
+    const size_t each = config.balance_form == BalanceForm::pooled ? trunk.routed.size() : 1;
     for (size_t i = 0; i < trunk.routed.size(); i += each) {
-      balance_losses.push_back(load_balance_loss(
-          builder, std::span(probabilities).subspan(i, each),
-          std::span(training.expert_counts).subspan(i, each), config.balance_coefficient,
-          config.experts_per_token, pooled ? BalanceForm::pooled : BalanceForm::per_layer));
+      balance_losses.push_back(load_balance_loss(builder, std::span(probabilities).subspan(i, each),
+                                                 std::span(training.expert_counts).subspan(i, each),
+                                                 config.balance_coefficient,
+                                                 config.experts_per_token, config.balance_form));
     }
   }
   for (const auto& [parts, total] : {std::pair(&balance_losses, &training.balance_loss),
@@ -181,13 +180,6 @@ TrainingProgram write_training(const ModelConfig& config, DType compute, const P
   differentiate(builder, seeds);
   rematerialize(builder, recompute);
   return training;
-}
-
-DType compute_dtype(const std::string& precision) {
-  if (precision == "bf16") return DType::bf16;
-  if (precision == "fp32") return DType::f32;
-  if (precision == "fp64") return DType::f64;
-  throw Error("train.precision is '{}'; known are bf16, fp32 and fp64", precision);
 }
 
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,

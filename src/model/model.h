@@ -56,9 +56,6 @@ TrainingProgram write_evaluation(const ModelConfig& config, DType compute, const
 TrainingProgram write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
                                const Recompute& recompute);
 
-/// The element type that a precision of the configuration ("bf16", "fp32", "fp64") computes in.
-DType compute_dtype(const std::string& precision);
-
 /// Writes a decoding step; the caches hold `capacity` positions.
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,
                                int64_t capacity);

@@ -1,15 +1,41 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <string_view>
+
+#include "base/words.h"
+#include "ops/activation/activation_kind.h"
+#include "ops/norm/norm_kind.h"
+#include "ops/router/balance_form.h"
 
 namespace tessera {
+
+/// The published families that have a preset (model/families/).
+enum class Family { llama, mixtral, olmo, olmoe };
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<Family>{"llama", "mixtral", "olmo",
+                                                                "olmoe"};
+
+/// What queries and keys are normalised over: nothing, whole rows (OLMoE) or each head.
+enum class QueryKeyNorm { none, projection, head };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<QueryKeyNorm>{"none", "projection", "head"};
+
+/// How rotary frequencies are stretched to longer contexts; llama3: low ones are (Llama 3.1).
+enum class RopeScaling { none, llama3 };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<RopeScaling>{"none", "llama3"};
+
+/// scaled: output matrices' deviation is divided by sqrt(2 layers).
+enum class InitializationRule { normal, scaled };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<InitializationRule>{"normal", "scaled"};
 
 /// What a model is made of: the [model] section. A family's preset fills all of it; the other keys
 /// of the section overwrite single fields. Zero sizes mean "derived" where said so.
 struct ModelConfig {
-  std::string family = "olmoe";
+  Family family = Family::olmoe;
 
   int64_t layers = 4;
   int64_t hidden_size = 256;
@@ -26,31 +52,31 @@ struct ModelConfig {
   int64_t shared_experts = 0;  ///< experts that every token visits beside its chosen ones
   int64_t dense_layers = 0;    ///< first layers that are dense although the model is a mixture
 
-  std::string norm = "rms";  ///< "rms", "layer"
+  NormKind norm = NormKind::rms;
   bool norm_weights = true;  ///< false: OLMo's norm without parameters
   double norm_epsilon = 1e-5;
-  std::string query_key_norm = "none";  ///< "none", "projection" (whole rows), "head"
-  double clip_qkv = 0;                  ///< limit on q, k and v entries; 0: none
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  double clip_qkv = 0;  ///< limit on q, k and v entries; 0: none
   double rope_theta = 10000;
-  std::string rope_scaling = "none";  ///< "none", "llama3": low frequencies stretched (Llama 3.1)
-  double rope_factor = 8;             ///< of "llama3": what low frequencies are divided by
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 8;  ///< of RopeScaling::llama3: what low frequencies are divided by
   double rope_low_frequency_factor = 1;
   double rope_high_frequency_factor = 4;
   int64_t rope_original_context = 8192;  ///< tokens that the unscaled frequencies were made for
   double rotary_fraction = 1;            ///< of a head's channels that are rotated
-  std::string activation = "swiglu";     ///< "swiglu", "geglu"
+  Activation activation = Activation::silu;
   bool tied_head = false;
 
-  bool renormalise_weights = false;    ///< chosen experts' weights sum to one (Mixtral)
-  double balance_coefficient = 0;      ///< load-balance loss
-  std::string balance_form = "layer";  ///< "layer", "pooled" (all layers' tokens together)
+  bool renormalise_weights = false;  ///< chosen experts' weights sum to one (Mixtral)
+  double balance_coefficient = 0;    ///< load-balance loss
+  BalanceForm balance_form = BalanceForm::per_layer;
   double router_z_coefficient = 0;
   double capacity_factor = 0;           ///< 0: dropless
   bool forced_uniform_routing = false;  ///< FUR, for measurements (Optimus §2.3)
 
   double z_loss_coefficient = 0;  ///< on the head's log-sum-exp
 
-  std::string initialization = "normal";  ///< "normal", "scaled" (outputs by 1/sqrt(2 layers))
+  InitializationRule initialization = InitializationRule::normal;
   double initialization_deviation = 0.02;
   double initialization_cutoff = 0;  ///< truncation in deviations; 0: none
 
@@ -58,11 +84,8 @@ struct ModelConfig {
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / heads; }
 };
 
-/// The families that have a preset.
-std::vector<std::string> family_names();
-
-/// The preset of a published family (model/families/). Throws Error naming the known ones.
-ModelConfig family_preset(const std::string& family);
+/// The preset of a published family (model/families/).
+ModelConfig family_preset(Family family);
 
 /// Throws Error when sizes contradict each other, naming the keys and the numbers (which does not
 /// divide which).

@@ -10,7 +10,7 @@ Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRo
 
 Value ModelWriter::output_matrix(std::string_view name, const Shape& shape, ParameterRole role) {
   double deviation = config.initialization_deviation;
-  if (config.initialization == "scaled") {
+  if (config.initialization == InitializationRule::scaled) {
     deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
   }
   return declare_matrix(name, shape, role, deviation);
@@ -30,9 +30,7 @@ NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64
     weight = parameters.declare(builder, name, {size}, wide(), ParameterRole::norm, {.constant = 1},
                                 unit);
   }
-  const NormOptions options{.kind = config.norm == "layer" ? NormKind::layer : NormKind::rms,
-                            .epsilon = config.norm_epsilon,
-                            .group = group};
+  const NormOptions options{.kind = config.norm, .epsilon = config.norm_epsilon, .group = group};
   return tessera::norm(builder, x, weight, options, residual);
 }
 

@@ -45,7 +45,7 @@ void validate_heads(const ModelConfig& config, Contradictions& found) {
 }
 
 void validate_rope_scaling(const ModelConfig& config, Contradictions& found) {
-  if (config.rope_scaling == "none") return;
+  if (config.rope_scaling == RopeScaling::none) return;
   if (config.rope_high_frequency_factor <= config.rope_low_frequency_factor) {
     found.add(
         "model.rope_high_frequency_factor ({}) must be above model.rope_low_frequency_factor ({}): "

@@ -114,7 +114,7 @@ std::string heading(const StepAccount& account) {
       "step {}: {} ms, {} tokens, {} tokens/s; {}, {} threads, {}\n", account.step,
       milliseconds(account.seconds), origin.tokens,
       format_count(account.seconds > 0 ? static_cast<double>(origin.tokens) / account.seconds : 0),
-      origin.precision, origin.threads, origin.processor);
+      word(origin.precision), origin.threads, origin.processor);
   text += fmt::format("ceilings: GEMM {}, memory {}\n",
                       ceiling_text(ceilings.gemm_flops, "GFLOP/s", ceilings.gemm_source),
                       ceiling_text(ceilings.memory_bytes, "GB/s", ceilings.memory_source));

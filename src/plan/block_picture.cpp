@@ -14,7 +14,7 @@ Curve marked(size_t run, const std::vector<Point>& points) {
 
 std::string title(const char* what, const MeasuredOn& on) {
   return fmt::format("{} on {} ({} threads, {})", what, on.processor.name, on.processor.threads,
-                     on.precision);
+                     word(on.precision));
 }
 
 Chart chart_of_passes(std::string title, ChartAxis x, std::string y,

@@ -21,7 +21,7 @@ void require_fit(const Hardware& hardware, const TraceOrigin& origin, const fs::
 }
 
 /// The file's peak in the run's precision; errors speak of this command's options.
-double file_peak(const Hardware& hardware, const std::string& precision, const fs::path& path) {
+double file_peak(const Hardware& hardware, Precision precision, const fs::path& path) {
   const DType dtype = compute_dtype(precision);
   const bool known = std::ranges::any_of(hardware.gemms, [&](const GemmRate& rate) {
     return rate.dtype == dtype && is_plain_square(rate);
@@ -30,7 +30,7 @@ double file_peak(const Hardware& hardware, const std::string& precision, const f
     throw Error(
         "{} has no square matrix product in {}, the trace's precision; give --hardware a file "
         "that has one, or say the peak by --gemm-peak",
-        path.string(), precision);
+        path.string(), word(precision));
   }
   return hardware.gemm_peak(dtype);
 }

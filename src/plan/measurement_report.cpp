@@ -54,13 +54,13 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
 }
 
 std::string surroundings(const MeasuredOn& on) {
-  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on.processor), on.precision,
-                     on.gemm_peak * 1e-9);
+  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on.processor),
+                     word(on.precision), on.gemm_peak * 1e-9);
 }
 
 }  // namespace
 
-MeasuredOn measured_on(const std::string& precision, int threads, bool bind_threads) {
+MeasuredOn measured_on(Precision precision, int threads, bool bind_threads) {
   const BoundTeam team(bind_threads ? threads : 1);
   const double peak = measure_gemm_peak(threads, compute_dtype(precision));
   require_no_interrupt();
@@ -68,7 +68,7 @@ MeasuredOn measured_on(const std::string& precision, int threads, bool bind_thre
 }
 
 OrderedJson measured_on_json(const MeasuredOn& on) {
-  return {{"precision", on.precision},
+  return {{"precision", word(on.precision)},
           {"gemm_peak", on.gemm_peak},
           {"processor", processor_json(on.processor)}};
 }

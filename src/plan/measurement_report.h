@@ -15,15 +15,15 @@ namespace tessera {
 /// What every report of a measurement says about its surroundings.
 struct MeasuredOn {
   Processor processor;
-  std::string precision;  ///< "bf16", "fp32", "fp64"
-  double gemm_peak = 0;   ///< the best rate of a square matrix product, floating-point ops a second
+  Precision precision = Precision::bf16;
+  double gemm_peak = 0;  ///< the best rate of a square matrix product, floating-point ops a second
 };
 
 /// Measures the peak of matrix products in that precision, with the threads bound to cores (see
 /// BoundTeam) as those of what was measured. Called when the measured runs have ended, whose peak
 /// memory its matrices would be part of. Throws Error when a signal has come that an InterruptGuard
 /// caught.
-MeasuredOn measured_on(const std::string& precision, int threads, bool bind_threads = true);
+MeasuredOn measured_on(Precision precision, int threads, bool bind_threads = true);
 
 /// "precision", "gemm_peak" and "processor".
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);

@@ -24,7 +24,7 @@ TrainingProgram evaluation_program(const RunConfig& config) {
 
 TrainingProgram training_program(const RunConfig& config) {
   return write_training(config.model, compute_dtype(config.train.precision), size_of(config),
-                        recompute_from_names(config.train.recompute));
+                        recompute_of(config.train.recompute));
 }
 
 }  // namespace tessera

@@ -96,9 +96,9 @@ double sum_of_squares(const Wide* values, int64_t count) {
 }  // namespace
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {
-  if (config.decay_rule == "all") return true;
+  if (config.decay_rule == DecayRule::all) return true;
   if (spec.role == ParameterRole::norm) return false;
-  return config.decay_rule != "no_embedding" || spec.role != ParameterRole::embedding;
+  return config.decay_rule != DecayRule::no_embedding || spec.role != ParameterRole::embedding;
 }
 
 void adamw_step(const ParameterStore& store, const OptimizerConfig& config, const AdamWStep& step,

@@ -1,20 +1,37 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <string_view>
+
+#include "base/words.h"
 
 namespace tessera {
 
+enum class OptimizerName { adamw };
+template <>
+inline constexpr std::array<std::string_view, 1> kWords<OptimizerName>{"adamw"};
+
+/// Of the learning rate after the warm-up.
+enum class Schedule { cosine, linear, constant };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
+
+/// Which weights decay: matrices (no norms), all (Optimus §2.1), or matrices but the embedding.
+enum class DecayRule { matrices, all, no_embedding };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<DecayRule>{"matrices", "all",
+                                                                   "no_embedding"};
+
 /// The [optimizer] section.
 struct OptimizerConfig {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double learning_rate = 4e-4;
   double minimum_learning_rate = 4e-5;
-  std::string schedule = "cosine";  ///< "cosine", "linear", "constant"
+  Schedule schedule = Schedule::cosine;
   int64_t warmup_steps = 20;
   double weight_decay = 0.1;
-  std::string decay_rule =
-      "matrices";  ///< "matrices" (no norms), "all" (Optimus §2.1), "no_embedding"
+  DecayRule decay_rule = DecayRule::matrices;
   double beta1 = 0.9;
   double beta2 = 0.99;
   double epsilon = 1e-8;

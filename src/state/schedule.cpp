@@ -15,11 +15,11 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t steps)
   const double progress = std::clamp(
       static_cast<double>(step - config.warmup_steps) / static_cast<double>(decay_steps), 0.0, 1.0);
   const double span = peak - config.minimum_learning_rate;
-  if (config.schedule == "cosine") {
+  if (config.schedule == Schedule::cosine) {
     return config.minimum_learning_rate +
            span * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   }
-  if (config.schedule == "linear") return peak - span * progress;
+  if (config.schedule == Schedule::linear) return peak - span * progress;
   return peak;
 }
 

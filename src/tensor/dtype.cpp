@@ -52,6 +52,18 @@ DType dtype_from_name(std::string_view name) {
   throw Error("unknown element type '{}'; known are f64, f32, bf16, f16, i32, u16 and u8", name);
 }
 
+DType compute_dtype(Precision precision) {
+  switch (precision) {
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp32:
+      return DType::f32;
+    case Precision::fp64:
+      return DType::f64;
+  }
+  throw InternalError("a precision that is none");
+}
+
 bool is_floating(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
 }

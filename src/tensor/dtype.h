@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <string_view>
+
+#include "base/words.h"
 
 namespace tessera {
 
@@ -21,6 +24,13 @@ bool is_floating(DType dtype);
 DType accumulation_dtype(DType dtype);
 /// Whether every value of the floating type `from` is a value of the floating type `to`.
 bool holds_exactly(DType to, DType from);
+
+/// What a model computes in, as configurations call it.
+enum class Precision : uint8_t { bf16, fp32, fp64 };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Precision>{"bf16", "fp32", "fp64"};
+/// The element type of its weights and activations.
+DType compute_dtype(Precision precision);
 
 /// A 16-bit brain float: the upper half of an f32. Arithmetic is done in f32.
 struct BFloat16 {

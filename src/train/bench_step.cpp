@@ -108,7 +108,7 @@ std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) 
       format_count(measurement.flops), describe(on.processor),
       median_and_spread(measurement.seconds), measurement.seconds.size(),
       format_count(static_cast<double>(measurement.tokens) / median),
-      100 * measurement.flops / median / on.gemm_peak, on.gemm_peak * 1e-9, on.precision,
+      100 * measurement.flops / median / on.gemm_peak, on.gemm_peak * 1e-9, word(on.precision),
       format_bytes(measurement.pool_bytes), format_bytes(measurement.peak_memory_bytes));
 }
 

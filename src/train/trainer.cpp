@@ -148,13 +148,13 @@ class Trainer {
         format_count(static_cast<double>(training_.parameters.elements())),
         format_count(static_cast<double>(active_parameters(config_.model, specs))),
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
-        format_count(flops_) + "FLOP", format_count(peak_flops_), config_.train.precision,
+        format_count(flops_) + "FLOP", format_count(peak_flops_), word(config_.train.precision),
         context_.threads());
     if (!multiplies(compute_dtype(config_.train.precision))) {
       logger_.info(
           "this processor has no matrix products in {}: their operands are widened to fp32; "
           "train.precision = \"fp32\" may be faster here",
-          config_.train.precision);
+          word(config_.train.precision));
     }
     if (config_.run.trace_step > config_.train.steps) {
       logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",

@@ -9,7 +9,7 @@ namespace {
 /// A model that no preset has, given for the path that checkpoint.initial names.
 ModelConfig model_of(const RunConfig& named) {
   EXPECT_EQ(named.checkpoint.initial, "imported/x");
-  ModelConfig model = family_preset("llama");
+  ModelConfig model = family_preset(Family::llama);
   model.layers = 7;
   model.hidden_size = 64;
   model.heads = 4;
@@ -24,7 +24,7 @@ RunConfig parse_initial(std::string_view text, const std::vector<std::string>& o
 TEST(InitialModel, FillsTheKeysOfTheModelThatAreLeftOut) {
   const RunConfig config =
       parse_initial("[model]\nhidden_size = 128\n[checkpoint]\ninitial = \"imported/x\"\n");
-  EXPECT_EQ(config.model.family, "llama");
+  EXPECT_EQ(config.model.family, Family::llama);
   EXPECT_EQ(config.model.layers, 7);
   EXPECT_EQ(config.model.hidden_size, 128);
   EXPECT_EQ(config.checkpoint.initial, "imported/x");

@@ -104,7 +104,7 @@ ConfigValue accepted_value(const Rule& rule) {
 
 RC_GTEST_PROP(Keys, WhatIsWrittenReadsBackToTheSameValues, ()) {
   // One key at a time, because keys drawn at random would contradict each other.
-  const std::string family = *rc::gen::elementOf(family_names());
+  const std::string family = *rc::gen::elementOf(words_of<Family>());
   RunConfig config = parse("", {"model.family=" + family});
   const std::vector<Section> sections = all_sections();
   const Section section = *rc::gen::elementOf(sections);
@@ -124,9 +124,9 @@ RC_GTEST_PROP(Keys, WhatIsWrittenReadsBackToTheSameValues, ()) {
 }
 
 TEST(Keys, DefaultsObeyTheirOwnRules) {
-  for (const std::string& family : family_names()) {
+  for (const std::string& family : words_of<Family>()) {
     RunConfig config;
-    config.model = family_preset(family);
+    config.model = family_preset(from_word<Family>(family));
     EXPECT_NO_THROW(validate(config));
     for (const Section& section : all_sections()) {
       for (const Key& key : section.keys) {
@@ -134,14 +134,6 @@ TEST(Keys, DefaultsObeyTheirOwnRules) {
       }
     }
   }
-}
-
-TEST(Keys, RecomputeNamesAreThoseOfTheEngine) {
-  const Section train = train_section();
-  const auto names = std::get<ListRule>(train.find("recompute")->rule).choices;
-  EXPECT_NO_THROW(recompute_from_names(names));
-  const std::vector<std::string> one_more{"everything"};
-  EXPECT_THROW(recompute_from_names(one_more), Error);
 }
 
 TEST(Keys, DescriptionNamesEveryKeyWithItsDefaultAndRule) {

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 TEST(LoadConfig, LeavesOutMeanDefaults) {
   const RunConfig config = parse("");
   EXPECT_EQ(config.train.steps, TrainSection{}.steps);
-  EXPECT_EQ(config.optimizer.schedule, "cosine");
+  EXPECT_EQ(config.optimizer.schedule, Schedule::cosine);
   EXPECT_EQ(config.run.device, "cpu");
   EXPECT_TRUE(config.train.recompute.empty());
 }
@@ -25,7 +25,7 @@ TEST(LoadConfig, TheModelStartsFromItsFamily) {
   EXPECT_EQ(olmoe.model.layers, 16);
   EXPECT_EQ(olmoe.model.experts, 64);
   EXPECT_EQ(olmoe.model.experts_per_token, 8);
-  EXPECT_EQ(olmoe.model.query_key_norm, "projection");
+  EXPECT_EQ(olmoe.model.query_key_norm, QueryKeyNorm::projection);
   EXPECT_EQ(olmoe.model.initialization_cutoff, 3);
   EXPECT_EQ(olmoe.model.vocabulary_size, 0);
 
@@ -59,7 +59,7 @@ directory = "some/where"
 document_mask = false
 )");
   EXPECT_EQ(config.model.layers, 2);
-  EXPECT_EQ(config.train.recompute, (std::vector<std::string>{"norm", "layer"}));
+  EXPECT_EQ(config.train.recompute, (std::vector{Recomputed::norm, Recomputed::layer}));
   EXPECT_EQ(config.train.seed, 7u);
   EXPECT_EQ(config.optimizer.learning_rate, 1.0);
   EXPECT_TRUE(config.optimizer.clip_after_warmup);

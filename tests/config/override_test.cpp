@@ -22,20 +22,20 @@ TEST(Override, TheLastOneWins) {
 
 TEST(Override, TakesBareWordsAsTexts) {
   EXPECT_EQ(parse("", {"run.directory=runs/a-1.b"}).run.directory, "runs/a-1.b");
-  EXPECT_EQ(parse("", {"train.precision=fp32"}).train.precision, "fp32");
+  EXPECT_EQ(parse("", {"train.precision=fp32"}).train.precision, Precision::fp32);
   EXPECT_EQ(parse("", {"run.directory=\"my runs/1\""}).run.directory, "my runs/1");
 }
 
 TEST(Override, TakesListsAndFlags) {
   const RunConfig config =
       parse("", {"train.recompute=[\"norm\", 'experts']", "model.tied_head=true"});
-  EXPECT_EQ(config.train.recompute, (std::vector<std::string>{"norm", "experts"}));
+  EXPECT_EQ(config.train.recompute, (std::vector{Recomputed::norm, Recomputed::experts}));
   EXPECT_TRUE(config.model.tied_head);
 }
 
 TEST(Override, TheFamilyComesBeforeTheFilesKeys) {
   const RunConfig config = parse("[model]\nlayers = 5\nfamily = 'olmoe'\n", {"model.family=llama"});
-  EXPECT_EQ(config.model.family, "llama");
+  EXPECT_EQ(config.model.family, Family::llama);
   EXPECT_EQ(config.model.layers, 5);
   EXPECT_EQ(config.model.hidden_size, 4096);
 }

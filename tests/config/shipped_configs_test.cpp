@@ -21,7 +21,7 @@ TEST(ShippedConfigs, AllLoadAndReadBack) {
 
 TEST(ShippedConfigs, TheDemoIsASmallMixtureOfExperts) {
   const RunConfig config = load_config(configs_folder() / "demo.toml");
-  EXPECT_EQ(config.model.family, "olmoe");
+  EXPECT_EQ(config.model.family, Family::olmoe);
   EXPECT_TRUE(config.model.mixture());
   EXPECT_LE(config.model.hidden_size, 1024);
   EXPECT_EQ(config.model.vocabulary_size, 0);
@@ -29,7 +29,7 @@ TEST(ShippedConfigs, TheDemoIsASmallMixtureOfExperts) {
 
 TEST(ShippedConfigs, TinyLlamaIsDenseWithGroupedQueries) {
   const RunConfig config = load_config(configs_folder() / "tiny-llama.toml");
-  EXPECT_EQ(config.model.family, "llama");
+  EXPECT_EQ(config.model.family, Family::llama);
   EXPECT_FALSE(config.model.mixture());
   EXPECT_LT(config.model.kv_heads, config.model.heads);
 }

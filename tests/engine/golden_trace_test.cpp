@@ -50,7 +50,7 @@ StepTrace expected_trace() {
                      .features = {"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni",
                                   "avx512_bf16", "avx512_fp16"},
                      .threads = 2,
-                     .precision = "bf16",
+                     .precision = Precision::bf16,
                      .gemm_peak = 27484081003.082527,
                      .tokens = 64},
           .number = 2,

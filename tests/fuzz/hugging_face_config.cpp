@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int64_t kMostLayers = 100;
   fuzz::expect_result_or_error([&] {
     const ReadConfig config = read_config(fuzz::text_of(data, size), "config.json");
-    imported_config(config.model, "bf16", "config.json");
+    imported_config(config.model, Precision::bf16, "config.json");
     for (const ExpertNaming naming : {ExpertNaming::single, ExpertNaming::fused}) {
       const int64_t count = count_tensors(*config.architecture, config.model, naming);
       if (count > kMostTensors || config.model.layers > kMostLayers) continue;

@@ -25,7 +25,7 @@ ModelConfig small_mixture() {
   config.experts = 4;
   config.experts_per_token = 2;
   config.expert_size = 6;
-  config.query_key_norm = "projection";
+  config.query_key_norm = QueryKeyNorm::projection;
   config.balance_coefficient = 0.02;
   config.router_z_coefficient = 0.01;
   config.z_loss_coefficient = 1e-3;
@@ -35,7 +35,7 @@ ModelConfig small_mixture() {
 
 ModelConfig small_dense() {
   ModelConfig config;
-  config.family = "llama";
+  config.family = Family::llama;
   config.layers = 2;
   config.hidden_size = 12;
   config.heads = 3;
@@ -50,14 +50,14 @@ ModelConfig small_dense() {
 std::vector<ModelConfig> variants() {
   ModelConfig pooled = small_mixture();
   pooled.renormalise_weights = true;
-  pooled.balance_form = "pooled";
-  pooled.norm = "layer";
-  pooled.activation = "geglu";
+  pooled.balance_form = BalanceForm::pooled;
+  pooled.norm = NormKind::layer;
+  pooled.activation = Activation::gelu;
   pooled.clip_qkv = 0.5;
   pooled.tied_head = true;
   ModelConfig by_head = small_mixture();
   by_head.norm_weights = false;
-  by_head.query_key_norm = "head";
+  by_head.query_key_norm = QueryKeyNorm::head;
   by_head.rotary_fraction = 0.5;
   by_head.forced_uniform_routing = true;
   ModelConfig capped = small_mixture();
@@ -66,7 +66,7 @@ std::vector<ModelConfig> variants() {
   shared.shared_experts = 2;
   shared.dense_layers = 1;
   shared.feed_forward_size = 10;
-  shared.rope_scaling = "llama3";
+  shared.rope_scaling = RopeScaling::llama3;
   shared.rope_original_context = 8;
   return {pooled, by_head, capped, shared};
 }
@@ -271,7 +271,7 @@ TEST(TrainingProgram, RotaryChannelsAreThoseThatTheFractionNames) {
 }
 
 TEST(TrainingProgram, ANormsEpsilonIsAboveZero) {
-  ModelConfig config = family_preset("olmoe");
+  ModelConfig config = family_preset(Family::olmoe);
   config.norm_epsilon = 0;
   EXPECT_THROW(validate(config), Error);
   config.norm_epsilon = 1e-5;

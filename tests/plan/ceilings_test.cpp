@@ -54,7 +54,7 @@ TEST_F(CeilingsTest, TheFileGivesBothInTheRunsPrecision) {
   EXPECT_EQ(ceilings.gemm_flops, 3e12);
   EXPECT_EQ(ceilings.memory_bytes, 4e10);
   EXPECT_THAT(ceilings.gemm_source, HasSubstr("hardware.json"));
-  origin_.precision = "fp32";
+  origin_.precision = Precision::fp32;
   EXPECT_EQ(find().gemm_flops, 1e11);
 }
 
@@ -97,7 +97,7 @@ TEST_F(CeilingsTest, RefusesAFileOfAnotherMachine) {
 
 TEST_F(CeilingsTest, WhatTheUserSaysNeedsNoFile) {
   hardware_.gemms = {hardware_.gemms[0]};  // bf16
-  origin_.precision = "fp32";
+  origin_.precision = Precision::fp32;
   EXPECT_THAT(error_of([&] { find(); }),
               AllOf(HasSubstr("hardware.json has no square matrix product in fp32"),
                     HasSubstr("--gemm-peak"), Not(HasSubstr("run.hardware"))));
@@ -110,7 +110,7 @@ TEST_F(CeilingsTest, WhatTheUserSaysNeedsNoFile) {
 }
 
 TEST_F(CeilingsTest, ThePeakMeasuredNowCountsWhereItIsHigher) {
-  origin_.precision = "fp32";
+  origin_.precision = Precision::fp32;
   origin_.threads = 1;
   origin_.gemm_peak = 1;
   const Ceilings higher = find_ceilings(origin_, {.measure = true});

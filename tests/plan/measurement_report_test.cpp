@@ -32,7 +32,7 @@ BlockMeasurement measurement() {
           .integer_outputs = {{50, 75, 25, 50}}};
 }
 
-MeasuredOn machine() { return {{"Some CPU", {"avx2"}, 1, 2, 3, 2}, "bf16", 16e9}; }
+MeasuredOn machine() { return {{"Some CPU", {"avx2"}, 1, 2, 3, 2}, Precision::bf16, 16e9}; }
 
 TEST(MeasurementReport, RatesAreThoseOfTheMedianRun) {
   const PassRates rates = pass_rates(block(), measurement());

@@ -149,16 +149,16 @@ TEST(AdamW, SameBitsWithAnyNumberOfThreads) {
 
 TEST(AdamW, DecayRules) {
   const auto parameters = specs(DType::f32);
-  const auto decayed = [&](const char* rule) {
+  const auto decayed = [&](DecayRule rule) {
     OptimizerConfig config;
     config.decay_rule = rule;
     std::vector<bool> result;
     for (const ParameterSpec& spec : parameters) result.push_back(decays(config, spec));
     return result;
   };
-  EXPECT_EQ(decayed("all"), (std::vector<bool>{true, true, true, true}));
-  EXPECT_EQ(decayed("matrices"), (std::vector<bool>{true, true, false, true}));
-  EXPECT_EQ(decayed("no_embedding"), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(decayed(DecayRule::all), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(decayed(DecayRule::matrices), (std::vector<bool>{true, true, false, true}));
+  EXPECT_EQ(decayed(DecayRule::no_embedding), (std::vector<bool>{false, true, false, true}));
 }
 
 TEST(GradientNorm, IsTheEuclideanNormOfAllGradients) {
@@ -184,10 +184,10 @@ TEST(Schedule, WarmsUpAndDecays) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 10, 110), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(config, 60, 110), 0.55);
   EXPECT_DOUBLE_EQ(learning_rate(config, 110, 110), 0.1);
-  config.schedule = "linear";
+  config.schedule = Schedule::linear;
   EXPECT_DOUBLE_EQ(learning_rate(config, 35, 110), 1 - 0.9 * 0.25);
   EXPECT_DOUBLE_EQ(learning_rate(config, 110, 110), 0.1);
-  config.schedule = "constant";
+  config.schedule = Schedule::constant;
   EXPECT_DOUBLE_EQ(learning_rate(config, 100, 110), 1);
   config.warmup_steps = 0;
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, 110), 1);

@@ -43,7 +43,7 @@ inline StepTrace sample_trace() {
   StepTrace trace{.origin = {.processor = "a processor of 1 TFLOP/s",
                              .features = {"avx2", "amx_bf16"},
                              .threads = 2,
-                             .precision = "bf16",
+                             .precision = Precision::bf16,
                              .gemm_peak = 1e12,
                              .tokens = 256},
                   .number = 7,

@@ -12,7 +12,7 @@ struct SmallModel {
   /// Weights are drawn, or all zero, so that every token is as probable.
   explicit SmallModel(int64_t vocabulary_size, bool zero = false) {
     ModelConfig& config = model.config.model;
-    config = family_preset("llama");
+    config = family_preset(Family::llama);
     config.layers = 1;
     config.hidden_size = 16;
     config.heads = 2;
@@ -20,7 +20,7 @@ struct SmallModel {
     config.feed_forward_size = 16;
     config.vocabulary_size = vocabulary_size;
     model.config.data.context = 64;
-    model.config.train.precision = "fp32";
+    model.config.train.precision = Precision::fp32;
     model.tokenizer = std::make_unique<ByteTokenizer>();
     model.specs = model_parameters(config, DType::f32);
     for (const ParameterSpec& spec : model.specs) {

@@ -67,7 +67,7 @@ TEST(BenchStep, ReportsWhatWasMeasured) {
                                  .pool_bytes = 11,
                                  .peak_memory_bytes = 13,
                                  .losses = {3.5, 2.5}};
-  const MeasuredOn on{{"Some CPU", {"avx2"}, 1, 2, 3, 2}, "bf16", 8e9};
+  const MeasuredOn on{{"Some CPU", {"avx2"}, 1, 2, 3, 2}, Precision::bf16, 8e9};
   const auto json = nlohmann::json::parse(step_json(measured, on));
   EXPECT_EQ(json["seconds"], nlohmann::json({0.5, 0.25, 1.0}));
   EXPECT_EQ(json["tokens_per_second"], 2000);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<Architecture, 4> kArchitectures{{
     {.name = "OlmoForCausalLM",
      .model_type = "olmo",
-     .family = "olmo",
+     .family = Family::olmo,
      .mixture = false,
      .clips = true,
      .chooses_head_dim = false,
@@ -25,7 +25,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .experts_key = ""},
     {.name = "OlmoeForCausalLM",
      .model_type = "olmoe",
-     .family = "olmoe",
+     .family = Family::olmoe,
      .mixture = true,
      .clips = true,
      .chooses_head_dim = false,
@@ -37,7 +37,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .experts_key = "num_experts"},
     {.name = "LlamaForCausalLM",
      .model_type = "llama",
-     .family = "llama",
+     .family = Family::llama,
      .mixture = false,
      .clips = false,
      .chooses_head_dim = true,
@@ -49,7 +49,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .experts_key = ""},
     {.name = "MixtralForCausalLM",
      .model_type = "mixtral",
-     .family = "mixtral",
+     .family = Family::mixtral,
      .mixture = true,
      .clips = false,
      .chooses_head_dim = true,
@@ -86,30 +86,30 @@ const Architecture* find_architecture(std::string_view name) {
 }
 
 const Architecture& architecture_of(const ModelConfig& config) {
-  const bool projections = config.query_key_norm == "projection";
+  const bool projections = config.query_key_norm == QueryKeyNorm::projection;
   const std::string_view name = config.mixture()
                                     ? (projections ? "OlmoeForCausalLM" : "MixtralForCausalLM")
-                                : config.norm == "layer" ? "OlmoForCausalLM"
-                                                         : "LlamaForCausalLM";
+                                : config.norm == NormKind::layer ? "OlmoForCausalLM"
+                                                                 : "LlamaForCausalLM";
   const Architecture& nearest = *find_architecture(name);
-  const bool olmo = nearest.family == "olmo";
-  const std::string norm = olmo ? "layer" : "rms";
+  const bool olmo = nearest.family == Family::olmo;
   Requirements requirements;
-  requirements.equal("norm", config.norm, norm);
+  requirements.equal("norm", word(config.norm), word(olmo ? NormKind::layer : NormKind::rms));
   requirements.equal("norm_weights", config.norm_weights, !olmo);
   if (olmo) requirements.equal("norm_epsilon", config.norm_epsilon, nearest.norm_epsilon);
-  requirements.equal("query_key_norm", config.query_key_norm,
-                     std::string(nearest.family == "olmoe" ? "projection" : "none"));
+  requirements.equal(
+      "query_key_norm", word(config.query_key_norm),
+      word(nearest.family == Family::olmoe ? QueryKeyNorm::projection : QueryKeyNorm::none));
   if (!nearest.clips) requirements.equal("clip_qkv", config.clip_qkv, 0.0);
   if (!nearest.chooses_head_dim) {
     requirements.equal("head_dim", config.head_size(), config.hidden_size / config.heads);
   }
   requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
-  requirements.equal("activation", config.activation, std::string("swiglu"));
+  requirements.equal("activation", word(config.activation), word(Activation::silu));
   requirements.equal("forced_uniform_routing", config.forced_uniform_routing, false);
   requirements.equal("shared_experts", config.shared_experts, int64_t{0});
   requirements.equal("dense_layers", config.dense_layers, int64_t{0});
-  if (nearest.family == "mixtral") {
+  if (nearest.family == Family::mixtral) {
     requirements.equal("renormalise_weights", config.renormalise_weights, true);
   }
   if (!requirements.differences().empty()) {

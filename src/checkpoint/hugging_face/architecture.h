@@ -12,7 +12,7 @@ namespace tessera::hugging_face {
 struct Architecture {
   std::string_view name;        ///< in config.json's "architectures": "OlmoeForCausalLM"
   std::string_view model_type;  ///< in config.json: "olmoe"
-  std::string_view family;      ///< Tessera's preset with the same layers
+  Family family;                ///< Tessera's preset with the same layers
   bool mixture;
   bool clips;             ///< knows clip_qkv
   bool chooses_head_dim;  ///< knows head_dim; otherwise a head has hidden_size / heads channels

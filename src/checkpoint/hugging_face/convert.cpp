@@ -10,7 +10,9 @@ namespace tessera {
 namespace {
 
 /// f16 holds digits that bf16 does not.
-std::string precision_of(DType widest) { return widest == DType::bf16 ? "bf16" : "fp32"; }
+Precision precision_of(DType widest) {
+  return widest == DType::bf16 ? Precision::bf16 : Precision::fp32;
+}
 
 std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfig& config,
                                   const std::string& given) {
@@ -18,7 +20,7 @@ std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfi
   if (reader.state().values.contains(std::string(hugging_face::kArchitectureState))) {
     return std::nullopt;
   }
-  return config.train.precision == "bf16" ? DType::bf16 : DType::f32;
+  return config.train.precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
 /// Whether the checkpoint carries the library's own config.json, which has the ids of special
@@ -84,7 +86,7 @@ void check_end_tokens(const fs::path& folder) {
 
 }  // namespace
 
-std::string imported_config(const ModelConfig& model, const std::string& precision,
+std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin) {
   RunConfig config;
   config.model = model;
@@ -106,7 +108,7 @@ ImportReport import_model(const fs::path& folder, const fs::path& output,
   check_end_tokens(folder);
   ImportReport report;
   report.architecture = source.config().architecture->name;
-  report.precision = options.precision.empty() ? precision_of(source.widest()) : options.precision;
+  report.precision = options.precision.value_or(precision_of(source.widest()));
   report.parameters = source.elements();
   report.bytes = source.bytes();
   const std::string config = imported_config(source.config().model, report.precision,

@@ -11,7 +11,7 @@
 namespace tessera {
 
 struct ImportOptions {
-  std::string precision;  ///< "bf16" or "fp32", what the model is run in; empty: by its weights
+  std::optional<Precision> precision;  ///< what the model is run in; none: by its weights
   /// Keys of config.json that Tessera does not know and that have no effect, says the user.
   std::vector<std::string> accepted_keys;
   bool progress = true;
@@ -21,7 +21,7 @@ struct ImportOptions {
 struct ImportReport {
   fs::path checkpoint;
   std::string architecture;
-  std::string precision;
+  Precision precision = Precision::bf16;
   int64_t parameters = 0;
   int64_t bytes = 0;
 };
@@ -29,7 +29,7 @@ struct ImportReport {
 /// The text of the configuration that an imported model is run with; of its training nothing is
 /// known. It can be read back, as every checkpoint's can: throws Error, its message starting with
 /// `origin`, when the model breaks the rule of a key.
-std::string imported_config(const ModelConfig& model, const std::string& precision,
+std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin);
 
 /// Imports a model of transformers from `folder` as the checkpoint of step 0 in `output`, which

@@ -58,7 +58,7 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
   const std::string kv_heads = "num_key_value_heads";
   // Where it is left out, Mixtral's class takes 8 and the others take all heads: too easily
   // confused.
-  model.kv_heads = architecture.family == "mixtral"
+  model.kv_heads = architecture.family == Family::mixtral
                        ? fields.required_size(kv_heads, 1, kMostHeads)
                        : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
   model.head_dim = fields.size("head_dim", 1, kLargestSize).value_or(0);
@@ -104,13 +104,13 @@ void read_experts(ConfigFields& fields, const Architecture& architecture, ModelC
     throw Error("{}: num_experts_per_tok ({}) is larger than {} ({})", fields.origin(),
                 model.experts_per_token, key, model.experts);
   }
-  if (architecture.family == "olmoe") {
+  if (architecture.family == Family::olmoe) {
     model.renormalise_weights = fields.flag("norm_topk_prob", false);
   }
   model.balance_coefficient =
       fields.number("router_aux_loss_coef", 0).value_or(architecture.balance_coefficient);
-  model.balance_form = "pooled";   // the library takes all layers' tokens together
-  model.router_z_coefficient = 0;  // which the library does not have
+  model.balance_form = BalanceForm::pooled;  // the library takes all layers' tokens together
+  model.router_z_coefficient = 0;            // which the library does not have
 }
 
 }  // namespace
@@ -123,14 +123,14 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   result.architecture = &read_architecture(fields);
   const Architecture& architecture = *result.architecture;
   ModelConfig& model = result.model;
-  model = family_preset(std::string(architecture.family));
+  model = family_preset(architecture.family);
 
   read_sizes(fields, architecture, model);
   read_experts(fields, architecture, model);
   read_rotary(fields, architecture, model);
   model.tied_head = fields.flag("tie_word_embeddings", false);
   // OLMo's class has a fixed epsilon and no key for it.
-  if (architecture.family != "olmo") {
+  if (architecture.family != Family::olmo) {
     model.norm_epsilon =
         fields.number_above_zero("rms_norm_eps").value_or(architecture.norm_epsilon);
   }

@@ -101,7 +101,7 @@ void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelCo
   check_original_context(fields, rope);
   model.rope_theta = rope.theta;
   if (!rope.scaled) return;
-  model.rope_scaling = "llama3";
+  model.rope_scaling = RopeScaling::llama3;
   model.rope_factor = rope.factor;
   model.rope_low_frequency_factor = rope.low_frequency_factor;
   model.rope_high_frequency_factor = rope.high_frequency_factor;

@@ -59,9 +59,9 @@ constexpr std::array<Row, 4> kFusedExperts{{
 
 std::vector<Row> rows_of(const Architecture& architecture, ExpertNaming naming) {
   std::vector<Row> rows(kDense.begin(), kDense.end());
-  const auto& experts = naming == ExpertNaming::fused      ? kFusedExperts
-                        : architecture.family == "mixtral" ? kSingleMixtralExperts
-                                                           : kSingleExperts;
+  const auto& experts = naming == ExpertNaming::fused            ? kFusedExperts
+                        : architecture.family == Family::mixtral ? kSingleMixtralExperts
+                                                                 : kSingleExperts;
   if (architecture.mixture) rows.insert(rows.end(), experts.begin(), experts.end());
   return rows;
 }

@@ -11,7 +11,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 void write_rotary(const ModelConfig& model, OrderedJson& json) {
   OrderedJson scaling;  // null: frequencies as they are
-  if (model.rope_scaling == "llama3") {
+  if (model.rope_scaling == RopeScaling::llama3) {
     scaling = {{"rope_type", "llama3"},
                {"factor", model.rope_factor},
                {"low_freq_factor", model.rope_low_frequency_factor},
@@ -29,7 +29,7 @@ void write_rotary(const ModelConfig& model, OrderedJson& json) {
 /// under this coefficient: it divides by the experts of a token, which pooling does not, and it is
 /// summed over layers, which pooling averages (ops/router/losses.h).
 double pooled_coefficient(const ModelConfig& model) {
-  if (model.balance_form == "pooled") return model.balance_coefficient;
+  if (model.balance_form == BalanceForm::pooled) return model.balance_coefficient;
   return model.balance_coefficient * static_cast<double>(model.layers) /
          static_cast<double>(model.experts_per_token);
 }
@@ -40,7 +40,7 @@ void write_experts(const Architecture& architecture, const ModelConfig& model, O
   json[std::string(architecture.experts_key)] = model.experts;
   json["num_experts_per_tok"] = model.experts_per_token;
   json["router_aux_loss_coef"] = pooled_coefficient(model);
-  if (architecture.family == "olmoe") json["norm_topk_prob"] = model.renormalise_weights;
+  if (architecture.family == Family::olmoe) json["norm_topk_prob"] = model.renormalise_weights;
 }
 
 }  // namespace
@@ -55,12 +55,12 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   write_experts(architecture, model, json);
   json["hidden_act"] = "silu";
   json["max_position_embeddings"] = surroundings.max_context;
-  if (architecture.family != "olmo") json["rms_norm_eps"] = model.norm_epsilon;
+  if (architecture.family != Family::olmo) json["rms_norm_eps"] = model.norm_epsilon;
   write_rotary(model, json);
   if (architecture.clips)
     json["clip_qkv"] = model.clip_qkv > 0 ? OrderedJson(model.clip_qkv) : OrderedJson();
   json["tie_word_embeddings"] = model.tied_head;
-  if (architecture.family != "mixtral") json["attention_bias"] = false;
+  if (architecture.family != Family::mixtral) json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["initializer_range"] = model.initialization_deviation;
   json["use_cache"] = true;

@@ -38,19 +38,17 @@ void add_sizes(SectionWriter<ModelConfig>& writer) {
 
 void add_layers(SectionWriter<ModelConfig>& writer) {
   writer
-      .key("norm", &ModelConfig::norm, TextRule{{"rms", "layer"}, {}},
-           "root-mean-square norm or layer norm")
+      .key("norm", &ModelConfig::norm, word_rule<NormKind>(), "root-mean-square norm or layer norm")
       .key("norm_weights", &ModelConfig::norm_weights, FlagRule{}, "whether norms have weights")
       .key("norm_epsilon", &ModelConfig::norm_epsilon, number_above(0),
            "what norms add to the mean square")
-      .key("query_key_norm", &ModelConfig::query_key_norm,
-           TextRule{{"none", "projection", "head"}, {}},
+      .key("query_key_norm", &ModelConfig::query_key_norm, word_rule<QueryKeyNorm>(),
            "norm of queries and keys: over the whole projection, or over each head")
       .key("clip_qkv", &ModelConfig::clip_qkv, number_at_least(0),
            "limit on entries of queries, keys and values; 0: none")
       .key("rope_theta", &ModelConfig::rope_theta, number_above(0),
            "base of the rotary embedding's frequencies")
-      .key("rope_scaling", &ModelConfig::rope_scaling, TextRule{{"none", "llama3"}, {}},
+      .key("rope_scaling", &ModelConfig::rope_scaling, word_rule<RopeScaling>(),
            "how the frequencies are stretched to longer contexts; \"llama3\" is Llama 3.1's way")
       .key("rope_factor", &ModelConfig::rope_factor, number_at_least(1),
            "of \"llama3\": what the low frequencies are divided by")
@@ -63,7 +61,7 @@ void add_layers(SectionWriter<ModelConfig>& writer) {
       .key("rotary_fraction", &ModelConfig::rotary_fraction,
            NumberRule{.minimum = 0, .maximum = 1, .excludes_minimum = true},
            "the part of a head's channels that is rotated")
-      .key("activation", &ModelConfig::activation, TextRule{{"swiglu", "geglu"}, {}},
+      .key("activation", &ModelConfig::activation, word_rule<Activation>(),
            "of feed-forward layers and experts")
       .key("tied_head", &ModelConfig::tied_head, FlagRule{},
            "whether the head's weights are the embedding's");
@@ -75,7 +73,7 @@ void add_routing(SectionWriter<ModelConfig>& writer) {
            "whether the weights of a token's experts are scaled to sum to one")
       .key("balance_coefficient", &ModelConfig::balance_coefficient, number_at_least(0),
            "weight of the load-balance loss")
-      .key("balance_form", &ModelConfig::balance_form, TextRule{{"layer", "pooled"}, {}},
+      .key("balance_form", &ModelConfig::balance_form, word_rule<BalanceForm>(),
            "load-balance loss of each layer, or of all layers' tokens together")
       .key("router_z_coefficient", &ModelConfig::router_z_coefficient, number_at_least(0),
            "weight of the router's z-loss")
@@ -89,7 +87,7 @@ void add_training(SectionWriter<ModelConfig>& writer) {
   writer
       .key("z_loss_coefficient", &ModelConfig::z_loss_coefficient, number_at_least(0),
            "weight of the z-loss on the head's logits")
-      .key("initialization", &ModelConfig::initialization, TextRule{{"normal", "scaled"}, {}},
+      .key("initialization", &ModelConfig::initialization, word_rule<InitializationRule>(),
            "of weights; \"scaled\" divides output layers' deviation by sqrt(2 layers)")
       .key("initialization_deviation", &ModelConfig::initialization_deviation, number_above(0),
            "standard deviation of initial weights")
@@ -102,7 +100,7 @@ void add_training(SectionWriter<ModelConfig>& writer) {
 Section model_section() {
   SectionWriter writer("model", &RunConfig::model,
                        "the model; keys that are left out have the family's values");
-  writer.key("family", &ModelConfig::family, TextRule{family_names(), {"zaya"}},
+  writer.key("family", &ModelConfig::family, word_rule<Family>({"zaya"}),
              "the published family whose preset fills the other keys");
   add_sizes(writer);
   add_layers(writer);

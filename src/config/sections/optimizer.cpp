@@ -5,19 +5,18 @@ namespace tessera {
 Section optimizer_section() {
   const NumberRule below_one{.minimum = 0, .maximum = 1, .excludes_maximum = true};
   return SectionWriter("optimizer", &RunConfig::optimizer, "how weights follow their gradients")
-      .key("name", &OptimizerConfig::name, TextRule{{"adamw"}, {"muon"}}, "the optimizer")
+      .key("name", &OptimizerConfig::name, word_rule<OptimizerName>({"muon"}), "the optimizer")
       .key("learning_rate", &OptimizerConfig::learning_rate, number_above(0),
            "the highest, reached at the end of the warm-up")
       .key("minimum_learning_rate", &OptimizerConfig::minimum_learning_rate, number_at_least(0),
            "the one that the schedule ends at")
-      .key("schedule", &OptimizerConfig::schedule, TextRule{{"cosine", "linear", "constant"}, {}},
+      .key("schedule", &OptimizerConfig::schedule, word_rule<Schedule>(),
            "of the learning rate after the warm-up")
       .key("warmup_steps", &OptimizerConfig::warmup_steps, at_least(0),
            "steps in which the learning rate rises from 0")
       .key("weight_decay", &OptimizerConfig::weight_decay, number_at_least(0),
            "decay of weights, as a multiple of the learning rate")
-      .key("decay_rule", &OptimizerConfig::decay_rule,
-           TextRule{{"matrices", "all", "no_embedding"}, {}},
+      .key("decay_rule", &OptimizerConfig::decay_rule, word_rule<DecayRule>(),
            "which weights decay: matrices (no norms), all, or all matrices but the embedding")
       .key("beta1", &OptimizerConfig::beta1, below_one, "decay of the gradient's running mean")
       .key("beta2", &OptimizerConfig::beta2, below_one,

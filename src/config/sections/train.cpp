@@ -11,10 +11,9 @@ Section train_section() {
            "sequences that run through the model at once")
       .key("global_batch", &TrainSection::global_batch, whole(1, 1 << 30),
            "sequences of an optimizer step; a multiple of micro_batch")
-      .key("precision", &TrainSection::precision, TextRule{{"bf16", "fp32", "fp64"}, {}},
+      .key("precision", &TrainSection::precision, word_rule<Precision>(),
            "type of weights and activations in the model's computations")
-      .key("recompute", &TrainSection::recompute,
-           ListRule{{"norm", "attention", "experts", "layer"}},
+      .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(),
            "what is computed again in the backward pass instead of kept, to save memory")
       .key("seed", &TrainSection::seed, at_least(0), "of initial weights")
       .key("evaluate_every", &TrainSection::evaluate_every, at_least(0),

@@ -5,7 +5,7 @@
 namespace tessera {
 
 // The published families, each one file: a preset over the same layers, at the size of its best
-// known model. model_config.h's family_preset() finds them by name.
+// known model. model_config.h's family_preset() finds them.
 
 /// OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
 ModelConfig olmo_family();

@@ -4,7 +4,7 @@ namespace tessera {
 
 ModelConfig llama_family() {
   ModelConfig config;
-  config.family = "llama";
+  config.family = Family::llama;
   config.layers = 32;
   config.hidden_size = 4096;
   config.heads = 32;

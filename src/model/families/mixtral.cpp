@@ -4,7 +4,7 @@ namespace tessera {
 
 ModelConfig mixtral_family() {
   ModelConfig config;
-  config.family = "mixtral";
+  config.family = Family::mixtral;
   config.layers = 32;
   config.hidden_size = 4096;
   config.heads = 32;
@@ -15,7 +15,7 @@ ModelConfig mixtral_family() {
   config.rope_theta = 1e6;
   config.renormalise_weights = true;
   config.balance_coefficient = 0.02;
-  config.balance_form = "pooled";
+  config.balance_form = BalanceForm::pooled;
   config.initialization_deviation = 0.02;
   return config;
 }

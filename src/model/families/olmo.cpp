@@ -4,13 +4,13 @@ namespace tessera {
 
 ModelConfig olmo_family() {
   ModelConfig config;
-  config.family = "olmo";
+  config.family = Family::olmo;
   config.layers = 16;
   config.hidden_size = 2048;
   config.heads = 16;
   config.kv_heads = 16;
   config.feed_forward_size = 8192;
-  config.norm = "layer";
+  config.norm = NormKind::layer;
   config.norm_weights = false;
   config.rope_theta = 1e4;
   config.tied_head = true;

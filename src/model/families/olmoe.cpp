@@ -4,7 +4,7 @@ namespace tessera {
 
 ModelConfig olmoe_family() {
   ModelConfig config;
-  config.family = "olmoe";
+  config.family = Family::olmoe;
   config.layers = 16;
   config.hidden_size = 2048;
   config.heads = 16;
@@ -12,10 +12,10 @@ ModelConfig olmoe_family() {
   config.experts = 64;
   config.experts_per_token = 8;
   config.expert_size = 1024;
-  config.query_key_norm = "projection";
+  config.query_key_norm = QueryKeyNorm::projection;
   config.rope_theta = 1e4;
   config.balance_coefficient = 0.01;
-  config.balance_form = "layer";
+  config.balance_form = BalanceForm::per_layer;
   config.router_z_coefficient = 0.001;
   config.initialization_deviation = 0.02;
   config.initialization_cutoff = 3;

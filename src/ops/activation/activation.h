@@ -1,11 +1,9 @@
 #pragma once
 
+#include "ops/activation/activation_kind.h"
 #include "program/builder.h"
 
 namespace tessera {
-
-/// silu(x) = x / (1 + e^-x); gelu(x) = x Φ(x) with the normal distribution's Φ, by erf.
-enum class Activation { silu, gelu };
 
 /// activation(gate) · up, element by element: SwiGLU or GeGLU. gate and up have one shape and one
 /// floating type, which is the output's; it is computed in the accumulation type and rounded once.

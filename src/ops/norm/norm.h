@@ -3,12 +3,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "ops/norm/norm_kind.h"
 #include "program/builder.h"
 
 namespace tessera {
-
-/// rms: x / sqrt(mean(x²) + epsilon). layer: (x - mean(x)) / sqrt(variance(x) + epsilon).
-enum class NormKind { rms, layer };
 
 /// How rows are normalised.
 struct NormOptions {

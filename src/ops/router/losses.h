@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "ops/router/balance_form.h"
 #include "program/builder.h"
 
 namespace tessera {
@@ -9,10 +10,6 @@ namespace tessera {
 // Auxiliary losses of the router, each one scalar [1]. They are defined as means over tokens; what
 // is returned is that mean multiplied by the number of tokens, because the loss of the whole
 // program is a sum over tokens, divided at the end by the number of tokens of the global batch.
-
-/// Over which tokens the load is counted: each layer's on their own, or those of all layers pooled
-/// (the form of Hugging Face's classes).
-enum class BalanceForm { per_layer, pooled };
 
 /// The load-balance loss. `probabilities` holds [tokens, experts] for each layer and `counts` i32
 /// [experts]: how many tokens chose each expert, before any are dropped. With L layers, T tokens,

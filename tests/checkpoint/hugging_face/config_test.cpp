@@ -37,7 +37,7 @@ TEST(HuggingFaceConfig, FillsTheModel) {
   EXPECT_THAT(config.notes, IsEmpty());
   const ModelConfig& model = config.model;
   EXPECT_EQ(model.router_z_coefficient, 0) << "a loss that the library does not have";
-  EXPECT_EQ(model.family, "olmoe");
+  EXPECT_EQ(model.family, Family::olmoe);
   EXPECT_EQ(model.vocabulary_size, 300);
   EXPECT_EQ(model.hidden_size, 16);
   EXPECT_EQ(model.layers, 2);
@@ -50,9 +50,9 @@ TEST(HuggingFaceConfig, FillsTheModel) {
   EXPECT_EQ(model.clip_qkv, 4.5);
   EXPECT_TRUE(model.renormalise_weights);
   EXPECT_EQ(model.balance_coefficient, 0.02);
-  EXPECT_EQ(model.balance_form, "pooled");
+  EXPECT_EQ(model.balance_form, BalanceForm::pooled);
   EXPECT_EQ(model.initialization_deviation, 0.03);
-  EXPECT_EQ(model.query_key_norm, "projection");
+  EXPECT_EQ(model.query_key_norm, QueryKeyNorm::projection);
   EXPECT_FALSE(model.tied_head);
 }
 
@@ -69,7 +69,7 @@ TEST(HuggingFaceConfig, KeysOfBothVersionsSayTheSame) {
   for (const Json& json : {old_form, new_form, older}) {
     const ModelConfig model = read(json).model;
     EXPECT_EQ(model.rope_theta, 500000);
-    EXPECT_EQ(model.rope_scaling, "llama3");
+    EXPECT_EQ(model.rope_scaling, RopeScaling::llama3);
     EXPECT_EQ(model.rope_factor, 8);
     EXPECT_EQ(model.rope_low_frequency_factor, 1);
     EXPECT_EQ(model.rope_high_frequency_factor, 4);
@@ -85,7 +85,7 @@ TEST(HuggingFaceConfig, WhatIsLeftOutHasTheLibrarysDefault) {
   }
   const ModelConfig model = read(json).model;
   EXPECT_EQ(model.rope_theta, 10000);
-  EXPECT_EQ(model.rope_scaling, "none");
+  EXPECT_EQ(model.rope_scaling, RopeScaling::none);
   EXPECT_EQ(model.norm_epsilon, 1e-6);
   EXPECT_EQ(model.kv_heads, 4);
   EXPECT_EQ(model.max_context, 2048);
@@ -208,7 +208,7 @@ TEST(HuggingFaceConfig, ALossOfEachLayerBecomesThePooledOne) {
   ModelConfig model = read(small_olmoe_config()).model;  // 2 of 3 experts a token, 3 layers
   model.layers = 3;
   model.balance_coefficient = 0.01;
-  model.balance_form = "layer";
+  model.balance_form = BalanceForm::per_layer;
   const Architecture& architecture = architecture_of(model);
   const ConfigSurroundings surroundings{.max_context = 64, .dtype = "bfloat16"};
   const std::string text = write_config(architecture, model, surroundings);

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ModelConfig small(const std::string& family) {
+ModelConfig small(Family family) {
   ModelConfig config = family_preset(family);
   config.layers = 2;
   config.hidden_size = 8;
@@ -45,7 +45,7 @@ void expect_covered(const std::vector<NamedShape>& shapes,
 TEST(WeightMap, EveryElementHasOnePlaceOnBothSides) {
   for (const Architecture& architecture : architectures()) {
     for (const ExpertNaming naming : {ExpertNaming::single, ExpertNaming::fused}) {
-      const ModelConfig config = small(std::string(architecture.family));
+      const ModelConfig config = small(architecture.family);
       const WeightMap map = weight_map(architecture, config, naming);
       expect_covered(map.parameters, map.of_parameter,
                      [](const Segment& segment) { return segment.parameter_begin; });
@@ -57,7 +57,7 @@ TEST(WeightMap, EveryElementHasOnePlaceOnBothSides) {
 
 TEST(WeightMap, FusedExpertsHaveTheGateAboveUp) {
   const Architecture& olmoe = *find_architecture("OlmoeForCausalLM");
-  const WeightMap map = weight_map(olmoe, small("olmoe"), ExpertNaming::fused);
+  const WeightMap map = weight_map(olmoe, small(Family::olmoe), ExpertNaming::fused);
   const auto tensor =
       std::ranges::find(map.tensors, "model.layers.1.mlp.experts.gate_up_proj", &NamedShape::name);
   ASSERT_NE(tensor, map.tensors.end());
@@ -74,35 +74,40 @@ TEST(WeightMap, FusedExpertsHaveTheGateAboveUp) {
 
 TEST(Architecture, EveryFamilyHasItsOwn) {
   for (const Architecture& architecture : architectures()) {
-    EXPECT_EQ(architecture_of(family_preset(std::string(architecture.family))).name,
-              architecture.name);
+    EXPECT_EQ(architecture_of(family_preset(architecture.family)).name, architecture.name);
   }
 }
 
 TEST(Architecture, WhatNoneCanExpressIsNamed) {
-  const auto error = [](const std::string& family, const auto& change) {
+  const auto error = [](Family family, const auto& change) {
     ModelConfig config = family_preset(family);
     change(config);
     return error_of([&] { architecture_of(config); });
   };
-  EXPECT_THAT(error("olmoe", [](auto& c) { c.activation = "geglu"; }),
+  EXPECT_THAT(error(Family::olmoe, [](auto& c) { c.activation = Activation::gelu; }),
               HasSubstr("OlmoeForCausalLM, but model.activation is geglu, it has swiglu"));
-  EXPECT_THAT(error("olmoe", [](auto& c) { c.norm = "layer"; }), HasSubstr("model.norm is layer"));
-  EXPECT_THAT(error("olmoe", [](auto& c) { c.norm_weights = false; }), HasSubstr("norm_weights"));
-  EXPECT_THAT(error("olmoe", [](auto& c) { c.shared_experts = 1; }), HasSubstr("shared_experts"));
-  EXPECT_THAT(error("olmoe", [](auto& c) { c.head_dim = 64; }),
+  EXPECT_THAT(error(Family::olmoe, [](auto& c) { c.norm = NormKind::layer; }),
+              HasSubstr("model.norm is layer"));
+  EXPECT_THAT(error(Family::olmoe, [](auto& c) { c.norm_weights = false; }),
+              HasSubstr("norm_weights"));
+  EXPECT_THAT(error(Family::olmoe, [](auto& c) { c.shared_experts = 1; }),
+              HasSubstr("shared_experts"));
+  EXPECT_THAT(error(Family::olmoe, [](auto& c) { c.head_dim = 64; }),
               HasSubstr("model.head_dim is 64, it has 128"));
-  EXPECT_THAT(error("mixtral", [](auto& c) { c.renormalise_weights = false; }),
+  EXPECT_THAT(error(Family::mixtral, [](auto& c) { c.renormalise_weights = false; }),
               HasSubstr("model.renormalise_weights is false"));
-  EXPECT_THAT(error("mixtral", [](auto& c) { c.clip_qkv = 8; }), HasSubstr("model.clip_qkv is 8"));
-  EXPECT_THAT(error("mixtral", [](auto& c) { c.dense_layers = 1; }), HasSubstr("dense_layers"));
-  EXPECT_THAT(error("llama", [](auto& c) { c.query_key_norm = "head"; }),
+  EXPECT_THAT(error(Family::mixtral, [](auto& c) { c.clip_qkv = 8; }),
+              HasSubstr("model.clip_qkv is 8"));
+  EXPECT_THAT(error(Family::mixtral, [](auto& c) { c.dense_layers = 1; }),
+              HasSubstr("dense_layers"));
+  EXPECT_THAT(error(Family::llama, [](auto& c) { c.query_key_norm = QueryKeyNorm::head; }),
               HasSubstr("model.query_key_norm is head"));
-  EXPECT_THAT(error("llama", [](auto& c) { c.rotary_fraction = 0.5; }),
+  EXPECT_THAT(error(Family::llama, [](auto& c) { c.rotary_fraction = 0.5; }),
               HasSubstr("model.rotary_fraction is 0.5, it has 1"));
-  EXPECT_THAT(error("olmo", [](auto& c) { c.norm_epsilon = 1e-6; }), HasSubstr("norm_epsilon"));
-  const std::string both = error("llama", [](auto& c) {
-    c.activation = "geglu";
+  EXPECT_THAT(error(Family::olmo, [](auto& c) { c.norm_epsilon = 1e-6; }),
+              HasSubstr("norm_epsilon"));
+  const std::string both = error(Family::llama, [](auto& c) {
+    c.activation = Activation::gelu;
     c.rotary_fraction = 0.5;
   });
   EXPECT_THAT(both, HasSubstr("geglu"));
@@ -111,7 +116,7 @@ TEST(Architecture, WhatNoneCanExpressIsNamed) {
 
 TEST(WeightMap, TensorsAreCountedWithoutTheMap) {
   for (const Architecture& architecture : architectures()) {
-    ModelConfig config = small(std::string(architecture.family));
+    ModelConfig config = small(architecture.family);
     for (const bool tied : {false, true}) {
       config.tied_head = tied;
       for (const ExpertNaming naming : {ExpertNaming::single, ExpertNaming::fused}) {
@@ -120,7 +125,7 @@ TEST(WeightMap, TensorsAreCountedWithoutTheMap) {
       }
     }
   }
-  ModelConfig huge = small("olmoe");
+  ModelConfig huge = small(Family::olmoe);
   huge.layers = huge.experts = 1 << 16;
   EXPECT_GT(count_tensors(*find_architecture("OlmoeForCausalLM"), huge, ExpertNaming::single),
             int64_t{3} << 32);

@@ -26,7 +26,7 @@ using testing::ReferenceTensors;
 LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool) {
   LoadedModel model;
   ModelConfig& config = model.config.model;
-  config = family_preset("olmoe");
+  config = family_preset(Family::olmoe);
   config.layers = 2;
   config.hidden_size = 16;
   config.heads = 2;
@@ -36,7 +36,7 @@ LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool)
   config.expert_size = 8;
   config.vocabulary_size = 257;
   model.config.data.context = 256;
-  model.config.train.precision = "fp32";
+  model.config.train.precision = Precision::fp32;
   model.tokenizer = std::make_unique<ByteTokenizer>();
   model.specs = model_parameters(config, DType::f32);
   for (const ParameterSpec& spec : model.specs) {

@@ -7,7 +7,7 @@ namespace {
 
 /// The sizes that tests/reference/models.py gives all its models, over a family's preset.
 ModelConfig tiny(const std::string& family) {
-  ModelConfig config = family_preset(family);
+  ModelConfig config = family_preset(from_word<Family>(family));
   config.layers = 2;
   config.hidden_size = 32;
   config.heads = 4;
@@ -30,7 +30,7 @@ ModelConfig tiny_mixture(const std::string& family, int64_t experts_per_token) {
   config.experts = 6;
   config.experts_per_token = experts_per_token;
   config.expert_size = 8;
-  config.balance_form = "pooled";
+  config.balance_form = BalanceForm::pooled;
   return config;
 }
 
@@ -47,7 +47,7 @@ std::map<std::string, ModelConfig> configs() {
   tied.kv_heads = 1;
   tied.tied_head = true;
   ModelConfig& scaled = configs["llama_rope_scaling"] = tiny_llama();
-  scaled.rope_scaling = "llama3";
+  scaled.rope_scaling = RopeScaling::llama3;
   scaled.rope_factor = 8;
   scaled.rope_low_frequency_factor = 1;
   scaled.rope_high_frequency_factor = 4;

@@ -165,7 +165,7 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   ParityMachine machine(reference, DType::f32);
   OptimizerConfig optimizer;
   optimizer.weight_decay = 0.1;
-  optimizer.decay_rule = "all";
+  optimizer.decay_rule = DecayRule::all;
   optimizer.beta1 = 0.9;
   optimizer.beta2 = 0.95;
   // AdamW divides a gradient by its own size: with a smaller epsilon the steps of entries that are
@@ -173,7 +173,7 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   optimizer.epsilon = 1e-5;
   optimizer.clip_norm = 1;
   optimizer.learning_rate = 1e-3;
-  optimizer.schedule = "constant";
+  optimizer.schedule = Schedule::constant;
   optimizer.warmup_steps = 0;
   TrainingStep step(machine.training, machine.store, machine.context);
   for (int64_t i = 0; i < reference.steps(); ++i) {

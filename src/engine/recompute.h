@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "base/words.h"
+
+namespace tessera {
+
+/// A block that is computed again in the backward pass instead of kept (selective activation
+/// checkpointing, Optimus §1): norms, attention, the SparseMoE block with its router (for a dense
+/// model its feed-forward block), or whole layers.
+enum class Recomputed { norm, attention, experts, layer };
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<Recomputed>{"norm", "attention", "experts",
+                                                                    "layer"};
+
+/// Which blocks are.
+struct Recompute {
+  bool norm = false;
+  bool attention = false;
+  bool experts = false;
+  bool layer = false;
+
+  bool operator==(const Recompute&) const = default;
+};
+
+/// The blocks of a list.
+Recompute recompute_of(std::span<const Recomputed> blocks);
+
+}  // namespace tessera

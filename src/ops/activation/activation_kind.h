@@ -1,0 +1,16 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "base/words.h"
+
+namespace tessera {
+
+/// silu(x) = x / (1 + e^-x); gelu(x) = x Φ(x) with the normal distribution's Φ, by erf. The words
+/// are those of the gated layers: SwiGLU, GeGLU.
+enum class Activation { silu, gelu };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<Activation>{"swiglu", "geglu"};
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "base/words.h"
+
+namespace tessera {
+
+/// rms: x / sqrt(mean(x²) + epsilon). layer: (x - mean(x)) / sqrt(variance(x) + epsilon).
+enum class NormKind { rms, layer };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
+
+}  // namespace tessera
