@@ -15,7 +15,7 @@ namespace {
 /// A folder of prepared data, 64 MB of tokens, removed at the end.
 class PreparedFolder {
  public:
-  explicit PreparedFolder(int64_t context) {
+  explicit PreparedFolder(int64_t runtime) {
     std::string pattern = (fs::temp_directory_path() / "tessera-rows-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
     const CounterRandom random(1, "text");
@@ -26,7 +26,7 @@ class PreparedFolder {
     write_file(folder_ / "text.txt", text);
     prepare({.inputs = {(folder_ / "text.txt").string()},
              .tokenizer = "bytes",
-             .context = context,
+             .runtime = runtime,
              .output = folder_ / "data",
              .progress = false},
             Logger());
@@ -45,25 +45,25 @@ class PreparedFolder {
 };
 
 /// Reads the rows of the training split in order, as the loader does, from the system's memory.
-void read_rows(benchmark::State& state, int64_t context) {
-  const PreparedFolder folder(context);
+void read_rows(benchmark::State& state, int64_t runtime) {
+  const PreparedFolder folder(runtime);
   const SplitReader reader(folder.data(), Split::train);
-  std::vector<int32_t> row(static_cast<size_t>(context));
+  std::vector<int32_t> row(static_cast<size_t>(runtime));
   int64_t instance = 0;
   for (auto iteration : state) {
     reader.read(instance, row);
     benchmark::DoNotOptimize(row.data());
     if (++instance == reader.instances()) instance = 0;
   }
-  state.SetItemsProcessed(state.iterations() * context);
+  state.SetItemsProcessed(state.iterations() * runtime);
 }
 
 }  // namespace
 
 void register_prepared_rows() {
-  for (const int64_t context : {256, 2048}) {
-    benchmark::RegisterBenchmark(("prepared_rows/" + std::to_string(context)).c_str(),
-                                 [context](benchmark::State& state) { read_rows(state, context); })
+  for (const int64_t runtime : {256, 2048}) {
+    benchmark::RegisterBenchmark(("prepared_rows/" + std::to_string(runtime)).c_str(),
+                                 [runtime](benchmark::State& state) { read_rows(state, runtime); })
         ->UseRealTime()
         ->Unit(benchmark::kMicrosecond);
   }

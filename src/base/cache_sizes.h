@@ -11,6 +11,8 @@ struct CacheSizes {
   int64_t first_level = 0;   ///< of the first core
   int64_t second_level = 0;  ///< of the first core
   int64_t last_level = 0;    ///< all of the machine together
+
+  bool operator==(const CacheSizes&) const = default;
 };
 
 /// From the system's folder of processors.

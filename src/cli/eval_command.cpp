@@ -14,6 +14,7 @@
 #include "data/sources/open_data.h"
 #include "inference/evaluate.h"
 #include "inference/loaded_model.h"
+#include "ops/host_target.h"
 
 namespace tessera {
 namespace {
@@ -67,7 +68,7 @@ BaselineLoss baseline(const TrainingData& data) {
 Results evaluate(const EvalArguments& arguments) {
   MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
-  Context context(threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(threads), &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   const RunConfig& config = model.config;
   const TrainingData data = open_data_of(arguments, model);
@@ -75,9 +76,9 @@ Results evaluate(const EvalArguments& arguments) {
                          .context = data.sources.front().instances->context(),
                          .document_mask = config.data.document_mask};
   const DType compute = compute_dtype(config.train.precision);
-  require_evaluation_memory(config.model, compute, size, context);
+  require_evaluation_memory(config.model, compute, size, runtime);
   Evaluator evaluator(config.model, compute, model.weights, size.sequences, size.context,
-                      size.document_mask, context);
+                      size.document_mask, runtime);
   Results results{.checkpoint = model.checkpoint, .step = model.step};
   results.sources = evaluate_sources(evaluator, data, size.sequences, arguments.instances);
   results.model = mean_evaluation(results.sources);

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "inference/multiple_choice/multiple_choice.h"
+#include "ops/host_target.h"
 
 namespace tessera {
 namespace {
@@ -129,7 +130,7 @@ void eval_tasks(const EvalTasksArguments& arguments) {
   const std::vector<Question> questions = read_all(arguments.files);
   if (!arguments.predictions.empty()) require_writable_predictions(arguments.predictions);
   MemoryPool pool;
-  Context context(threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(threads), &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   std::vector<ScoredQuestion> scored;
   {
@@ -141,7 +142,7 @@ void eval_tasks(const EvalTasksArguments& arguments) {
         {.delimiter = arguments.delimiter,
          .beginning_of_document = arguments.beginning_of_document,
          .rows = arguments.batch},
-        context, [&](int64_t done, int64_t all) {
+        runtime, [&](int64_t done, int64_t all) {
           const double fraction = static_cast<double>(done) / static_cast<double>(all);
           progress.show(
               Progress::bar(fraction, watch.seconds(), fmt::format("{} of {} choices", done, all)));

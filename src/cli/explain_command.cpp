@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "config/resolve.h"
+#include "ops/host_target.h"
 #include "plan/explain.h"
 
 namespace tessera {
@@ -28,7 +29,7 @@ void add_explain_command(CLI::App& app) {
       throw Error("--rank is {}; the run has 1 rank, number 0", arguments->rank);
     }
     const RunConfig config = resolve(arguments->config.load());
-    const StepPlan plan = plan_step(config);
+    const StepPlan plan = plan_step(config, host_target(static_cast<int>(config.run.threads)));
     fmt::print(
         "{}", arguments->json ? explain_json(config, plan) : explain(config, plan, arguments->all));
   });

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/standard_output.h"
 #include "inference/generate.h"
+#include "ops/host_target.h"
 
 namespace tessera {
 namespace {
@@ -19,8 +20,8 @@ struct GenerateArguments {
   int threads = 0;
 };
 
-void write_json(const LoadedModel& model, const GenerateArguments& arguments, Context& context) {
-  const Generation result = generate(model, arguments.prompt, arguments.options, context);
+void write_json(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
+  const Generation result = generate(model, arguments.prompt, arguments.options, runtime);
   fmt::print("{}\n", nlohmann::ordered_json{{"checkpoint", model.checkpoint.string()},
                                             {"step", model.step},
                                             {"prompt", arguments.prompt},
@@ -32,14 +33,14 @@ void write_json(const LoadedModel& model, const GenerateArguments& arguments, Co
 
 /// Writes the text while it comes. The prompt waits for the first piece, because what is wrong with
 /// the options is found before that.
-void write_text(const LoadedModel& model, const GenerateArguments& arguments, Context& context) {
+void write_text(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
   bool begun = false;
   const auto stream = [&](std::string_view text) {
     fmt::print("{}{}", begun ? "" : arguments.prompt, text);
     flush_output();  // so that it is read while it comes
     begun = true;
   };
-  const Generation result = generate(model, arguments.prompt, arguments.options, context, stream);
+  const Generation result = generate(model, arguments.prompt, arguments.options, runtime, stream);
   stream("\n");
   say(fmt::format("[{} (step {}): {} tokens, {:.1f} a second]", model.checkpoint.string(),
                   model.step, result.tokens.size(),
@@ -49,12 +50,12 @@ void write_text(const LoadedModel& model, const GenerateArguments& arguments, Co
 void run(const GenerateArguments& arguments) {
   MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
-  Context context(threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(threads), &pool);
   const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
   if (arguments.json) {
-    write_json(model, arguments, context);
+    write_json(model, arguments, runtime);
   } else {
-    write_text(model, arguments, context);
+    write_text(model, arguments, runtime);
   }
 }
 

@@ -31,11 +31,11 @@ void Frame::release() {
   }
 }
 
-Executor::Executor(const Program& program, Context& context)
-    : program_(program), context_(context), lifetimes_(program) {
+Executor::Executor(const Program& program, Runtime& runtime)
+    : program_(program), runtime_(runtime), lifetimes_(program) {
   for (const Node& node : program.nodes()) {
     workspace_bytes_.push_back(
-        node.operation->workspace_bytes(context, program.specs(node.inputs)));
+        node.operation->workspace_bytes(runtime.target(), program.specs(node.inputs)));
   }
 }
 
@@ -71,14 +71,14 @@ void Executor::run_node(Frame& frame, int index) const {
     const Spec& spec = program_.spec(output);
     const Value previous = lifetimes_.takes_over(output);
     slot(output) = previous ? std::exchange(slot(previous), Tensor()).reshape(spec.shape)
-                            : Tensor(context_.pool(), spec.shape, spec.dtype);
+                            : Tensor(runtime_.pool(), spec.shape, spec.dtype);
     outputs.push_back(slot(output));
   }
   {
     const int64_t bytes = workspace_bytes_[static_cast<size_t>(index)];
-    const auto workspace = bytes > 0 ? context_.pool().allocate(bytes) : nullptr;
+    const auto workspace = bytes > 0 ? runtime_.pool().allocate(bytes) : nullptr;
     const Trace::Span span(trace_, program_, node);
-    node.operation->run({context_,
+    node.operation->run({runtime_,
                          inputs,
                          outputs,
                          {workspace ? workspace->data() : nullptr, static_cast<size_t>(bytes)}});

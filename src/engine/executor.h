@@ -4,8 +4,8 @@
 
 #include "engine/lifetimes.h"
 #include "engine/trace.h"
-#include "program/context.h"
 #include "program/program.h"
+#include "program/runtime.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -29,12 +29,12 @@ class Frame {
   std::vector<Tensor> tensors_;
 };
 
-/// Runs a program's nodes in order, taking memory from the context's pool and giving it back after
+/// Runs a program's nodes in order, taking memory from the runtime's pool and giving it back after
 /// each value's last use.
 class Executor {
  public:
   /// Prepares every operation's kernels; refers to both, which must outlive it.
-  Executor(const Program& program, Context& context);
+  Executor(const Program& program, Runtime& runtime);
 
   /// Runs the forward pass. Values bound beforehand and the program's outputs stay in the frame; a
   /// frame may be run again, which first releases those outputs.
@@ -55,7 +55,7 @@ class Executor {
   void run_range(Frame& frame, int begin, int end) const;
 
   const Program& program_;
-  Context& context_;
+  Runtime& runtime_;
   Lifetimes lifetimes_;
   std::vector<int64_t> workspace_bytes_;
   Trace* trace_ = nullptr;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout start) {
+MemoryPlan plan_memory(const Program& program, const Target& target, MemoryLayout start) {
   const Lifetimes lifetimes(program);
   std::vector<int64_t> offsets(program.values().size(), -1);
   MemoryPlan plan;
@@ -24,7 +24,7 @@ MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout st
                                                     ? offsets[static_cast<size_t>(previous.id)]
                                                     : layout.allocate(program.spec(output).bytes());
     }
-    const int64_t scratch = node.operation->workspace_bytes(context, program.specs(node.inputs));
+    const int64_t scratch = node.operation->workspace_bytes(target, program.specs(node.inputs));
     const int64_t workspace = scratch > 0 ? layout.allocate(scratch) : -1;
     plan.in_use_at.push_back(layout.in_use());
     if (layout.in_use() > plan.peak_bytes) {

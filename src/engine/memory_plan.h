@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/context.h"
 #include "program/program.h"
+#include "program/target.h"
 #include "tensor/memory_layout.h"
 
 namespace tessera {
@@ -19,7 +19,7 @@ struct MemoryPlan {
 };
 
 /// Replays the executor's allocations on `start`, the pool's layout before the run. Exact: the
-/// pool's measured peak is the same number. `context` answers for the kernels' scratch memory.
-MemoryPlan plan_memory(const Program& program, Context& context, MemoryLayout start = {});
+/// pool's measured peak is the same number.
+MemoryPlan plan_memory(const Program& program, const Target& target, MemoryLayout start = {});
 
 }  // namespace tessera

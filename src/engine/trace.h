@@ -15,8 +15,8 @@ namespace tessera {
 /// does not show in the record.
 class Trace {
  public:
-  /// Counts the context's matrix products while it lives; the context must outlive it.
-  explicit Trace(Context& context) : products_(context) {}
+  /// Counts the runtime's matrix products while it lives; the runtime must outlive it.
+  explicit Trace(Runtime& runtime) : products_(runtime) {}
 
   /// The whole step while it lives: events lie within it. Does nothing when `trace` is null.
   class Step {

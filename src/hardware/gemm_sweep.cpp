@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
+#include "ops/host_target.h"
 #include "tensor/memory_pool.h"
 
 namespace tessera {
@@ -112,9 +113,9 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
 }
 
 bool has_gemm(DType dtype) {
-  Context context(1);
+  Runtime runtime(host_target(1));
   try {
-    prepare_gemm(context, {.m = 16, .n = 16, .k = 16, .input = dtype, .output = dtype});
+    prepare_gemm(runtime, {.m = 16, .n = 16, .k = 16, .input = dtype, .output = dtype});
   } catch (const Error&) {
     return false;
   }

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "hardware/random_fill.h"
+#include "ops/host_target.h"
 
 namespace tessera {
 namespace {
@@ -67,19 +68,19 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes) {
 
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
   MemoryPool pool;
-  Context context(threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(threads), &pool);
   const Stopwatch watch;
-  return time_gemm(context, shape, budget, [&] { return watch.seconds(); });
+  return time_gemm(runtime, shape, budget, [&] { return watch.seconds(); });
 }
 
-std::vector<double> time_gemm(Context& context, const GemmShape& shape, const GemmBudget& budget,
+std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock) {
   constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
-  const Gemm& gemm = prepare_gemm(context, shape);
-  const int lanes = lanes_of(shape, context.threads());
+  const Gemm& gemm = prepare_gemm(runtime, shape);
+  const int lanes = lanes_of(shape, runtime.threads());
   std::vector<Operands> operands;
   for (int lane = 0; lane < lanes; ++lane) {
-    operands.emplace_back(context.pool(), shape, gemm, context.threads());
+    operands.emplace_back(runtime.pool(), shape, gemm, runtime.threads());
   }
   const auto sample = [&](int64_t repeats) {
     const double before = clock();

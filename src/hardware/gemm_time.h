@@ -31,8 +31,8 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes);
 /// require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);
 
-/// The same with a context's products and threads, by a clock that gives seconds since some moment.
-std::vector<double> time_gemm(Context& context, const GemmShape& shape, const GemmBudget& budget,
+/// The same with a runtime's products and threads, by a clock that gives seconds since some moment.
+std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock);
 
 }  // namespace tessera

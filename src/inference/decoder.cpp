@@ -12,11 +12,11 @@ namespace tessera {
 struct Decoder::Step {
   Step(const Decoder& decoder, int64_t count)
       : decoding(write_decoding(decoder.config_, decoder.compute_, count, decoder.capacity_)),
-        executor(decoding.program, decoder.context_),
+        executor(decoding.program, decoder.runtime_),
         frame(decoding.program),
-        tokens(decoder.context_.pool(), {count}, DType::i32),
-        positions(decoder.context_.pool(), {count}, DType::i32),
-        first(decoder.context_.pool(), {1}, DType::i32) {
+        tokens(decoder.runtime_.pool(), {count}, DType::i32),
+        positions(decoder.runtime_.pool(), {count}, DType::i32),
+        first(decoder.runtime_.pool(), {1}, DType::i32) {
     for (size_t i = 0; i < decoder.weights_.size(); ++i) {
       frame.bind(decoding.parameters.values()[i], decoder.weights_[i]);
     }
@@ -31,12 +31,12 @@ struct Decoder::Step {
 };
 
 Decoder::Decoder(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
-                 int64_t capacity, Context& context)
+                 int64_t capacity, Runtime& runtime)
     : config_(config),
       compute_(compute),
       weights_(weights),
       capacity_(capacity),
-      context_(context) {}
+      runtime_(runtime) {}
 
 Decoder::~Decoder() = default;
 
@@ -63,7 +63,7 @@ Decoder::Step& Decoder::prepare(int64_t count) {
     if (values[id].kind != ValueKind::state) continue;
     Tensor& cache = caches_[values[id].name];
     if (!cache.defined()) {
-      cache = Tensor(context_.pool(), values[id].spec.shape, values[id].spec.dtype);
+      cache = Tensor(runtime_.pool(), values[id].spec.shape, values[id].spec.dtype);
       cache.fill_zero();
     }
     step->frame.bind(Value{static_cast<int>(id)}, cache);

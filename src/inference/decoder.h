@@ -7,7 +7,7 @@
 #include <string>
 
 #include "model/model.h"
-#include "program/context.h"
+#include "program/runtime.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -17,9 +17,9 @@ namespace tessera {
 class Decoder {
  public:
   /// `weights` are those of the model's parameters in order, in the types that its programs compute
-  /// in. They are shared, and they and `context` outlive the decoder.
+  /// in. They are shared, and they and `runtime` outlive the decoder.
   Decoder(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
-          int64_t capacity, Context& context);
+          int64_t capacity, Runtime& runtime);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -39,7 +39,7 @@ class Decoder {
   DType compute_;
   std::span<const Tensor> weights_;
   int64_t capacity_;
-  Context& context_;
+  Runtime& runtime_;
   std::map<std::string, Tensor> caches_;
   std::map<int64_t, std::unique_ptr<Step>> steps_;
   int64_t done_ = 0;

@@ -12,12 +12,12 @@
 namespace tessera {
 
 Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
-                     int64_t rows, int64_t context, bool document_mask, Context& execution)
+                     int64_t rows, int64_t context, bool document_mask, Runtime& runtime)
     : training_(
           write_evaluation(inference_config(config), compute, {rows, context, document_mask})),
-      executor_(training_.program, execution),
+      executor_(training_.program, runtime),
       frame_(training_.program),
-      inputs_(training_, execution.pool(), frame_),
+      inputs_(training_, runtime.pool(), frame_),
       rows_(rows),
       vocabulary_size_(config.vocabulary_size) {
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -58,7 +58,7 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
 }
 
 void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
-                               Context& execution) {
+                               Runtime& runtime) {
   const auto require_room = [&](int64_t needed, const char* least) {
     if (needed <= physical_memory()) return;
     throw Error(
@@ -72,10 +72,10 @@ void require_evaluation_memory(const ModelConfig& config, DType compute, const P
     if (value.kind == ValueKind::input) inputs += value.spec.bytes();
     if (value.kind == ValueKind::computed) largest = std::max(largest, value.spec.bytes());
   }
-  const int64_t before = execution.pool().in_use() + inputs;
+  const int64_t before = runtime.pool().in_use() + inputs;
   // The library of products does not answer for sizes far beyond any machine.
   require_room(before + largest, "at least ");
-  require_room(before + plan_memory(program, execution).peak_bytes, "");
+  require_room(before + plan_memory(program, runtime.target()).peak_bytes, "");
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,

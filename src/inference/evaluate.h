@@ -25,7 +25,7 @@ class Evaluator {
  public:
   /// `weights` are those of the model's parameters in order; they are shared, not copied.
   Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights, int64_t rows,
-            int64_t context, bool document_mask, Context& execution);
+            int64_t context, bool document_mask, Runtime& runtime);
 
   /// The mean loss over the first `instances` instances that the loader hands out, each counted
   /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch. Throws Error
@@ -49,7 +49,7 @@ class Evaluator {
 /// Throws Error when an Evaluator of this size would take more memory than the machine has beside
 /// what is in use, before it takes any.
 void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
-                               Context& execution);
+                               Runtime& runtime);
 
 /// What a model makes of one source.
 struct SourceEvaluation {

@@ -65,7 +65,7 @@ size_t complete_characters(std::string_view text) {
 }  // namespace
 
 Generation generate(const LoadedModel& model, std::string_view prompt,
-                    const GenerateOptions& options, Context& context,
+                    const GenerateOptions& options, Runtime& runtime,
                     const std::function<void(std::string_view)>& on_text) {
   const Tokenizer& tokenizer = *model.tokenizer;
   std::vector<int32_t> tokens = prompt_tokens(model, prompt, options.beginning_of_document);
@@ -73,7 +73,7 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
   const int64_t total = static_cast<int64_t>(tokens.size()) + options.tokens;
   const Stopwatch watch;
   Decoder decoder(model.config.model, compute_dtype(model.config.train.precision), model.weights,
-                  total, context);
+                  total, runtime);
   const size_t prompt_size = tokens.size();
   const size_t prompt_text = tokenizer.decode(tokens).size();
   size_t shown = prompt_text;

@@ -8,7 +8,7 @@
 
 #include "inference/loaded_model.h"
 #include "inference/sampling.h"
-#include "program/context.h"
+#include "program/runtime.h"
 
 namespace tessera {
 
@@ -34,7 +34,7 @@ struct Generation {
 /// exceed the context that the model was trained with, and when the prompt has a token that the
 /// model has not.
 Generation generate(const LoadedModel& model, std::string_view prompt,
-                    const GenerateOptions& options, Context& context,
+                    const GenerateOptions& options, Runtime& runtime,
                     const std::function<void(std::string_view)>& on_text = nullptr);
 
 }  // namespace tessera

@@ -52,8 +52,8 @@ inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
 }
 
 /// Whether the plain kernel runs: on request, and always in f64.
-inline bool use_plain(const Context& context, DType dtype) {
-  return context.kernels() == Kernels::plain || dtype == DType::f64;
+inline bool use_plain(const Target& target, DType dtype) {
+  return target.kernels == Kernels::plain || dtype == DType::f64;
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "engine/differentiate.h"
 #include "engine/memory_plan.h"
 #include "hardware/random_fill.h"
+#include "ops/host_target.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -75,8 +76,7 @@ int64_t planned_bytes(const BlockProgram& block, int threads) {
   for (const ValueInfo& info : block.program.values()) {
     if (info.kind != ValueKind::computed) layout.allocate(info.spec.bytes());
   }
-  Context context(threads);
-  return plan_memory(block.program, context, layout).peak_bytes;
+  return plan_memory(block.program, host_target(threads), layout).peak_bytes;
 }
 
 void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
@@ -93,9 +93,9 @@ void require_memory(const BlockProgram& block, int threads, const std::string& a
 }
 
 BlockRunner::BlockRunner(const BlockProgram& block, int threads)
-    : context_(threads, Kernels::fast, &pool_),
+    : runtime_(host_target(threads), &pool_),
       frame_(block.program),
-      executor_(block.program, context_) {
+      executor_(block.program, runtime_) {
   bind_all(block, pool_, frame_, threads);
 }
 

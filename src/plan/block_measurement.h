@@ -52,7 +52,7 @@ class BlockRunner {
 
  private:
   MemoryPool pool_;
-  Context context_;
+  Runtime runtime_;
   Frame frame_;
   Executor executor_;
 };

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
 
@@ -21,7 +22,7 @@ int64_t allocate_inputs(const Program& program, MemoryLayout& layout) {
 
 }  // namespace
 
-StepPlan plan_step(const RunConfig& config) {
+StepPlan plan_step(const RunConfig& config, const Target& target) {
   StepPlan plan{.training = training_program(config), .memory = {}};
   const auto& specs = plan.training.parameters.specs();
   plan.parameters = plan.training.parameters.elements();
@@ -33,25 +34,24 @@ StepPlan plan_step(const RunConfig& config) {
   for (const int64_t bytes : ParameterStore::allocation_sizes(specs)) layout.allocate(bytes);
   plan.state_bytes = layout.in_use();
   plan.input_bytes = allocate_inputs(plan.training.program, layout);
-  Context context(static_cast<int>(config.run.threads));
   if (config.train.evaluate_every == 0) {
-    plan.memory = plan_memory(plan.training.program, context, layout);
+    plan.memory = plan_memory(plan.training.program, target, layout);
     plan.peak_bytes = plan.memory.peak_bytes;
     plan.extent_bytes = plan.memory.left.extent();
     return plan;
   }
   const TrainingProgram evaluation = evaluation_program(config);
   plan.input_bytes += allocate_inputs(evaluation.program, layout);
-  plan.memory = plan_memory(plan.training.program, context, layout);
+  plan.memory = plan_memory(plan.training.program, target, layout);
   // An evaluation runs while the last micro-batch's outputs are in use.
-  const MemoryPlan evaluated = plan_memory(evaluation.program, context, plan.memory.left);
+  const MemoryPlan evaluated = plan_memory(evaluation.program, target, plan.memory.left);
   plan.peak_bytes = std::max(plan.memory.peak_bytes, evaluated.peak_bytes);
   plan.extent_bytes = evaluated.left.extent();
   return plan;
 }
 
 StepPlan plan_step_that_fits(const RunConfig& config) {
-  StepPlan plan = plan_step(config);
+  StepPlan plan = plan_step(config, host_target(static_cast<int>(config.run.threads)));
   const int64_t physical = physical_memory();
   if (plan.peak_bytes > physical) {
     throw Error(

@@ -23,12 +23,12 @@ struct StepPlan {
   int64_t tokens = 0;        ///< of one micro-batch
 };
 
-/// Plans a resolved configuration (see resolve()). The peak and the extent equal the pool's
-/// measured ones.
-StepPlan plan_step(const RunConfig& config);
+/// Plans a resolved configuration (see resolve()) for a machine, which need not be this one. The
+/// peak and the extent equal the pool's measured ones.
+StepPlan plan_step(const RunConfig& config, const Target& target);
 
-/// The same. Throws Error when the step needs more memory than this machine has. The plan is exact,
-/// so that a run that cannot fit is refused before it takes any.
+/// The same for this machine. Throws Error when the step needs more memory than this machine has.
+/// The plan is exact, so that a run that cannot fit is refused before it takes any.
 StepPlan plan_step_that_fits(const RunConfig& config);
 
 }  // namespace tessera

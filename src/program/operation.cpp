@@ -18,7 +18,7 @@ std::vector<Value> Operation::recompute(Builder& builder, const Node& self,
   return builder.apply(self.operation, {inputs.begin(), inputs.end()});
 }
 
-int64_t Operation::workspace_bytes(Context&, std::span<const Spec>) const { return 0; }
+int64_t Operation::workspace_bytes(const Target&, std::span<const Spec>) const { return 0; }
 
 int Operation::in_place_input(int) const { return -1; }
 

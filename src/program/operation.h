@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "program/context.h"
+#include "program/runtime.h"
 #include "program/value.h"
 #include "tensor/tensor.h"
 
@@ -32,7 +32,7 @@ struct Cost {
 /// One run of an operation. Tensors are contiguous and of the inferred specs; `workspace` has the
 /// size that workspace_bytes() gave and is aligned to 64 bytes.
 struct Execution {
-  Context& context;
+  Runtime& runtime;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::span<std::byte> workspace;
@@ -75,8 +75,8 @@ class Operation {
   /// Whether repeating it in the backward pass always beats keeping its results (a cast).
   virtual bool cheap_to_repeat() const { return false; }
 
-  /// Bytes of scratch memory that one run needs.
-  virtual int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const;
+  /// Bytes of scratch memory that one run takes on a target.
+  virtual int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const;
 
   /// The inputs that run() adds into (main gradients, caches), by position.
   virtual std::vector<int> updated_inputs() const { return {}; }

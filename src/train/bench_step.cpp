@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "ops/host_target.h"
 #include "plan/programs.h"
 #include "plan/step_plan.h"
 #include "train/training_step.h"
@@ -48,11 +49,11 @@ void require_finite(const StepLosses& losses, int64_t step) {
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   const StepPlan plan = plan_step_that_fits(config);
   MemoryPool pool(plan.extent_bytes);
-  Context context(static_cast<int>(config.run.threads), Kernels::fast, &pool);
-  const BoundTeam team(config.run.bind_threads ? context.threads() : 1);
+  Runtime runtime(host_target(static_cast<int>(config.run.threads)), &pool);
+  const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   const ParameterStore store(pool, plan.training.parameters.specs());
-  TrainingStep step(plan.training, store, context);
-  store.initialize(config.train.seed, context.threads());
+  TrainingStep step(plan.training, store, runtime);
+  store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
   const auto micro_batches = static_cast<double>(batches.size());
   StepMeasurement result{.tokens = config.train.global_batch * config.data.context,

@@ -24,7 +24,8 @@
 #include "inference/evaluate.h"
 #include "metrics/metrics_writer.h"
 #include "metrics/plot/plot.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/host_target.h"
 #include "plan/programs.h"
 #include "plan/step_plan.h"
 #include "train/initial_weights.h"
@@ -59,11 +60,11 @@ class Trainer {
         logger_(logger),
         peak_flops_(peak_flops),
         pool_(plan.extent_bytes),
-        context_(static_cast<int>(config_.run.threads), Kernels::fast, &pool_),
-        team_(config_.run.bind_threads ? context_.threads() : 1),
+        runtime_(host_target(static_cast<int>(config_.run.threads)), &pool_),
+        team_(config_.run.bind_threads ? runtime_.threads() : 1),
         training_(std::move(plan.training)),
         store_(pool_, training_.parameters.specs()),
-        step_(training_, store_, context_),
+        step_(training_, store_, runtime_),
         data_(open_data(config_.data)),
         loader_(data_, {.rows = config_.train.micro_batch,
                         .vocabulary_size = config_.model.vocabulary_size}) {}
@@ -112,13 +113,13 @@ class Trainer {
     if (config_.train.evaluate_every > 0) {
       evaluator_ = std::make_unique<Evaluator>(
           config_.model, compute_dtype(config_.train.precision), weights_of(store_),
-          config_.train.micro_batch, config_.data.context, config_.data.document_mask, context_);
+          config_.train.micro_batch, config_.data.context, config_.data.document_mask, runtime_);
     }
   }
 
   void start_weights() {
     if (config_.checkpoint.initial.empty()) {
-      store_.initialize(config_.train.seed, context_.threads());
+      store_.initialize(config_.train.seed, runtime_.threads());
     } else {
       load_initial_weights(config_, store_, logger_);
     }
@@ -137,7 +138,7 @@ class Trainer {
 
   void announce() {
     if (peak_flops_ == 0) {
-      peak_flops_ = measure_gemm_peak(context_.threads(), compute_dtype(config_.train.precision));
+      peak_flops_ = measure_gemm_peak(runtime_.threads(), compute_dtype(config_.train.precision));
     }
     flops_ = count_flops(training_.program).useful() *
              static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
@@ -149,8 +150,8 @@ class Trainer {
         format_count(static_cast<double>(active_parameters(config_.model, specs))),
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
         format_count(flops_) + "FLOP", format_count(peak_flops_), word(config_.train.precision),
-        context_.threads());
-    if (!multiplies(compute_dtype(config_.train.precision))) {
+        runtime_.threads());
+    if (!multiplies(runtime_.target(), compute_dtype(config_.train.precision))) {
       logger_.info(
           "this processor has no matrix products in {}: their operands are widened to fp32; "
           "train.precision = \"fp32\" may be faster here",
@@ -371,14 +372,14 @@ class Trainer {
   }
 
   StepMetrics traced_step() {
-    Trace trace(context_);
+    Trace trace(runtime_);
     StepMetrics metrics = one_step(&trace);
     step_.set_trace(nullptr);
     StepTrace step = trace.step();
-    const Processor processor = this_processor(context_.threads());
+    const Processor processor = this_processor(runtime_.threads());
     step.origin = {.processor = processor.name,
                    .features = processor.features,
-                   .threads = context_.threads(),
+                   .threads = runtime_.threads(),
                    .precision = config_.train.precision,
                    .gemm_peak = peak_flops_,
                    .tokens = config_.train.global_batch * config_.data.context};
@@ -421,7 +422,7 @@ class Trainer {
   const Logger& logger_;
   double peak_flops_;  // a second; 0 until it is measured
   MemoryPool pool_;
-  Context context_;
+  Runtime runtime_;
   BoundTeam team_;
   TrainingProgram training_;
   ParameterStore store_;

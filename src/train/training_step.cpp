@@ -9,13 +9,13 @@
 namespace tessera {
 
 TrainingStep::TrainingStep(const TrainingProgram& training, const ParameterStore& store,
-                           Context& context)
+                           Runtime& runtime)
     : training_(training),
       store_(store),
-      executor_(training.program, context),
+      executor_(training.program, runtime),
       frame_(training.program),
-      inputs_(training, context.pool(), frame_),
-      threads_(context.threads()),
+      inputs_(training, runtime.pool(), frame_),
+      threads_(runtime.threads()),
       expert_counts_(training.expert_counts.size()) {
   for (size_t i = 0; i < training.parameters.values().size(); ++i) {
     const Value value = training.parameters.values()[i];

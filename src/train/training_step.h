@@ -34,7 +34,7 @@ struct WeightUpdate {
 /// One optimizer step: run(), then update_weights().
 class TrainingStep {
  public:
-  TrainingStep(const TrainingProgram& training, const ParameterStore& store, Context& context);
+  TrainingStep(const TrainingProgram& training, const ParameterStore& store, Runtime& runtime);
 
   /// Forward and backward passes: leaves the gradients of the loss over all of `micro_batches` in
   /// the store's main gradients.

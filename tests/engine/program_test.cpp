@@ -7,6 +7,7 @@
 #include "engine/executor.h"
 #include "engine/memory_plan.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/host_target.h"
 #include "ops/linear/linear.h"
 #include "support/gradient_check.h"
 
@@ -49,13 +50,13 @@ TEST(Executor, MeasuredPeakIsThePlannedOne) {
   const SmallProgram small;
   for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
     MemoryPool pool;
-    Context context(2, kernels, &pool);
+    Runtime runtime(host_target(2, kernels), &pool);
     Frame frame(small.program);
     small.bind(frame, pool);
     const int64_t before = pool.in_use();
-    const MemoryPlan plan = plan_memory(small.program, context);
+    const MemoryPlan plan = plan_memory(small.program, runtime.target());
     pool.reset_peak();
-    Executor(small.program, context).run(frame);
+    Executor(small.program, runtime).run(frame);
     EXPECT_EQ(pool.peak_in_use() - before, plan.peak_bytes);
     EXPECT_GT(plan.peak_bytes, 48 * 32 * 4);
   }
@@ -64,19 +65,19 @@ TEST(Executor, MeasuredPeakIsThePlannedOne) {
 TEST(Executor, EverythingButOutputsIsGivenBack) {
   const SmallProgram small;
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   Frame frame(small.program);
   small.bind(frame, pool);
   const int64_t before = pool.in_use();
-  Executor(small.program, context).run(frame);
+  Executor(small.program, runtime).run(frame);
   EXPECT_EQ(pool.in_use() - before, 48 * 32 * 4);
 }
 
 TEST(Executor, ARunAgainTakesNoMoreAddresses) {
   const SmallProgram small;
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
-  const Executor executor(small.program, context);
+  Runtime runtime(host_target(2), &pool);
+  const Executor executor(small.program, runtime);
   Frame frame(small.program);
   small.bind(frame, pool);
   executor.run(frame);
@@ -89,11 +90,11 @@ TEST(Executor, ARunAgainTakesNoMoreAddresses) {
 TEST(Executor, NamesTheFirstValueThatIsNotFinite) {
   const SmallProgram small;
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   Frame frame(small.program);
   small.bind(frame, pool);
   frame[small.x].data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
-  Executor executor(small.program, context);
+  Executor executor(small.program, runtime);
   executor.set_check_finite(true);
   try {
     executor.run(frame);
@@ -107,10 +108,10 @@ TEST(Executor, NamesTheFirstValueThatIsNotFinite) {
 TEST(Executor, RefusesATensorOfAnotherShapeAndAnUnboundInput) {
   const SmallProgram small;
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   Frame frame(small.program);
   EXPECT_THROW(frame.bind(small.x, random_tensor(pool, {47, 32}, DType::f32, "x")), InternalError);
-  EXPECT_THROW(Executor(small.program, context).run(frame), InternalError);
+  EXPECT_THROW(Executor(small.program, runtime).run(frame), InternalError);
 }
 
 TEST(Differentiate, IntegerInputsAndUnusedResultsGetNoGradient) {
@@ -124,11 +125,11 @@ TEST(Differentiate, IntegerInputsAndUnusedResultsGetNoGradient) {
 TEST(Trace, RecordsEveryNodeWithItsProducts) {
   const SmallProgram small;
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   Frame frame(small.program);
   small.bind(frame, pool);
-  Executor executor(small.program, context);
-  Trace trace(context);
+  Executor executor(small.program, runtime);
+  Trace trace(runtime);
   executor.set_trace(&trace);
   {
     const Trace::Step whole(&trace, 3);
@@ -160,8 +161,8 @@ TEST(Trace, NothingIsRecordedWithoutOne) {
   const Trace::Step whole(nullptr, 1);
   const Trace::Span span(nullptr, "adamw", "optimizer");
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
-  Trace trace(context);
+  Runtime runtime(host_target(1), &pool);
+  Trace trace(runtime);
   const Trace::Step first(&trace, 1);
   EXPECT_THROW(Trace::Step(&trace, 2), InternalError);
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
+#include "ops/host_target.h"
 #include "tensor/memory_pool.h"
 
 namespace tessera {
@@ -46,12 +47,12 @@ TEST(TimeGemm, ASignalEndsTheSamples) {
   EXPECT_EQ(time_gemm(shape, 1, {.seconds = 1e9, .least_samples = 1000000}).size(), 1U);
 }
 
-/// A clock that stands still but for the runs of a context's products: each takes 30 microseconds,
+/// A clock that stands still but for the runs of a runtime's products: each takes 30 microseconds,
 /// the first ones a second, and two threads make two at once where a run takes one thread.
 class ClockOfRuns {
  public:
-  ClockOfRuns(Context& context, const GemmShape& product)
-      : counter_(context), at_once_(product.threads == 1 ? context.threads() : 1) {}
+  ClockOfRuns(Runtime& runtime, const GemmShape& product)
+      : counter_(runtime), at_once_(product.threads == 1 ? runtime.threads() : 1) {}
 
   double seconds() {
     for (const GemmRuns& ran : counter_.take()) {
@@ -75,9 +76,9 @@ class ClockOfRuns {
 void expect_samples(const GemmShape& product) {
   constexpr int kThreads = 2;
   MemoryPool pool;
-  Context context(kThreads, Kernels::fast, &pool);
-  ClockOfRuns clock(context, product);
-  const auto seconds = time_gemm(context, product, {.seconds = 1e-3, .least_samples = 2},
+  Runtime runtime(host_target(kThreads), &pool);
+  ClockOfRuns clock(runtime, product);
+  const auto seconds = time_gemm(runtime, product, {.seconds = 1e-3, .least_samples = 2},
                                  [&] { return clock.seconds(); });
   const int lanes = product.threads == 1 ? kThreads : 1;
   ASSERT_EQ(seconds.size(), 4U);  // after 450, 690, 930 and 1170 microseconds

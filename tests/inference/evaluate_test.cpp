@@ -32,10 +32,10 @@ TEST(Evaluate, WhatDoesNotFitTheMachineIsRefusedBeforeItIsTaken) {
   SmallModel small(257);
   const ModelConfig& config = small.model.config.model;
   const int64_t before = small.pool.in_use();
-  EXPECT_NO_THROW(require_evaluation_memory(config, DType::f32, {8, 32}, small.context));
+  EXPECT_NO_THROW(require_evaluation_memory(config, DType::f32, {8, 32}, small.runtime));
   const auto refusal_of = [&](int64_t rows, int64_t context) {
     return error_of([&] {
-      require_evaluation_memory(config, DType::f32, {rows, context}, small.context);
+      require_evaluation_memory(config, DType::f32, {rows, context}, small.runtime);
     });
   };
   EXPECT_THAT(refusal_of(1 << 30, 4096),
@@ -55,7 +55,7 @@ TEST(Evaluate, ATokenThatTheModelHasNotIsNamedWithItsPlace) {
       open_data({.directory = (folder.path() / "data").string(), .context = 32});
   SmallModel small('w');  // the text has w, x, y
   Evaluator evaluator(small.model.config.model, DType::f32, small.model.weights, 2, 32, false,
-                      small.context);
+                      small.runtime);
   EXPECT_THAT(error_of([&] { evaluate_sources(evaluator, data, 2, 0); }),
               AllOf(HasSubstr("held_out-00000.npy: token "),
                     HasSubstr("but the model has a vocabulary of 119")));

@@ -34,14 +34,14 @@ TEST(Vocabulary, TheTokenItsTextAndTheModelAreNamed) {
 TEST(Vocabulary, NoTokenFromOutsideComesToAProgram) {
   SmallModel small(20);
   for (const int32_t token : {20, 1 << 30, -1}) {
-    Decoder decoder(small.model.config.model, DType::f32, small.model.weights, 8, small.context);
+    Decoder decoder(small.model.config.model, DType::f32, small.model.weights, 8, small.runtime);
     EXPECT_THAT(error_of([&] {
                   decoder.feed(std::vector<int32_t>{3, token});
                 }),
                 HasSubstr("outside the model's vocabulary of 20 tokens"));
   }
   Evaluator evaluator(small.model.config.model, DType::f32, small.model.weights, 1, 4, false,
-                      small.context);
+                      small.runtime);
   Batch batch{.rows = 1, .context = 4, .tokens = {1, 2, 3, 19}};
   complete_batch(batch, -1);
   EXPECT_GT(evaluator.row_losses(batch)[0], 0);

@@ -8,6 +8,7 @@
 #include "engine/memory_plan.h"
 #include "model/attention_layer.h"
 #include "model/model.h"
+#include "ops/host_target.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -76,7 +77,7 @@ class Machine {
  public:
   Machine(const ModelConfig& config, DType dtype, const Recompute& recompute,
           Kernels kernels = Kernels::fast, int64_t sequences = 2, int64_t context = 5)
-      : context_(2, kernels, &pool),
+      : runtime_(host_target(2, kernels), &pool),
         training(write_training(config, dtype, {sequences, context, true}, recompute)) {
     frame = std::make_unique<Frame>(training.program);
     const int64_t tokens = sequences * context;
@@ -114,11 +115,11 @@ class Machine {
 
   int32_t* at(Value value) { return (*frame)[value].data<int32_t>(); }
 
-  void run() { Executor(training.program, context_).run(*frame); }
+  void run() { Executor(training.program, runtime_).run(*frame); }
 
   /// The sum of all losses, by the forward pass alone (f64 programs).
   double objective() {
-    Executor(training.program, context_).forward(*frame);
+    Executor(training.program, runtime_).forward(*frame);
     double total = 0;
     for (const Value loss : {training.loss, training.balance_loss, training.router_z_loss}) {
       if (loss) total += *(*frame)[loss].data<double>();
@@ -136,7 +137,7 @@ class Machine {
   }
 
   MemoryPool pool;
-  Context context_;
+  Runtime runtime_;
   TrainingProgram training;
   std::unique_ptr<Frame> frame;
 };
@@ -223,7 +224,7 @@ TEST(TrainingProgram, PlannedPeakIsTheMeasuredOneForEveryRecomputation) {
     for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
       for (const Recompute& recompute : all_recomputes()) {
         Machine machine(config, DType::bf16, recompute, kernels, 2, 64);
-        const MemoryPlan plan = plan_memory(machine.training.program, machine.context_);
+        const MemoryPlan plan = plan_memory(machine.training.program, machine.runtime_.target());
         const int64_t before = machine.pool.in_use();
         machine.pool.reset_peak();
         machine.run();
@@ -236,10 +237,9 @@ TEST(TrainingProgram, PlannedPeakIsTheMeasuredOneForEveryRecomputation) {
 TEST(TrainingProgram, RecomputationSavesMemory) {
   ModelConfig config = small_mixture();
   config.layers = 12;
-  Context context(2);
   const auto plan = [&](const Recompute& recompute) {
     return plan_memory(write_training(config, DType::bf16, {4, 64, true}, recompute).program,
-                       context);
+                       host_target(2));
   };
   const MemoryPlan nothing = plan({});
   const MemoryPlan norm = plan({.norm = true});

@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/host_target.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -104,7 +105,7 @@ TEST(GatedActivation, WorksInTheMemoryOfItsInputs) {
 
 TEST(GatedActivation, StaysFiniteAtLargeInputs) {
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   for (const Activation kind : kBoth) {
     Program program;
     Builder builder(program);
@@ -118,7 +119,7 @@ TEST(GatedActivation, StaysFiniteAtLargeInputs) {
     float ups[] = {1.0f, 1.0f, 1.0f, 1.0f};
     frame.bind(gate, Tensor::wrap(gates, {4}, DType::f32));
     frame.bind(up, Tensor::wrap(ups, {4}, DType::f32));
-    Executor(program, context).run(frame);
+    Executor(program, runtime).run(frame);
     EXPECT_THAT(frame[output].values<float>(), ::testing::ElementsAre(0.0f, 0.0f, 200.0f, 1e30f));
   }
 }

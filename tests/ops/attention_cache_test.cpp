@@ -16,10 +16,9 @@ class CachedRun {
   CachedRun(const AttentionCase& test, DType dtype, Kernels kernels, int threads, int64_t capacity)
       : test_(test),
         dtype_(dtype),
-        context_(threads, kernels, &pool_),
+        runtime_(test.target(threads, kernels), &pool_),
         keys_(pool_, {capacity, test.kv_heads * test.head_dim}, dtype),
         values_(pool_, keys_.shape(), dtype) {
-    context_.cache<AttentionTiles>() = test.tiles;
     // What was never written must not be read.
     Tensor garbage(pool_, keys_.shape(), DType::f64);
     std::ranges::fill(garbage.values<double>(), std::numeric_limits<double>::quiet_NaN());
@@ -50,7 +49,7 @@ class CachedRun {
     auto index = static_cast<int32_t>(position);
     frame.bind(position_value, Tensor::wrap(&index, {1}, DType::i32));
     poison(pool_);
-    Executor(program, context_).forward(frame);
+    Executor(program, runtime_).forward(frame);
     return widened(pool_, frame[output]);
   }
 
@@ -73,7 +72,7 @@ class CachedRun {
   AttentionCase test_;
   DType dtype_;
   MemoryPool pool_;
-  Context context_;
+  Runtime runtime_;
   Tensor keys_;
   Tensor values_;
 };
@@ -107,8 +106,8 @@ TEST(CachedAttention, FastPiecesEqualTheWhole) {
                               1e-5);
     for (const int64_t kilobytes : {128, 512, 1024}) {
       expect_pieces_equal_whole(
-          {.heads = 4, .kv_heads = 1, .head_dim = 24, .tiles = AttentionTiles(kilobytes << 10)},
-          pieces, DType::f32, 1e-5);
+          {.heads = 4, .kv_heads = 1, .head_dim = 24, .cache_bytes = kilobytes << 10}, pieces,
+          DType::f32, 1e-5);
     }
   }
 }

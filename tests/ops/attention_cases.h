@@ -11,6 +11,7 @@
 #include "engine/trace.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/tile_sizes.h"
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 
 namespace tessera::testing {
@@ -23,8 +24,14 @@ struct AttentionCase {
   int64_t kv_heads = 1;
   int64_t head_dim = 16;
   bool documents = false;
-  double deviation = 1.0;  ///< of the inputs
-  AttentionTiles tiles;    ///< this processor's
+  double deviation = 1.0;   ///< of the inputs
+  int64_t cache_bytes = 0;  ///< of the second level; 0: this processor's
+
+  Target target(int threads, Kernels kernels = Kernels::fast) const {
+    Target result = host_target(threads, kernels);
+    if (cache_bytes > 0) result.caches.second_level = cache_bytes;
+    return result;
+  }
 
   AttentionOptions options() const {
     return {.sequence = sequence,
@@ -37,9 +44,8 @@ struct AttentionCase {
   Shape query_shape() const { return {tokens(), heads * head_dim}; }
   Shape key_shape() const { return {tokens(), kv_heads * head_dim}; }
   std::string text() const {
-    return fmt::format("{} x {} tokens, {} heads on {} of {}{}, tiles of {} and {} keys", sequences,
-                       sequence, heads, kv_heads, head_dim, documents ? ", documents" : "",
-                       tiles.forward_keys, tiles.backward_keys);
+    return fmt::format("{} x {} tokens, {} heads on {} of {}{}, cache of {}", sequences, sequence,
+                       heads, kv_heads, head_dim, documents ? ", documents" : "", cache_bytes);
   }
 
   /// Documents of random lengths, long in every other sequence and short in those between.
@@ -101,8 +107,7 @@ inline double flops_that_ran(const Trace& trace, std::string_view operation) {
 inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Kernels kernels,
                                       int threads, std::span<const Tensor> inputs) {
   MemoryPool pool;
-  Context context(threads, kernels, &pool);
-  context.cache<AttentionTiles>() = test.tiles;
+  Runtime runtime(test.target(threads, kernels), &pool);
   Program program;
   Builder builder(program);
   const Value q = builder.parameter("q", {test.query_shape(), dtype, {}});
@@ -133,8 +138,8 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
     frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
   }
   poison(pool);
-  Trace trace(context);
-  Executor executor(program, context);
+  Trace trace(runtime);
+  Executor executor(program, runtime);
   executor.set_trace(&trace);
   executor.run(frame);
   return {widened(pool, frame[output]),

@@ -6,12 +6,8 @@
 namespace tessera::testing {
 namespace {
 
-/// The sizes of tiles that processors of all kinds have.
-std::vector<AttentionTiles> all_tiles() {
-  std::vector<AttentionTiles> result;
-  for (const int64_t kilobytes : {128, 512, 1024, 2048}) result.emplace_back(kilobytes << 10);
-  return result;
-}
+/// Caches of all kinds of processors, for tiles of all sizes.
+constexpr int64_t kCaches[] = {128 << 10, 512 << 10, 1 << 20, 2 << 20};
 
 /// Shapes around the tiles' edges: 128 queries, 256 to 1024 keys.
 std::vector<AttentionCase> cases() {
@@ -40,8 +36,8 @@ std::vector<AttentionCase> cases() {
 std::vector<AttentionCase> in_all_tiles(AttentionCase test) {
   if (test.sequence <= 256) return {test};
   std::vector<AttentionCase> result;
-  for (const AttentionTiles& tiles : all_tiles()) {
-    test.tiles = tiles;
+  for (const int64_t cache_bytes : kCaches) {
+    test.cache_bytes = cache_bytes;
     result.push_back(test);
   }
   return result;
@@ -52,7 +48,7 @@ TEST(AttentionFast, TilesFitTheSecondLevelCache) {
        {std::tuple(48 << 10, 256, 256), std::tuple(256 << 10, 256, 256),
         std::tuple(512 << 10, 512, 256), std::tuple(1 << 20, 1024, 512),
         std::tuple(2 << 20, 1024, 1024), std::tuple(0, 1024, 512)}) {
-    const AttentionTiles tiles(bytes);
+    const AttentionTiles tiles(Target{.caches = {.second_level = bytes}});
     EXPECT_EQ(tiles.forward_keys, forward) << bytes;
     EXPECT_EQ(tiles.backward_keys, backward) << bytes;
   }
@@ -108,9 +104,9 @@ TEST(AttentionFast, MaskedTilesAreNotMultiplied) {
         causal = scores;
       }
       const double product = 2 * scores * static_cast<double>(test.head_dim);
-      for (const AttentionTiles& tiles : all_tiles()) {
-        const DType dtype = tiles.forward_keys < 1024 ? DType::f32 : DType::bf16;
-        test.tiles = tiles;
+      for (const int64_t cache_bytes : kCaches) {
+        const DType dtype = cache_bytes < (1 << 20) ? DType::f32 : DType::bf16;
+        test.cache_bytes = cache_bytes;
         MemoryPool pool;
         const auto inputs = attention_inputs(pool, test, dtype);
         const auto found = run_attention(test, dtype, Kernels::fast, 2, inputs);

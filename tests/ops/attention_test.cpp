@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/attention_cases.h"
+#include "ops/host_target.h"
 
 namespace tessera::testing {
 namespace {
@@ -91,8 +92,6 @@ TEST(Attention, CostCountsTheCausalTriangle) {
 }
 
 TEST(Attention, WorkspaceGrowsAtMostLinearlyWithTheSequence) {
-  MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
   const auto workspaces = [&](int64_t sequence, DType dtype) {
     Program program;
     Builder builder(program);
@@ -105,7 +104,7 @@ TEST(Attention, WorkspaceGrowsAtMostLinearlyWithTheSequence) {
     differentiate(builder, std::span(&seed, 1));
     std::vector<int64_t> bytes;
     for (const Node& node : program.nodes()) {
-      bytes.push_back(node.operation->workspace_bytes(context, program.specs(node.inputs)));
+      bytes.push_back(node.operation->workspace_bytes(host_target(2), program.specs(node.inputs)));
     }
     return bytes;
   };
@@ -160,14 +159,14 @@ TEST_F(AttentionErrors, ADocumentThatStartsAfterItsToken) {
   const Value output = build(options, {2, 2}, {2, 2}, {2, 2}, Spec{{2}, DType::i32, {}});
   builder_.output(output);
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   Frame frame(program_);
   for (const char* name : {"q", "k", "v"}) {
     frame.bind(program_.find(name), random_tensor(pool, {2, 2}, DType::f32, name));
   }
   std::vector<int32_t> starts{1, 0};
   frame.bind(program_.find("starts"), Tensor::wrap(starts.data(), {2}, DType::i32));
-  EXPECT_THAT([&] { Executor(program_, context).forward(frame); },
+  EXPECT_THAT([&] { Executor(program_, runtime).forward(frame); },
               ::testing::ThrowsMessage<InternalError>(::testing::HasSubstr(
                   "token 0 of its sequence is in a document that starts at 1")));
 }

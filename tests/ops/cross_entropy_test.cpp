@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/gemm/gemm_plan.h"
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "support/thread_counts.h"
 #include "tensor/dispatch.h"
@@ -61,7 +63,7 @@ std::vector<float> as_floats(const Tensor& tensor) {
 Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int64_t hidden,
            int threads = 2) {
   MemoryPool pool;
-  Context context(threads, kernels, &pool);
+  Runtime runtime(host_target(threads, kernels), &pool);
   Program program;
   Builder builder(program);
   const Value x = builder.parameter("x", {{tokens, hidden}, dtype, {}});
@@ -94,7 +96,7 @@ Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int
   Tensor one(pool, {1}, accumulation_dtype(dtype));
   dispatch_wide(one.dtype(), [&](auto type) { *one.data<decltype(type)>() = 1; });
   frame.bind(seed, one);
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
   for (const auto& [one_value, other] :
        {std::pair(result.loss, alone.loss), std::pair(result.token_loss, alone.token_loss)}) {
     EXPECT_EQ(std::memcmp(frame[one_value].raw(), frame[other].raw(),
@@ -265,7 +267,7 @@ TEST(CrossEntropy, OnlyTheSeedItWasBuiltWithDifferentiatesIt) {
 
 TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   Program program;
   Builder builder(program);
   const Value x = builder.input("x", {{2, 4}, DType::f32, {}});
@@ -279,12 +281,12 @@ TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {
   zero.fill_zero();
   frame.bind(weight, zero);
   frame.bind(targets, targets_tensor(pool, 2, 64));
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
   EXPECT_NEAR(*frame[result.loss].data<float>(), 2 * std::log(64.0), 1e-5);
 }
 
 TEST(CrossEntropy, SameBitsWithAnyNumberOfThreads) {
-  if (!rows_keep_their_bits()) GTEST_SKIP() << testing::kBitsChange;
+  if (!rows_keep_their_bits(host_target(1))) GTEST_SKIP() << testing::kBitsChange;
   // A chunk of 1024 tokens and a rest.
   for (const DType dtype : {DType::f32, DType::bf16}) {
     testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "support/thread_counts.h"
 
@@ -28,7 +29,7 @@ TEST(Elementwise, GradientsAgreeWithFiniteDifferences) {
 
 TEST(Elementwise, ClampLimitsAndLetsNoGradientThroughWhereItBinds) {
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   Program program;
   Builder builder(program);
   const Value x = builder.parameter("x", {{4}, DType::f32, {}});
@@ -45,7 +46,7 @@ TEST(Elementwise, ClampLimitsAndLetsNoGradientThroughWhereItBinds) {
   bind(x, {-3, -1, 2, 5});
   bind(seed.gradient, {10, 20, 30, 40});
   bind(program.main_gradient(x), {1, 1, 1, 1});
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
   const auto result = frame[y].values<float>();
   EXPECT_EQ(std::vector<float>(result.begin(), result.end()), (std::vector<float>{-2, -1, 2, 2}));
   const auto gradient = frame[program.main_gradient(x)].values<float>();
@@ -57,7 +58,7 @@ RC_GTEST_PROP(Elementwise, ASumIsTakenWideAndRoundedOnce, ()) {
   const auto count = *rc::gen::inRange<int64_t>(1, 6000);
   const int threads = *rc::gen::inRange(1, 4);
   MemoryPool pool;
-  Context context(threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(threads), &pool);
   Program program;
   Builder builder(program);
   std::vector<Value> addends;
@@ -73,7 +74,7 @@ RC_GTEST_PROP(Elementwise, ASumIsTakenWideAndRoundedOnce, ()) {
     tensors.push_back(random_tensor(pool, spec.shape, spec.dtype, program.info(addend).name));
     run.bind(addend, tensors.back());
   }
-  Executor(program, context).run(run);
+  Executor(program, runtime).run(run);
   for (int64_t i = 0; i < count; ++i) {
     const float expected = static_cast<float>(tensors[0].data<BFloat16>()[i]) +
                            tensors[1].data<float>()[i] +

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/host_target.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -28,7 +29,7 @@ TEST(Embedding, GradientOfRepeatedIdsIsTheirSum) {
 
 TEST(Embedding, TakesRows) {
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   Program program;
   Builder builder(program);
   const Value table = builder.parameter("table", {{7, 5}, DType::bf16, {}});
@@ -39,7 +40,7 @@ TEST(Embedding, TakesRows) {
   const Tensor weights = testing::random_tensor(pool, {7, 5}, DType::bf16, "table");
   frame.bind(table, weights);
   frame.bind(ids, ids_tensor(pool, {6, 0, 6}));
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
   for (const auto& [row, id] : std::vector<std::pair<int, int>>{{0, 6}, {1, 0}, {2, 6}}) {
     for (int h = 0; h < 5; ++h) {
       EXPECT_EQ(frame[rows].data<BFloat16>()[row * 5 + h].bits,

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/gemm/widened_gemm.h"
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 #include "support/run_program.h"
@@ -21,7 +22,7 @@ using testing::random_tensor;
 /// C of a shape from fixed random operands, in f64.
 std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads) {
   MemoryPool pool;
-  Context context(threads, kernels, &pool);
+  Runtime runtime(host_target(threads, kernels), &pool);
   GemmShape own = shape;
   own.threads = threads;
   // Operands are rounded to bf16 in every type, so that all start from the same numbers.
@@ -34,7 +35,7 @@ std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads
   const Tensor a = operand({shape.m, shape.k}, shape.input, "a");
   const Tensor b = operand({shape.k, shape.n}, shape.input, "b");
   const Tensor c = operand({shape.m, shape.n}, shape.output, "c");
-  const Gemm& gemm = prepare_gemm(context, own);
+  const Gemm& gemm = prepare_gemm(runtime, own);
   const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
   const Tensor packed(pool, {std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8);
   gemm.run(a.raw(), gemm.pack(b.raw(), packed.raw()), c.raw(), workspace.raw());
@@ -89,14 +90,14 @@ RC_GTEST_PROP(Gemm, BrainFloatStaysWithinItsRounding, ()) {
 
 TEST(Gemm, PlainIsTheDefinition) {
   MemoryPool pool;
-  Context context(1, Kernels::plain, &pool);
+  Runtime runtime(host_target(1, Kernels::plain), &pool);
   const double a[] = {1, 2, 3, 4, 5, 6};   // [2, 3], or [3, 2] transposed
   const double b[] = {1, 0, 2, -1, 1, 1};  // [3, 2], or [2, 3] transposed
   double c[] = {100, 100, 100, 100};
-  prepare_gemm(context, {.m = 2, .n = 2, .k = 3, .input = DType::f64, .output = DType::f64})
+  prepare_gemm(runtime, {.m = 2, .n = 2, .k = 3, .input = DType::f64, .output = DType::f64})
       .run(a, b, c, nullptr);
   EXPECT_EQ((std::vector<double>(c, c + 4)), (std::vector<double>{8, 1, 20, 1}));
-  prepare_gemm(context, {.m = 2,
+  prepare_gemm(runtime, {.m = 2,
                          .n = 2,
                          .k = 3,
                          .input = DType::f64,
@@ -111,13 +112,13 @@ TEST(Gemm, PlainIsTheDefinition) {
 
 TEST(Gemm, StridedViewsAndEmptySizes) {
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   const Tensor a = random_tensor(pool, {5, 20}, DType::f32, "a");
   const Tensor b = random_tensor(pool, {8, 20}, DType::f32, "b");
   const Tensor c(pool, {5, 32}, DType::f32);
   std::fill_n(c.data<float>(), c.elements(), 7.0F);
   const Gemm& gemm = prepare_gemm(
-      context, {.m = 5, .n = 8, .k = 6, .transpose_b = true, .lda = 20, .ldb = 20, .ldc = 32});
+      runtime, {.m = 5, .n = 8, .k = 6, .transpose_b = true, .lda = 20, .ldb = 20, .ldc = 32});
   const Tensor workspace(pool, {gemm.workspace_bytes() + 1}, DType::u8);
   gemm.run(a.data<float>() + 3, b.data<float>() + 3, c.data<float>() + 2, workspace.raw());
   for (int i = 0; i < 5; ++i) {
@@ -133,29 +134,29 @@ TEST(Gemm, StridedViewsAndEmptySizes) {
     }
   }
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{0, 4, 4}, {4, 0, 4}}) {
-    prepare_gemm(context, {.m = m, .n = n, .k = k}).run(a.raw(), b.raw(), c.raw(), nullptr);
+    prepare_gemm(runtime, {.m = m, .n = n, .k = k}).run(a.raw(), b.raw(), c.raw(), nullptr);
   }
   // An empty sum is zero.
-  prepare_gemm(context, {.m = 1, .n = 2, .k = 0}).run(a.raw(), b.raw(), c.raw(), nullptr);
+  prepare_gemm(runtime, {.m = 1, .n = 2, .k = 0}).run(a.raw(), b.raw(), c.raw(), nullptr);
   EXPECT_EQ(c.data<float>()[0], 0);
   EXPECT_EQ(c.data<float>()[1], 0);
 }
 
 TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
   MemoryPool pool;
-  Context context(2, Kernels::plain, &pool);
+  Runtime runtime(host_target(2, Kernels::plain), &pool);
   const Tensor memory(pool, {64}, DType::f32);
   memory.fill_zero();
   const auto run = [&](const GemmShape& shape, int times) {
     for (int i = 0; i < times; ++i) {
-      prepare_gemm(context, shape).run(memory.raw(), memory.raw(), memory.raw(), nullptr);
+      prepare_gemm(runtime, shape).run(memory.raw(), memory.raw(), memory.raw(), nullptr);
     }
   };
   const GemmShape small{.m = 2, .n = 3, .k = 4};
   const GemmShape large{.m = 4, .n = 4, .k = 4, .transpose_b = true};
   run(small, 5);
   {
-    GemmCounter counter(context);
+    GemmCounter counter(runtime);
     EXPECT_TRUE(counter.take().empty()) << "runs before it";
     run(small, 3);
     run(large, 2);
@@ -166,30 +167,31 @@ TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
     large_written.lda = large_written.ldb = large_written.ldc = 4;
     EXPECT_EQ(counter.take(), (std::vector<GemmRuns>{{large_written, 2}, {small_written, 3}}));
     EXPECT_TRUE(counter.take().empty()) << "taken already";
-    EXPECT_THROW(GemmCounter{context}, InternalError);
+    EXPECT_THROW(GemmCounter{runtime}, InternalError);
     run(small, 1);
   }
-  GemmCounter next(context);
+  GemmCounter next(runtime);
   EXPECT_TRUE(next.take().empty());
 }
 
 TEST(Gemm, ARefusedShapeLeavesNothingBehind) {
-  if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1}, 1)) GTEST_SKIP() << "plain loops refuse no shape";
+  if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1}, host_target(1)))
+    GTEST_SKIP() << "plain loops refuse no shape";
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   const GemmShape whole{.m = 2, .n = 2, .k = 2, .input = DType::i32, .output = DType::i32};
-  for (int i = 0; i < 2; ++i) EXPECT_THROW(prepare_gemm(context, whole), InternalError);
-  GemmCounter counter(context);  // visits all products
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(prepare_gemm(runtime, whole), InternalError);
+  GemmCounter counter(runtime);  // visits all products
   EXPECT_TRUE(counter.take().empty());
 }
 
 TEST(GemmCounter, CountsRunsOfSeveralThreads) {
   MemoryPool pool;
-  Context context(2, Kernels::plain, &pool);
+  Runtime runtime(host_target(2, Kernels::plain), &pool);
   const Tensor memory(pool, {4}, DType::f32);
   memory.fill_zero();
-  const Gemm& gemm = prepare_gemm(context, {.m = 1, .n = 1, .k = 1});
-  GemmCounter counter(context);
+  const Gemm& gemm = prepare_gemm(runtime, {.m = 1, .n = 1, .k = 1});
+  GemmCounter counter(runtime);
   parallel_items(2, 1000, [&](int64_t, int thread) {
     gemm.run(memory.raw(), memory.raw(), memory.raw() + 4 * (thread + 1), nullptr);
   });
@@ -201,9 +203,9 @@ TEST(GemmCounter, CountsRunsOfSeveralThreads) {
 /// What a product keeps from run to run is one thread's at a time, however many there are.
 TEST(Gemm, MoreThreadsThanTheContextHasGiveTheSameResults) {
   MemoryPool pool;
-  Context context(1, Kernels::fast, &pool);
+  Runtime runtime(host_target(1), &pool);
   const GemmShape shape{.m = 24, .n = 16, .k = 40};
-  const Gemm& gemm = prepare_gemm(context, shape);
+  const Gemm& gemm = prepare_gemm(runtime, shape);
   constexpr int kThreads = 4;
   const Tensor a = random_tensor(pool, {kThreads, 24, 40}, DType::f32, "a");
   const Tensor b = random_tensor(pool, {kThreads, 40, 16}, DType::f32, "b");
@@ -275,7 +277,7 @@ TEST(WidenedGemm, GivesTheBitsOfTheSumsInWhateverPartsItTakesThem) {
       const auto note = fmt::format("{} x {} x {}, {}", m, n, k, bits);
       EXPECT_TRUE(with_gaps(shape, *make_widened_gemm(shape, make_plain_gemm)) == expected) << note;
       const auto fast = [](const GemmShape& part) {
-        std::unique_ptr<Gemm> product = make_onednn_gemm(part, 1);
+        std::unique_ptr<Gemm> product = make_onednn_gemm(part, host_target(1));
         return product ? std::move(product) : make_plain_gemm(part);
       };
       shape.packed_b = true;

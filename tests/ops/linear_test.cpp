@@ -7,6 +7,8 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 #include "support/run_program.h"
@@ -88,7 +90,7 @@ RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
 /// Fewer rows than 1024: oneDNN may sum a product over more of them in as many parts as it has
 /// threads (docs/architecture.md, Numbers).
 TEST(Linear, BitsDoNotDependOnTheThreads) {
-  if (!rows_keep_their_bits()) GTEST_SKIP() << testing::kBitsChange;
+  if (!rows_keep_their_bits(host_target(1))) GTEST_SKIP() << testing::kBitsChange;
   // Products whose B is laid out and such that take it as it lies; sums of input gradients in
   // chunks of rows and a rest, wide enough to be rounded by eight threads.
   const std::vector<std::vector<testing::RunInput>> cases{
@@ -109,7 +111,7 @@ TEST(Linear, BitsDoNotDependOnTheThreads) {
 /// A router's product, whose result is wider than its operands, and a weight that is computed,
 /// whose gradient is a value of its own.
 TEST(Linear, BitsOfWideResultsAndComputedWeightsDoNotDependOnTheThreads) {
-  if (!rows_keep_their_bits()) GTEST_SKIP() << testing::kBitsChange;
+  if (!rows_keep_their_bits(host_target(1))) GTEST_SKIP() << testing::kBitsChange;
   const auto function = [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
     const Value doubled = scale(builder, in[2], 2);
     return {linear(builder, in[0], in[1], DType::f32), linear(builder, in[0], doubled)};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "ops/host_target.h"
 #include "program/builder.h"
 #include "tensor/tensor.h"
 
@@ -16,7 +17,7 @@ namespace tessera::testing {
 class SmallProgram {
  public:
   explicit SmallProgram(int threads = 2, Kernels kernels = Kernels::fast)
-      : context_(threads, kernels, &pool_) {}
+      : runtime_(host_target(threads, kernels), &pool_) {}
 
   Builder& builder() { return builder_; }
   MemoryPool& pool() { return pool_; }
@@ -40,7 +41,7 @@ class SmallProgram {
     for (const Value output : outputs) builder_.output(output);
     frame_.emplace(program_);
     for (const auto& [value, tensor] : bound_) frame_->bind(value, tensor);
-    Executor(program_, context_).run(*frame_);
+    Executor(program_, runtime_).run(*frame_);
   }
 
   template <typename T>
@@ -51,7 +52,7 @@ class SmallProgram {
 
  private:
   MemoryPool pool_;
-  Context context_;
+  Runtime runtime_;
   Program program_;
   Builder builder_{program_};
   std::vector<std::pair<Value, Tensor>> bound_;

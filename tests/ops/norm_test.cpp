@@ -5,6 +5,7 @@
 
 #include "engine/rematerialize.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/host_target.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -188,7 +189,7 @@ TEST(Norm, WorksInTheMemoryOfItsInputs) {
 /// pass computes the norm again.
 testing::RunResult run_recomputed(bool recompute, bool keep_sum, int* inputs_of_recomputation) {
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   Program program;
   Builder builder(program);
   const Spec spec{{9, 70}, DType::bf16, {}};
@@ -221,7 +222,7 @@ testing::RunResult run_recomputed(bool recompute, bool keep_sum, int* inputs_of_
     gradient.fill_zero();
     frame.bind(program.main_gradient(value), gradient);
   }
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
   for (const Value value : {x, residual, weight}) {
     run.gradients.push_back(testing::as_doubles(pool, frame[program.main_gradient(value)]));
   }

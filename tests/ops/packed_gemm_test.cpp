@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/gemm/plain_gemm.h"
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 
 namespace tessera {
@@ -15,13 +16,13 @@ using testing::random_tensor;
 
 TEST(PackedGemm, LaysBOutForManyRowsOnly) {
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
-  GemmCounter counter(context);
+  Runtime runtime(host_target(2), &pool);
+  GemmCounter counter(runtime);
   const Tensor a = random_tensor(pool, {64, 48}, DType::f32, "a");
   const Tensor b = random_tensor(pool, {80, 48}, DType::f32, "b");
   std::vector<std::vector<float>> results;
   for (const int64_t rows : {511, 512}) {
-    PackedGemm gemm(context, {.m = 32, .n = 80, .k = 48, .transpose_b = true}, rows);
+    PackedGemm gemm(runtime, {.m = 32, .n = 80, .k = 48, .transpose_b = true}, rows);
     const Tensor workspace(pool, {gemm.workspace_bytes()}, DType::u8);
     const Tensor c(pool, {64, 80}, DType::f32);
     gemm.pack(b.raw(), workspace.raw());
@@ -49,7 +50,8 @@ TEST(PackedGemm, LaysBOutForManyRowsOnly) {
 /// Whether this build and processor have products that read B faster when it is laid out for them.
 bool knows_packing() {
 #if defined(__x86_64__)
-  return make_onednn_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, 1) != nullptr &&
+  return make_onednn_gemm({.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1}, host_target(1)) !=
+             nullptr &&
          __builtin_cpu_supports("avx512bw") != 0;
 #else
   return false;
@@ -59,20 +61,20 @@ bool knows_packing() {
 TEST(PackedGemm, TheLayoutIsAnotherThanTheCallers) {
   if (!knows_packing()) GTEST_SKIP() << "products take B as it lies";
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   const Tensor b = random_tensor(pool, {256, 320}, DType::f32, "b");
   const GemmShape shape{.m = 256, .n = 320, .k = 256, .threads = 2};
   GemmShape packed = shape;
   packed.packed_b = true;
-  const Gemm& gemm = prepare_gemm(context, packed);
+  const Gemm& gemm = prepare_gemm(runtime, packed);
   ASSERT_GE(gemm.packed_bytes(), b.bytes());
   const Tensor memory(pool, {gemm.packed_bytes()}, DType::u8);
   EXPECT_EQ(gemm.pack(b.raw(), memory.raw()), memory.raw());
   EXPECT_FALSE(std::equal(b.raw(), b.raw() + b.bytes(), memory.raw()));
   // As few rows as do not pay for it: B is taken as it lies.
-  EXPECT_EQ(prepare_gemm(context, shape).packed_bytes(), 0);
-  EXPECT_GE(PackedGemm(context, shape, 512).workspace_bytes(), b.bytes());
-  EXPECT_LT(PackedGemm(context, shape, 511).workspace_bytes(), b.bytes());
+  EXPECT_EQ(prepare_gemm(runtime, shape).packed_bytes(), 0);
+  EXPECT_GE(PackedGemm(runtime, shape, 512).workspace_bytes(), b.bytes());
+  EXPECT_LT(PackedGemm(runtime, shape, 511).workspace_bytes(), b.bytes());
 }
 
 }  // namespace

@@ -155,14 +155,14 @@ TEST(Names, OfBlocksAndPhases) {
   EXPECT_EQ(phase_name(Phase::recompute), "recompute");
 }
 
-TEST(Context, HasOneCacheOfAType) {
+TEST(Runtime, HasOneCacheOfAType) {
   struct Counter {
     int value = 0;
   };
-  Context context(2);
-  context.cache<Counter>().value = 5;
-  EXPECT_EQ(context.cache<Counter>().value, 5);
-  Context other(2);
+  Runtime runtime(Target{.threads = 2});
+  runtime.cache<Counter>().value = 5;
+  EXPECT_EQ(runtime.cache<Counter>().value, 5);
+  Runtime other(Target{.threads = 2});
   EXPECT_EQ(other.cache<Counter>().value, 0);
 }
 

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "engine/differentiate.h"
 #include "engine/executor.h"
+#include "ops/host_target.h"
 #include "program/builder.h"
 #include "tensor/tensor.h"
 
@@ -59,7 +60,7 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
                             const GradientCheck& options = {},
                             const std::function<void(std::vector<Tensor>&)>& prepare = nullptr) {
   MemoryPool pool;
-  Context context(options.threads, Kernels::fast, &pool);
+  Runtime runtime(host_target(options.threads), &pool);
   Program program;
   Builder builder(program);
   std::vector<Value> inputs;
@@ -100,7 +101,7 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
                random_tensor(pool, program.spec(seed.gradient).shape,
                              program.spec(seed.gradient).dtype, program.info(seed.gradient).name));
   }
-  const Executor executor(program, context);
+  const Executor executor(program, runtime);
   executor.run(frame);
 
   // The scalar whose gradient the seeds ask for, and the sum of its absolute terms.

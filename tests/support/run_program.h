@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "ops/host_target.h"
 #include "support/gradient_check.h"
 
 namespace tessera::testing {
@@ -43,7 +44,7 @@ inline std::vector<double> as_doubles(MemoryPool& pool, const Tensor& tensor) {
 inline RunResult run_program(const ProgramFunction& function, const std::vector<RunInput>& inputs,
                              const RunOptions& options) {
   MemoryPool pool;
-  Context context(options.threads, options.kernels, &pool);
+  Runtime runtime(host_target(options.threads, options.kernels), &pool);
   Program program;
   Builder builder(program);
   std::vector<Value> values;
@@ -80,7 +81,7 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
   }
   for (const auto& [name, tensor] : options.fixed) frame.bind(program.find(name), tensor);
   for (const Seed& seed : seeds) frame.bind(seed.gradient, random_of(seed.gradient));
-  Executor(program, context).run(frame);
+  Executor(program, runtime).run(frame);
 
   RunResult result;
   for (const Value output : outputs) result.outputs.push_back(as_doubles(pool, frame[output]));

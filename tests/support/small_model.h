@@ -3,7 +3,8 @@
 #include "data/byte_tokenizer.h"
 #include "inference/loaded_model.h"
 #include "model/model.h"
-#include "program/context.h"
+#include "ops/host_target.h"
+#include "program/runtime.h"
 
 namespace tessera::testing {
 
@@ -32,7 +33,7 @@ struct SmallModel {
 
   MemoryPool pool;
   LoadedModel model;
-  Context context{2, Kernels::fast, &pool};
+  Runtime runtime{host_target(2), &pool};
 };
 
 }  // namespace tessera::testing

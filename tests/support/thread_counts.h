@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/gemm/plain_gemm.h"
+#include "ops/host_target.h"
 #include "support/run_program.h"
 
 namespace tessera::testing {
@@ -45,7 +46,7 @@ enum class FastKernel {
 /// Of an operation that is nothing but matrix products: without oneDNN they are plain loops.
 inline FastKernel of_products() {
   const GemmShape one{.m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1};
-  return make_onednn_gemm(one, 1) ? FastKernel::other_bits : FastKernel::same_bits;
+  return make_onednn_gemm(one, host_target(1)) ? FastKernel::other_bits : FastKernel::same_bits;
 }
 
 /// Why a test of the bits of products is skipped where rows_keep_their_bits() is false.

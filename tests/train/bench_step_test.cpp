@@ -30,7 +30,7 @@ TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
   const StepMeasurement measured = measure_step(resolved, {.warmup = 1, .measured = 3});
   ASSERT_THAT(measured.seconds, SizeIs(3));
   for (const double seconds : measured.seconds) EXPECT_GT(seconds, 0);
-  const StepPlan plan = plan_step(resolved);
+  const StepPlan plan = plan_step_that_fits(resolved);
   EXPECT_EQ(measured.tokens, kTokens);
   EXPECT_EQ(measured.flops, 2 * plan.flops.useful());  // of two micro-batches
   EXPECT_EQ(measured.pool_bytes, plan.peak_bytes);

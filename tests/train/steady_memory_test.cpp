@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "data/loader.h"
+#include "ops/host_target.h"
 #include "plan/programs.h"
 #include "support/prepared_data.h"
 #include "train/training_step.h"
@@ -24,13 +25,13 @@ class Steps {
  public:
   explicit Steps(const RunConfig& config)
       : config_(config),
-        context_(static_cast<int>(config.run.threads), Kernels::fast, &pool_),
+        runtime_(host_target(static_cast<int>(config.run.threads)), &pool_),
         training_(training_program(config)),
         store_(pool_, training_.parameters.specs()),
-        step_(training_, store_, context_),
+        step_(training_, store_, runtime_),
         data_(open_data(config.data)),
         loader_(data_, {.rows = config.train.micro_batch}) {
-    store_.initialize(config.train.seed, context_.threads());
+    store_.initialize(config.train.seed, runtime_.threads());
   }
 
   void run(int64_t count) {
@@ -48,7 +49,7 @@ class Steps {
  private:
   const RunConfig& config_;
   MemoryPool pool_;
-  Context context_;
+  Runtime runtime_;
   TrainingProgram training_;
   ParameterStore store_;
   TrainingStep step_;

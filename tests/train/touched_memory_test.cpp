@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "ops/host_target.h"
 #include "plan/programs.h"
 #include "plan/step_plan.h"
 #include "support/prepared_data.h"
@@ -84,15 +85,15 @@ TEST_P(TouchedMemoryTest, OfAStepIsThePlannedPeak) {
   constexpr int64_t kCapacity = int64_t{256} << 20;
   const SmallPages small;
   const RunConfig config = TouchedMemoryTest::config();
-  const StepPlan plan = plan_step(config);
+  const StepPlan plan = plan_step_that_fits(config);
   MemoryPool pool(kCapacity);
   const std::byte* begin = pool.allocate(1)->data();  // the first address, given back at once
   ASSERT_EQ(touched(begin, kCapacity).bytes, 0);
 
-  Context context(static_cast<int>(config.run.threads), Kernels::fast, &pool);
+  Runtime runtime(host_target(static_cast<int>(config.run.threads)), &pool);
   const ParameterStore store(pool, plan.training.parameters.specs());
-  TrainingStep step(plan.training, store, context);
-  store.initialize(config.train.seed, context.threads());
+  TrainingStep step(plan.training, store, runtime);
+  store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches{random_batch(config)};
   const StepLosses losses = step.run(batches);
   step.update_weights(config.optimizer,

@@ -17,6 +17,7 @@
 #include "inference/generate.h"
 #include "inference/loaded_model.h"
 #include "metrics/metrics.h"
+#include "ops/host_target.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
@@ -132,7 +133,8 @@ TEST_F(TrainerTest, PlannedPeakIsTheMeasuredOne) {
                        "train.evaluate_every=" + evaluate});
       train(settings_config, kQuiet, Logger());
       const auto metrics = read_metrics(run_folder(run) / "metrics.jsonl");
-      EXPECT_EQ(metrics.back().memory_bytes, plan_step(resolve(settings_config)).peak_bytes)
+      EXPECT_EQ(metrics.back().memory_bytes,
+                plan_step_that_fits(resolve(settings_config)).peak_bytes)
           << recompute << evaluate;
     }
   }
@@ -287,7 +289,7 @@ TEST_F(TrainerTest, OldCheckpointsAreRemovedByTheRule) {
 TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
   train(config("evaluated", {"train.steps=10", "train.precision=\"fp32\""}), kQuiet, Logger());
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   const LoadedModel model = load_model(run_folder("evaluated"), pool, 2);
   std::vector<Evaluation> evaluations;
   for (const int64_t rows : {1, 3, 8}) {
@@ -295,7 +297,7 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
         open_data({.directory = (folder_->path() / "data").string(), .context = 32});
     Loader loader(data, {.split = Split::held_out, .rows = rows});
     evaluations.push_back(
-        Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true, context)
+        Evaluator(model.config.model, DType::f32, model.weights, rows, 32, true, runtime)
             .run(loader));
     EXPECT_EQ(evaluations.back().instances, loader.instances());
     EXPECT_EQ(evaluations.back().targets, loader.instances() * 31);
@@ -308,17 +310,17 @@ TEST_F(TrainerTest, EvaluationCountsEveryHeldOutInstanceOnce) {
 TEST_F(TrainerTest, ATrainedModelContinuesText) {
   train(config("writer"), kQuiet, Logger());
   MemoryPool pool;
-  Context context(2, Kernels::fast, &pool);
+  Runtime runtime(host_target(2), &pool);
   const LoadedModel model = load_model(run_folder("writer"), pool, 2);
   const GenerateOptions greedy{.tokens = 12, .sampling = {.temperature = 0}};
   std::string streamed;
-  const Generation result = generate(model, "the cat s", greedy, context,
+  const Generation result = generate(model, "the cat s", greedy, runtime,
                                      [&](std::string_view piece) { streamed += piece; });
   EXPECT_EQ(streamed, result.text);
   EXPECT_EQ(result.tokens.size(), 12U);
   EXPECT_THAT(result.text, HasSubstr("ees "));
-  EXPECT_EQ(generate(model, "the cat s", greedy, context).text, result.text);
-  EXPECT_THROW(generate(model, "the cat", {.tokens = 1000}, context), Error);
+  EXPECT_EQ(generate(model, "the cat s", greedy, runtime).text, result.text);
+  EXPECT_THROW(generate(model, "the cat", {.tokens = 1000}, runtime), Error);
 }
 
 /// Documents of some 60 bytes, prepared for a context of 1024.

@@ -83,7 +83,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
 
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
-                                    Context& context,
+                                    Runtime& runtime,
                                     const std::function<bool(int64_t)>& on_progress) {
   const int64_t limit = model.config.data.context;
   std::vector<size_t> order(continuations.size());
@@ -102,9 +102,9 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
     const DType compute = compute_dtype(model.config.train.precision);
-    require_evaluation_memory(model.config.model, compute, {batch_rows, length, false}, context);
+    require_evaluation_memory(model.config.model, compute, {batch_rows, length, false}, runtime);
     Evaluator evaluator(model.config.model, compute, model.weights, batch_rows, length, false,
-                        context);
+                        runtime);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
       const std::vector<double> losses =

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "inference/loaded_model.h"
-#include "program/context.h"
+#include "program/runtime.h"
 
 namespace tessera {
 
@@ -34,7 +34,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
 /// ends with an Error.
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
-                                    Context& context,
+                                    Runtime& runtime,
                                     const std::function<bool(int64_t)>& on_progress = nullptr);
 
 }  // namespace tessera

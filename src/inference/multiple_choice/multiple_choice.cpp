@@ -60,12 +60,12 @@ std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Que
 
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
-    const MultipleChoiceOptions& options, Context& context,
+    const MultipleChoiceOptions& options, Runtime& runtime,
     const std::function<bool(int64_t, int64_t)>& on_progress) {
   const std::vector<Continuation> continuations = tokenize(model, questions, options);
   const auto all = static_cast<int64_t>(continuations.size());
   const std::vector<double> scores =
-      log_likelihoods(model, continuations, options.rows, context,
+      log_likelihoods(model, continuations, options.rows, runtime,
                       [&](int64_t done) { return !on_progress || on_progress(done, all); });
   std::vector<ScoredQuestion> result;
   size_t next = 0;

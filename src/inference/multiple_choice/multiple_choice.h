@@ -44,7 +44,7 @@ struct TaskScore {
 /// token that the model has not, or its score is not a number.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
-    const MultipleChoiceOptions& options, Context& context,
+    const MultipleChoiceOptions& options, Runtime& runtime,
     const std::function<bool(int64_t, int64_t)>& on_progress = nullptr);
 
 /// The score of each task, in the order in which the tasks first occur.

@@ -36,12 +36,13 @@ class GatedActivationGradient final : public Operation {
                                    .output_gradient = execution.inputs[2].data<T>(),
                                    .gate_gradient = execution.outputs[0].data<T>(),
                                    .up_gradient = execution.outputs[1].data<T>()};
-      const int threads = execution.context.threads();
+      const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         gated_gradient_plain(gated, kind_, threads);
       } else {
-        use_plain(execution.context, dtype_of<T>) ? gated_gradient_plain(gated, kind_, threads)
-                                                  : gated_gradient_fast(gated, kind_, threads);
+        use_plain(execution.runtime.target(), dtype_of<T>)
+            ? gated_gradient_plain(gated, kind_, threads)
+            : gated_gradient_fast(gated, kind_, threads);
       }
     });
   }
@@ -81,12 +82,12 @@ class GatedActivation final : public Operation {
                                   .gate = execution.inputs[0].data<T>(),
                                   .up = execution.inputs[1].data<T>(),
                                   .output = execution.outputs[0].data<T>()};
-      const int threads = execution.context.threads();
+      const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         gated_plain(gated, kind_, threads);
       } else {
-        use_plain(execution.context, dtype_of<T>) ? gated_plain(gated, kind_, threads)
-                                                  : gated_fast(gated, kind_, threads);
+        use_plain(execution.runtime.target(), dtype_of<T>) ? gated_plain(gated, kind_, threads)
+                                                           : gated_fast(gated, kind_, threads);
       }
     });
   }

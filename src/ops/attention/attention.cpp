@@ -77,11 +77,11 @@ class AttentionGradient final : public AttentionBase {
             .bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const AttentionShape sizes = shape(inputs);
     const DType dtype = inputs[0].dtype;
-    if (!use_plain(context, dtype)) return attention_gradient_fast_workspace(context, sizes, dtype);
-    return context.threads() * (2 * sizes.sequence + 1) * sizes.head_dim *
+    if (!use_plain(target, dtype)) return attention_gradient_fast_workspace(target, sizes, dtype);
+    return target.threads * (2 * sizes.sequence + 1) * sizes.head_dim *
            dtype_size(accumulation_dtype(dtype));
   }
 
@@ -105,14 +105,14 @@ class AttentionGradient final : public AttentionBase {
                                                 .of_k = execution.outputs[1].data<T>(),
                                                 .of_v = execution.outputs[2].data<T>()};
     if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.context, dtype_of<T>)) {
-        return attention_gradient_fast(execution.context, shape(inputs), operands,
+      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
+        return attention_gradient_fast(execution.runtime, shape(inputs), operands,
                                        execution.workspace.data());
       }
     }
     attention_gradient_plain(shape(inputs), operands,
                              reinterpret_cast<Compute<T>*>(execution.workspace.data()),
-                             execution.context.threads());
+                             execution.runtime.threads());
   }
 };
 
@@ -153,10 +153,10 @@ class Attention final : public AttentionBase {
     return {.flops = 2 * sizes.product_flops(), .bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const DType dtype = inputs[0].dtype;
-    if (!use_plain(context, dtype)) return attention_fast_workspace(context, shape(inputs), dtype);
-    return context.threads() * options_.sequence * dtype_size(accumulation_dtype(dtype));
+    if (!use_plain(target, dtype)) return attention_fast_workspace(target, shape(inputs), dtype);
+    return target.threads * options_.sequence * dtype_size(accumulation_dtype(dtype));
   }
 
   void run(const Execution& execution) const override {
@@ -176,13 +176,13 @@ class Attention final : public AttentionBase {
     auto* log_sum_exp = execution.outputs[1].data<Compute<T>>();
     std::byte* workspace = execution.workspace.data();
     if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.context, dtype_of<T>)) {
-        return attention_fast(execution.context, shape(inputs), q, k, v, starts, output,
+      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
+        return attention_fast(execution.runtime, shape(inputs), q, k, v, starts, output,
                               log_sum_exp, workspace);
       }
     }
     attention_plain(shape(inputs), q, k, v, starts, output, log_sum_exp,
-                    reinterpret_cast<Compute<T>*>(workspace), execution.context.threads());
+                    reinterpret_cast<Compute<T>*>(workspace), execution.runtime.threads());
   }
 };
 

@@ -8,28 +8,44 @@ namespace {
 
 using ForwardTable = TileTable<ForwardProducts>;
 
-int64_t keys_of_tile(Context& context) { return context.cache<AttentionTiles>().forward_keys; }
+/// The tiles of one attention, as the target has them.
+struct ForwardPlan {
+  ForwardPlan(const Target& target, const AttentionShape& shape, DType dtype)
+      : tile_keys(AttentionTiles(target).forward_keys),
+        layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride(), tile_keys},
+        sequence(shape.sequence) {
+    for_each_tile([&](int64_t queries, int64_t keys) {
+      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, queries, keys));
+    });
+  }
 
-/// All shapes of tiles that a sequence can have: keys begin at a multiple of kForwardQueries and
-/// are cut off at the end of the query tile.
-ForwardTable forward_table(Context& context, const AttentionShape& shape, DType dtype) {
-  ForwardTable table;
-  const int64_t tile_keys = keys_of_tile(context);
-  const ForwardLayout layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride(),
-                             tile_keys};
-  const int64_t limit = std::min(shape.sequence, tile_keys);
-  const auto add = [&](int64_t rows) {
-    if (rows == 0 || rows > shape.sequence) return;
-    const auto make = [&](int64_t tile_rows, int64_t columns) {
-      return prepare_forward_products(context, layout, tile_rows, columns);
-    };
-    for (int64_t keys = rows; keys <= limit; keys += kForwardQueries) table.add(rows, keys, make);
-    if (shape.sequence >= tile_keys) table.add(rows, tile_keys, make);
-  };
-  add(kForwardQueries);
-  add(shape.sequence % kForwardQueries);
-  return table;
-}
+  /// Visits all shapes of tiles that a sequence can have, some twice: keys begin at a multiple of
+  /// kForwardQueries and are cut off at the end of the query tile.
+  template <typename Visit>
+  void for_each_tile(Visit&& visit) const {
+    for (const int64_t queries : {kForwardQueries, sequence % kForwardQueries}) {
+      if (queries == 0 || queries > sequence) continue;
+      const int64_t limit = std::min(sequence, tile_keys);
+      for (int64_t keys = queries; keys <= limit; keys += kForwardQueries) visit(queries, keys);
+      if (sequence >= tile_keys) visit(queries, tile_keys);
+    }
+  }
+
+  ForwardTable prepare(Runtime& runtime) const {
+    ForwardTable table;
+    for_each_tile([&](int64_t queries, int64_t keys) {
+      table.add(queries, keys, [&](int64_t rows, int64_t columns) {
+        return layout.prepare(runtime, rows, columns);
+      });
+    });
+    return table;
+  }
+
+  int64_t tile_keys;
+  ForwardLayout layout;
+  int64_t sequence;
+  int64_t product_bytes = 0;
+};
 
 template <typename T>
 ForwardTile<T> forward_tile(Scratch& scratch, const AttentionShape& shape, int64_t tile_keys,
@@ -47,18 +63,19 @@ int64_t forward_tile_bytes(const AttentionShape& shape, int64_t tile_keys, int64
 }  // namespace
 
 template <typename T>
-void attention_fast(Context& context, const AttentionShape& shape, const T* q, const T* k,
+void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
                     const T* v, const int32_t* document_starts, T* output, float* log_sum_exp,
                     std::byte* workspace) {
-  const ForwardTable table = forward_table(context, shape, dtype_of<T>);
-  const int64_t product_bytes = table.workspace_bytes();
-  const int64_t tile_keys = keys_of_tile(context);
+  const ForwardPlan plan(runtime.target(), shape, dtype_of<T>);
+  const ForwardTable table = plan.prepare(runtime);
+  const int64_t product_bytes = plan.product_bytes;
+  const int64_t tile_keys = plan.tile_keys;
   const int64_t thread_bytes = forward_tile_bytes<T>(shape, tile_keys, product_bytes);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   const int64_t items = shape.sequences * shape.heads * query_tiles;
   // A head's tiles follow one another, so that its keys and values stay in cache, the longest
   // first.
-  parallel_items(context.threads(), items, [&](int64_t item, int thread) {
+  parallel_items(runtime.threads(), items, [&](int64_t item, int thread) {
     const int64_t head_index = item / query_tiles;
     const int64_t tile = query_tiles - 1 - item % query_tiles;
     const AttentionHead head(shape, head_index / shape.heads, head_index % shape.heads);
@@ -82,17 +99,17 @@ void attention_fast(Context& context, const AttentionShape& shape, const T* q, c
   });
 }
 
-int64_t attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype) {
-  const int64_t product_bytes = forward_table(context, shape, dtype).workspace_bytes();
-  const int64_t tile_keys = keys_of_tile(context);
-  return context.threads() * (dtype == DType::bf16
-                                  ? forward_tile_bytes<BFloat16>(shape, tile_keys, product_bytes)
-                                  : forward_tile_bytes<float>(shape, tile_keys, product_bytes));
+int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype) {
+  const ForwardPlan plan(target, shape, dtype);
+  return target.threads *
+         (dtype == DType::bf16
+              ? forward_tile_bytes<BFloat16>(shape, plan.tile_keys, plan.product_bytes)
+              : forward_tile_bytes<float>(shape, plan.tile_keys, plan.product_bytes));
 }
 
-template void attention_fast(Context&, const AttentionShape&, const float*, const float*,
+template void attention_fast(Runtime&, const AttentionShape&, const float*, const float*,
                              const float*, const int32_t*, float*, float*, std::byte*);
-template void attention_fast(Context&, const AttentionShape&, const BFloat16*, const BFloat16*,
+template void attention_fast(Runtime&, const AttentionShape&, const BFloat16*, const BFloat16*,
                              const BFloat16*, const int32_t*, BFloat16*, float*, std::byte*);
 
 }  // namespace tessera

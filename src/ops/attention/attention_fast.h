@@ -7,16 +7,16 @@ namespace tessera {
 /// Attention in tiles; T is float or BFloat16. `workspace` has the size that the function below
 /// gives.
 template <typename T>
-void attention_fast(Context& context, const AttentionShape& shape, const T* q, const T* k,
+void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
                     const T* v, const int32_t* document_starts, T* output, float* log_sum_exp,
                     std::byte* workspace);
-int64_t attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype);
+int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype);
 
 /// Its backward pass in tiles.
 template <typename T>
-void attention_gradient_fast(Context& context, const AttentionShape& shape,
+void attention_gradient_fast(Runtime& runtime, const AttentionShape& shape,
                              const AttentionGradientOperands<T>& operands, std::byte* workspace);
-int64_t attention_gradient_fast_workspace(Context& context, const AttentionShape& shape,
+int64_t attention_gradient_fast_workspace(const Target& target, const AttentionShape& shape,
                                           DType dtype);
 
 }  // namespace tessera

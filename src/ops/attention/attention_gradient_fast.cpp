@@ -41,6 +41,44 @@ float row_product(const T* first, const T* second, int64_t count) {
   return sum;
 }
 
+/// The blocks, tiles and memory of one backward pass, as the target has them.
+template <typename T>
+struct BackwardPlan {
+  BackwardPlan(const Target& target, const AttentionShape& shape)
+      : blocks(shape.sequence, AttentionTiles(target).backward_keys),
+        layout{dtype_of<T>, shape.head_dim, shape.query_stride(), shape.key_stride()},
+        slots(std::min<int64_t>(shape.sequences * shape.kv_heads, target.threads)) {
+    blocks.for_each_tile([&](int64_t keys, int64_t queries) {
+      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, keys, queries));
+    });
+    Scratch shared;
+    BackwardShared(shared, shape, blocks, slots);
+    shared_bytes = shared.bytes();
+    Scratch one;
+    BackwardOwn<T>(one, blocks.block_keys, shape.head_dim, product_bytes);
+    thread_bytes = one.bytes();
+    workspace_bytes = shared_bytes + thread_bytes * target.threads;
+  }
+
+  BackwardTable prepare(Runtime& runtime) const {
+    BackwardTable table;
+    blocks.for_each_tile([&](int64_t keys, int64_t queries) {
+      table.add(keys, queries, [&](int64_t rows, int64_t columns) {
+        return layout.prepare(runtime, rows, columns);
+      });
+    });
+    return table;
+  }
+
+  BackwardBlocks blocks;
+  BackwardLayout layout;
+  int64_t slots;  // key-value heads in flight, each with its sums of dQ
+  int64_t product_bytes = 0;
+  int64_t shared_bytes = 0;
+  int64_t thread_bytes = 0;
+  int64_t workspace_bytes = 0;
+};
+
 /// The backward pass of attention_gradient_plain in tiles. A work item is a block of keys of one
 /// key-value head: it sums dK and dV over the queries after it and adds its share to their dQ. The
 /// shares of one dQ are added in the order of the blocks, each waiting for the one before, which
@@ -49,34 +87,28 @@ float row_product(const T* first, const T* second, int64_t count) {
 template <typename T>
 class FlashBackward {
  public:
-  FlashBackward(Context& context, const AttentionShape& shape,
+  FlashBackward(Runtime& runtime, const AttentionShape& shape,
                 const AttentionGradientOperands<T>& operands, std::byte* workspace)
-      : context_(context),
+      : runtime_(runtime),
         shape_(shape),
         operands_(operands),
-        blocks_(shape.sequence, context.cache<AttentionTiles>().backward_keys),
+        plan_(runtime.target(), shape),
+        blocks_(plan_.blocks),
         heads_(shape.sequences * shape.kv_heads),
-        slots_(std::min<int64_t>(heads_, context.threads())),
-        table_(backward_table(context, shape, blocks_.block_keys, dtype_of<T>)),
+        slots_(plan_.slots),
+        table_(plan_.prepare(runtime)),
         scratch_(workspace),
         shared_(scratch_, shape, blocks_, slots_),
-        thread_scratch_begin_(workspace ? workspace + scratch_.bytes() : nullptr) {
-    Scratch one;
-    BackwardOwn<T>(one, blocks_.block_keys, shape.head_dim, table_.workspace_bytes());
-    thread_bytes_ = one.bytes();
-  }
-
-  int64_t workspace_bytes() const { return scratch_.bytes() + thread_bytes_ * context_.threads(); }
+        thread_scratch_begin_(workspace + plan_.shared_bytes) {}
 
   void run() {
     prepare_rows();
     prepare_tiles();
     std::atomic<int64_t> next{0};
-    const int threads = context_.threads();
+    const int threads = runtime_.threads();
     parallel_ranges(threads, threads, 1, [&](int64_t, int64_t, int thread) {
-      Scratch memory(thread_scratch_begin_ + thread * thread_bytes_);
-      const BackwardOwn<T> own(memory, blocks_.block_keys, shape_.head_dim,
-                               table_.workspace_bytes());
+      Scratch memory(thread_scratch_begin_ + thread * plan_.thread_bytes);
+      const BackwardOwn<T> own(memory, blocks_.block_keys, shape_.head_dim, plan_.product_bytes);
       const int64_t count = heads_ * blocks_.key_blocks;
       for (int64_t item = next++; item < count; item = next++) {
         // Groups of `slots` key-value heads, whose blocks alternate so that threads rarely wait.
@@ -90,7 +122,7 @@ class FlashBackward {
 
  private:
   void prepare_rows() {
-    parallel_ranges(context_.threads(), shape_.tokens(), row_grain(shape_.query_stride()),
+    parallel_ranges(runtime_.threads(), shape_.tokens(), row_grain(shape_.query_stride()),
                     [&](int64_t begin, int64_t end, int) {
                       for (int64_t head = 0; head < shape_.heads; ++head) {
                         for (int64_t token = begin; token < end; ++token) {
@@ -228,38 +260,36 @@ class FlashBackward {
     }
   }
 
-  Context& context_;
+  Runtime& runtime_;
   AttentionShape shape_;
   AttentionGradientOperands<T> operands_;
+  BackwardPlan<T> plan_;
   BackwardBlocks blocks_;
   int64_t heads_;  // key-value heads of all sequences
-  int64_t slots_;  // of them in flight, each with its sums of dQ
+  int64_t slots_;  // of them in flight
   BackwardTable table_;
   Scratch scratch_;
   BackwardShared shared_;
   std::byte* thread_scratch_begin_;
-  int64_t thread_bytes_ = 0;
 };
 
 }  // namespace
 
 template <typename T>
-void attention_gradient_fast(Context& context, const AttentionShape& shape,
+void attention_gradient_fast(Runtime& runtime, const AttentionShape& shape,
                              const AttentionGradientOperands<T>& operands, std::byte* workspace) {
-  FlashBackward<T>(context, shape, operands, workspace).run();
+  FlashBackward<T>(runtime, shape, operands, workspace).run();
 }
 
-int64_t attention_gradient_fast_workspace(Context& context, const AttentionShape& shape,
+int64_t attention_gradient_fast_workspace(const Target& target, const AttentionShape& shape,
                                           DType dtype) {
-  if (dtype == DType::bf16) {
-    return FlashBackward<BFloat16>(context, shape, {}, nullptr).workspace_bytes();
-  }
-  return FlashBackward<float>(context, shape, {}, nullptr).workspace_bytes();
+  return dtype == DType::bf16 ? BackwardPlan<BFloat16>(target, shape).workspace_bytes
+                              : BackwardPlan<float>(target, shape).workspace_bytes;
 }
 
-template void attention_gradient_fast(Context&, const AttentionShape&,
+template void attention_gradient_fast(Runtime&, const AttentionShape&,
                                       const AttentionGradientOperands<float>&, std::byte*);
-template void attention_gradient_fast(Context&, const AttentionShape&,
+template void attention_gradient_fast(Runtime&, const AttentionShape&,
                                       const AttentionGradientOperands<BFloat16>&, std::byte*);
 
 }  // namespace tessera

@@ -37,13 +37,13 @@ class CachedAttention final : public Operation {
                      static_cast<double>(inputs[1].bytes() + inputs[2].bytes())};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const DType dtype = inputs[0].dtype;
     const int64_t capacity = inputs[3].shape[0];
-    if (!use_plain(context, dtype)) {
-      return cached_attention_fast_workspace(context, shape(inputs), dtype, capacity);
+    if (!use_plain(target, dtype)) {
+      return cached_attention_fast_workspace(target, shape(inputs), dtype, capacity);
     }
-    return context.threads() * capacity * dtype_size(accumulation_dtype(dtype));
+    return target.threads * capacity * dtype_size(accumulation_dtype(dtype));
   }
 
   std::vector<int> updated_inputs() const override { return {3, 4}; }
@@ -78,12 +78,12 @@ class CachedAttention final : public Operation {
                                               .capacity = key_cache.shape()[0]};
     std::byte* workspace = execution.workspace.data();
     if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.context, dtype_of<T>)) {
-        return cached_attention_fast(execution.context, shape, operands, workspace);
+      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
+        return cached_attention_fast(execution.runtime, shape, operands, workspace);
       }
     }
     cached_attention_plain(shape, operands, reinterpret_cast<Compute<T>*>(workspace),
-                           execution.context.threads());
+                           execution.runtime.threads());
   }
 
   AttentionOptions options_;

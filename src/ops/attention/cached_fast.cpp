@@ -1,5 +1,6 @@
 #include "ops/attention/cached_fast.h"
 
+#include "base/round_up.h"
 #include "ops/attention/flash_forward.h"
 #include "ops/attention/tile_sizes.h"
 
@@ -12,8 +13,6 @@ constexpr int64_t kTiledTokens = 8;
 /// lengths of the prompts.
 constexpr int64_t kQueryUnit = 16;
 constexpr int64_t kKeyUnit = 64;
-
-int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 /// One query of one head over keys [0, keys): scratch has room for `keys` + 2 · head_dim.
 template <typename T>
@@ -52,11 +51,11 @@ void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int6
 }
 
 template <typename T>
-void attend_rows(Context& context, const AttentionShape& shape,
+void attend_rows(Runtime& runtime, const AttentionShape& shape,
                  const CachedAttentionOperands<T>& operands, float* scratch) {
   const int64_t scratch_size = operands.capacity + 2 * shape.head_dim;
   const int64_t grain = row_grain((operands.position + 1) * shape.head_dim);
-  parallel_ranges(context.threads(), shape.heads * shape.sequence, grain,
+  parallel_ranges(runtime.threads(), shape.heads * shape.sequence, grain,
                   [&](int64_t begin, int64_t end, int thread) {
                     for (int64_t item = begin; item < end; ++item) {
                       const int64_t token = item % shape.sequence;
@@ -80,36 +79,50 @@ const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled
   return to;
 }
 
-/// The products of whole tiles of keys, read where they lie in the caches of `capacity` rows, and
-/// of the last tile, which is copied.
-struct CachedTables {
-  CachedTables(Context& context, const AttentionShape& shape, DType dtype, int64_t capacity)
-      : tile_keys(context.cache<AttentionTiles>().forward_keys) {
-    const int64_t head_dim = shape.head_dim;
-    const auto make_whole = [&](int64_t queries, int64_t keys) {
-      return prepare_forward_products(
-          context, {dtype, head_dim, head_dim, shape.key_stride(), tile_keys}, queries, keys);
-    };
-    const auto make_last = [&](int64_t queries, int64_t keys) {
-      return prepare_forward_products(context, {dtype, head_dim, head_dim, head_dim, tile_keys},
-                                      queries, keys);
-    };
-    for (const int64_t queries :
-         {std::min(shape.sequence, kForwardQueries), shape.sequence % kForwardQueries}) {
+/// The tiles of new tokens on caches of `capacity` rows, as the target has them: whole tiles of
+/// keys, read where they lie, and the last tile, which is copied.
+struct CachedPlan {
+  CachedPlan(const Target& target, const AttentionShape& shape, DType dtype, int64_t capacity_rows)
+      : tile_keys(AttentionTiles(target).forward_keys),
+        whole{dtype, shape.head_dim, shape.head_dim, shape.key_stride(), tile_keys},
+        last{dtype, shape.head_dim, shape.head_dim, shape.head_dim, tile_keys},
+        tokens(shape.sequence),
+        capacity(capacity_rows) {
+    for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
+      product_bytes = std::max(product_bytes, layout.workspace_bytes(target, queries, keys));
+    });
+  }
+
+  /// Visits `whole` or `last`, the queries and the keys of all tiles.
+  template <typename Visit>
+  void for_each_tile(Visit&& visit) const {
+    for (const int64_t queries : {std::min(tokens, kForwardQueries), tokens % kForwardQueries}) {
       if (queries == 0) continue;
       const int64_t filled = round_up(queries, kQueryUnit);
-      if (capacity >= tile_keys) whole.add(filled, tile_keys, make_whole);
+      if (capacity >= tile_keys) visit(whole, filled, tile_keys);
       const int64_t most = std::min(tile_keys, round_up(capacity, kKeyUnit));
-      for (int64_t keys = kKeyUnit; keys <= most; keys += kKeyUnit) {
-        last.add(filled, keys, make_last);
-      }
+      for (int64_t keys = kKeyUnit; keys <= most; keys += kKeyUnit) visit(last, filled, keys);
     }
-  }
-  int64_t workspace_bytes() const {
-    return std::max(whole.workspace_bytes(), last.workspace_bytes());
   }
 
   int64_t tile_keys;
+  ForwardLayout whole;
+  ForwardLayout last;
+  int64_t tokens;
+  int64_t capacity;
+  int64_t product_bytes = 0;
+};
+
+struct CachedTables {
+  CachedTables(Runtime& runtime, const CachedPlan& plan) {
+    plan.for_each_tile([&](const ForwardLayout& layout, int64_t queries, int64_t keys) {
+      TileTable<ForwardProducts>& table = &layout == &plan.whole ? whole : last;
+      table.add(queries, keys, [&](int64_t rows, int64_t columns) {
+        return layout.prepare(runtime, rows, columns);
+      });
+    });
+  }
+
   TileTable<ForwardProducts> whole;
   TileTable<ForwardProducts> last;
 };
@@ -130,20 +143,21 @@ struct CachedScratch {
 };
 
 template <typename T>
-int64_t cached_scratch_bytes(const CachedTables& tables, int64_t head_dim) {
+int64_t cached_scratch_bytes(const CachedPlan& plan, int64_t head_dim) {
   Scratch size;
-  CachedScratch<T>(size, tables.tile_keys, head_dim, tables.workspace_bytes());
+  CachedScratch<T>(size, plan.tile_keys, head_dim, plan.product_bytes);
   return size.bytes();
 }
 
 template <typename T>
-void attend_tiles(Context& context, const AttentionShape& shape,
+void attend_tiles(Runtime& runtime, const AttentionShape& shape,
                   const CachedAttentionOperands<T>& operands, std::byte* workspace) {
-  const CachedTables tables(context, shape, dtype_of<T>, operands.capacity);
-  const int64_t tile_keys = tables.tile_keys;
-  const int64_t thread_bytes = cached_scratch_bytes<T>(tables, shape.head_dim);
+  const CachedPlan plan(runtime.target(), shape, dtype_of<T>, operands.capacity);
+  const CachedTables tables(runtime, plan);
+  const int64_t tile_keys = plan.tile_keys;
+  const int64_t thread_bytes = cached_scratch_bytes<T>(plan, shape.head_dim);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
-  parallel_items(context.threads(), shape.heads * query_tiles, [&](int64_t item, int thread) {
+  parallel_items(runtime.threads(), shape.heads * query_tiles, [&](int64_t item, int thread) {
     const AttentionHead head(shape, 0, item / query_tiles);
     const int64_t query = (query_tiles - 1 - item % query_tiles) * kForwardQueries;
     const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
@@ -153,7 +167,7 @@ void attend_tiles(Context& context, const AttentionShape& shape,
     const T* values = operands.values + head.key_offset;
 
     Scratch scratch(workspace + thread * thread_bytes);
-    CachedScratch<T> own(scratch, tile_keys, shape.head_dim, tables.workspace_bytes());
+    CachedScratch<T> own(scratch, tile_keys, shape.head_dim, plan.product_bytes);
     own.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
                                shape.head_dim, own.queries),
                    filled, operands.position + query, nullptr, shape.scale);
@@ -180,30 +194,29 @@ void attend_tiles(Context& context, const AttentionShape& shape,
 }  // namespace
 
 template <typename T>
-void cached_attention_fast(Context& context, const AttentionShape& shape,
+void cached_attention_fast(Runtime& runtime, const AttentionShape& shape,
                            const CachedAttentionOperands<T>& operands, std::byte* workspace) {
   if (shape.sequence < kTiledTokens) {
-    attend_rows(context, shape, operands, reinterpret_cast<float*>(workspace));
+    attend_rows(runtime, shape, operands, reinterpret_cast<float*>(workspace));
   } else {
-    attend_tiles(context, shape, operands, workspace);
+    attend_tiles(runtime, shape, operands, workspace);
   }
 }
 
-int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype,
-                                        int64_t capacity) {
+int64_t cached_attention_fast_workspace(const Target& target, const AttentionShape& shape,
+                                        DType dtype, int64_t capacity) {
   if (shape.sequence < kTiledTokens) {
-    return context.threads() * (capacity + 2 * shape.head_dim) *
-           static_cast<int64_t>(sizeof(float));
+    return target.threads * (capacity + 2 * shape.head_dim) * static_cast<int64_t>(sizeof(float));
   }
-  const CachedTables tables(context, shape, dtype, capacity);
-  return context.threads() * (dtype == DType::bf16
-                                  ? cached_scratch_bytes<BFloat16>(tables, shape.head_dim)
-                                  : cached_scratch_bytes<float>(tables, shape.head_dim));
+  const CachedPlan plan(target, shape, dtype, capacity);
+  return target.threads * (dtype == DType::bf16
+                               ? cached_scratch_bytes<BFloat16>(plan, shape.head_dim)
+                               : cached_scratch_bytes<float>(plan, shape.head_dim));
 }
 
-template void cached_attention_fast(Context&, const AttentionShape&,
+template void cached_attention_fast(Runtime&, const AttentionShape&,
                                     const CachedAttentionOperands<float>&, std::byte*);
-template void cached_attention_fast(Context&, const AttentionShape&,
+template void cached_attention_fast(Runtime&, const AttentionShape&,
                                     const CachedAttentionOperands<BFloat16>&, std::byte*);
 
 }  // namespace tessera

@@ -7,9 +7,9 @@ namespace tessera {
 /// Attention over caches: a few tokens row by row, many in tiles. T is float or BFloat16;
 /// `workspace` has the size that the function below gives.
 template <typename T>
-void cached_attention_fast(Context& context, const AttentionShape& shape,
+void cached_attention_fast(Runtime& runtime, const AttentionShape& shape,
                            const CachedAttentionOperands<T>& operands, std::byte* workspace);
-int64_t cached_attention_fast_workspace(Context& context, const AttentionShape& shape, DType dtype,
-                                        int64_t capacity);
+int64_t cached_attention_fast_workspace(const Target& target, const AttentionShape& shape,
+                                        DType dtype, int64_t capacity);
 
 }  // namespace tessera

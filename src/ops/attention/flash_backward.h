@@ -18,45 +18,62 @@ struct BackwardProducts {
   const Gemm* scores = nullptr;    ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
   const Gemm* of_keys = nullptr;   ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
   const Gemm* of_query = nullptr;  ///< f32 [queries, head_dim] += dS k
-  int64_t workspace_bytes() const {
-    return std::max(
-        {scores->workspace_bytes(), of_keys->workspace_bytes(), of_query->workspace_bytes()});
-  }
 };
 
 using BackwardTable = TileTable<BackwardProducts>;
 
-inline BackwardProducts prepare_backward_products(Context& context, const AttentionShape& shape,
-                                                  DType dtype, int64_t keys, int64_t queries) {
-  return {&prepare_gemm(context, {.m = keys,
-                                  .n = queries,
-                                  .k = shape.head_dim,
-                                  .input = dtype,
-                                  .output = DType::f32,
-                                  .transpose_b = true,
-                                  .lda = shape.key_stride(),
-                                  .ldb = shape.query_stride(),
-                                  .ldc = kBackwardQueries}),
-          &prepare_gemm(context, {.m = keys,
-                                  .n = shape.head_dim,
-                                  .k = queries,
-                                  .input = dtype,
-                                  .output = DType::f32,
-                                  .accumulate = true,
-                                  .lda = kBackwardQueries,
-                                  .ldb = shape.query_stride(),
-                                  .ldc = shape.head_dim}),
-          &prepare_gemm(context, {.m = queries,
-                                  .n = shape.head_dim,
-                                  .k = keys,
-                                  .input = dtype,
-                                  .output = DType::f32,
-                                  .transpose_a = true,
-                                  .accumulate = true,
-                                  .lda = kBackwardQueries,
-                                  .ldb = shape.key_stride(),
-                                  .ldc = shape.head_dim})};
-}
+/// How the rows of a tile's keys and queries lie in memory.
+struct BackwardLayout {
+  DType dtype;
+  int64_t head_dim;
+  int64_t query_stride;
+  int64_t key_stride;
+
+  GemmShape scores(int64_t keys, int64_t queries) const {
+    return {.m = keys,
+            .n = queries,
+            .k = head_dim,
+            .input = dtype,
+            .output = DType::f32,
+            .transpose_b = true,
+            .lda = key_stride,
+            .ldb = query_stride,
+            .ldc = kBackwardQueries};
+  }
+  GemmShape of_keys(int64_t keys, int64_t queries) const {
+    return {.m = keys,
+            .n = head_dim,
+            .k = queries,
+            .input = dtype,
+            .output = DType::f32,
+            .accumulate = true,
+            .lda = kBackwardQueries,
+            .ldb = query_stride,
+            .ldc = head_dim};
+  }
+  GemmShape of_query(int64_t keys, int64_t queries) const {
+    return {.m = queries,
+            .n = head_dim,
+            .k = keys,
+            .input = dtype,
+            .output = DType::f32,
+            .transpose_a = true,
+            .accumulate = true,
+            .lda = kBackwardQueries,
+            .ldb = key_stride,
+            .ldc = head_dim};
+  }
+
+  int64_t workspace_bytes(const Target& target, int64_t keys, int64_t queries) const {
+    return most_workspace(target,
+                          {scores(keys, queries), of_keys(keys, queries), of_query(keys, queries)});
+  }
+  BackwardProducts prepare(Runtime& runtime, int64_t keys, int64_t queries) const {
+    return {&prepare_gemm(runtime, scores(keys, queries)),
+            &prepare_gemm(runtime, of_keys(keys, queries)),
+            &prepare_gemm(runtime, of_query(keys, queries))};
+  }
+};
 
 /// A tile of the backward pass: some keys of one block on one tile of queries, by their positions
 /// in the sequence.
@@ -92,34 +109,27 @@ struct BackwardBlocks {
     const int64_t end = std::min(block * block_keys + keys(block), first_query + queries(tile));
     return {begin, end - begin, first_query, queries(tile)};
   }
+  /// Visits the keys and queries of all shapes of tiles that the sequence can have, some twice.
+  template <typename Visit>
+  void for_each_tile(Visit&& visit) const {
+    const int64_t tail = sequence % kBackwardQueries;
+    const int64_t whole = sequence - tail;
+    for (int64_t keys = kBackwardQueries; keys <= std::min(whole, block_keys);
+         keys += kBackwardQueries) {
+      visit(keys, kBackwardQueries);
+      if (tail > 0) visit(keys, tail);
+    }
+    if (tail == 0) return;
+    for (int64_t keys = tail; keys <= std::min(sequence, block_keys); keys += kBackwardQueries) {
+      visit(keys, tail);
+    }
+  }
 
   int64_t sequence;
   int64_t block_keys;
   int64_t query_tiles;
   int64_t key_blocks;
 };
-
-/// All shapes of tiles that a sequence can have.
-inline BackwardTable backward_table(Context& context, const AttentionShape& shape,
-                                    int64_t block_keys, DType dtype) {
-  BackwardTable table;
-  const auto make = [&](int64_t keys, int64_t queries) {
-    return prepare_backward_products(context, shape, dtype, keys, queries);
-  };
-  const int64_t tail = shape.sequence % kBackwardQueries;
-  const int64_t whole = shape.sequence - tail;
-  for (int64_t keys = kBackwardQueries; keys <= std::min(whole, block_keys);
-       keys += kBackwardQueries) {
-    table.add(keys, kBackwardQueries, make);
-    if (tail > 0) table.add(keys, tail, make);
-  }
-  if (tail == 0) return table;
-  for (int64_t keys = tail; keys <= std::min(shape.sequence, block_keys);
-       keys += kBackwardQueries) {
-    table.add(keys, tail, make);
-  }
-  return table;
-}
 
 /// The memory that all threads share.
 struct BackwardShared {

@@ -20,9 +20,6 @@ inline constexpr int64_t kForwardQueries = 128;
 struct ForwardProducts {
   const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, tile_keys]
   const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
-  int64_t workspace_bytes() const {
-    return std::max(scores->workspace_bytes(), output->workspace_bytes());
-  }
 };
 
 /// How the rows of a tile's queries, and of its keys and values, lie in memory.
@@ -32,29 +29,38 @@ struct ForwardLayout {
   int64_t query_stride;
   int64_t key_stride;
   int64_t tile_keys;  // from one row of scores to the next
-};
 
-inline ForwardProducts prepare_forward_products(Context& context, const ForwardLayout& layout,
-                                                int64_t queries, int64_t keys) {
-  return {&prepare_gemm(context, {.m = queries,
-                                  .n = keys,
-                                  .k = layout.head_dim,
-                                  .input = layout.dtype,
-                                  .output = DType::f32,
-                                  .transpose_b = true,
-                                  .lda = layout.query_stride,
-                                  .ldb = layout.key_stride,
-                                  .ldc = layout.tile_keys}),
-          &prepare_gemm(context, {.m = queries,
-                                  .n = layout.head_dim,
-                                  .k = keys,
-                                  .input = layout.dtype,
-                                  .output = DType::f32,
-                                  .accumulate = true,
-                                  .lda = layout.tile_keys,
-                                  .ldb = layout.key_stride,
-                                  .ldc = layout.head_dim})};
-}
+  GemmShape scores(int64_t queries, int64_t keys) const {
+    return {.m = queries,
+            .n = keys,
+            .k = head_dim,
+            .input = dtype,
+            .output = DType::f32,
+            .transpose_b = true,
+            .lda = query_stride,
+            .ldb = key_stride,
+            .ldc = tile_keys};
+  }
+  GemmShape output(int64_t queries, int64_t keys) const {
+    return {.m = queries,
+            .n = head_dim,
+            .k = keys,
+            .input = dtype,
+            .output = DType::f32,
+            .accumulate = true,
+            .lda = tile_keys,
+            .ldb = key_stride,
+            .ldc = head_dim};
+  }
+
+  int64_t workspace_bytes(const Target& target, int64_t queries, int64_t keys) const {
+    return most_workspace(target, {scores(queries, keys), output(queries, keys)});
+  }
+  ForwardProducts prepare(Runtime& runtime, int64_t queries, int64_t keys) const {
+    return {&prepare_gemm(runtime, scores(queries, keys)),
+            &prepare_gemm(runtime, output(queries, keys))};
+  }
+};
 
 /// One thread's work on a tile of queries of one head: start(), absorb() for each tile of keys in
 /// ascending order, finish(). Between the tiles it keeps, for each query, the greatest

@@ -4,9 +4,10 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/error.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
 
 namespace tessera {
 
@@ -16,6 +17,15 @@ inline void store_rounded(float value, float& to) { to = value; }
 inline void store_rounded(float value, BFloat16& to) {
   const auto word = std::bit_cast<uint32_t>(value);
   to.bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+/// The scratch memory of the greediest of some products.
+inline int64_t most_workspace(const Target& target, std::initializer_list<GemmShape> products) {
+  int64_t bytes = 0;
+  for (const GemmShape& product : products) {
+    bytes = std::max(bytes, gemm_workspace_bytes(target, product));
+  }
+  return bytes;
 }
 
 /// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles
@@ -37,15 +47,6 @@ class TileTable {
       if (entries_[i].rows == rows && entries_[i].columns == columns) return &entries_[i].products;
     }
     return nullptr;
-  }
-
-  /// The largest scratch that one product of the table needs.
-  int64_t workspace_bytes() const {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < size_; ++i) {
-      bytes = std::max(bytes, entries_[i].products.workspace_bytes());
-    }
-    return bytes;
   }
 
  private:

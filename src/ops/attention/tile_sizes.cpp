@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/cache_sizes.h"
 #include "ops/attention/flash_backward.h"
 #include "ops/attention/flash_forward.h"
 
@@ -17,11 +16,10 @@ int64_t keys_within(int64_t cache_bytes, int64_t bytes_a_key) {
 
 }  // namespace
 
-AttentionTiles::AttentionTiles() : AttentionTiles(cache_sizes().second_level) {}
-
-AttentionTiles::AttentionTiles(int64_t cache_bytes) {
+AttentionTiles::AttentionTiles(const Target& target) {
   constexpr int64_t kUsual = int64_t{1} << 20;
-  const int64_t bytes = cache_bytes > 0 ? cache_bytes : kUsual;
+  const int64_t known = target.caches.second_level;
+  const int64_t bytes = known > 0 ? known : kUsual;
   // Scores in f32, probabilities in bf16; and in the backward pass the gradients of both.
   forward_keys = keys_within(bytes, kForwardQueries * (4 + 2));
   backward_keys = keys_within(bytes, kBackwardQueries * 2 * (4 + 2));

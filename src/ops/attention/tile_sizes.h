@@ -2,16 +2,15 @@
 
 #include <cstdint>
 
+#include "program/target.h"
+
 namespace tessera {
 
-/// Keys of one tile of attention, a context's choice (Context::cache). Sums are taken tile by tile,
-/// so that other sizes give other roundings.
+/// Keys of one tile of attention: the most, as powers of two from 256 to 1024, whose scores and
+/// probabilities leave room in a core's second-level cache, which is taken for 1 MiB where it is
+/// not known. Sums are taken tile by tile, so that other sizes give other roundings.
 struct AttentionTiles {
-  /// For this processor.
-  AttentionTiles();
-  /// The most, as powers of two from 256 to 1024, whose scores and probabilities leave room in a
-  /// core's second-level cache of so many bytes; 0 for one that is not known, taken for 1 MiB.
-  explicit AttentionTiles(int64_t cache_bytes);
+  explicit AttentionTiles(const Target& target);
 
   int64_t forward_keys;
   int64_t backward_keys;

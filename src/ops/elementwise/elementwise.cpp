@@ -49,7 +49,7 @@ class Add final : public Operation {
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
     constexpr int64_t kBlock = 2048;
-    parallel_ranges(execution.context.threads(), sum.elements(), 8 * kBlock,
+    parallel_ranges(execution.runtime.threads(), sum.elements(), 8 * kBlock,
                     [&](int64_t begin, int64_t end, int) {
                       Wide total[kBlock];
                       for (int64_t at = begin; at < end; at += kBlock) {
@@ -203,7 +203,7 @@ class Accumulate final : public Operation {
   }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {
-    const Execution in_place{execution.context, execution.inputs, execution.inputs.first(1), {}};
+    const Execution in_place{execution.runtime, execution.inputs, execution.inputs.first(1), {}};
     map_pairs(in_place, [](auto total, auto addend) { return total + addend; });
   }
 };

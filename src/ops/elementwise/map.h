@@ -16,7 +16,7 @@ void map_elements(const Execution& execution, Function function) {
       using To = decltype(to);
       const From* x = input.data<From>();
       To* y = output.data<To>();
-      parallel_ranges(execution.context.threads(), output.elements(), 16384,
+      parallel_ranges(execution.runtime.threads(), output.elements(), 16384,
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t i = begin; i < end; ++i) {
                           y[i] = static_cast<To>(
@@ -44,7 +44,7 @@ void map_pairs(const Execution& execution, Function function) {
         const Second* y = second.data<Second>();
         Output* z = output.data<Output>();
         parallel_ranges(
-            execution.context.threads(), output.elements(), 16384,
+            execution.runtime.threads(), output.elements(), 16384,
             [=](int64_t begin, int64_t end, int) {
               for (int64_t i = begin; i < end; ++i) {
                 z[i] = static_cast<Output>(static_cast<Compute<Output>>(function(

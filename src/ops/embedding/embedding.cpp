@@ -40,7 +40,7 @@ class EmbeddingGradient final : public Operation {
       const int32_t* id = ids.data<int32_t>();
       const T* from = gradient.data<T>();
       Wide* to = table.data<Wide>();
-      parallel_ranges(execution.context.threads(), hidden, 64,
+      parallel_ranges(execution.runtime.threads(), hidden, 64,
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = 0; t < tokens; ++t) {
                           const T* source = from + t * hidden;
@@ -88,7 +88,7 @@ class Embedding final : public Operation {
     const int64_t row_bytes = table.shape()[1] * dtype_size(table.dtype());
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
-    parallel_ranges(execution.context.threads(), output.shape()[0], row_grain(output.shape()[1]),
+    parallel_ranges(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
                     [=](int64_t begin, int64_t end, int) {
                       for (int64_t t = begin; t < end; ++t) {
                         std::memcpy(to + t * row_bytes, from + ids[t] * row_bytes,

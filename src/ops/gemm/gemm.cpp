@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/support.h"
 
@@ -31,18 +32,10 @@ struct GemmCache {
   GemmCounter* counter = nullptr;  // null: runs are not counted
 };
 
-/// Leading dimensions written out, so that equal products are one entry.
-GemmShape with_leading(GemmShape shape) {
-  if (shape.lda == 0) shape.lda = shape.transpose_a ? shape.m : shape.k;
-  if (shape.ldb == 0) shape.ldb = shape.transpose_b ? shape.k : shape.n;
-  if (shape.ldc == 0) shape.ldc = shape.n;
-  return shape;
-}
-
-std::unique_ptr<Gemm> make(const Context& context, const GemmShape& shape) {
+std::unique_ptr<Gemm> make(const Target& target, const GemmShape& shape) {
   const bool empty = shape.m == 0 || shape.n == 0 || shape.k == 0;
-  if (!empty && !use_plain(context, shape.input)) {
-    if (auto fast = make_onednn_gemm(shape, context.threads())) return fast;
+  if (!empty && !use_plain(target, shape.input)) {
+    if (auto fast = make_onednn_gemm(shape, target)) return fast;
   }
   return make_plain_gemm(shape);
 }
@@ -56,26 +49,29 @@ size_t GemmShapeHash::operator()(const GemmShape& shape) const {
   return hash(std::as_bytes(std::span(fields)));
 }
 
-const Gemm& prepare_gemm(Context& context, const GemmShape& asked) {
-  const GemmShape shape = with_leading(asked);
-  GemmCache& cache = context.cache<GemmCache>();
+const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
+  const GemmShape shape = with_leading(asked);  // so that equal products are one entry
+  GemmCache& cache = runtime.cache<GemmCache>();
   if (const auto found = cache.products.find(shape); found != cache.products.end()) {
     return *found->second;
   }
-  std::unique_ptr<Gemm> product = make(context, shape);  // leaves no entry where it throws
+  std::unique_ptr<Gemm> product = make(runtime.target(), shape);  // leaves no entry where it throws
+  TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
+                    product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
+                "a product that takes more memory than a plan gives it");
   if (cache.counter != nullptr) cache.counter->count(*product);
   return *cache.products.emplace(shape, std::move(product)).first->second;
 }
 
-GemmCounter::GemmCounter(Context& context) : context_(context) {
-  GemmCache& cache = context.cache<GemmCache>();
-  TESSERA_CHECK(cache.counter == nullptr, "the products of this context are counted already");
+GemmCounter::GemmCounter(Runtime& runtime) : runtime_(runtime) {
+  GemmCache& cache = runtime.cache<GemmCache>();
+  TESSERA_CHECK(cache.counter == nullptr, "the products of this runtime are counted already");
   cache.counter = this;
   for (const auto& [shape, product] : cache.products) count(*product);
 }
 
 GemmCounter::~GemmCounter() {
-  GemmCache& cache = context_.cache<GemmCache>();
+  GemmCache& cache = runtime_.cache<GemmCache>();
   cache.counter = nullptr;
   for (const auto& [shape, product] : cache.products) product->counted_ = false;
 }
@@ -87,7 +83,7 @@ void GemmCounter::count(Gemm& product) {
 
 std::vector<GemmRuns> GemmCounter::take() {
   std::vector<GemmRuns> result;
-  for (const auto& [shape, product] : context_.cache<GemmCache>().products) {
+  for (const auto& [shape, product] : runtime_.cache<GemmCache>().products) {
     const int64_t runs = product->runs_.exchange(0);
     if (runs > 0 && shape.flops() > 0) result.push_back({shape, runs});
   }

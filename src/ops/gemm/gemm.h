@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "program/context.h"
+#include "program/runtime.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -46,9 +46,10 @@ struct GemmShapeHash {
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  /// Scratch bytes that one run needs.
+  /// Scratch bytes that one run needs: at most what gemm_workspace_bytes() plans.
   virtual int64_t workspace_bytes() const = 0;
-  /// Bytes that pack() writes: 0 where the product takes B as it lies.
+  /// Bytes that pack() writes, at most what gemm_packed_bytes() plans; 0 where the product takes B
+  /// as it lies.
   virtual int64_t packed_bytes() const { return 0; }
   /// For a shape with packed_b: lays B out in `memory`, of packed_bytes(), as the product reads it
   /// fastest, and gives what run() takes for B: `memory`, or `b` where nothing is laid out. Runs on
@@ -64,22 +65,14 @@ class Gemm {
   friend class GemmCounter;
   virtual void multiply(const void* a, const void* b, void* c, std::byte* workspace) const = 0;
 
-  bool counted_ = false;  // changes only while no product of the context runs
+  bool counted_ = false;  // changes only while no product of the runtime runs
   mutable std::atomic<int64_t> runs_{0};
 };
 
-/// The product of this shape from the context's cache, made at first use (0.2 to 3 ms). Not to be
+/// The product of this shape from the runtime's cache, made at first use (0.2 to 3 ms). Not to be
 /// called from within a parallel region; what it gives may be run there. An m, n or k of zero is
 /// allowed.
-const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
-
-/// Whether the processor multiplies matrices of this type; otherwise bf16 is widened to f32 part by
-/// part, which takes some time and gives the same sums.
-bool multiplies(DType dtype);
-
-/// Whether the bits of a row of a product depend on that row and on B alone. oneDNN's products
-/// below AVX-512 also depend on the number of threads and on how many rows there are.
-bool rows_keep_their_bits();
+const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
 
 /// A product and how often it ran.
 struct GemmRuns {
@@ -89,11 +82,11 @@ struct GemmRuns {
   bool operator==(const GemmRuns&) const = default;
 };
 
-/// Counts the runs of a context's products while it lives: what the operations have really
+/// Counts the runs of a runtime's products while it lives: what the operations have really
 /// multiplied, with the tokens that experts got and the tiles that masks left. One at a time.
 class GemmCounter {
  public:
-  explicit GemmCounter(Context& context);
+  explicit GemmCounter(Runtime& runtime);
   ~GemmCounter();
   GemmCounter(const GemmCounter&) = delete;
   GemmCounter& operator=(const GemmCounter&) = delete;
@@ -102,10 +95,10 @@ class GemmCounter {
   std::vector<GemmRuns> take();
 
  private:
-  friend const Gemm& prepare_gemm(Context& context, const GemmShape& shape);
+  friend const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
   static void count(Gemm& product);
 
-  Context& context_;
+  Runtime& runtime_;
 };
 
 }  // namespace tessera

@@ -5,7 +5,9 @@
 
 #include <omp.h>
 
+#include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/plain_gemm.h"
+#include "ops/gemm/split_gemm.h"
 #include "ops/gemm/widened_gemm.h"
 #include "ops/support.h"
 
@@ -169,36 +171,7 @@ class OneDnnGemm final : public Gemm {
   mutable KeptCalls calls_;
 };
 
-}  // namespace
-
-bool multiplies(DType dtype) {
-  const auto implemented = [](DType of) {
-    const GemmShape one{
-        .m = 1, .n = 1, .k = 1, .input = of, .output = of, .lda = 1, .ldb = 1, .ldc = 1};
-    try {
-      describe(one, dnnl::engine(dnnl::engine::kind::cpu, 0));
-      return true;
-    } catch (const dnnl::error& error) {
-      if (error.status != dnnl_unimplemented) throw;
-      return false;
-    }
-  };
-  static const bool bf16 = implemented(DType::bf16);
-  return dtype != DType::bf16 || bf16;
-}
-
-bool rows_keep_their_bits() {
-  // A set of instructions has the bits of all that it includes.
-  const auto bits = [](dnnl::cpu_isa isa) { return static_cast<unsigned>(isa); };
-  const unsigned wanted = bits(dnnl::cpu_isa::avx512_core);
-  return (bits(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-}
-
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, int callers) {
-  if (!multiplies(shape.input)) {
-    return make_widened_gemm(
-        shape, [&](const GemmShape& part) { return make_onednn_gemm(part, callers); });
-  }
+std::unique_ptr<Gemm> make_onednn(const GemmShape& shape, int callers) {
   try {
     return std::make_unique<OneDnnGemm>(shape, callers);
   } catch (const dnnl::error& error) {
@@ -208,17 +181,51 @@ std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, int callers) {
   }
 }
 
+/// Within `limit` bytes of scratch memory: what asks for more is cut into fewer rows.
+std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
+  auto product = make_onednn(shape, target.threads);
+  if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {
+    shape.packed_b = false;
+    product = make_onednn(shape, target.threads);
+  }
+  if (product->workspace_bytes() <= limit) return product;
+  TESSERA_CHECK(shape.m > 1, "a product of one row takes {} bytes, the limit is {}",
+                product->workspace_bytes(), limit);
+  return make_split_gemm(shape,
+                         [&](const GemmShape& part) { return make_within(part, target, limit); });
+}
+
+}  // namespace
+
+MatrixInstructions host_instructions() {
+  // A set of instructions has the bits of all that it includes.
+  const auto bits = [](dnnl::cpu_isa isa) { return static_cast<unsigned>(isa); };
+  const auto has = [&](dnnl::cpu_isa isa) {
+    return (bits(dnnl::get_effective_cpu_isa()) & bits(isa)) == bits(isa);
+  };
+  if (has(dnnl::cpu_isa::avx512_core_amx)) return MatrixInstructions::amx;
+  if (has(dnnl::cpu_isa::avx512_core_bf16)) return MatrixInstructions::avx512_bf16;
+  if (has(dnnl::cpu_isa::avx512_core)) return MatrixInstructions::avx512;
+  return MatrixInstructions::avx2;
+}
+
+std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& target) {
+  if (!multiplies(target, shape.input)) {
+    return make_widened_gemm(shape,
+                             [&](const GemmShape& part) { return make_onednn_gemm(part, target); });
+  }
+  return make_within(shape, target, gemm_workspace_bytes(target, shape));
+}
+
 }  // namespace tessera
 
 #else
 
 namespace tessera {
 
-bool multiplies(DType) { return true; }
+std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&, const Target&) { return nullptr; }
 
-bool rows_keep_their_bits() { return true; }
-
-std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape&, int) { return nullptr; }
+MatrixInstructions host_instructions() { return MatrixInstructions::none; }
 
 }  // namespace tessera
 

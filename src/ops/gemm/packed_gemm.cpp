@@ -1,5 +1,6 @@
 #include "ops/gemm/packed_gemm.h"
 
+#include "ops/gemm/gemm_plan.h"
 #include "tensor/memory_layout.h"
 
 namespace tessera {
@@ -8,25 +9,33 @@ namespace {
 /// Laying B out takes about as long as it saves over this many rows of A.
 constexpr int64_t kFewestRows = 512;
 
-const Gemm& prepare(Context& context, GemmShape shape, int64_t rows) {
+GemmShape packed(GemmShape shape, int64_t rows) {
   shape.packed_b = rows >= kFewestRows;
-  return prepare_gemm(context, shape);
+  return shape;
+}
+
+int64_t packed_bytes(const Target& target, const GemmShape& shape) {
+  return MemoryLayout::rounded(gemm_packed_bytes(target, shape));
+}
+
+int64_t scratch_bytes(const Target& target, const GemmShape& shape) {
+  return MemoryLayout::rounded(gemm_workspace_bytes(target, shape));
 }
 
 }  // namespace
 
-PackedGemm::PackedGemm(Context& context, GemmShape shape, int64_t rows)
-    : gemm_(&prepare(context, shape, rows)) {}
+PackedGemm::PackedGemm(Runtime& runtime, GemmShape shape, int64_t rows)
+    : packed_bytes_(packed_bytes(runtime.target(), packed(shape, rows))),
+      scratch_bytes_(scratch_bytes(runtime.target(), packed(shape, rows))),
+      gemm_(&prepare_gemm(runtime, packed(shape, rows))) {}
 
-int64_t PackedGemm::packed_bytes() const { return MemoryLayout::rounded(gemm_->packed_bytes()); }
-
-int64_t PackedGemm::workspace_bytes() const {
-  return packed_bytes() + MemoryLayout::rounded(gemm_->workspace_bytes());
+int64_t PackedGemm::workspace_bytes(const Target& target, GemmShape shape, int64_t rows) {
+  return packed_bytes(target, packed(shape, rows)) + scratch_bytes(target, packed(shape, rows));
 }
 
 void PackedGemm::pack(const void* b, std::byte* workspace) {
   b_ = gemm_->pack(b, workspace);
-  scratch_ = workspace + packed_bytes();
+  scratch_ = workspace + packed_bytes_;
 }
 
 void PackedGemm::run(const void* a, void* c) const { gemm_->run(a, b_, c, scratch_); }

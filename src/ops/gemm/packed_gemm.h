@@ -9,17 +9,19 @@ namespace tessera {
 class PackedGemm {
  public:
   /// `rows` is how many rows of A the runs have together. No memory is taken yet.
-  PackedGemm(Context& context, GemmShape shape, int64_t rows);
+  PackedGemm(Runtime& runtime, GemmShape shape, int64_t rows);
 
-  /// Of memory for pack() and run().
-  int64_t workspace_bytes() const;
+  /// Memory for pack() and run().
+  int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
+  /// The same of a product that is not there yet.
+  static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
   /// Lays B out in `workspace`, which is this object's until its last run.
   void pack(const void* b, std::byte* workspace);
   void run(const void* a, void* c) const;
 
  private:
-  int64_t packed_bytes() const;
-
+  int64_t packed_bytes_;
+  int64_t scratch_bytes_;
   const Gemm* gemm_;
   const void* b_ = nullptr;
   std::byte* scratch_ = nullptr;

@@ -37,39 +37,80 @@ void copy_rows(const From* from, int64_t from_gap, To* to, int64_t to_gap, int64
   });
 }
 
-class WidenedGemm final : public Gemm {
+/// How a product is cut, and the scratch memory that the parts share.
+class WidenedParts {
  public:
-  WidenedGemm(const GemmShape& shape,
-              const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make)
-      : shape_(shape),
-        narrows_(shape.output == DType::bf16),
-        columns_(part_of(shape.n, shape.k)),
-        rows_(part_of(shape.m, narrows_ ? std::max(shape.k, columns_) : shape.k)) {
-    const std::array<int64_t, 2> rows{rows_, shape.m % rows_};
-    const std::array<int64_t, 2> columns{columns_, shape.n % columns_};
-    for (size_t i = 0; i < rows.size(); ++i) {
-      for (size_t j = 0; j < columns.size(); ++j) {
-        if (rows[i] == 0 || columns[j] == 0) continue;
-        products_[i][j] = make(part(rows[i], columns[j]));
-        scratch_ = std::max(scratch_, products_[i][j]->workspace_bytes());
+  explicit WidenedParts(const GemmShape& shape)
+      : narrows(shape.output == DType::bf16),
+        columns(part_of(shape.n, shape.k)),
+        rows(part_of(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
+        shape_(shape) {}
+
+  /// Calls visit(i, j, product) for each of at most four products of f32: i and j are 1 for the
+  /// rest of the rows and of the columns.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    const std::array<int64_t, 2> row_counts{rows, shape_.m % rows};
+    const std::array<int64_t, 2> column_counts{columns, shape_.n % columns};
+    for (size_t i = 0; i < row_counts.size(); ++i) {
+      for (size_t j = 0; j < column_counts.size(); ++j) {
+        if (row_counts[i] == 0 || column_counts[j] == 0) continue;
+        visit(i, j, part(row_counts[i], column_counts[j]));
       }
     }
   }
 
-  int64_t workspace_bytes() const override {
-    return a_bytes() + b_bytes() + c_bytes() + MemoryLayout::rounded(scratch_);
+  int64_t a_bytes() const { return float_bytes(rows * shape_.k); }
+  int64_t b_bytes() const { return float_bytes(columns * shape_.k); }
+  int64_t c_bytes() const { return narrows ? float_bytes(rows * columns) : 0; }
+  /// With `scratch` bytes for the greediest of the products.
+  int64_t bytes(int64_t scratch) const {
+    return a_bytes() + b_bytes() + c_bytes() + MemoryLayout::rounded(scratch);
   }
+
+  bool narrows;     ///< what is computed in f32
+  int64_t columns;  ///< of B, widened at once
+  int64_t rows;     ///< of A, likewise: of C, too, no more is f32 at once
+
+ private:
+  GemmShape part(int64_t part_rows, int64_t part_columns) const {
+    GemmShape part = shape_;
+    part.m = part_rows;
+    part.n = part_columns;
+    part.input = part.output = DType::f32;
+    part.packed_b = false;
+    part.lda = shape_.transpose_a ? part_rows : shape_.k;
+    part.ldb = shape_.transpose_b ? shape_.k : part_columns;
+    if (narrows) part.ldc = part_columns;
+    return part;
+  }
+
+  GemmShape shape_;
+};
+
+class WidenedGemm final : public Gemm {
+ public:
+  WidenedGemm(const GemmShape& shape,
+              const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make)
+      : shape_(shape), parts_(shape) {
+    parts_.for_each([&](size_t i, size_t j, const GemmShape& part) {
+      products_[i][j] = make(part);
+      scratch_ = std::max(scratch_, products_[i][j]->workspace_bytes());
+    });
+  }
+
+  int64_t workspace_bytes() const override { return parts_.bytes(scratch_); }
 
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     auto* wide_a = reinterpret_cast<float*>(workspace);
-    auto* wide_b = reinterpret_cast<float*>(workspace + a_bytes());
-    for (int64_t column = 0; column < shape_.n; column += columns_) {
-      const int64_t columns = std::min(columns_, shape_.n - column);
+    auto* wide_b = reinterpret_cast<float*>(workspace + parts_.a_bytes());
+    for (int64_t column = 0; column < shape_.n; column += parts_.columns) {
+      const int64_t columns = std::min(parts_.columns, shape_.n - column);
       widen(static_cast<const BFloat16*>(b), shape_.ldb, !shape_.transpose_b, column, columns,
             wide_b);
-      for (int64_t row = 0; row < shape_.m; row += rows_) {
-        const int64_t rows = std::min(rows_, shape_.m - row);
-        if (column == 0 || rows_ < shape_.m) {
+      for (int64_t row = 0; row < shape_.m; row += parts_.rows) {
+        const int64_t rows = std::min(parts_.rows, shape_.m - row);
+        if (column == 0 || parts_.rows < shape_.m) {
           widen(static_cast<const BFloat16*>(a), shape_.lda, shape_.transpose_a, row, rows, wide_a);
         }
         multiply_part(row, rows, column, columns, c, workspace);
@@ -78,22 +119,6 @@ class WidenedGemm final : public Gemm {
   }
 
  private:
-  GemmShape part(int64_t rows, int64_t columns) const {
-    GemmShape part = shape_;
-    part.m = rows;
-    part.n = columns;
-    part.input = part.output = DType::f32;
-    part.packed_b = false;
-    part.lda = shape_.transpose_a ? rows : shape_.k;
-    part.ldb = shape_.transpose_b ? shape_.k : columns;
-    if (narrows_) part.ldc = columns;
-    return part;
-  }
-
-  int64_t a_bytes() const { return float_bytes(rows_ * shape_.k); }
-  int64_t b_bytes() const { return float_bytes(columns_ * shape_.k); }
-  int64_t c_bytes() const { return narrows_ ? float_bytes(rows_ * columns_) : 0; }
-
   /// Widens `count` of the vectors of k elements that an operand is made of, from the vector
   /// `first` on: its columns as it lies in memory, `across`, or its rows.
   void widen(const BFloat16* operand, int64_t gap, bool across, int64_t first, int64_t count,
@@ -107,13 +132,13 @@ class WidenedGemm final : public Gemm {
 
   void multiply_part(int64_t row, int64_t rows, int64_t column, int64_t columns, void* c,
                      std::byte* workspace) const {
-    const Gemm& product = *products_[rows < rows_ ? 1 : 0][columns < columns_ ? 1 : 0];
+    const Gemm& product = *products_[rows < parts_.rows ? 1 : 0][columns < parts_.columns ? 1 : 0];
     const int64_t place = row * shape_.ldc + column;
     const std::byte* wide_a = workspace;
-    const std::byte* wide_b = workspace + a_bytes();
-    std::byte* wide_c = workspace + a_bytes() + b_bytes();
-    std::byte* scratch = wide_c + c_bytes();
-    if (!narrows_) {
+    const std::byte* wide_b = workspace + parts_.a_bytes();
+    std::byte* wide_c = workspace + parts_.a_bytes() + parts_.b_bytes();
+    std::byte* scratch = wide_c + parts_.c_bytes();
+    if (!parts_.narrows) {
       product.run(wide_a, wide_b, static_cast<float*>(c) + place, scratch);
       return;
     }
@@ -127,9 +152,7 @@ class WidenedGemm final : public Gemm {
   }
 
   GemmShape shape_;
-  bool narrows_;     // what is computed in f32
-  int64_t columns_;  // of B, widened at once
-  int64_t rows_;     // of A, likewise: of C, too, no more is f32 at once
+  WidenedParts parts_;
   /// By whether the part is the rest of the rows, and of the columns.
   std::array<std::array<std::unique_ptr<Gemm>, 2>, 2> products_;
   int64_t scratch_ = 0;
@@ -142,6 +165,16 @@ std::unique_ptr<Gemm> make_widened_gemm(
   TESSERA_CHECK(shape.input == DType::bf16, "a product of {} is not widened",
                 dtype_name(shape.input));
   return std::make_unique<WidenedGemm>(shape, make);
+}
+
+int64_t widened_workspace_bytes(const GemmShape& shape,
+                                const std::function<int64_t(const GemmShape&)>& part_bytes) {
+  const WidenedParts parts(shape);
+  int64_t scratch = 0;
+  parts.for_each([&](size_t, size_t, const GemmShape& part) {
+    scratch = std::max(scratch, part_bytes(part));
+  });
+  return parts.bytes(scratch);
 }
 
 }  // namespace tessera

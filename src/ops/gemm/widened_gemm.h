@@ -13,4 +13,8 @@ namespace tessera {
 std::unique_ptr<Gemm> make_widened_gemm(
     const GemmShape& shape, const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make);
 
+/// Its scratch bytes, where `part_bytes` are those of a product of f32.
+int64_t widened_workspace_bytes(const GemmShape& shape,
+                                const std::function<int64_t(const GemmShape&)>& part_bytes);
+
 }  // namespace tessera

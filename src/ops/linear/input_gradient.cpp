@@ -39,13 +39,14 @@ class LinearInputGradient final : public Operation {
     return cost;
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const Plan plan(inputs);
     int64_t bytes = 0;
     for (const RowSection& section : row_sections(plan.rows, plan.chunk)) {
       int64_t products = 0;
       for (size_t i = 0; i < plan.pairs; ++i) {
-        products += product(context, inputs, plan, section, i).workspace_bytes();
+        products += PackedGemm::workspace_bytes(
+            target, shape(inputs, plan, section, i, target.threads), section.end - section.begin);
       }
       bytes = std::max(bytes, products);
     }
@@ -81,16 +82,20 @@ class LinearInputGradient final : public Operation {
     int64_t chunk;
   };
 
-  static PackedGemm product(Context& context, std::span<const Spec> inputs, const Plan& plan,
+  static GemmShape shape(std::span<const Spec> inputs, const Plan& plan, const RowSection& section,
+                         size_t pair, int threads) {
+    return {.m = section.chunk,
+            .n = plan.columns,
+            .k = inputs[pair].shape[1],
+            .input = plan.dtype,
+            .output = plan.sum_dtype(),
+            .accumulate = pair > 0,
+            .threads = threads};
+  }
+
+  static PackedGemm product(Runtime& runtime, std::span<const Spec> inputs, const Plan& plan,
                             const RowSection& section, size_t pair) {
-    return {context,
-            {.m = section.chunk,
-             .n = plan.columns,
-             .k = inputs[pair].shape[1],
-             .input = plan.dtype,
-             .output = plan.sum_dtype(),
-             .accumulate = pair > 0,
-             .threads = context.threads()},
+    return {runtime, shape(inputs, plan, section, pair, runtime.threads()),
             section.end - section.begin};
   }
 
@@ -99,7 +104,7 @@ class LinearInputGradient final : public Operation {
     std::byte* workspace = execution.workspace.data() + plan.sum_bytes();
     std::vector<PackedGemm> products;
     for (size_t i = 0; i < plan.pairs; ++i) {
-      products.push_back(product(execution.context, specs, plan, section, i));
+      products.push_back(product(execution.runtime, specs, plan, section, i));
       products[i].pack(execution.inputs[plan.pairs + i].raw(), workspace);
       workspace += products[i].workspace_bytes();
     }
@@ -109,14 +114,14 @@ class LinearInputGradient final : public Operation {
       for (size_t i = 0; i < plan.pairs; ++i) {
         products[i].run(execution.inputs[i].slice(row, row + section.chunk).raw(), sum);
       }
-      if (plan.widens()) round_rows(execution.context, sum, result);
+      if (plan.widens()) round_rows(execution.runtime, sum, result);
     }
   }
 
-  static void round_rows(Context& context, const std::byte* sum, const Tensor& result) {
+  static void round_rows(Runtime& runtime, const std::byte* sum, const Tensor& result) {
     const auto* from = reinterpret_cast<const float*>(sum);
     auto* to = result.data<BFloat16>();
-    parallel_ranges(context.threads(), result.elements(), 16384,
+    parallel_ranges(runtime.threads(), result.elements(), 16384,
                     [=](int64_t begin, int64_t end, int) {
                       for (int64_t i = begin; i < end; ++i) to[i] = BFloat16(from[i]);
                     });

@@ -59,10 +59,11 @@ class Linear final : public Operation {
     return cost;
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-      bytes = std::max(bytes, product(context, inputs, i).workspace_bytes());
+      bytes = std::max(bytes, PackedGemm::workspace_bytes(target, shape(inputs, i, target.threads),
+                                                          inputs[0].shape[0]));
     }
     return bytes;
   }
@@ -70,7 +71,7 @@ class Linear final : public Operation {
   void run(const Execution& execution) const override {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
-      PackedGemm gemm = product(execution.context, inputs, i);
+      PackedGemm gemm = product(execution.runtime, inputs, i);
       gemm.pack(execution.inputs[i + 1].raw(), execution.workspace.data());
       gemm.run(execution.inputs[0].raw(), execution.outputs[i].raw());
     }
@@ -87,8 +88,8 @@ class Linear final : public Operation {
             .threads = threads};
   }
 
-  PackedGemm product(Context& context, std::span<const Spec> inputs, size_t output) const {
-    return {context, shape(inputs, output, context.threads()), inputs[0].shape[0]};
+  PackedGemm product(Runtime& runtime, std::span<const Spec> inputs, size_t output) const {
+    return {runtime, shape(inputs, output, runtime.threads()), inputs[0].shape[0]};
   }
 
   DType dtype_;

@@ -33,8 +33,10 @@ class LinearWeightGradient final : public Operation {
             .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    return product(context, inputs[0].shape, inputs[1].shape, inputs[0].dtype).workspace_bytes();
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    const Shape& gradient = inputs[1].shape;
+    return PackedGemm::workspace_bytes(
+        target, shape(inputs[0].shape, gradient, inputs[0].dtype, target.threads), gradient[1]);
   }
 
   std::vector<int> updated_inputs() const override {
@@ -45,7 +47,7 @@ class LinearWeightGradient final : public Operation {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
-    PackedGemm gemm = product(execution.context, x.shape(), gradient.shape(), x.dtype());
+    PackedGemm gemm = product(execution.runtime, x.shape(), gradient.shape(), x.dtype());
     gemm.pack(x.raw(), execution.workspace.data());
     gemm.run(gradient.raw(), result.raw());
   }
@@ -62,8 +64,8 @@ class LinearWeightGradient final : public Operation {
             .threads = threads};
   }
 
-  PackedGemm product(Context& context, const Shape& x, const Shape& gradient, DType dtype) const {
-    return {context, shape(x, gradient, dtype, context.threads()), gradient[1]};
+  PackedGemm product(Runtime& runtime, const Shape& x, const Shape& gradient, DType dtype) const {
+    return {runtime, shape(x, gradient, dtype, runtime.threads()), gradient[1]};
   }
 
   bool accumulate_;

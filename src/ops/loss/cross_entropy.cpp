@@ -68,8 +68,8 @@ class LinearCrossEntropy final : public Operation {
     return gradients_ ? std::vector<int>{4} : std::vector<int>{};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    return LogitChunks(inputs[0], inputs[1]).workspace_bytes(context, gradients_);
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    return LogitChunks(inputs[0], inputs[1]).workspace_bytes(target, gradients_);
   }
 
   void run(const Execution& execution) const override {
@@ -81,7 +81,7 @@ class LinearCrossEntropy final : public Operation {
   template <typename T>
   void run_typed(const Execution& execution) const {
     if constexpr (!std::is_same_v<T, double>) {
-      if (!use_plain(execution.context, dtype_of<T>)) {
+      if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
         return run_rows<T, float, FastRows>(execution);
       }
     }
@@ -105,7 +105,7 @@ class LinearCrossEntropy final : public Operation {
           auto* logits = reinterpret_cast<Wide*>(memory);
           auto* gradient = reinterpret_cast<T*>(memory);
           parallel_ranges(
-              execution.context.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
+              execution.runtime.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
                 for (int64_t row = begin; row < end; ++row) {
                   const Wide* own = logits + row * vocabulary;
                   const int32_t target = targets[first + row];

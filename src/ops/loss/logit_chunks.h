@@ -33,10 +33,18 @@ class LogitChunks {
   }
 
   /// Scratch bytes of a run, without or with the gradients' products.
-  int64_t workspace_bytes(Context& context, bool gradients) const {
+  int64_t workspace_bytes(const Target& target, bool gradients) const {
     int64_t most = 0;
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
-      most = std::max(most, Products(*this, context, section, gradients).workspace_bytes());
+      const int64_t rows = section.end - section.begin;
+      int64_t bytes =
+          PackedGemm::workspace_bytes(target, logits(section.chunk, target.threads), rows);
+      if (gradients) {
+        bytes += PackedGemm::workspace_bytes(target, of_x(section.chunk, target.threads), rows) +
+                 PackedGemm::workspace_bytes(target, of_weight(section.chunk, target.threads),
+                                             vocabulary_);
+      }
+      most = std::max(most, bytes);
     }
     return logit_bytes() + most;
   }
@@ -49,7 +57,7 @@ class LogitChunks {
     const Tensor& x = execution.inputs[0];
     std::byte* logits = execution.workspace.data();
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
-      Products products(*this, execution.context, section, gradients != nullptr);
+      Products products(*this, execution.runtime, section, gradients != nullptr);
       products.pack(execution.inputs[1].raw(), logits + logit_bytes());
       for (int64_t first = section.begin; first < section.end; first += section.chunk) {
         const Tensor rows = x.slice(first, first + section.chunk);
@@ -66,19 +74,14 @@ class LogitChunks {
  private:
   /// What the chunks of a section multiply. The weight is laid out once for all of them.
   struct Products {
-    Products(const LogitChunks& chunks, Context& context, const RowSection& section, bool gradients)
-        : logits(context, chunks.logits(section.chunk, context.threads()),
+    Products(const LogitChunks& chunks, Runtime& runtime, const RowSection& section, bool gradients)
+        : logits(runtime, chunks.logits(section.chunk, runtime.threads()),
                  section.end - section.begin) {
       if (!gradients) return;
-      of_x.emplace(context, chunks.of_x(section.chunk, context.threads()),
+      of_x.emplace(runtime, chunks.of_x(section.chunk, runtime.threads()),
                    section.end - section.begin);
-      of_weight.emplace(context, chunks.of_weight(section.chunk, context.threads()),
+      of_weight.emplace(runtime, chunks.of_weight(section.chunk, runtime.threads()),
                         chunks.vocabulary_);
-    }
-
-    int64_t workspace_bytes() const {
-      return logits.workspace_bytes() +
-             (of_x ? of_x->workspace_bytes() + of_weight->workspace_bytes() : 0);
     }
 
     void pack(const void* weight, std::byte* workspace) {

@@ -27,7 +27,7 @@ class GatherTokensGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
-    sum_rows(execution.context, execution.inputs[0], execution.inputs[1], nullptr,
+    sum_rows(execution.runtime, execution.inputs[0], execution.inputs[1], nullptr,
              execution.outputs[0]);
   }
 
@@ -74,7 +74,7 @@ class GatherTokens final : public Operation {
     const Tensor& rows = execution.outputs[0];
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
-    parallel_ranges(execution.context.threads(), rows.shape()[0], row_grain(x.shape()[1]),
+    parallel_ranges(execution.runtime.threads(), rows.shape()[0], row_grain(x.shape()[1]),
                     [&](int64_t begin, int64_t end, int) {
                       for (int64_t r = begin; r < end; ++r) {
                         if (token_of_row[r] < 0) continue;
@@ -82,7 +82,7 @@ class GatherTokens final : public Operation {
                                     static_cast<size_t>(bytes));
                       }
                     });
-    clear_unused_rows(execution.context, execution.inputs[1], rows);
+    clear_unused_rows(execution.runtime, execution.inputs[1], rows);
   }
 };
 

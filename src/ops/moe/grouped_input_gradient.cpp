@@ -42,27 +42,25 @@ class GroupedLinearInputGradient final : public Operation {
     return cost;
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     const size_t pairs = inputs.size() / 2;
     int64_t product_bytes = 0;
     for (size_t i = 0; i < pairs; ++i) {
-      product_bytes = std::max(
-          product_bytes,
-          products(context, inputs[i].shape, inputs[pairs + i].shape, inputs[i].dtype, i > 0)
-              .workspace_bytes());
+      product_bytes =
+          std::max(product_bytes, product_bytes_of(target, inputs[i].shape, inputs[pairs + i].shape,
+                                                   inputs[i].dtype, i > 0));
     }
-    return workspace(inputs[0].shape[0], inputs[pairs].shape, product_bytes)
-        .bytes(context.threads());
+    return workspace(inputs[0].shape[0], inputs[pairs].shape, product_bytes).bytes(target.threads);
   }
 
   void run(const Execution& execution) const override {
     const Tensor& dx = execution.outputs[0];
-    if (use_plain(execution.context, dx.dtype())) {
+    if (use_plain(execution.runtime.target(), dx.dtype())) {
       const size_t pairs = execution.inputs.size() / 2;
       dispatch_floating(dx.dtype(), [&](auto type) {
         grouped_linear_input_gradient_plain<decltype(type)>(
-            execution.context, execution.inputs.first(pairs),
+            execution.runtime, execution.inputs.first(pairs),
             execution.inputs.subspan(pairs, pairs), execution.inputs.back(), dx);
       });
     } else if (dx.dtype() == DType::bf16) {
@@ -73,14 +71,20 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
-  static PieceProducts products(Context& context, const Shape& gradient, const Shape& weight,
-                                DType dtype, bool accumulate) {
-    const GemmShape shape{.n = weight[2],
-                          .k = gradient[1],
-                          .input = dtype,
-                          .output = DType::f32,
-                          .accumulate = accumulate};
-    return {context, shape, &GemmShape::m, gradient[0]};
+  /// Of a piece, whose rows vary.
+  static GemmShape product(const Shape& gradient, const Shape& weight, DType dtype,
+                           bool accumulate) {
+    return {.n = weight[2],
+            .k = gradient[1],
+            .input = dtype,
+            .output = DType::f32,
+            .accumulate = accumulate};
+  }
+
+  static int64_t product_bytes_of(const Target& target, const Shape& gradient, const Shape& weight,
+                                  DType dtype, bool accumulate) {
+    return PieceProducts::workspace_bytes(target, product(gradient, weight, dtype, accumulate),
+                                          &GemmShape::m, gradient[0]);
   }
 
   static PieceWorkspace workspace(int64_t rows, const Shape& weight, int64_t product_bytes) {
@@ -99,15 +103,18 @@ class GroupedLinearInputGradient final : public Operation {
     std::vector<PieceProducts> sized;
     int64_t product_bytes = 0;
     for (size_t i = 0; i < pairs; ++i) {
-      sized.push_back(products(execution.context, execution.inputs[i].shape(),
-                               execution.inputs[pairs + i].shape(), dx.dtype(), i > 0));
-      product_bytes = std::max(product_bytes, sized.back().workspace_bytes());
+      const Shape& gradient = execution.inputs[i].shape();
+      const Shape& weight = execution.inputs[pairs + i].shape();
+      sized.emplace_back(execution.runtime, product(gradient, weight, dx.dtype(), i > 0),
+                         &GemmShape::m, gradient[0]);
+      product_bytes = std::max(product_bytes, product_bytes_of(execution.runtime.target(), gradient,
+                                                               weight, dx.dtype(), i > 0));
     }
     const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
     const PieceWorkspace areas =
         workspace(dx.shape()[0], execution.inputs[pairs].shape(), product_bytes);
     const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
-    parallel_items(execution.context.threads(), static_cast<int64_t>(pieces.size()),
+    parallel_items(execution.runtime.threads(), static_cast<int64_t>(pieces.size()),
                    [&](int64_t item, int thread) {
                      const RowPiece& piece = pieces[static_cast<size_t>(item)];
                      const int64_t size = sized[0].size(piece.rows);
@@ -125,7 +132,7 @@ class GroupedLinearInputGradient final : public Operation {
                      for (int64_t i = 0; i < piece.rows * width; ++i)
                        result[i] = static_cast<T>(own[i]);
                    });
-    clear_rows_from(execution.context, dx, offsets.back());
+    clear_rows_from(execution.runtime, dx, offsets.back());
   }
 };
 

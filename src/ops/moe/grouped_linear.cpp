@@ -68,26 +68,25 @@ class GroupedLinear final : public Operation {
     return cost;
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     int64_t out = 0;
     int64_t product_bytes = 0;
     for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
       out = std::max(out, weight.shape[1]);
       product_bytes = std::max(
-          product_bytes,
-          products(context, inputs[0].shape, weight.shape, weight.dtype).workspace_bytes());
+          product_bytes, product_bytes_of(target, inputs[0].shape, weight.shape, weight.dtype));
     }
     return workspace(inputs[0].shape, inputs[1].shape[0], out, inputs[0].dtype, product_bytes)
-        .bytes(context.threads());
+        .bytes(target.threads);
   }
 
   void run(const Execution& execution) const override {
     const Tensor& x = execution.inputs.front();
-    if (use_plain(execution.context, x.dtype())) {
+    if (use_plain(execution.runtime.target(), x.dtype())) {
       for (size_t i = 0; i < execution.outputs.size(); ++i) {
         dispatch_floating(x.dtype(), [&](auto type) {
-          grouped_linear_plain<decltype(type)>(execution.context, x, execution.inputs[i + 1],
+          grouped_linear_plain<decltype(type)>(execution.runtime, x, execution.inputs[i + 1],
                                                execution.inputs.back(), execution.outputs[i]);
         });
       }
@@ -97,11 +96,14 @@ class GroupedLinear final : public Operation {
   }
 
  private:
-  static PieceProducts products(Context& context, const Shape& x, const Shape& weight,
-                                DType dtype) {
-    const GemmShape shape{
-        .n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
-    return {context, shape, &GemmShape::m, x[0]};
+  /// Of a piece, whose rows vary.
+  static GemmShape product(const Shape& x, const Shape& weight, DType dtype) {
+    return {.n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
+  }
+
+  static int64_t product_bytes_of(const Target& target, const Shape& x, const Shape& weight,
+                                  DType dtype) {
+    return PieceProducts::workspace_bytes(target, product(x, weight, dtype), &GemmShape::m, x[0]);
   }
 
   static PieceWorkspace workspace(const Shape& x, int64_t experts, int64_t out, DType dtype,
@@ -117,15 +119,17 @@ class GroupedLinear final : public Operation {
     int64_t product_bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       const Shape& weight = execution.inputs[i + 1].shape();
-      sized.push_back(products(execution.context, x.shape(), weight, x.dtype()));
+      sized.emplace_back(execution.runtime, product(x.shape(), weight, x.dtype()), &GemmShape::m,
+                         x.shape()[0]);
       out = std::max(out, weight[1]);
-      product_bytes = std::max(product_bytes, sized.back().workspace_bytes());
+      product_bytes = std::max(product_bytes, product_bytes_of(execution.runtime.target(),
+                                                               x.shape(), weight, x.dtype()));
     }
     const std::span<const int32_t> offsets = execution.inputs.back().values<int32_t>();
     const PieceWorkspace areas =
         workspace(x.shape(), execution.inputs[1].shape()[0], out, x.dtype(), product_bytes);
     const auto pieces = cut_rows(offsets, areas.pieces(execution.workspace));
-    parallel_items(execution.context.threads(), static_cast<int64_t>(pieces.size()),
+    parallel_items(execution.runtime.threads(), static_cast<int64_t>(pieces.size()),
                    [&](int64_t item, int thread) {
                      const RowPiece& piece = pieces[static_cast<size_t>(item)];
                      for (size_t i = 0; i < count; ++i) {
@@ -135,7 +139,7 @@ class GroupedLinear final : public Operation {
                      }
                    });
     for (const Tensor& output : execution.outputs) {
-      clear_rows_from(execution.context, output, offsets.back());
+      clear_rows_from(execution.runtime, output, offsets.back());
     }
   }
 

@@ -11,12 +11,12 @@ namespace tessera {
 
 /// y_ro = Σ_i x_ri w_eoi for the rows r of each expert e; zero past the last offset.
 template <typename T>
-void grouped_linear_plain(const Context& context, const Tensor& x, const Tensor& weight,
+void grouped_linear_plain(const Runtime& runtime, const Tensor& x, const Tensor& weight,
                           const Tensor& offsets, const Tensor& y) {
   using Wide = Compute<T>;
   const int64_t out = weight.shape()[1], in = weight.shape()[2];
   const int32_t* bounds = offsets.data<int32_t>();
-  parallel_ranges(context.threads(), y.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(runtime.threads(), y.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
     int64_t expert = 0;
     for (int64_t r = begin; r < end; ++r) {
       while (expert < weight.shape()[0] && r >= bounds[expert + 1]) ++expert;
@@ -38,13 +38,13 @@ void grouped_linear_plain(const Context& context, const Tensor& x, const Tensor&
 /// dx_ri = Σ_n Σ_o dy^n_ro w^n_eoi over pairs n of a gradient and a weight; zero past the last
 /// offset.
 template <typename T>
-void grouped_linear_input_gradient_plain(const Context& context, std::span<const Tensor> gradients,
+void grouped_linear_input_gradient_plain(const Runtime& runtime, std::span<const Tensor> gradients,
                                          std::span<const Tensor> weights, const Tensor& offsets,
                                          const Tensor& dx) {
   using Wide = Compute<T>;
   const int64_t experts = weights[0].shape()[0], in = weights[0].shape()[2];
   const int32_t* bounds = offsets.data<int32_t>();
-  parallel_ranges(context.threads(), dx.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(runtime.threads(), dx.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
     std::vector<Wide> sums(static_cast<size_t>(in));
     int64_t expert = 0;
     for (int64_t r = begin; r < end; ++r) {
@@ -69,13 +69,13 @@ void grouped_linear_input_gradient_plain(const Context& context, std::span<const
 
 /// dw_eoi += Σ_r dy_ro x_ri over the rows r of each expert e.
 template <typename T>
-void grouped_linear_weight_gradient_plain(const Context& context, const Tensor& x,
+void grouped_linear_weight_gradient_plain(const Runtime& runtime, const Tensor& x,
                                           const Tensor& gradient, const Tensor& offsets,
                                           const Tensor& dw) {
   using Wide = Compute<T>;
   const int64_t out = dw.shape()[1], in = dw.shape()[2];
   const int32_t* bounds = offsets.data<int32_t>();
-  parallel_ranges(context.threads(), dw.shape()[0] * out, 1, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(runtime.threads(), dw.shape()[0] * out, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t at = begin; at < end; ++at) {
       const int64_t expert = at / out, o = at % out;
       Wide* result = dw.data<Wide>() + at * in;

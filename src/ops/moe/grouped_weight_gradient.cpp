@@ -38,10 +38,10 @@ class GroupedLinearWeightGradient final : public Operation {
             .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    if (use_plain(context, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
-    return Plan(context, inputs[0].shape, inputs[1].shape, inputs[0].dtype)
-        .areas.bytes(context.threads());
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
+    return Plan(target, inputs[0].shape, inputs[1].shape, inputs[0].dtype)
+        .areas.bytes(target.threads);
   }
 
   std::vector<int> updated_inputs() const override {
@@ -52,10 +52,10 @@ class GroupedLinearWeightGradient final : public Operation {
     const Tensor& x = execution.inputs[0];
     const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
     if (!accumulate_) result.fill_zero();
-    if (use_plain(execution.context, x.dtype())) {
+    if (use_plain(execution.runtime.target(), x.dtype())) {
       dispatch_floating(x.dtype(), [&](auto type) {
         grouped_linear_weight_gradient_plain<decltype(type)>(
-            execution.context, x, execution.inputs[1], execution.inputs[2], result);
+            execution.runtime, x, execution.inputs[1], execution.inputs[2], result);
       });
     } else if (x.shape()[0] > 0) {
       run_fast(execution, result);
@@ -66,54 +66,66 @@ class GroupedLinearWeightGradient final : public Operation {
   /// Rows of one expert's weight that one thread makes: of few experts many threads have work.
   static constexpr int64_t kTile = 256;
 
-  /// The products of a whole tile and of the last one, and the memory that they need.
+  /// The products of a whole tile and of the last one, whose k varies, and the memory that they
+  /// take.
   struct Plan {
-    Plan(Context& context, const Shape& x, const Shape& gradient, DType dtype)
+    Plan(const Target& target, const Shape& x, const Shape& gradient, DType dtype)
         : in(x[1]),
           out(gradient[1]),
           tiles((out + kTile - 1) / kTile),
-          whole(products(context, x, gradient, dtype, std::min(kTile, out))),
-          last(products(context, x, gradient, dtype, out - (tiles - 1) * kTile)),
+          whole(product(x, gradient, dtype, std::min(kTile, out))),
+          last(product(x, gradient, dtype, out - (tiles - 1) * kTile)),
           staged_bytes(MemoryLayout::rounded(kPieceRows * out * dtype_size(dtype))),
           areas(0, staged_bytes + kPieceRows * in * dtype_size(dtype),
-                std::max(whole.workspace_bytes(), last.workspace_bytes())) {}
+                std::max(bytes_of(target, whole, x), bytes_of(target, last, x))) {}
+
+    static GemmShape product(const Shape& x, const Shape& gradient, DType dtype, int64_t tile) {
+      return {.m = tile,
+              .n = x[1],
+              .input = dtype,
+              .output = DType::f32,
+              .transpose_a = true,
+              .accumulate = true,
+              .lda = gradient[1]};
+    }
+    static int64_t bytes_of(const Target& target, const GemmShape& product, const Shape& x) {
+      return PieceProducts::workspace_bytes(target, product, &GemmShape::k, x[0]);
+    }
 
     int64_t in;
     int64_t out;
     int64_t tiles;
-    PieceProducts whole;
-    PieceProducts last;
+    GemmShape whole;
+    GemmShape last;
     int64_t staged_bytes;  // of the gradient's rows; those of x follow
     PieceWorkspace areas;
   };
 
-  static PieceProducts products(Context& context, const Shape& x, const Shape& gradient,
-                                DType dtype, int64_t tile) {
-    const GemmShape shape{.m = tile,
-                          .n = x[1],
-                          .input = dtype,
-                          .output = DType::f32,
-                          .transpose_a = true,
-                          .accumulate = true,
-                          .lda = gradient[1]};
-    return {context, shape, &GemmShape::k, x[0]};
-  }
+  struct Products {
+    Products(Runtime& runtime, const Plan& plan, int64_t rows)
+        : whole(runtime, plan.whole, &GemmShape::k, rows),
+          last(runtime, plan.last, &GemmShape::k, rows) {}
+    PieceProducts whole;
+    PieceProducts last;
+  };
 
   /// Each item is one tile of one expert's weight, to which the expert's pieces add in their order.
   static void run_fast(const Execution& execution, const Tensor& result) {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const int32_t* offsets = execution.inputs[2].data<int32_t>();
-    const Plan plan(execution.context, x.shape(), gradient.shape(), x.dtype());
+    const Plan plan(execution.runtime.target(), x.shape(), gradient.shape(), x.dtype());
+    const Products products(execution.runtime, plan, x.shape()[0]);
     parallel_items(
-        execution.context.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
+        execution.runtime.threads(), result.shape()[0] * plan.tiles, [&](int64_t item, int thread) {
           const int64_t expert = item / plan.tiles;
           const int64_t tile = item % plan.tiles;
           const int64_t end = offsets[expert + 1];
           float* into = result.data<float>() + (expert * plan.out + tile * kTile) * plan.in;
           for (int64_t row = offsets[expert]; row < end; row += kPieceRows) {
             const int64_t rows = std::min(kPieceRows, end - row);
-            add_piece(plan, gradient.slice(row, row + rows), x.slice(row, row + rows), tile, into,
+            add_piece(plan, tile + 1 < plan.tiles ? products.whole : products.last,
+                      gradient.slice(row, row + rows), x.slice(row, row + rows), tile, into,
                       areas_of(execution, plan, thread));
           }
         });
@@ -130,9 +142,8 @@ class GroupedLinearWeightGradient final : public Operation {
 
   /// into [tile, in] += gradient[:, tile]ᵀ · x. Rows that do not fill their product are copied and
   /// followed by zeros.
-  static void add_piece(const Plan& plan, const Tensor& gradient, const Tensor& x, int64_t tile,
-                        float* into, const ThreadAreas& areas) {
-    const PieceProducts& products = tile + 1 < plan.tiles ? plan.whole : plan.last;
+  static void add_piece(const Plan& plan, const PieceProducts& products, const Tensor& gradient,
+                        const Tensor& x, int64_t tile, float* into, const ThreadAreas& areas) {
     const int64_t rows = x.shape()[0];
     const int64_t size = products.size(rows);
     const std::byte* a = gradient.raw();

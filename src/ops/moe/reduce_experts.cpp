@@ -48,7 +48,7 @@ class ReduceExpertsGradient final : public Operation {
   void run(const Execution& execution) const override {
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { propagate<decltype(type)>(execution); });
-    clear_unused_rows(execution.context, execution.inputs[2], execution.outputs[0]);
+    clear_unused_rows(execution.runtime, execution.inputs[2], execution.outputs[0]);
   }
 
  private:
@@ -63,7 +63,7 @@ class ReduceExpertsGradient final : public Operation {
     const T* of_result = execution.inputs[4].data<T>();
     T* of_rows = execution.outputs[0].data<T>();
     Wide* of_weights = execution.outputs[1].data<Wide>();
-    parallel_ranges(execution.context.threads(), execution.inputs[1].shape()[0],
+    parallel_ranges(execution.runtime.threads(), execution.inputs[1].shape()[0],
                     row_grain(k * width), [=](int64_t begin, int64_t end, int) {
                       for (int64_t i = begin * k; i < end * k; ++i) {
                         of_weights[i] = 0;
@@ -116,7 +116,7 @@ class ReduceExperts final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    sum_rows(execution.context, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
+    sum_rows(execution.runtime, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
              execution.outputs[0]);
   }
 };

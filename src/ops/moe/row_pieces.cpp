@@ -18,13 +18,23 @@ std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<R
   return storage.first(count);
 }
 
-PieceProducts::PieceProducts(Context& context, GemmShape shape, int64_t GemmShape::*varies,
+PieceProducts::PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies,
                              int64_t limit)
     : limit_(limit) {
   for (size_t i = 0; i < kSizes; ++i) {
-    shape.*varies = size(static_cast<int64_t>(i + 1) * kPieceStep);
-    products_[i] = &prepare_gemm(context, shape);
+    shape.*varies = size_at(i, limit);
+    products_[i] = &prepare_gemm(runtime, shape);
   }
+}
+
+int64_t PieceProducts::workspace_bytes(const Target& target, GemmShape shape,
+                                       int64_t GemmShape::*varies, int64_t limit) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < kSizes; ++i) {
+    shape.*varies = size_at(i, limit);
+    bytes = std::max(bytes, gemm_workspace_bytes(target, shape));
+  }
+  return bytes;
 }
 
 int64_t PieceProducts::size(int64_t rows) const {
@@ -33,12 +43,6 @@ int64_t PieceProducts::size(int64_t rows) const {
 
 const Gemm& PieceProducts::operator[](int64_t rows) const {
   return *products_[static_cast<size_t>((rows - 1) / kPieceStep)];
-}
-
-int64_t PieceProducts::workspace_bytes() const {
-  int64_t bytes = 0;
-  for (const Gemm* product : products_) bytes = std::max(bytes, product->workspace_bytes());
-  return bytes;
 }
 
 PieceWorkspace::PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes)

@@ -1,10 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
 
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
 #include "tensor/shape.h"
 
 namespace tessera {
@@ -36,16 +37,22 @@ class PieceProducts {
  public:
   /// Prepares `shape` with m (or k) replaced by each size; no size exceeds `limit`, the number of
   /// all routed rows.
-  PieceProducts(Context& context, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
+  PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
+  /// Scratch bytes that the greediest of them takes.
+  static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t GemmShape::*varies,
+                                 int64_t limit);
 
   /// Rows of the product that serves a piece: the next multiple of kPieceStep, within the limit.
   int64_t size(int64_t rows) const;
   const Gemm& operator[](int64_t rows) const;
-  /// Scratch bytes that the greediest of them needs.
-  int64_t workspace_bytes() const;
 
  private:
   static constexpr size_t kSizes = kPieceRows / kPieceStep;
+  /// The size of the product that serves pieces of up to (index + 1) · kPieceStep rows.
+  static int64_t size_at(size_t index, int64_t limit) {
+    return std::min(static_cast<int64_t>(index + 1) * kPieceStep, limit);
+  }
+
   int64_t limit_;
   std::array<const Gemm*, kSizes> products_;
 };

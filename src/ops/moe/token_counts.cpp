@@ -39,7 +39,7 @@ class CountTokens final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     return token_blocks(inputs[0].shape[0]) * options_.experts * dtype_size(DType::i32);
   }
 
@@ -48,7 +48,7 @@ class CountTokens final : public Operation {
     const int64_t blocks = token_blocks(shape[0]);
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     auto* block_counts = reinterpret_cast<int32_t*>(execution.workspace.data());
-    parallel_ranges(execution.context.threads(), blocks, row_grain(kTokenBlock * shape[1]),
+    parallel_ranges(execution.runtime.threads(), blocks, row_grain(kTokenBlock * shape[1]),
                     [&](int64_t begin, int64_t end, int) {
                       for (int64_t block = begin; block < end; ++block) {
                         count_block(indices, BlockChoices(block, shape[0], shape[1]),

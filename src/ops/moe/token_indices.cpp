@@ -30,7 +30,7 @@ class IndexTokens final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     return inputs[2].bytes();
   }
 
@@ -40,7 +40,7 @@ class IndexTokens final : public Operation {
     const int64_t local_experts = places.shape()[1];
     // How many of each expert's tokens have a row, block by block: starts as a copy of the places.
     auto* taken = reinterpret_cast<int32_t*>(execution.workspace.data());
-    parallel_ranges(execution.context.threads(), places.shape()[0],
+    parallel_ranges(execution.runtime.threads(), places.shape()[0],
                     row_grain(kTokenBlock * shape[1]), [&](int64_t begin, int64_t end, int) {
                       std::copy(places.data<int32_t>() + begin * local_experts,
                                 places.data<int32_t>() + end * local_experts,

@@ -31,7 +31,7 @@ void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* 
 
 }  // namespace
 
-void sum_rows(const Context& context, const Tensor& rows, const Tensor& output_indices,
+void sum_rows(const Runtime& runtime, const Tensor& rows, const Tensor& output_indices,
               const Tensor* weights, const Tensor& result) {
   const int64_t k = output_indices.shape()[1];
   const int64_t width = result.shape()[1];
@@ -41,7 +41,7 @@ void sum_rows(const Context& context, const Tensor& rows, const Tensor& output_i
       using Out = decltype(out);
       using Wide = Compute<In>;
       const Wide* factors = weights == nullptr ? nullptr : weights->data<Wide>();
-      parallel_ranges(context.threads(), result.shape()[0], row_grain(k * width),
+      parallel_ranges(runtime.threads(), result.shape()[0], row_grain(k * width),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,
@@ -53,10 +53,10 @@ void sum_rows(const Context& context, const Tensor& rows, const Tensor& output_i
   });
 }
 
-void clear_unused_rows(const Context& context, const Tensor& input_indices, const Tensor& rows) {
+void clear_unused_rows(const Runtime& runtime, const Tensor& input_indices, const Tensor& rows) {
   const int32_t* token_of_row = input_indices.data<int32_t>();
   const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
-  parallel_ranges(context.threads(), rows.shape()[0], row_grain(rows.shape()[1]),
+  parallel_ranges(runtime.threads(), rows.shape()[0], row_grain(rows.shape()[1]),
                   [&](int64_t begin, int64_t end, int) {
                     for (int64_t r = begin; r < end; ++r) {
                       if (token_of_row[r] >= 0) continue;
@@ -65,9 +65,9 @@ void clear_unused_rows(const Context& context, const Tensor& input_indices, cons
                   });
 }
 
-void clear_rows_from(const Context& context, const Tensor& rows, int64_t first) {
+void clear_rows_from(const Runtime& runtime, const Tensor& rows, int64_t first) {
   const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
-  parallel_ranges(context.threads(), rows.shape()[0] - first, row_grain(rows.shape()[1]),
+  parallel_ranges(runtime.threads(), rows.shape()[0] - first, row_grain(rows.shape()[1]),
                   [&](int64_t begin, int64_t end, int) {
                     std::memset(rows.raw() + (first + begin) * bytes, 0,
                                 static_cast<size_t>((end - begin) * bytes));

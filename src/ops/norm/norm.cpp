@@ -110,12 +110,12 @@ class Norm final : public Operation {
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const NormForward<T> norm = arguments<T>(execution);
-      const int threads = execution.context.threads();
+      const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         norm_plain(norm, threads);
       } else {
-        use_plain(execution.context, dtype_of<T>) ? norm_plain(norm, threads)
-                                                  : norm_fast(norm, threads);
+        use_plain(execution.runtime.target(), dtype_of<T>) ? norm_plain(norm, threads)
+                                                           : norm_fast(norm, threads);
       }
     });
   }

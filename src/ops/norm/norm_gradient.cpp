@@ -38,8 +38,8 @@ class NormGradient final : public Operation {
   }
 
   /// The fast kernels' partial sums of the weight's gradient.
-  int64_t workspace_bytes(Context& context, std::span<const Spec> inputs) const override {
-    if (!weighted_ || use_plain(context, inputs[0].dtype)) return 0;
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (!weighted_ || use_plain(target, inputs[0].dtype)) return 0;
     return norm_blocks(inputs[1].shape.elements()) * inputs[3].bytes();
   }
 
@@ -49,12 +49,12 @@ class NormGradient final : public Operation {
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const NormBackward<T> norm = arguments<T>(execution);
-      const int threads = execution.context.threads();
+      const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         norm_gradient_plain(norm, threads);
       } else {
-        use_plain(execution.context, dtype_of<T>) ? norm_gradient_plain(norm, threads)
-                                                  : norm_gradient_fast(norm, threads);
+        use_plain(execution.runtime.target(), dtype_of<T>) ? norm_gradient_plain(norm, threads)
+                                                           : norm_gradient_fast(norm, threads);
       }
     });
   }

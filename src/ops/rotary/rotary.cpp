@@ -57,12 +57,12 @@ class Rotary final : public Operation {
                                       .x = x.data<T>(),
                                       .table = table.data<Compute<T>>(),
                                       .output = execution.outputs[0].data<T>()};
-      const int threads = execution.context.threads();
+      const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         rotary_plain(rotary, threads);
       } else {
-        use_plain(execution.context, dtype_of<T>) ? rotary_plain(rotary, threads)
-                                                  : rotary_fast(rotary, threads);
+        use_plain(execution.runtime.target(), dtype_of<T>) ? rotary_plain(rotary, threads)
+                                                           : rotary_fast(rotary, threads);
       }
     });
   }

@@ -38,7 +38,7 @@ class RotaryTable final : public Operation {
                      scaling->factor > 0 && scaling->low_frequency_factor > 0 &&
                          scaling->high_frequency_factor > scaling->low_frequency_factor &&
                          scaling->original_context > 0,
-                     "scaling by {} with frequency factors {} and {} of a context of {}",
+                     "scaling by {} with frequency factors {} and {} of a runtime of {}",
                      scaling->factor, scaling->low_frequency_factor, scaling->high_frequency_factor,
                      scaling->original_context);
     }
@@ -55,7 +55,7 @@ class RotaryTable final : public Operation {
     dispatch_wide(dtype_, [&](auto type) {
       using Wide = decltype(type);
       Wide* table = execution.outputs[0].data<Wide>();
-      parallel_ranges(execution.context.threads(), execution.inputs[0].elements(),
+      parallel_ranges(execution.runtime.threads(), execution.inputs[0].elements(),
                       row_grain(32 * half), [&](int64_t begin, int64_t end, int) {
                         for (int64_t token = begin; token < end; ++token) {
                           Wide* row = table + token * options_.channels;

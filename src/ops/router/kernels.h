@@ -8,10 +8,10 @@ namespace tessera {
 /// Calls function(T{}, exponential) for a tensor of f64 or f32: with the exact exponential where
 /// the plain kernel is to run, otherwise with the fast one.
 template <typename Function>
-void dispatch_exponential(const Context& context, DType dtype, Function&& function) {
+void dispatch_exponential(const Runtime& runtime, DType dtype, Function&& function) {
   if (dtype == DType::f64) {
     function(double{}, ExactExponential{});
-  } else if (use_plain(context, dtype)) {
+  } else if (use_plain(runtime.target(), dtype)) {
     function(float{}, ExactExponential{});
   } else {
     function(float{}, FastExponential{});

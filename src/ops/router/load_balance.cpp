@@ -57,7 +57,7 @@ class LoadBalanceGradient final : public Operation {
                                 Balance::fraction(counts, tokens, e) /
                                 static_cast<double>(counts.size()));
       }
-      parallel_ranges(execution.context.threads(), tokens - 1, row_grain(experts),
+      parallel_ranges(execution.runtime.threads(), tokens - 1, row_grain(experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin + 1; t <= end; ++t) {
                           std::copy_n(row, experts, row + t * experts);
@@ -119,7 +119,7 @@ class LoadBalanceLoss final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     const int64_t layers = static_cast<int64_t>(inputs.size()) / 2;
     return layers * blocks(inputs[0].shape[0]) * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
   }
@@ -144,7 +144,7 @@ class LoadBalanceLoss final : public Operation {
     const int64_t parts = layers * blocks(tokens);
     T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [parts, experts]
     parallel_ranges(
-        execution.context.threads(), parts, row_grain(kBlock * experts),
+        execution.runtime.threads(), parts, row_grain(kBlock * experts),
         [&](int64_t begin, int64_t end, int) {
           for (int64_t part = begin; part < end; ++part) {
             const Tensor& layer = execution.inputs[static_cast<size_t>(part / blocks(tokens))];

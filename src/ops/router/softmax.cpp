@@ -29,7 +29,7 @@ class RouterSoftmaxGradient final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* of_probabilities = execution.inputs[1].data<T>();
       T* of_logits = result.data<T>();
-      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(experts),
+      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           softmax_row_gradient(probabilities + t * experts,
@@ -67,11 +67,11 @@ class RouterSoftmax final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
-    dispatch_exponential(execution.context, result.dtype(), [&](auto type, auto exponential) {
+    dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
       using T = decltype(type);
       const T* logits = execution.inputs[0].data<T>();
       T* probabilities = result.data<T>();
-      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(4 * experts),
+      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(4 * experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           softmax_row(logits + t * experts, experts, probabilities + t * experts,

@@ -38,7 +38,7 @@ class RouterTopKGradient final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       const T* of_weights = execution.inputs[2].data<T>();
       T* of_probabilities = result.data<T>();
-      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(experts + 8 * k),
+      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(experts + 8 * k),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           chosen_weights_gradient(probabilities + t * experts, chosen + t * k,
@@ -88,7 +88,7 @@ class RouterTopK final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       T* weights = execution.outputs[0].data<T>();
       int32_t* indices = execution.outputs[1].data<int32_t>();
-      parallel_ranges(execution.context.threads(), shape[0], row_grain(16 * shape[1]),
+      parallel_ranges(execution.runtime.threads(), shape[0], row_grain(16 * shape[1]),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           choose(probabilities + t * shape[1], t, shape[1],

@@ -25,12 +25,12 @@ class RouterZLossGradient final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
-    dispatch_exponential(execution.context, result.dtype(), [&](auto type, auto exponential) {
+    dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
       using T = decltype(type);
       const T* logits = execution.inputs[0].data<T>();
       const T factor = static_cast<T>(2 * coefficient_) * execution.inputs[1].data<T>()[0];
       T* gradient = result.data<T>();
-      parallel_ranges(execution.context.threads(), result.shape()[0], row_grain(4 * experts),
+      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(4 * experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           const T* row = logits + t * experts;
@@ -72,7 +72,7 @@ class RouterZLoss final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(Context&, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     return inputs[0].shape[0] * dtype_size(inputs[0].dtype);
   }
 
@@ -81,11 +81,11 @@ class RouterZLoss final : public Operation {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];
     dispatch_exponential(
-        execution.context, execution.inputs[0].dtype(), [&](auto type, auto exponential) {
+        execution.runtime, execution.inputs[0].dtype(), [&](auto type, auto exponential) {
           using T = decltype(type);
           const T* logits = execution.inputs[0].data<T>();
           T* squares = reinterpret_cast<T*>(execution.workspace.data());  // [tokens]
-          parallel_ranges(execution.context.threads(), tokens, row_grain(4 * experts),
+          parallel_ranges(execution.runtime.threads(), tokens, row_grain(4 * experts),
                           [=](int64_t begin, int64_t end, int) {
                             for (int64_t t = begin; t < end; ++t) {
                               const T z = log_sum_exp(logits + t * experts, experts, exponential);

@@ -8,6 +8,8 @@
 #include "inference/multiple_choice/log_likelihood.h"
 #include "model/model.h"
 #include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/host_target.h"
 #include "support/error_of.h"
 #include "support/reference_tensors.h"
 #include "support/temporary_folder.h"
@@ -52,7 +54,7 @@ struct QuestionMachine {
   ReferenceTensors reference{"multiple_choice"};
   MemoryPool pool;
   LoadedModel model = reference_model(reference, pool);
-  Context context{2, Kernels::fast, &pool};
+  Runtime runtime{host_target(2), &pool};
   std::vector<Question> questions =
       read_questions(ReferenceTensors::path("multiple_choice") / "questions.jsonl");
 };
@@ -67,7 +69,7 @@ std::vector<double> all_scores(const std::vector<ScoredQuestion>& scored) {
 
 TEST(MultipleChoice, ScoresAreThoseOfTransformers) {
   QuestionMachine machine;
-  const auto scored = score_questions(machine.model, machine.questions, {}, machine.context);
+  const auto scored = score_questions(machine.model, machine.questions, {}, machine.runtime);
   const std::vector<double> scores = all_scores(scored);
   const std::vector<float> expected = machine.reference.f32("log_likelihoods");
   ASSERT_EQ(scores.size(), expected.size());
@@ -87,12 +89,12 @@ TEST(MultipleChoice, ScoresAreThoseOfTransformers) {
 TEST(MultipleChoice, ScoresDoNotDependOnTheBatch) {
   QuestionMachine machine;
   const auto alone =
-      score_questions(machine.model, machine.questions, {.rows = 1}, machine.context);
+      score_questions(machine.model, machine.questions, {.rows = 1}, machine.runtime);
   const auto together =
-      score_questions(machine.model, machine.questions, {.rows = 5}, machine.context);
+      score_questions(machine.model, machine.questions, {.rows = 5}, machine.runtime);
   const std::vector<double> expected = all_scores(alone);
   const std::vector<double> scores = all_scores(together);
-  if (rows_keep_their_bits()) {
+  if (rows_keep_their_bits(host_target(1))) {
     EXPECT_EQ(scores, expected);
   } else {
     EXPECT_THAT(scores, Pointwise(DoubleNear(1e-4), expected));
@@ -133,7 +135,7 @@ TEST(MultipleChoice, ALongContextIsCutAtItsStartAndSaysSo) {
        .choices = {"of it", "of it"},
        .answer = 0}};
   machine.model.config.data.context = 64;
-  const auto scored = score_questions(machine.model, questions, {}, machine.context);
+  const auto scored = score_questions(machine.model, questions, {}, machine.runtime);
   EXPECT_TRUE(scored[0].truncated);
   EXPECT_EQ(score_tasks(questions, scored)[0].truncated, 1);
 }
@@ -195,7 +197,7 @@ TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
     }
   }
   EXPECT_THAT(
-      error_of([&] { score_questions(machine.model, machine.questions, {}, machine.context); }),
+      error_of([&] { score_questions(machine.model, machine.questions, {}, machine.runtime); }),
       AllOf(HasSubstr("questions.jsonl:1"), HasSubstr("log-likelihood of")));
 }
 
@@ -207,7 +209,7 @@ TEST(MultipleChoice, AChoiceThatDoesNotFitIsAnError) {
                                          .contexts = {"a", "a"},
                                          .choices = {"b", "a choice of many tokens"},
                                          .answer = 0}};
-  EXPECT_THAT(error_of([&] { score_questions(machine.model, questions, {}, machine.context); }),
+  EXPECT_THAT(error_of([&] { score_questions(machine.model, questions, {}, machine.runtime); }),
               AllOf(HasSubstr("q.jsonl:4: choice 1"), HasSubstr("24 tokens"), HasSubstr("of 8")));
 }
 
@@ -215,7 +217,7 @@ TEST(MultipleChoice, StopsWhereItIsToldTo) {
   QuestionMachine machine;
   int64_t calls = 0;
   EXPECT_THAT(error_of([&] {
-                score_questions(machine.model, machine.questions, {.rows = 2}, machine.context,
+                score_questions(machine.model, machine.questions, {.rows = 2}, machine.runtime,
                                 [&](int64_t, int64_t) { return ++calls < 3; });
               }),
               HasSubstr("interrupted after"));

@@ -5,6 +5,7 @@
 
 #include "inference/decoder.h"
 #include "model/model.h"
+#include "ops/host_target.h"
 #include "state/parameter_store.h"
 #include "support/larger.h"
 #include "support/run_program.h"
@@ -54,7 +55,7 @@ double mean_error(std::span<const double> found, std::span<const float> expected
 class ParityMachine {
  public:
   ParityMachine(const ReferenceModel& reference, DType dtype)
-      : context(2, Kernels::fast, &pool),
+      : runtime(host_target(2), &pool),
         training(write_training(reference.config(), dtype,
                                 {reference.sequences(), reference.context()}, {})),
         store(pool, training.parameters.specs()) {
@@ -69,7 +70,7 @@ class ParityMachine {
   std::vector<double> values(const Tensor& tensor) { return as_doubles(pool, tensor); }
 
   MemoryPool pool;
-  Context context;
+  Runtime runtime;
   TrainingProgram training;
   ParameterStore store;
 };
@@ -81,7 +82,7 @@ std::vector<double> logits_of(ParityMachine& machine, const ReferenceModel& refe
   for (const ParameterState& parameter : machine.store.parameters()) {
     weights.push_back(parameter.weight);
   }
-  Decoder decoder(reference.config(), dtype, weights, reference.context(), machine.context);
+  Decoder decoder(reference.config(), dtype, weights, reference.context(), machine.runtime);
   std::vector<double> logits;
   const Batch batch = reference.batch(0);
   for (int64_t row = 0; row < reference.sequences(); ++row) {
@@ -129,7 +130,7 @@ TEST_P(Transformers, LossesAndEveryGradient) {
     ParityMachine machine(reference, dtype);
     const std::vector<Batch> batches{reference.batch(0)};
     const StepLosses losses =
-        TrainingStep(machine.training, machine.store, machine.context).run(batches);
+        TrainingStep(machine.training, machine.store, machine.runtime).run(batches);
     const double loss = reference.expected("loss")[0];
     EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss);
     const double balance = reference.expected("balance_loss")[0];
@@ -149,7 +150,7 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
   ParityMachine machine(reference, DType::bf16);
   const std::vector<Batch> batches{reference.batch(0)};
   const StepLosses losses =
-      TrainingStep(machine.training, machine.store, machine.context).run(batches);
+      TrainingStep(machine.training, machine.store, machine.runtime).run(batches);
   const double loss = reference.expected("loss")[0];
   EXPECT_NEAR(losses.cross_entropy, loss, 2e-3 * loss);
   for (const ParameterState& parameter : machine.store.parameters()) {
@@ -175,7 +176,7 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   optimizer.learning_rate = 1e-3;
   optimizer.schedule = Schedule::constant;
   optimizer.warmup_steps = 0;
-  TrainingStep step(machine.training, machine.store, machine.context);
+  TrainingStep step(machine.training, machine.store, machine.runtime);
   for (int64_t i = 0; i < reference.steps(); ++i) {
     const std::vector<Batch> batches{reference.batch(i)};
     const double norm = step.run(batches).gradient_norm;

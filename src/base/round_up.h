@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+/// The next multiple of `unit`.
+constexpr int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+}  // namespace tessera

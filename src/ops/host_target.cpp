@@ -1,0 +1,14 @@
+#include "ops/host_target.h"
+
+#include "ops/gemm/gemm.h"
+
+namespace tessera {
+
+Target host_target(int threads, Kernels kernels) {
+  return {.kernels = kernels,
+          .threads = threads,
+          .instructions = host_instructions(),
+          .caches = cache_sizes()};
+}
+
+}  // namespace tessera

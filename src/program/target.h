@@ -1,0 +1,34 @@
+#pragma once
+
+#include "base/cache_sizes.h"
+#include "tensor/device.h"
+
+namespace tessera {
+
+/// Which kernels run: the fast ones, or the plain loops that define each operation (always used for
+/// f64).
+enum class Kernels { fast, plain };
+
+/// What a processor's matrix products are made of, each with all that stands before it.
+enum class MatrixInstructions {
+  none,         ///< no library of products: plain loops
+  avx2,         ///< or any other processor without the following
+  avx512,       ///< products of f32
+  avx512_bf16,  ///< of bf16 too
+  amx,          ///< bf16 in tiles
+};
+
+/// What planning needs to know of the machine that a program will run on. The workspaces and tiles
+/// of all operations are functions of it, so that a plan for another machine needs nothing of this
+/// one, and ranks with equal targets have equal plans.
+struct Target {
+  Device device = Device::cpu;
+  Kernels kernels = Kernels::fast;
+  int threads = 1;
+  MatrixInstructions instructions = MatrixInstructions::none;
+  CacheSizes caches;
+
+  bool operator==(const Target&) const = default;
+};
+
+}  // namespace tessera
