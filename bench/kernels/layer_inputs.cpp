@@ -10,7 +10,7 @@ Value given(Builder& builder, const char* name, const Shape& shape, DType dtype)
 
 Value integers(BlockProgram& block, Builder& builder, const char* name, const Shape& shape,
                std::vector<int32_t> values) {
-  const Value value = builder.input(name, {shape, DType::i32, {}});
+  const Value value = builder.state(name, {shape, DType::i32, {}});
   block.integers[value.id] = std::move(values);
   return value;
 }

@@ -1,13 +1,20 @@
 #include <cfenv>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
 #include "base/denormals.h"
 #include "benchmarks.h"
+#include "engine/executor.h"
 #include "hardware/random_fill.h"
-#include "state/adamw.h"
+#include "ops/host_target.h"
+#include "ops/update/adamw.h"
+#include "ops/update/sum_of_squares.h"
 
 namespace tessera {
 namespace {
@@ -31,32 +38,55 @@ class DenormalsKept {
   DenormalsKept& operator=(const DenormalsKept&) = delete;
 };
 
-/// One matrix with masters and gradients of random numbers, and moments of zero.
-class Parameters {
+/// One matrix with masters and gradients of random numbers, and moments of zero, and a program of
+/// one operation on it.
+class OptimizerRun {
  public:
-  Parameters(DType dtype, double gradient_deviation)
-      : specs_{{.name = "weight", .shape = {kParameters / 1024, 1024}, .dtype = dtype}},
-        store_(pool_, specs_) {
-    for (const ParameterState& state : store_.parameters()) {
-      fill_normal(state.master, "master", 0.02, omp_get_max_threads());
-      fill_normal(state.gradient, "gradient", gradient_deviation, omp_get_max_threads());
-    }
-    store_.masters_to_weights();
+  OptimizerRun(DType dtype, double gradient_deviation,
+               const std::function<void(Builder&, const AdamWUnit&)>& write)
+      : runtime_(host_target(omp_get_max_threads())) {
+    Builder builder(program_);
+    const Spec wide{{kParameters}, accumulation_dtype(dtype), {}};
+    AdamWUnit unit{.gradient = builder.state("gradient", wide),
+                   .first_moment = builder.state("first_moment", wide),
+                   .second_moment = builder.state("second_moment", wide),
+                   .master = builder.state("master", wide),
+                   .weight = {}};
+    if (wide.dtype != dtype) unit.weight = builder.state("weight", {wide.shape, dtype, {}});
+    write(builder, unit);
+    executor_.emplace(std::vector<const Program*>{&program_}, std::span(&kRun, 1), runtime_);
+    fill_normal(executor_->tensor(unit.master), "master", 0.02, omp_get_max_threads());
+    fill_normal(executor_->tensor(unit.gradient), "gradient", gradient_deviation,
+                omp_get_max_threads());
   }
-  const ParameterStore& store() const { return store_; }
+
+  void set(std::string_view name, double value) { *executor_->tensor(name).data<double>() = value; }
+  void run() { executor_->run(kRun); }
 
  private:
-  MemoryPool pool_;
-  std::vector<ParameterSpec> specs_;
-  ParameterStore store_;
+  static constexpr Action kRun{.segment = Segment::whole};
+
+  Runtime runtime_;
+  Program program_;
+  std::optional<Executor> executor_;
 };
 
-void adamw(benchmark::State& state, DType dtype, double deviation) {
-  const Parameters parameters(dtype, deviation);
-  AdamWStep step{.learning_rate = 1e-4};
+constexpr Section kAll{.unit = 0, .begin = 0, .end = kParameters};
+
+void adamw_benchmark(benchmark::State& state, DType dtype, double deviation) {
+  OptimizerRun optimizer(dtype, deviation, [](Builder& builder, const AdamWUnit& unit) {
+    const Spec scalar{{1}, DType::f64, {}};
+    const AdamWInputs inputs{.scale = builder.state("scale", scalar),
+                             .learning_rate = builder.state("learning_rate", scalar),
+                             .step = builder.state("step", scalar)};
+    adamw(builder, inputs, {&unit, 1}, {{.section = kAll}}, {});
+  });
+  optimizer.set("scale", 1);
+  optimizer.set("learning_rate", 1e-4);
+  double step = 0;
   const auto run = [&] {
-    adamw_step(parameters.store(), {}, step, omp_get_max_threads());
-    ++step.step;
+    optimizer.set("step", ++step);
+    optimizer.run();
   };
   run();  // the moments are no longer zero
   for (auto iteration : state) run();
@@ -67,18 +97,19 @@ void adamw(benchmark::State& state, DType dtype, double deviation) {
 void adamw_vanished(benchmark::State& state, bool flush) {
   constexpr double kDeviation = 1e-20;
   if (flush) {
-    adamw(state, DType::f32, kDeviation);
+    adamw_benchmark(state, DType::f32, kDeviation);
   } else {
     const DenormalsKept kept;
-    adamw(state, DType::f32, kDeviation);
+    adamw_benchmark(state, DType::f32, kDeviation);
   }
 }
 
-void gradient_norm_benchmark(benchmark::State& state) {
-  const Parameters parameters(DType::bf16, kUsualDeviation);
-  for (auto iteration : state) {
-    benchmark::DoNotOptimize(gradient_norm(parameters.store(), omp_get_max_threads()));
-  }
+void sum_of_squares_benchmark(benchmark::State& state) {
+  OptimizerRun optimizer(DType::bf16, kUsualDeviation, [](Builder& builder, const AdamWUnit& unit) {
+    const Value units[] = {unit.gradient};
+    builder.output(sum_of_squares(builder, units, {kAll}));
+  });
+  for (auto iteration : state) optimizer.run();
   state.SetItemsProcessed(state.iterations() * kParameters);
 }
 
@@ -94,11 +125,11 @@ void add(const std::string& name, const Function& function) {
 void register_optimizer() {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     add("adamw/" + std::string(dtype_name(dtype)),
-        [dtype](benchmark::State& state) { adamw(state, dtype, kUsualDeviation); });
+        [dtype](benchmark::State& state) { adamw_benchmark(state, dtype, kUsualDeviation); });
   }
   add("adamw_vanished/flushed", [](benchmark::State& state) { adamw_vanished(state, true); });
   add("adamw_vanished/kept", [](benchmark::State& state) { adamw_vanished(state, false); });
-  add("gradient_norm", gradient_norm_benchmark);
+  add("sum_of_squares", sum_of_squares_benchmark);
 }
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace {
 /// A folder of prepared data, 64 MB of tokens, removed at the end.
 class PreparedFolder {
  public:
-  explicit PreparedFolder(int64_t runtime) {
+  explicit PreparedFolder(int64_t context) {
     std::string pattern = (fs::temp_directory_path() / "tessera-rows-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
     const CounterRandom random(1, "text");
@@ -26,7 +26,7 @@ class PreparedFolder {
     write_file(folder_ / "text.txt", text);
     prepare({.inputs = {(folder_ / "text.txt").string()},
              .tokenizer = "bytes",
-             .runtime = runtime,
+             .context = context,
              .output = folder_ / "data",
              .progress = false},
             Logger());
@@ -45,25 +45,25 @@ class PreparedFolder {
 };
 
 /// Reads the rows of the training split in order, as the loader does, from the system's memory.
-void read_rows(benchmark::State& state, int64_t runtime) {
-  const PreparedFolder folder(runtime);
+void read_rows(benchmark::State& state, int64_t context) {
+  const PreparedFolder folder(context);
   const SplitReader reader(folder.data(), Split::train);
-  std::vector<int32_t> row(static_cast<size_t>(runtime));
+  std::vector<int32_t> row(static_cast<size_t>(context));
   int64_t instance = 0;
   for (auto iteration : state) {
     reader.read(instance, row);
     benchmark::DoNotOptimize(row.data());
     if (++instance == reader.instances()) instance = 0;
   }
-  state.SetItemsProcessed(state.iterations() * runtime);
+  state.SetItemsProcessed(state.iterations() * context);
 }
 
 }  // namespace
 
 void register_prepared_rows() {
-  for (const int64_t runtime : {256, 2048}) {
-    benchmark::RegisterBenchmark(("prepared_rows/" + std::to_string(runtime)).c_str(),
-                                 [runtime](benchmark::State& state) { read_rows(state, runtime); })
+  for (const int64_t context : {256, 2048}) {
+    benchmark::RegisterBenchmark(("prepared_rows/" + std::to_string(context)).c_str(),
+                                 [context](benchmark::State& state) { read_rows(state, context); })
         ->UseRealTime()
         ->Unit(benchmark::kMicrosecond);
   }

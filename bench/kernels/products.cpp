@@ -22,9 +22,9 @@ struct LinearValues {
 
 LinearValues linear_values(BlockProgram& block, Builder& builder, DType dtype) {
   constexpr int64_t kLinear = 2048;
-  const LinearValues values{builder.input("x", {{kTokens, kHidden}, dtype, {}}),
+  const LinearValues values{builder.state("x", {{kTokens, kHidden}, dtype, {}}),
                             given(builder, "weight", {kLinear, kHidden}, dtype),
-                            builder.input("output_gradient", {{kTokens, kLinear}, dtype, {}})};
+                            builder.state("output_gradient", {{kTokens, kLinear}, dtype, {}})};
   block.deviations[values.weight.id] = 0.02;
   return values;
 }
@@ -51,7 +51,7 @@ std::vector<Value> write_cross_entropy(BlockProgram& block, Builder& builder, DT
   const Value x = given(builder, "x", {kRows, kHidden}, dtype);
   const Value weight = given(builder, "weight", {kVocabulary, kHidden}, dtype);
   block.deviations[weight.id] = 0.02;
-  const Value seed = builder.input("seed", {{1}, accumulation_dtype(dtype), {}});
+  const Value seed = builder.state("seed", {{1}, accumulation_dtype(dtype), {}});
   return {linear_cross_entropy_with_gradient(builder, x, weight, targets, seed).loss};
 }
 
@@ -60,8 +60,8 @@ std::vector<Value> write_attention(BlockProgram&, Builder& builder, DType dtype)
   const Spec spec{shape, dtype, {}};
   const AttentionOptions options{
       .sequence = 1024, .heads = kHeads, .kv_heads = kHeads, .head_dim = kHeadSize};
-  return {attention(builder, builder.input("q", spec), builder.input("k", spec),
-                    builder.input("v", spec), options)};
+  return {attention(builder, builder.state("q", spec), builder.state("k", spec),
+                    builder.state("v", spec), options)};
 }
 
 /// Gate and up projections with uneven loads.

@@ -13,7 +13,7 @@
 #include "hardware/hardware_report.h"
 #include "hardware/memory_sweep.h"
 #include "model/model.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

@@ -66,21 +66,19 @@ BaselineLoss baseline(const TrainingData& data) {
 }
 
 Results evaluate(const EvalArguments& arguments) {
-  MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
-  Runtime runtime(host_target(threads), &pool);
-  const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
+  Runtime runtime(host_target(threads));
+  const LoadedModel model = load_model(arguments.checkpoint, threads);
   const RunConfig& config = model.config;
   const TrainingData data = open_data_of(arguments, model);
   const ProgramSize size{.sequences = evaluation_rows(data, arguments.batch, arguments.instances),
                          .context = data.sources.front().instances->context(),
                          .document_mask = config.data.document_mask};
   const DType compute = compute_dtype(config.train.precision);
-  require_evaluation_memory(config.model, compute, size, runtime);
-  Evaluator evaluator(config.model, compute, model.weights, size.sequences, size.context,
-                      size.document_mask, runtime);
+  require_evaluation_memory(config.model, compute, model.weights, size, runtime.target());
+  StandaloneEvaluator evaluator(config.model, compute, model.weights, size, runtime);
   Results results{.checkpoint = model.checkpoint, .step = model.step};
-  results.sources = evaluate_sources(evaluator, data, size.sequences, arguments.instances);
+  results.sources = evaluate_sources(*evaluator, data, size.sequences, arguments.instances);
   results.model = mean_evaluation(results.sources);
   if (arguments.baselines) results.baselines = baseline(data);
   return results;

@@ -129,9 +129,8 @@ void eval_tasks(const EvalTasksArguments& arguments) {
   const int threads = threads_or_all(arguments.threads);
   const std::vector<Question> questions = read_all(arguments.files);
   if (!arguments.predictions.empty()) require_writable_predictions(arguments.predictions);
-  MemoryPool pool;
-  Runtime runtime(host_target(threads), &pool);
-  const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
+  Runtime runtime(host_target(threads));
+  const LoadedModel model = load_model(arguments.checkpoint, threads);
   std::vector<ScoredQuestion> scored;
   {
     const InterruptGuard interrupt;

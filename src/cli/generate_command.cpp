@@ -48,10 +48,9 @@ void write_text(const LoadedModel& model, const GenerateArguments& arguments, Ru
 }
 
 void run(const GenerateArguments& arguments) {
-  MemoryPool pool;
   const int threads = threads_or_all(arguments.threads);
-  Runtime runtime(host_target(threads), &pool);
-  const LoadedModel model = load_model(arguments.checkpoint, pool, threads);
+  Runtime runtime(host_target(threads));
+  const LoadedModel model = load_model(arguments.checkpoint, threads);
   if (arguments.json) {
     write_json(model, arguments, runtime);
   } else {

@@ -15,6 +15,8 @@ FlopCount count_flops(const Program& program) {
       case Phase::backward:
         count.backward += cost.flops;
         break;
+      case Phase::update:
+        break;  // has no products yet
       case Phase::recompute:
         count.repeated += cost.flops;
         break;

@@ -10,8 +10,8 @@ namespace {
 
 class Differentiation {
  public:
-  explicit Differentiation(Builder& builder)
-      : builder_(builder), contributions_(builder.program().values().size()) {}
+  Differentiation(Builder& builder, std::span<const Value> wanted)
+      : builder_(builder), wanted_(wanted), contributions_(builder.program().values().size()) {}
 
   void contribute(Value value, Value gradient) {
     if (!gradient) return;
@@ -19,17 +19,11 @@ class Differentiation {
                   "the gradient of {} has the shape {} instead of {}",
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
-    switch (builder_.program().info(value).kind) {
-      case ValueKind::parameter: {
-        const Value main = builder_.main_gradient(value);
-        if (gradient != main) accumulate(builder_, main, gradient);
-        break;
-      }
-      case ValueKind::computed:
-        contributions_[static_cast<size_t>(value.id)].push_back(gradient);
-        break;
-      default:
-        break;
+    if (const Value main = builder_.main_gradient(value)) {
+      if (gradient != main) accumulate(builder_, main, gradient);
+    } else if (builder_.program().info(value).kind == ValueKind::computed ||
+               std::ranges::find(wanted_, value) != wanted_.end()) {
+      contributions_[static_cast<size_t>(value.id)].push_back(gradient);
     }
   }
 
@@ -44,7 +38,7 @@ class Differentiation {
     for (size_t i = 0; i < of_inputs.size(); ++i) contribute(node.inputs[i], of_inputs[i]);
   }
 
- private:
+  /// The sum of what all consumers have given back, in the value's own type; null for nothing.
   Value total(Value value) {
     const std::vector<Value>& parts = contributions_[static_cast<size_t>(value.id)];
     const DType dtype = builder_.spec(value).dtype;
@@ -53,22 +47,28 @@ class Differentiation {
     return add(builder_, parts, dtype);
   }
 
+ private:
   Builder& builder_;
+  std::span<const Value> wanted_;
   std::vector<std::vector<Value>> contributions_;
 };
 
 }  // namespace
 
-void differentiate(Builder& builder, std::span<const Seed> seeds) {
+std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
+                                 std::span<const Value> wanted) {
   const std::vector<Node> forward = builder.program().nodes();
   TESSERA_CHECK(builder.program().forward_size() == static_cast<int>(forward.size()),
                 "the program has a backward pass already");
-  Differentiation differentiation(builder);
+  Differentiation differentiation(builder, wanted);
   builder.follow(forward.back(), Phase::backward);
   for (const Seed& seed : seeds) differentiation.contribute(seed.value, seed.gradient);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {
     differentiation.through(*node);
   }
+  std::vector<Value> gradients;
+  for (const Value value : wanted) gradients.push_back(differentiation.total(value));
+  return gradients;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "program/builder.h"
 
@@ -14,7 +15,10 @@ struct Seed {
 
 /// Appends the backward pass: the nodes in reverse, each by its own gradient rule. What several
 /// consumers give back to one value is summed in the accumulation type and rounded once. Gradients
-/// of parameters are added into their main gradients; inputs of the program get none.
-void differentiate(Builder& builder, std::span<const Seed> seeds);
+/// of parameters are added into their main gradients. Inputs of the program get none, but for those
+/// in `wanted`, a chunk's boundary: their gradients, of their own types, are returned in the same
+/// order (null where nothing depends on one).
+std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
+                                 std::span<const Value> wanted = {});
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "engine/executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,93 +9,138 @@
 
 namespace tessera {
 
-void Frame::bind(Value value, Tensor tensor) {
-  const ValueInfo& info = program_->info(value);
-  TESSERA_CHECK(info.kind != ValueKind::computed, "{} is computed, not bound", info.name);
-  TESSERA_CHECK(tensor.shape() == info.spec.shape && tensor.dtype() == info.spec.dtype,
-                "{} is {} {}, a tensor of {} {} was bound to it", info.name,
-                dtype_name(info.spec.dtype), info.spec.shape.text(), dtype_name(tensor.dtype()),
-                tensor.shape().text());
-  tensors_[static_cast<size_t>(value.id)] = std::move(tensor);
+Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
+                   const GivenTensors& given)
+    : programs_(std::move(programs)),
+      plan_(std::move(plan)),
+      runtime_(runtime),
+      arena_(plan_.arena_bytes),
+      frames_(programs_.size()) {
+  size_t inputs = 0, outputs = 0;
+  for (size_t p = 0; p < programs_.size(); ++p) {
+    bind(p, given);
+    for (const Node& node : programs_[p]->nodes()) {
+      inputs = std::max(inputs, node.inputs.size());
+      outputs = std::max(outputs, node.outputs.size());
+    }
+  }
+  inputs_.reserve(inputs);
+  outputs_.reserve(outputs);
 }
 
-const Tensor& Frame::operator[](Value value) const {
-  const Tensor& tensor = tensors_[static_cast<size_t>(value.id)];
-  TESSERA_CHECK(tensor.defined(), "{} has no memory: it was not bound, or its memory was released",
-                program_->info(value).name);
+Executor::Executor(std::vector<const Program*> programs, std::span<const Action> actions,
+                   Runtime& runtime, const GivenTensors& given)
+    : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
+
+void Executor::bind(size_t p, const GivenTensors& given) {
+  const Program& program = *programs_[p];
+  const ProgramPlaces& places = plan_.programs[p];
+  for (size_t f = 0; f < places.values.size(); ++f) {
+    Frame frame;
+    for (size_t id = 0; id < program.values().size(); ++id) {
+      const ValueInfo& info = program.values()[id];
+      const ValueInfo& base = program.info(program.base(Value{static_cast<int>(id)}));
+      const int64_t offset = places.values[f][id];
+      if (offset >= 0) {
+        frame.values.push_back(arena_.at(offset, info.spec.shape, info.spec.dtype));
+      } else if (const auto found = given.find(base.name); found != given.end()) {
+        TESSERA_CHECK(
+            found->second.shape() == base.spec.shape && found->second.dtype() == base.spec.dtype,
+            "{} is {} {}, a tensor of {} {} was given for it", base.name,
+            dtype_name(base.spec.dtype), base.spec.shape.text(), dtype_name(found->second.dtype()),
+            found->second.shape().text());
+        const int64_t first = info.view ? info.view->byte_offset / dtype_size(info.spec.dtype) : 0;
+        frame.values.push_back(found->second.view(first, info.spec.shape));
+      } else {
+        frame.values.emplace_back();
+      }
+    }
+    for (size_t node = 0; node < program.nodes().size(); ++node) {
+      const int64_t offset = places.workspaces[f][node];
+      frame.workspaces.push_back(
+          offset < 0 ? Tensor() : arena_.at(offset, {places.workspace_bytes[node]}, DType::u8));
+    }
+    frames_[p].push_back(std::move(frame));
+  }
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const ValueInfo& info = program.values()[id];
+    const bool sums = info.kind == ValueKind::main_gradient || info.kind == ValueKind::state;
+    if (sums && places.values[0][id] >= 0) frames_[p][0].values[id].fill_zero();
+  }
+}
+
+const Executor::Frame& Executor::frame(int program, int micro_batch) const {
+  const auto p = static_cast<size_t>(program);
+  TESSERA_CHECK(p < programs_.size(), "program {} of {}", program, programs_.size());
+  const auto found = plan_.programs[p].frames.find(micro_batch);
+  TESSERA_CHECK(found != plan_.programs[p].frames.end(),
+                "micro-batch {} of program {} was not planned", micro_batch, program);
+  return frames_[p][static_cast<size_t>(found->second)];
+}
+
+const Tensor& Executor::tensor(Value value, int program, int micro_batch) const {
+  const Frame& of = frame(program, micro_batch);
+  const ValueInfo& info = programs_[static_cast<size_t>(program)]->info(value);
+  const Tensor& tensor = of.values[static_cast<size_t>(value.id)];
+  TESSERA_CHECK(tensor.defined(), "{} has no memory: no node makes or uses it", info.name);
   return tensor;
 }
 
-void Frame::release() {
-  for (size_t id = 0; id < tensors_.size(); ++id) {
-    if (program_->values()[id].kind == ValueKind::computed) tensors_[id] = Tensor();
+const Tensor& Executor::tensor(std::string_view name, int program, int micro_batch) const {
+  return tensor(programs_[static_cast<size_t>(program)]->find(name), program, micro_batch);
+}
+
+size_t Executor::segment_position(int program, Segment segment) const {
+  const std::vector<Segment>& order = plan_.programs[static_cast<size_t>(program)].order;
+  const auto found = std::ranges::find(order, segment);
+  TESSERA_CHECK(found != order.end(), "the segment {} of program {} was not planned",
+                segment_name(segment), program);
+  return static_cast<size_t>(found - order.begin());
+}
+
+std::span<const Value> Executor::inputs(Segment segment, int program) const {
+  return plan_.programs[static_cast<size_t>(program)].inputs[segment_position(program, segment)];
+}
+
+void Executor::run(const Action& action) {
+  const Frame& of = frame(action.program, action.micro_batch);
+  const auto p = static_cast<size_t>(action.program);
+  const size_t segment = segment_position(action.program, action.segment);
+  for (const int node : plan_.programs[p].nodes[segment]) run_node(*programs_[p], of, node);
+}
+
+void Executor::run_node(const Program& program, const Frame& frame, int index) {
+  const Node& node = program.nodes()[static_cast<size_t>(index)];
+  inputs_.clear();
+  outputs_.clear();
+  for (const Value input : node.inputs) {
+    inputs_.push_back(frame.values[static_cast<size_t>(input.id)]);
   }
-}
-
-Executor::Executor(const Program& program, Runtime& runtime)
-    : program_(program), runtime_(runtime), lifetimes_(program) {
-  for (const Node& node : program.nodes()) {
-    workspace_bytes_.push_back(
-        node.operation->workspace_bytes(runtime.target(), program.specs(node.inputs)));
-  }
-}
-
-void Executor::forward(Frame& frame) const {
-  frame.release();
-  run_range(frame, 0, program_.forward_size());
-}
-
-void Executor::backward(Frame& frame) const {
-  run_range(frame, program_.forward_size(), static_cast<int>(program_.nodes().size()));
-}
-
-void Executor::run(Frame& frame) const {
-  forward(frame);
-  backward(frame);
-}
-
-void Executor::run_range(Frame& frame, int begin, int end) const {
-  for (int i = begin; i < end; ++i) run_node(frame, i);
-}
-
-void Executor::run_node(Frame& frame, int index) const {
-  const Node& node = program_.nodes()[static_cast<size_t>(index)];
-  const auto slot = [&](Value value) -> Tensor& {
-    return frame.tensors_[static_cast<size_t>(value.id)];
-  };
-  std::vector<Tensor> inputs;
-  std::vector<Tensor> outputs;
-  inputs.reserve(node.inputs.size());
-  outputs.reserve(node.outputs.size());
-  for (const Value input : node.inputs) inputs.push_back(frame[input]);
   for (const Value output : node.outputs) {
-    const Spec& spec = program_.spec(output);
-    const Value previous = lifetimes_.takes_over(output);
-    slot(output) = previous ? std::exchange(slot(previous), Tensor()).reshape(spec.shape)
-                            : Tensor(runtime_.pool(), spec.shape, spec.dtype);
-    outputs.push_back(slot(output));
+    outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
+  const Tensor& workspace = frame.workspaces[static_cast<size_t>(index)];
   {
-    const int64_t bytes = workspace_bytes_[static_cast<size_t>(index)];
-    const auto workspace = bytes > 0 ? runtime_.pool().allocate(bytes) : nullptr;
-    const Trace::Span span(trace_, program_, node);
+    const Trace::Span span(trace_, program, node);
     node.operation->run({runtime_,
-                         inputs,
-                         outputs,
-                         {workspace ? workspace->data() : nullptr, static_cast<size_t>(bytes)}});
+                         inputs_,
+                         outputs_,
+                         {workspace.defined() ? workspace.raw() : nullptr,
+                          static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)}});
   }
-  if (check_finite_) {
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (is_floating(outputs[i].dtype()) && first_non_finite(outputs[i]) >= 0) {
-        throw Error("{} is not finite at element {} (made by {} in the {} pass)",
-                    program_.info(node.outputs[i]).name, first_non_finite(outputs[i]),
-                    node.operation->name(), phase_name(node.phase));
-      }
+  if (check_finite_) check_outputs(program, node);
+}
+
+void Executor::check_outputs(const Program& program, const Node& node) const {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (!is_floating(outputs_[i].dtype())) continue;
+    const int64_t at = first_non_finite(outputs_[i]);
+    if (at >= 0) {
+      throw Error("{} is not finite at element {} (made by {} in the {} pass)",
+                  program.info(node.outputs[i]).name, at, node.operation->name(),
+                  phase_name(node.phase));
     }
   }
-  inputs.clear();
-  outputs.clear();
-  for (const Value value : lifetimes_.released_after(index)) slot(value) = Tensor();
 }
 
 int64_t first_non_finite(const Tensor& tensor) {

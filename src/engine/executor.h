@@ -1,48 +1,43 @@
 #pragma once
 
+#include <span>
+#include <string_view>
 #include <vector>
 
-#include "engine/lifetimes.h"
+#include "engine/memory_plan.h"
 #include "engine/trace.h"
-#include "program/program.h"
 #include "program/runtime.h"
-#include "tensor/tensor.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 
-/// The tensors of one execution of a program: one frame for each micro-batch in flight.
-class Frame {
- public:
-  /// Without memory yet; refers to the program, which must outlive it.
-  explicit Frame(const Program& program) : program_(&program), tensors_(program.values().size()) {}
-
-  /// Gives the memory of an input, a parameter, a main gradient or a state; its spec must fit.
-  void bind(Value value, Tensor tensor);
-  /// A bound value, or an output after the run.
-  const Tensor& operator[](Value value) const;
-  /// Gives back the memory of everything computed: the outputs of the last run.
-  void release();
-
- private:
-  friend class Executor;
-  const Program* program_;
-  std::vector<Tensor> tensors_;
-};
-
-/// Runs a program's nodes in order, taking memory from the runtime's pool and giving it back after
-/// each value's last use.
+/// Runs programs as they were planned. All memory is one arena, reserved at the beginning; running
+/// allocates nothing.
 class Executor {
  public:
-  /// Prepares every operation's kernels; refers to both, which must outlive it.
-  Executor(const Program& program, Runtime& runtime);
+  /// Refers to the programs and the runtime, which must outlive it; `given` has the memory of those
+  /// kept values that the plan left out. Main gradients and states begin as zeros. Throws Error
+  /// when the system does not give the arena's addresses.
+  Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
+           const GivenTensors& given = {});
+  /// Plans programs for these actions and runs them.
+  Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
+           const GivenTensors& given = {});
 
-  /// Runs the forward pass. Values bound beforehand and the program's outputs stay in the frame; a
-  /// frame may be run again, which first releases those outputs.
-  void forward(Frame& frame) const;
-  /// Runs the backward pass on a frame whose forward pass has run.
-  void backward(Frame& frame) const;
-  /// Runs both.
-  void run(Frame& frame) const;
+  /// Runs an action that was planned, or one of the same segment and micro-batch.
+  void run(const Action& action);
+
+  /// Where a value of a program lies in a micro-batch's frame. What it holds is right while the
+  /// plan has it live (see plan_memory()).
+  const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
+  /// The same by name. Throws InternalError where no value is called so.
+  const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
+  /// The inputs that the caller writes right before an action of a segment.
+  std::span<const Value> inputs(Segment segment, int program = 0) const;
+
+  const MemoryPlan& plan() const { return plan_; }
+  const Arena& arena() const { return arena_; }
+  const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }
 
   /// Records each node's time there while it is set.
   void set_trace(Trace* trace) { trace_ = trace; }
@@ -51,13 +46,25 @@ class Executor {
   void set_check_finite(bool check) { check_finite_ = check; }
 
  private:
-  void run_node(Frame& frame, int index) const;
-  void run_range(Frame& frame, int begin, int end) const;
+  /// The tensors of one frame, by value, and its nodes' workspaces.
+  struct Frame {
+    std::vector<Tensor> values;
+    std::vector<Tensor> workspaces;
+  };
 
-  const Program& program_;
+  void bind(size_t program, const GivenTensors& given);
+  const Frame& frame(int program, int micro_batch) const;
+  size_t segment_position(int program, Segment segment) const;
+  void run_node(const Program& program, const Frame& frame, int index);
+  void check_outputs(const Program& program, const Node& node) const;
+
+  std::vector<const Program*> programs_;
+  MemoryPlan plan_;
   Runtime& runtime_;
-  Lifetimes lifetimes_;
-  std::vector<int64_t> workspace_bytes_;
+  Arena arena_;
+  std::vector<std::vector<Frame>> frames_;  // by program
+  std::vector<Tensor> inputs_;              // of the node that runs; as long as the longest list
+  std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
   bool check_finite_ = false;
 };

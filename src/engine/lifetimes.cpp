@@ -2,52 +2,154 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "tensor/alignment.h"
+
 namespace tessera {
 namespace {
 
-/// Whether `output` may live in the memory of `input`: it ends here, is used once, and fits.
-bool may_take_over(const Program& program, const Node& node, Value input, Value output) {
-  const Spec& from = program.spec(input);
-  const Spec& to = program.spec(output);
-  return from.dtype == to.dtype && from.bytes() == to.bytes() &&
-         std::ranges::count(node.inputs, input) == 1;
-}
+size_t index(Value value) { return static_cast<size_t>(value.id); }
+
+/// The first and the last moment at which a value's memory is touched.
+struct Use {
+  bool used = false;
+  Moment first;
+  Moment last;
+
+  void at(Moment moment) {
+    if (!used) first = moment;
+    used = true;
+    last = std::max(last, moment);
+  }
+};
+
+class Walk {
+ public:
+  Walk(const Program& program, Lifetimes& lifetimes)
+      : program_(program), lifetimes_(lifetimes), uses_(program.values().size()) {}
+
+  void run() {
+    find_uses();
+    lifetimes_.block_of.assign(program_.values().size(), -1);
+    lifetimes_.saved.assign(program_.values().size(), false);
+    for (size_t id = 0; id < program_.values().size(); ++id) {
+      if (program_.values()[id].kind == ValueKind::input) give_block(Value{static_cast<int>(id)});
+    }
+    for (size_t segment = 0; segment < lifetimes_.nodes.size(); ++segment) {
+      for (const int node : lifetimes_.nodes[segment]) {
+        place_outputs(program_.nodes()[static_cast<size_t>(node)]);
+      }
+    }
+    for (size_t id = 0; id < program_.values().size(); ++id) {
+      const Value base = program_.base(Value{static_cast<int>(id)});
+      lifetimes_.block_of[id] = lifetimes_.block_of[index(base)];
+    }
+  }
+
+ private:
+  void find_uses() {
+    for (size_t segment = 0; segment < lifetimes_.nodes.size(); ++segment) {
+      const std::vector<int>& nodes = lifetimes_.nodes[segment];
+      for (size_t step = 0; step < nodes.size(); ++step) {
+        const Moment now{static_cast<int>(segment), static_cast<int>(step)};
+        const Node& node = program_.nodes()[static_cast<size_t>(nodes[step])];
+        for (const Value output : node.outputs) use(output).at(now);
+        for (const Value input : node.inputs) use(input).at(now);
+      }
+    }
+    // The caller reads an output after the segment that makes it.
+    for (const Value output : program_.outputs()) {
+      const int segment = use(output).first.segment;
+      use(output).at({segment, step_count(segment) - 1});
+    }
+    // What the caller writes lies there before the segment begins.
+    for (size_t id = 0; id < uses_.size(); ++id) {
+      if (program_.values()[id].kind != ValueKind::input) continue;
+      uses_[id].first.step = 0;
+      uses_[id].used = true;
+    }
+  }
+
+  int step_count(int segment) const {
+    return static_cast<int>(lifetimes_.nodes[static_cast<size_t>(segment)].size());
+  }
+
+  Use& use(Value value) { return uses_[index(program_.base(value))]; }
+
+  void give_block(Value value) {
+    const ValueInfo& info = program_.info(value);
+    const Use& use = uses_[index(value)];
+    FrameBlock block{
+        .bytes = aligned_bytes(info.spec.bytes()), .begin = use.first, .last = use.last};
+    if (info.rows) {
+      const int64_t row = info.spec.bytes() / std::max<int64_t>(info.spec.shape[0], 1);
+      block.rows = true;
+      block.expected_bytes = aligned_bytes(row * info.rows->expected);
+    }
+    lifetimes_.block_of[index(value)] = static_cast<int>(lifetimes_.blocks.size());
+    lifetimes_.blocks.push_back(block);
+  }
+
+  void place_outputs(const Node& node) {
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const Value output = node.outputs[i];
+      const Value from = taken_over(node, static_cast<int>(i));
+      if (from) {
+        const int block = lifetimes_.block_of[index(from)];
+        lifetimes_.block_of[index(output)] = block;
+        FrameBlock& of = lifetimes_.blocks[static_cast<size_t>(block)];
+        of.last = std::max(of.last, uses_[index(output)].last);
+      } else {
+        give_block(output);
+      }
+      lifetimes_.saved[index(output)] =
+          uses_[index(output)].last.segment > uses_[index(output)].first.segment;
+    }
+  }
+
+  /// The input whose memory an output takes over: one that ends here and is used once, of the same
+  /// type and size; null for none.
+  Value taken_over(const Node& node, int output) const {
+    const int position = node.operation->in_place_input(output);
+    if (position < 0) return {};
+    const Value input = node.inputs[static_cast<size_t>(position)];
+    const Value value = node.outputs[static_cast<size_t>(output)];
+    const ValueInfo& from = program_.info(input);
+    const ValueInfo& to = program_.info(value);
+    const bool fits = from.kind == ValueKind::computed && !from.view &&
+                      !program_.is_output(input) && from.rows.has_value() == to.rows.has_value() &&
+                      from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();
+    const bool ends = uses_[index(input)].last == uses_[index(value)].first;
+    if (!fits || !ends || std::ranges::count(node.inputs, input) != 1) return {};
+    // Another output of this node may have taken it.
+    const int block = lifetimes_.block_of[index(input)];
+    for (const Value other : node.outputs) {
+      if (other != value && lifetimes_.block_of[index(other)] == block) return {};
+    }
+    return input;
+  }
+
+  const Program& program_;
+  Lifetimes& lifetimes_;
+  std::vector<Use> uses_;  // by value that is no view
+};
 
 }  // namespace
 
-Lifetimes::Lifetimes(const Program& program)
-    : released_(program.nodes().size()),
-      takes_over_(program.values().size()),
-      last_use_(program.values().size(), -1) {
-  const std::vector<Node>& nodes = program.nodes();
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    for (const std::vector<Value>* group : {&nodes[i].outputs, &nodes[i].inputs}) {
-      for (const Value value : *group) {
-        const bool computed = program.info(value).kind == ValueKind::computed;
-        if (computed && !program.is_output(value)) {
-          last_use_[static_cast<size_t>(value.id)] = static_cast<int>(i);
-        }
-      }
-    }
+Lifetimes::Lifetimes(const Program& program, std::vector<Segment> segments)
+    : order(std::move(segments)) {
+  size_t count = 0;
+  for (const Segment segment : order) {
+    nodes.push_back(segment_nodes(program, segment));
+    count += nodes.back().size();
   }
-  std::vector<bool> taken(program.values().size(), false);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    for (size_t output = 0; output < nodes[i].outputs.size(); ++output) {
-      const int position = nodes[i].operation->in_place_input(static_cast<int>(output));
-      if (position < 0) continue;
-      const Value input = nodes[i].inputs[static_cast<size_t>(position)];
-      if (last_use(input) == static_cast<int>(i) && !taken[static_cast<size_t>(input.id)] &&
-          may_take_over(program, nodes[i], input, nodes[i].outputs[output])) {
-        takes_over_[static_cast<size_t>(nodes[i].outputs[output].id)] = input;
-        taken[static_cast<size_t>(input.id)] = true;
-      }
-    }
-  }
-  for (size_t id = 0; id < last_use_.size(); ++id) {
-    if (last_use_[id] >= 0 && !taken[id]) {
-      released_[static_cast<size_t>(last_use_[id])].push_back(Value{static_cast<int>(id)});
-    }
-  }
+  std::vector<int> all;
+  for (const auto& some : nodes) all.insert(all.end(), some.begin(), some.end());
+  std::ranges::sort(all);
+  TESSERA_CHECK(all == segment_nodes(program, Segment::whole),
+                "the actions run {} of a program's {} nodes", count,
+                segment_nodes(program, Segment::whole).size());
+  Walk(program, *this).run();
 }
 
 }  // namespace tessera

@@ -1,32 +1,47 @@
 #pragma once
 
+#include <tuple>
 #include <vector>
 
-#include "program/program.h"
+#include "engine/action.h"
 
 namespace tessera {
 
-/// When each computed value's memory comes and goes: made by its node, released after its last use.
-/// The executor and the memory plan both follow this one account.
-class Lifetimes {
- public:
-  /// Follows every value through the program's nodes, once.
-  explicit Lifetimes(const Program& program);
+/// A moment of a frame: a step of one of its program's segments.
+struct Moment {
+  int segment = 0;  ///< position in the order of the segments
+  int step = 0;     ///< position among the segment's nodes
 
-  /// The values released after node `node` has run.
-  const std::vector<Value>& released_after(int node) const {
-    return released_[static_cast<size_t>(node)];
+  bool operator==(const Moment&) const = default;
+  bool operator<(const Moment& other) const {
+    return std::tie(segment, step) < std::tie(other.segment, other.step);
   }
-  /// The value whose memory `value` takes over instead of having its own; null for none.
-  Value takes_over(Value value) const { return takes_over_[static_cast<size_t>(value.id)]; }
-  /// The last node that uses the value; that which makes it when none does; -1 for values that are
-  /// not computed here or are the program's outputs.
-  int last_use(Value value) const { return last_use_[static_cast<size_t>(value.id)]; }
+};
 
- private:
-  std::vector<std::vector<Value>> released_;
-  std::vector<Value> takes_over_;
-  std::vector<int> last_use_;
+/// Memory that one or more values of a frame have one after the other: a computed value or an
+/// input, with its views, and the values that take its memory over.
+struct FrameBlock {
+  int64_t bytes = 0;
+  Moment begin;
+  Moment last;
+  bool rows = false;           ///< brought at run time (see Rows)
+  int64_t expected_bytes = 0;  ///< of rows
+};
+
+/// When the memory of a program's values comes and goes within a frame.
+struct Lifetimes {
+  /// Of a program whose segments run in this order. Throws InternalError when they leave out nodes
+  /// or hold one twice.
+  Lifetimes(const Program& program, std::vector<Segment> order);
+
+  std::vector<Segment> order;
+  std::vector<std::vector<int>> nodes;  ///< by segment: its nodes, as they run
+  std::vector<FrameBlock> blocks;
+  /// By value: its block, or -1 for a kept value, for a view of one, and for a value that no node
+  /// uses or makes. Views have their base's.
+  std::vector<int> block_of;
+  /// By value: whether a segment after the one that makes it uses it.
+  std::vector<bool> saved;
 };
 
 }  // namespace tessera

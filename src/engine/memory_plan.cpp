@@ -1,43 +1,347 @@
 #include "engine/memory_plan.h"
 
-#include <utility>
+#include <algorithm>
+#include <set>
+#include <tuple>
 
+#include "base/error.h"
 #include "engine/lifetimes.h"
+#include "engine/placement.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
+namespace {
 
-MemoryPlan plan_memory(const Program& program, const Target& target, MemoryLayout start) {
-  const Lifetimes lifetimes(program);
-  std::vector<int64_t> offsets(program.values().size(), -1);
-  MemoryPlan plan;
-  MemoryLayout layout = std::move(start);
-  layout.reset_peak();
-  const int64_t before = layout.in_use();
-  plan.peak_bytes = before;
-  const int forward_size = program.forward_size();
-  for (int i = 0; i < static_cast<int>(program.nodes().size()); ++i) {
-    const Node& node = program.nodes()[static_cast<size_t>(i)];
-    if (i == forward_size) plan.saved_bytes = layout.in_use() - before;
-    for (const Value output : node.outputs) {
-      const Value previous = lifetimes.takes_over(output);
-      offsets[static_cast<size_t>(output.id)] = previous
-                                                    ? offsets[static_cast<size_t>(previous.id)]
-                                                    : layout.allocate(program.spec(output).bytes());
-    }
-    const int64_t scratch = node.operation->workspace_bytes(target, program.specs(node.inputs));
-    const int64_t workspace = scratch > 0 ? layout.allocate(scratch) : -1;
-    plan.in_use_at.push_back(layout.in_use());
-    if (layout.in_use() > plan.peak_bytes) {
-      plan.peak_bytes = layout.in_use();
-      plan.peak_node = i;
-    }
-    if (workspace >= 0) layout.release(workspace);
-    for (const Value value : lifetimes.released_after(i)) {
-      layout.release(offsets[static_cast<size_t>(value.id)]);
+/// A frame of a program: the memory of a micro-batch, used by another one when that is done.
+struct FrameKey {
+  int program = 0;
+  int frame = 0;
+
+  bool operator==(const FrameKey&) const = default;
+  bool operator<(const FrameKey& other) const {
+    return std::tie(program, frame) < std::tie(other.program, other.frame);
+  }
+};
+
+/// A frame that waits while another one's action runs.
+struct Waiting {
+  FrameKey key;
+  int done = 0;  ///< segments that it has run
+
+  bool operator==(const Waiting&) const = default;
+};
+
+/// What is in memory while an action runs. Actions that meet the same situation need it once.
+struct Situation {
+  FrameKey running;
+  int segment = 0;  ///< position in the program's order
+  std::vector<Waiting> waiting;
+  int begin = 0;  ///< on the timeline
+  int steps = 1;
+
+  auto key() const { return std::tie(running, segment, waiting); }
+};
+
+/// Sets the order of each program's segments by the first micro-batch of it.
+std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const Action> actions) {
+  std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
+  for (const Action& action : actions) {
+    TESSERA_CHECK(action.program >= 0 && action.program < static_cast<int>(programs),
+                  "an action of program {} of {}", action.program, programs);
+    by_micro_batch[static_cast<size_t>(action.program)][action.micro_batch].push_back(
+        action.segment);
+  }
+  std::vector<std::vector<Segment>> orders;
+  for (const auto& micro_batches : by_micro_batch) {
+    TESSERA_CHECK(!micro_batches.empty(), "program {} has no action", orders.size());
+    orders.push_back(micro_batches.begin()->second);
+    for (const auto& [micro_batch, order] : micro_batches) {
+      TESSERA_CHECK(order == orders.back(), "micro-batch {} runs other segments than the first one",
+                    micro_batch);
     }
   }
-  plan.left = std::move(layout);
-  return plan;
+  return orders;
+}
+
+/// Follows the actions: which frames there are, and what is in flight while each one runs.
+class Timeline {
+ public:
+  Timeline(std::span<const Lifetimes> lifetimes, std::span<const Action> actions)
+      : lifetimes_(lifetimes), frames(lifetimes.size()), frame_counts(lifetimes.size(), 0) {
+    for (const Action& action : actions) follow(action);
+  }
+
+ private:
+  std::span<const Lifetimes> lifetimes_;
+  std::map<FrameKey, int> in_flight_;  // segments done
+
+ public:
+  std::vector<std::map<int, int>> frames;  ///< by program, by micro-batch
+  std::vector<int> frame_counts;           ///< by program
+  std::vector<Situation> situations;
+  int steps = 0;
+
+ private:
+  int lowest_free_frame(int program) {
+    int frame = 0;
+    while (in_flight_.contains({program, frame})) ++frame;
+    int& count = frame_counts[static_cast<size_t>(program)];
+    count = std::max(count, frame + 1);
+    return frame;
+  }
+
+  void follow(const Action& action) {
+    const auto program = static_cast<size_t>(action.program);
+    auto [found, fresh] = frames[program].try_emplace(action.micro_batch, -1);
+    if (fresh) found->second = lowest_free_frame(action.program);
+    const FrameKey key{action.program, found->second};
+    const int segment = in_flight_[key];
+    Situation situation{.running = key, .segment = segment, .waiting = {}};
+    for (const auto& [other, done] : in_flight_) {
+      if (other != key) situation.waiting.push_back({other, done});
+    }
+    if (!std::ranges::any_of(
+            situations, [&](const Situation& known) { return known.key() == situation.key(); })) {
+      const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
+      situation.begin = steps;
+      situation.steps = std::max<int>(static_cast<int>(nodes), 1);
+      steps += situation.steps;
+      situations.push_back(std::move(situation));
+    }
+    if (segment + 1 == std::ssize(lifetimes_[program].order)) {
+      in_flight_.erase(key);
+    } else {
+      in_flight_[key] = segment + 1;
+    }
+  }
+};
+
+/// When a block of a frame is in use, on the timeline.
+std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
+                                   const Timeline& timeline) {
+  std::vector<Interval> result;
+  const auto add = [&](int begin, int end) {
+    if (!result.empty() && result.back().end == begin) {
+      result.back().end = end;
+    } else {
+      result.push_back({begin, end});
+    }
+  };
+  for (const Situation& situation : timeline.situations) {
+    const int whole = situation.begin + situation.steps;
+    if (situation.running == key) {
+      if (situation.segment < block.begin.segment || situation.segment > block.last.segment) {
+        continue;
+      }
+      const bool begins = situation.segment == block.begin.segment;
+      const bool ends = situation.segment == block.last.segment;
+      add(begins ? situation.begin + block.begin.step : situation.begin,
+          ends ? situation.begin + block.last.step + 1 : whole);
+      continue;
+    }
+    for (const Waiting& waiting : situation.waiting) {
+      if (waiting.key == key && block.begin.segment < waiting.done &&
+          block.last.segment >= waiting.done) {
+        add(situation.begin, whole);
+      }
+    }
+  }
+  return result;
+}
+
+class Planner {
+ public:
+  Planner(std::span<const Program* const> programs, std::span<const Action> actions,
+          const Target& target, const GivenTensors& given)
+      : programs_(programs),
+        target_(target),
+        given_(given),
+        lifetimes_(lifetimes_of(programs, actions)),
+        timeline_(lifetimes_, actions) {}
+
+  MemoryPlan plan() {
+    plan_.programs.resize(programs_.size());
+    for (size_t p = 0; p < programs_.size(); ++p) describe(p);
+    keep_values();
+    for (size_t p = 0; p < programs_.size(); ++p) {
+      for (int frame = 0; frame < timeline_.frame_counts[p]; ++frame) add_frame(p, frame);
+    }
+    plan_.rows.offset = place_blocks(blocks_);
+    plan_.arena_bytes = place_blocks(row_blocks_, plan_.rows.offset);
+    plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
+    hand_out();
+    account();
+    return std::move(plan_);
+  }
+
+ private:
+  static std::vector<Lifetimes> lifetimes_of(std::span<const Program* const> programs,
+                                             std::span<const Action> actions) {
+    std::vector<Lifetimes> result;
+    const auto orders = segment_orders(programs.size(), actions);
+    for (size_t p = 0; p < programs.size(); ++p) result.emplace_back(*programs[p], orders[p]);
+    return result;
+  }
+
+  void describe(size_t p) {
+    const Program& program = *programs_[p];
+    const Lifetimes& lifetimes = lifetimes_[p];
+    ProgramPlaces& places = plan_.programs[p];
+    places.order = lifetimes.order;
+    places.nodes = lifetimes.nodes;
+    places.saved = lifetimes.saved;
+    places.frames = timeline_.frames[p];
+    places.inputs.resize(lifetimes.order.size());
+    for (size_t id = 0; id < program.values().size(); ++id) {
+      if (program.values()[id].kind != ValueKind::input) continue;
+      const FrameBlock& block = lifetimes.blocks[static_cast<size_t>(lifetimes.block_of[id])];
+      places.inputs[static_cast<size_t>(block.begin.segment)].push_back(
+          Value{static_cast<int>(id)});
+    }
+    for (const FrameBlock& block : lifetimes.blocks) {
+      if (block.last.segment > block.begin.segment) places.saved_bytes += block.bytes;
+    }
+    for (const Node& node : program.nodes()) {
+      places.workspace_bytes.push_back(
+          node.operation->workspace_bytes(target_, program.specs(node.inputs)));
+    }
+  }
+
+  /// Weights, main gradients and states: one place for all programs, for all of the time.
+  void keep_values() {
+    std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
+    kept_.resize(programs_.size());
+    for (size_t p = 0; p < programs_.size(); ++p) {
+      const auto& values = programs_[p]->values();
+      kept_[p].assign(values.size(), -1);
+      for (size_t id = 0; id < values.size(); ++id) {
+        const ValueInfo& info = values[id];
+        if (info.kind == ValueKind::input || info.kind == ValueKind::computed) continue;
+        if (given_.contains(info.name)) continue;
+        const auto [found, fresh] =
+            known.try_emplace({info.kind, info.name}, info.spec, static_cast<int>(blocks_.size()));
+        TESSERA_CHECK(found->second.first == info.spec, "{} is {} in one program and {} in another",
+                      info.name, found->second.first.shape.text(), info.spec.shape.text());
+        kept_[p][id] = found->second.second;
+        if (!fresh) continue;
+        blocks_.push_back(
+            {.bytes = aligned_bytes(info.spec.bytes()), .live = {{0, timeline_.steps}}});
+        plan_.kept_bytes += blocks_.back().bytes;
+      }
+    }
+  }
+
+  void add_frame(size_t p, int frame) {
+    const FrameKey key{static_cast<int>(p), frame};
+    const Lifetimes& lifetimes = lifetimes_[p];
+    FrameBlocks own{.key = key};
+    for (const FrameBlock& block : lifetimes.blocks) {
+      std::vector<MemoryBlock>& list = block.rows ? row_blocks_ : blocks_;
+      own.of_block.push_back(static_cast<int>(list.size()));
+      list.push_back({.bytes = block.bytes, .live = intervals_of(block, key, timeline_)});
+      if (block.rows) expected_rows_.push_back(block.expected_bytes);
+    }
+    own.of_workspace.assign(programs_[p]->nodes().size(), -1);
+    for (size_t segment = 0; segment < lifetimes.nodes.size(); ++segment) {
+      for (size_t step = 0; step < lifetimes.nodes[segment].size(); ++step) {
+        const auto node = static_cast<size_t>(lifetimes.nodes[segment][step]);
+        const int64_t bytes = plan_.programs[p].workspace_bytes[node];
+        if (bytes == 0) continue;
+        const Moment now{static_cast<int>(segment), static_cast<int>(step)};
+        own.of_workspace[node] = static_cast<int>(blocks_.size());
+        blocks_.push_back(
+            {.bytes = aligned_bytes(bytes),
+             .live = intervals_of({.bytes = bytes, .begin = now, .last = now}, key, timeline_)});
+      }
+    }
+    frame_blocks_.push_back(std::move(own));
+  }
+
+  /// From blocks to values and nodes.
+  void hand_out() {
+    for (const FrameBlocks& frame : frame_blocks_) {
+      const auto p = static_cast<size_t>(frame.key.program);
+      const Lifetimes& lifetimes = lifetimes_[p];
+      std::vector<int64_t> values(programs_[p]->values().size(), -1);
+      for (size_t id = 0; id < values.size(); ++id) {
+        const Value value{static_cast<int>(id)};
+        const auto base = static_cast<size_t>(programs_[p]->base(value).id);
+        const auto& view = programs_[p]->info(value).view;
+        const int64_t within = view ? view->byte_offset : 0;
+        if (kept_[p][base] >= 0) {
+          values[id] = blocks_[static_cast<size_t>(kept_[p][base])].offset + within;
+        } else if (lifetimes.block_of[base] >= 0) {
+          const auto block = static_cast<size_t>(lifetimes.block_of[base]);
+          const auto at = static_cast<size_t>(frame.of_block[block]);
+          values[id] = (lifetimes.blocks[block].rows ? row_blocks_ : blocks_)[at].offset + within;
+        }
+      }
+      std::vector<int64_t> workspaces;
+      for (const int block : frame.of_workspace) {
+        workspaces.push_back(block < 0 ? -1 : blocks_[static_cast<size_t>(block)].offset);
+      }
+      plan_.programs[p].values.push_back(std::move(values));
+      plan_.programs[p].workspaces.push_back(std::move(workspaces));
+    }
+  }
+
+  /// How much is in use at each node, at most, and where the peak falls.
+  void account() {
+    std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
+    const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
+    for (size_t i = 0; i < row_blocks_.size(); ++i) {
+      row_blocks_[i].bytes = expected_rows_[i];
+    }
+    for (const int64_t expected : live_bytes(row_blocks_, timeline_.steps)) {
+      plan_.rows.expected_bytes = std::max(plan_.rows.expected_bytes, expected);
+    }
+    for (size_t step = 0; step < live.size(); ++step) live[step] += rows[step];
+    for (size_t p = 0; p < programs_.size(); ++p) {
+      plan_.programs[p].live_bytes.assign(programs_[p]->nodes().size(), 0);
+    }
+    plan_.live_bytes = plan_.kept_bytes;
+    for (const Situation& situation : timeline_.situations) {
+      const int program = situation.running.program;
+      const auto& nodes =
+          lifetimes_[static_cast<size_t>(program)].nodes[static_cast<size_t>(situation.segment)];
+      for (size_t step = 0; step < nodes.size(); ++step) {
+        const int64_t bytes = live[static_cast<size_t>(situation.begin) + step];
+        int64_t& most = plan_.programs[static_cast<size_t>(program)]
+                            .live_bytes[static_cast<size_t>(nodes[step])];
+        most = std::max(most, bytes);
+        if (bytes <= plan_.live_bytes) continue;
+        plan_.live_bytes = bytes;
+        plan_.peak_program = program;
+        plan_.peak_node = nodes[step];
+      }
+    }
+  }
+
+  /// A frame's blocks, as positions in the lists of all.
+  struct FrameBlocks {
+    FrameKey key;
+    std::vector<int> of_block;
+    std::vector<int> of_workspace;  // by node; -1: none
+  };
+
+  std::span<const Program* const> programs_;
+  const Target& target_;
+  const GivenTensors& given_;
+  std::vector<Lifetimes> lifetimes_;
+  Timeline timeline_;
+  std::vector<MemoryBlock> blocks_;
+  std::vector<MemoryBlock> row_blocks_;
+  std::vector<int64_t> expected_rows_;     // by row block
+  std::vector<std::vector<int>> kept_;     // by program, by value: its block, or -1
+  std::vector<FrameBlocks> frame_blocks_;  // in the order of programs and frames
+  MemoryPlan plan_;
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
+                       const Target& target, const GivenTensors& given) {
+  return Planner(programs, actions, target, given).plan();
 }
 
 }  // namespace tessera

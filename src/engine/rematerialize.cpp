@@ -37,7 +37,10 @@ class Rematerialization {
       const Depth depth = depth_of(forward_[i], recompute);
       for (const Value output : forward_[i].outputs) {
         producer_[index(output)] = static_cast<int>(i);
-        dropped_[index(output)] = depth != Depth::none && !stays(output, depth);
+        // A view is there as long as what it is a part of.
+        const Value base = builder.program().base(output);
+        dropped_[index(output)] =
+            base == output ? depth != Depth::none && !stays(output, depth) : dropped_[index(base)];
       }
     }
   }

@@ -14,7 +14,7 @@ namespace tessera {
 struct TraceEvent {
   std::string name;   ///< of the operation: "linear"
   std::string block;  ///< of the model, or "data", "optimizer"
-  std::string phase;  ///< "forward", "recompute", "backward"; "step" outside the program
+  std::string phase;  ///< "forward", "recompute", "backward", "update"; "step" outside of programs
   int layer = -1;
   double start = 0;           ///< seconds since the trace began
   double duration = 0;        ///< seconds

@@ -12,7 +12,7 @@
 #include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
 #include "ops/host_target.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

@@ -30,17 +30,16 @@ Matrix matrix_c(const GemmShape& shape) { return {shape.m, std::max(shape.ldc, s
 int lanes_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
 
 struct Operands {
-  Operands(MemoryPool& pool, const GemmShape& shape, const Gemm& gemm, int threads)
-      : a(normal(pool, matrix_a(shape), shape.input, "a", threads)),
-        b(normal(pool, matrix_b(shape), shape.input, "b", threads)),
-        c(normal(pool, matrix_c(shape), shape.output, "c", threads)),
-        workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8),
-        packed(pool, {std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8),
+  Operands(const GemmShape& shape, const Gemm& gemm, int threads)
+      : a(normal(matrix_a(shape), shape.input, "a", threads)),
+        b(normal(matrix_b(shape), shape.input, "b", threads)),
+        c(normal(matrix_c(shape), shape.output, "c", threads)),
+        workspace({std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8),
+        packed({std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8),
         b_of_run(gemm.pack(b.raw(), packed.raw())) {}
 
-  static Tensor normal(MemoryPool& pool, const Matrix& matrix, DType dtype, const char* name,
-                       int threads) {
-    Tensor tensor(pool, {matrix.rows, matrix.leading}, dtype);
+  static Tensor normal(const Matrix& matrix, DType dtype, const char* name, int threads) {
+    Tensor tensor({matrix.rows, matrix.leading}, dtype);
     fill_normal(tensor, name, 1, threads);
     return tensor;
   }
@@ -67,8 +66,7 @@ double seconds_a_run(double elapsed, int64_t repeats, int lanes) {
 }
 
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
-  MemoryPool pool;
-  Runtime runtime(host_target(threads), &pool);
+  Runtime runtime(host_target(threads));
   const Stopwatch watch;
   return time_gemm(runtime, shape, budget, [&] { return watch.seconds(); });
 }
@@ -80,7 +78,7 @@ std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const Ge
   const int lanes = lanes_of(shape, runtime.threads());
   std::vector<Operands> operands;
   for (int lane = 0; lane < lanes; ++lane) {
-    operands.emplace_back(runtime.pool(), shape, gemm, runtime.threads());
+    operands.emplace_back(shape, gemm, runtime.threads());
   }
   const auto sample = [&](int64_t repeats) {
     const double before = clock();

@@ -104,10 +104,9 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
   constexpr size_t kLeastRuns = 5;
   const MemoryPass work = memory_pass(kernel, bytes, threads);
   const int64_t count = work.elements;
-  MemoryPool pool;
   std::vector<Tensor> arrays;
   for (int64_t i = 0; i < arrays_of(kernel); ++i) {
-    arrays.emplace_back(pool, Shape{threads, count}, DType::f64);
+    arrays.emplace_back(Shape{threads, count}, DType::f64);
   }
   std::vector<Part> parts(static_cast<size_t>(threads));
   // Each thread fills its own part, so that the system puts it into memory near that thread.

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 

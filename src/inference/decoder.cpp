@@ -1,42 +1,41 @@
 #include "inference/decoder.h"
 
-#include <algorithm>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "data/vocabulary.h"
 #include "engine/executor.h"
 
 namespace tessera {
+namespace {
+
+constexpr Action kDecode{.segment = Segment::whole};
+
+/// Adds the caches of a program that are not there yet, as zeros.
+void add_caches(const Program& program, GivenTensors& kept) {
+  for (const ValueInfo& value : program.values()) {
+    if (value.kind != ValueKind::state || kept.contains(value.name)) continue;
+    const Tensor cache(value.spec.shape, value.spec.dtype);
+    cache.fill_zero();
+    kept.emplace(value.name, cache);
+  }
+}
+
+}  // namespace
 
 struct Decoder::Step {
-  Step(const Decoder& decoder, int64_t count)
-      : decoding(write_decoding(decoder.config_, decoder.compute_, count, decoder.capacity_)),
-        executor(decoding.program, decoder.runtime_),
-        frame(decoding.program),
-        tokens(decoder.runtime_.pool(), {count}, DType::i32),
-        positions(decoder.runtime_.pool(), {count}, DType::i32),
-        first(decoder.runtime_.pool(), {1}, DType::i32) {
-    for (size_t i = 0; i < decoder.weights_.size(); ++i) {
-      frame.bind(decoding.parameters.values()[i], decoder.weights_[i]);
-    }
-    frame.bind(decoding.tokens, tokens);
-    frame.bind(decoding.positions, positions);
-    frame.bind(decoding.first, first);
-  }
+  Step(DecodingProgram program, const GivenTensors& kept, Runtime& runtime)
+      : decoding(std::move(program)),
+        executor({&decoding.program}, std::span(&kDecode, 1), runtime, kept) {}
   DecodingProgram decoding;
   Executor executor;
-  Frame frame;
-  Tensor tokens, positions, first;
 };
 
-Decoder::Decoder(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
+Decoder::Decoder(const ModelConfig& config, DType compute, const GivenTensors& weights,
                  int64_t capacity, Runtime& runtime)
-    : config_(config),
-      compute_(compute),
-      weights_(weights),
-      capacity_(capacity),
-      runtime_(runtime) {}
+    : config_(config), compute_(compute), capacity_(capacity), runtime_(runtime), kept_(weights) {}
 
 Decoder::~Decoder() = default;
 
@@ -46,29 +45,23 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
                 capacity_);
   require_in_vocabulary(tokens, config_.vocabulary_size);
   Step& step = prepare(count);
-  std::ranges::copy(tokens, step.tokens.data<int32_t>());
-  std::iota(step.positions.data<int32_t>(), step.positions.data<int32_t>() + count,
-            static_cast<int32_t>(done_));
-  *step.first.data<int32_t>() = static_cast<int32_t>(done_);
-  step.executor.run(step.frame);
+  std::vector<int32_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), static_cast<int32_t>(done_));
+  const auto first = static_cast<int32_t>(done_);
+  upload(std::as_bytes(tokens), step.executor.tensor(step.decoding.tokens));
+  upload(std::as_bytes(std::span(positions)), step.executor.tensor(step.decoding.positions));
+  upload(std::as_bytes(std::span(&first, 1)), step.executor.tensor(step.decoding.first));
+  step.executor.run(kDecode);
   done_ += count;
-  return step.frame[step.decoding.logits];
+  return step.executor.tensor(step.decoding.logits);
 }
 
 Decoder::Step& Decoder::prepare(int64_t count) {
   if (const auto found = steps_.find(count); found != steps_.end()) return *found->second;
-  auto step = std::make_unique<Step>(*this, count);
-  const auto& values = step->decoding.program.values();
-  for (size_t id = 0; id < values.size(); ++id) {
-    if (values[id].kind != ValueKind::state) continue;
-    Tensor& cache = caches_[values[id].name];
-    if (!cache.defined()) {
-      cache = Tensor(runtime_.pool(), values[id].spec.shape, values[id].spec.dtype);
-      cache.fill_zero();
-    }
-    step->frame.bind(Value{static_cast<int>(id)}, cache);
-  }
-  return *steps_.emplace(count, std::move(step)).first->second;
+  DecodingProgram program = write_decoding(config_, compute_, count, capacity_);
+  add_caches(program.program, kept_);
+  return *steps_.emplace(count, std::make_unique<Step>(std::move(program), kept_, runtime_))
+              .first->second;
 }
 
 }  // namespace tessera

@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <string>
 
+#include "engine/memory_plan.h"
 #include "model/model.h"
 #include "program/runtime.h"
 #include "tensor/tensor.h"
@@ -16,10 +16,10 @@ namespace tessera {
 /// for each number of tokens that is fed at once (the prompt's, then one).
 class Decoder {
  public:
-  /// `weights` are those of the model's parameters in order, in the types that its programs compute
-  /// in. They are shared, and they and `runtime` outlive the decoder.
-  Decoder(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
-          int64_t capacity, Runtime& runtime);
+  /// `weights` are the units of the model's parameters, in the types that its programs compute in.
+  /// They are shared; `runtime` outlives the decoder.
+  Decoder(const ModelConfig& config, DType compute, const GivenTensors& weights, int64_t capacity,
+          Runtime& runtime);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -37,10 +37,9 @@ class Decoder {
 
   const ModelConfig config_;
   DType compute_;
-  std::span<const Tensor> weights_;
   int64_t capacity_;
   Runtime& runtime_;
-  std::map<std::string, Tensor> caches_;
+  GivenTensors kept_;  // weights and caches
   std::map<int64_t, std::unique_ptr<Step>> steps_;
   int64_t done_ = 0;
 };

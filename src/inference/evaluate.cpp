@@ -7,33 +7,30 @@
 #include "base/text.h"
 #include "engine/memory_plan.h"
 #include "plan/programs.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
+namespace {
 
-Evaluator::Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights,
-                     int64_t rows, int64_t context, bool document_mask, Runtime& runtime)
-    : training_(
-          write_evaluation(inference_config(config), compute, {rows, context, document_mask})),
-      executor_(training_.program, runtime),
-      frame_(training_.program),
-      inputs_(training_, runtime.pool(), frame_),
-      rows_(rows),
-      vocabulary_size_(config.vocabulary_size) {
-  for (size_t i = 0; i < weights.size(); ++i) {
-    frame_.bind(training_.parameters.values()[i], weights[i]);
-  }
+constexpr Action kEvaluate{.segment = Segment::whole};
+
+}  // namespace
+
+Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int number)
+    : program_(program), executor_(executor), number_(number), inputs_(program) {}
+
+const Tensor& Evaluator::token_losses(const Batch& batch) {
+  inputs_.fill(executor_, number_, 0, batch);
+  executor_.run({.segment = Segment::whole, .program = number_});
+  return executor_.tensor(program_.token_loss, number_);
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {
-  inputs_.fill(batch);
-  executor_.forward(frame_);
+  const Tensor& token_loss = token_losses(batch);
   std::vector<double> losses;
   for (int64_t row = 0; row < batch.rows; ++row) {
-    losses.push_back(
-        sum(frame_[training_.token_loss].slice(row * batch.context, (row + 1) * batch.context)));
+    losses.push_back(sum(token_loss.slice(row * batch.context, (row + 1) * batch.context)));
   }
-  frame_.release();
   return losses;
 }
 
@@ -41,41 +38,37 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
   double total = 0;
-  for (int64_t done = 0; done < result.instances; done += rows_) {
+  for (int64_t done = 0; done < result.instances;) {
     Batch batch = loader.next();
     // The last batch may reach beyond what is asked for: those rows count nothing.
-    const int64_t rows = std::min(rows_, result.instances - done);
+    const int64_t rows = std::min(batch.rows, result.instances - done);
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
-    inputs_.fill(batch);
-    executor_.forward(frame_);
-    total += sum(frame_[training_.token_loss]);
+    total += sum(token_losses(batch));
     result.targets += std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
+    done += batch.rows;
   }
-  frame_.release();
   result.loss = total / static_cast<double>(std::max<int64_t>(result.targets, 1));
   result.perplexity = std::exp(result.loss);
   return result;
 }
 
-void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
-                               Runtime& runtime) {
-  const auto require_room = [&](int64_t needed, const char* least) {
-    if (needed <= physical_memory()) return;
-    throw Error(
-        "{} sequences of {} tokens at once take {}{}, and the machine has {}; lower --batch",
-        size.sequences, size.context, least, format_bytes(needed), format_bytes(physical_memory()));
-  };
+StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
+                                         const GivenTensors& weights, const ProgramSize& size,
+                                         Runtime& runtime)
+    : program_(write_evaluation(inference_config(config), compute, size)),
+      executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
+      evaluator_(program_, executor_, 0) {}
+
+void require_evaluation_memory(const ModelConfig& config, DType compute,
+                               const GivenTensors& weights, const ProgramSize& size,
+                               const Target& target) {
   const Program program = write_evaluation(inference_config(config), compute, size).program;
-  int64_t inputs = 0;
-  int64_t largest = 0;
-  for (const ValueInfo& value : program.values()) {
-    if (value.kind == ValueKind::input) inputs += value.spec.bytes();
-    if (value.kind == ValueKind::computed) largest = std::max(largest, value.spec.bytes());
-  }
-  const int64_t before = runtime.pool().in_use() + inputs;
-  // The library of products does not answer for sizes far beyond any machine.
-  require_room(before + largest, "at least ");
-  require_room(before + plan_memory(program, runtime.target()).peak_bytes, "");
+  const Program* const programs[] = {&program};
+  int64_t needed = plan_memory(programs, std::span(&kEvaluate, 1), target, weights).arena_bytes;
+  for (const auto& [name, tensor] : weights) needed += tensor.bytes();
+  if (needed <= physical_memory()) return;
+  throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
+              size.sequences, size.context, format_bytes(needed), format_bytes(physical_memory()));
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,

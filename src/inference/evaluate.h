@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
-#include "plan/program_inputs.h"
+#include "plan/batch_inputs.h"
 
 namespace tessera {
 
@@ -20,12 +20,11 @@ struct Evaluation {
   int64_t instances = 0;
 };
 
-/// A forward program with memory for its inputs, run over batches of one size.
+/// Runs an evaluation program over batches of its size.
 class Evaluator {
  public:
-  /// `weights` are those of the model's parameters in order; they are shared, not copied.
-  Evaluator(const ModelConfig& config, DType compute, std::span<const Tensor> weights, int64_t rows,
-            int64_t context, bool document_mask, Runtime& runtime);
+  /// A program of an executor, such as the one that trains; both outlive the evaluator.
+  Evaluator(const EvaluationProgram& program, Executor& executor, int number);
 
   /// The mean loss over the first `instances` instances that the loader hands out, each counted
   /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch. Throws Error
@@ -35,21 +34,42 @@ class Evaluator {
   /// size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
   /// The model's.
-  int64_t vocabulary_size() const { return vocabulary_size_; }
+  int64_t vocabulary_size() const { return inputs_.vocabulary_size; }
 
  private:
-  TrainingProgram training_;
-  Executor executor_;
-  Frame frame_;
-  ProgramInputs inputs_;
-  int64_t rows_;
-  int64_t vocabulary_size_;
+  /// Runs a batch and gives its token losses.
+  const Tensor& token_losses(const Batch& batch);
+
+  const EvaluationProgram& program_;
+  Executor& executor_;
+  int number_;
+  BatchInputs inputs_;
 };
 
-/// Throws Error when an Evaluator of this size would take more memory than the machine has beside
-/// what is in use, before it takes any.
-void require_evaluation_memory(const ModelConfig& config, DType compute, const ProgramSize& size,
-                               Runtime& runtime);
+/// An evaluator with a program and an executor of its own, on weights that are there.
+class StandaloneEvaluator {
+ public:
+  /// `weights` are the units of the model's parameters; they are shared, not copied. `runtime`
+  /// outlives the evaluator.
+  StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
+                      const ProgramSize& size, Runtime& runtime);
+  StandaloneEvaluator(const StandaloneEvaluator&) = delete;
+  StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
+
+  Evaluator& operator*() { return evaluator_; }
+  Evaluator* operator->() { return &evaluator_; }
+
+ private:
+  EvaluationProgram program_;
+  Executor executor_;
+  Evaluator evaluator_;
+};
+
+/// Throws Error when a StandaloneEvaluator of this size would take more memory than the machine has
+/// beside the weights, before it takes any.
+void require_evaluation_memory(const ModelConfig& config, DType compute,
+                               const GivenTensors& weights, const ProgramSize& size,
+                               const Target& target);
 
 /// What a model makes of one source.
 struct SourceEvaluation {
@@ -59,7 +79,7 @@ struct SourceEvaluation {
 };
 
 /// Evaluates on the held-out part of every source that has one, `rows` instances at a time, which
-/// is the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one,
+/// are the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one,
 /// and as Evaluator::run() does.
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);

@@ -26,7 +26,7 @@ std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
   return {};
 }
 
-LoadedModel load_chosen(const fs::path& checkpoint, MemoryPool& pool, int threads) {
+LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   const CheckpointReader reader(checkpoint);
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
@@ -35,31 +35,48 @@ LoadedModel load_chosen(const fs::path& checkpoint, MemoryPool& pool, int thread
   loaded.config.model = inference_config(loaded.config.model);
   loaded.tokenizer = load_carried_tokenizer(reader);
   loaded.end_tokens = carried_end_tokens(reader);
-  loaded.specs =
+  loaded.parameters =
       model_parameters(loaded.config.model, compute_dtype(loaded.config.train.precision));
+  loaded.weights = unit_tensors(loaded.parameters);
   std::vector<NamedTensor> masters;
-  for (const ParameterSpec& spec : loaded.specs) {
-    loaded.weights.emplace_back(pool, spec.shape, spec.dtype);
+  for (const ParameterSpec& spec : loaded.parameters.specs()) {
     const DType stored = accumulation_dtype(spec.dtype);
     masters.push_back(
         {"parameters", spec.name,
-         stored == spec.dtype ? loaded.weights.back() : Tensor(pool, spec.shape, stored)});
+         stored == spec.dtype ? loaded.weight(masters.size()) : Tensor(spec.shape, stored)});
   }
   reader.load_group("parameters", masters, threads);
   for (size_t i = 0; i < masters.size(); ++i) {
-    if (masters[i].tensor.dtype() != loaded.weights[i].dtype()) {
-      convert(masters[i].tensor, loaded.weights[i]);
-    }
+    const Tensor weight = loaded.weight(i);
+    if (masters[i].tensor.dtype() != weight.dtype()) convert(masters[i].tensor, weight);
   }
   return loaded;
 }
 
 }  // namespace
 
-LoadedModel load_model(const fs::path& path, MemoryPool& pool, int threads, const Logger& logger) {
+GivenTensors unit_tensors(const ParameterList& parameters) {
+  GivenTensors units;
+  for (const ParameterUnit& unit : parameters.units()) {
+    units.emplace(unit.name, Tensor({unit.elements}, unit.dtype));
+  }
+  return units;
+}
+
+Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& units,
+                        const ParameterSpec& spec) {
+  const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
+  return units.at(unit.name).view(spec.unit_offset, spec.shape);
+}
+
+Tensor LoadedModel::weight(size_t position) const {
+  return parameter_tensor(parameters, weights, parameters.specs()[position]);
+}
+
+LoadedModel load_model(const fs::path& path, int threads, const Logger& logger) {
   const ChosenCheckpoint chosen = find_checkpoint(path);
   warn_of_newer(chosen, logger);
-  return read_or_advise(chosen.path, [&] { return load_chosen(chosen.path, pool, threads); });
+  return read_or_advise(chosen.path, [&] { return load_chosen(chosen.path, threads); });
 }
 
 }  // namespace tessera

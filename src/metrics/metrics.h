@@ -35,7 +35,7 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double mfu = 0;            ///< of the measured GEMM peak, 0 to 1
   double seconds = 0;        ///< that the step took
-  int64_t memory_bytes = 0;  ///< peak of the pool
+  int64_t memory_bytes = 0;  ///< of the arena that the run has reserved
   // Of mixtures of experts:
   std::optional<double> balance_loss;
   std::optional<double> router_z_loss;

@@ -1,10 +1,14 @@
 #include "model/parameter.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/parallel.h"
 #include "base/random.h"
+#include "base/round_up.h"
+#include "program/view.h"
+#include "tensor/alignment.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -45,11 +49,44 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, 
 Value ParameterList::declare(Builder& builder, std::string_view name, const Shape& shape,
                              DType dtype, ParameterRole role, const Initialization& initialization,
                              std::string unit) {
-  const std::string qualified = builder.qualified(name);
-  specs_.push_back({qualified, shape, dtype, role, initialization, std::move(unit)});
-  values_.push_back(builder.parameter(qualified, {shape, dtype, {}}));
+  const size_t index = unit_of(builder, unit, dtype);
+  ParameterUnit& whole = units_[index];
+  const int64_t offset = whole.elements;
+  const int64_t padded = round_up(shape.elements(), kAlignment);
+  whole.elements += padded;
+  builder.grow(whole.value, padded);
+  specs_.push_back({.name = builder.qualified(name),
+                    .shape = shape,
+                    .dtype = dtype,
+                    .role = role,
+                    .initialization = initialization,
+                    .unit = std::move(unit),
+                    .unit_index = static_cast<int>(index),
+                    .unit_offset = offset});
+  values_.push_back(view(builder, whole.value, offset, shape));
+  builder.name(values_.back(), name);
   return values_.back();
 }
+
+size_t ParameterList::unit_of(Builder& builder, const std::string& unit, DType dtype) {
+  const std::string name = fmt::format("{}/{}", unit, dtype_name(dtype));
+  const auto found = std::ranges::find(units_, name, &ParameterUnit::name);
+  if (found == units_.end()) {
+    units_.push_back({name, dtype, 0, builder.parameter(name, {{0}, dtype, {}})});
+    return units_.size() - 1;
+  }
+  return static_cast<size_t>(found - units_.begin());
+}
+
+std::string master_name(const ParameterUnit& unit) {
+  return rounds(unit) ? "master:" + unit.name : unit.name;
+}
+
+std::string first_moment_name(const ParameterUnit& unit) { return "first_moment:" + unit.name; }
+
+std::string second_moment_name(const ParameterUnit& unit) { return "second_moment:" + unit.name; }
+
+bool rounds(const ParameterUnit& unit) { return accumulation_dtype(unit.dtype) != unit.dtype; }
 
 int64_t ParameterList::elements() const {
   int64_t total = 0;

@@ -1,6 +1,7 @@
 #include "plan/block_measurement.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -19,11 +20,11 @@
 namespace tessera {
 namespace {
 
+constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
+
 void fill(const BlockProgram& block, Value value, const Tensor& tensor, int threads) {
   const ValueInfo& info = block.program.info(value);
-  if (info.kind == ValueKind::main_gradient) {
-    tensor.fill_zero();
-  } else if (is_floating(tensor.dtype())) {
+  if (is_floating(tensor.dtype())) {
     const auto given = block.deviations.find(value.id);
     const double deviation = given == block.deviations.end() ? 1 : given->second;
     fill_normal(tensor, info.name, deviation, threads);
@@ -35,14 +36,22 @@ void fill(const BlockProgram& block, Value value, const Tensor& tensor, int thre
   }
 }
 
-void bind_all(const BlockProgram& block, MemoryPool& pool, Frame& frame, int threads) {
-  for (size_t id = 0; id < block.program.values().size(); ++id) {
-    const ValueInfo& info = block.program.values()[id];
-    if (info.kind == ValueKind::computed) continue;
+/// Fills states, and parameters one by one where a unit holds several.
+void fill_all(const BlockProgram& block, const Executor& executor, int threads) {
+  const Program& program = block.program;
+  std::set<int> units;
+  for (size_t id = 0; id < program.values().size(); ++id) {
     const Value value{static_cast<int>(id)};
-    const Tensor tensor(pool, info.spec.shape, info.spec.dtype);
-    fill(block, value, tensor, threads);
-    frame.bind(value, tensor);
+    const Value base = program.base(value);
+    if (base == value || program.info(base).kind != ValueKind::parameter) continue;
+    units.insert(base.id);
+    fill(block, value, executor.tensor(value), threads);
+  }
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const ValueKind kind = program.values()[id].kind;
+    if (kind != ValueKind::parameter && kind != ValueKind::state) continue;
+    const Value value{static_cast<int>(id)};
+    if (!units.contains(value.id)) fill(block, value, executor.tensor(value), threads);
   }
 }
 
@@ -65,18 +74,15 @@ void complete_block(BlockProgram& block, Builder& builder, std::span<const Value
   for (const Value output : outputs) {
     builder.output(output);
     const std::string name = fmt::format("output_gradient{}", seeds.size());
-    seeds.push_back({output, builder.input(name, builder.spec(output))});
+    seeds.push_back({output, builder.state(name, builder.spec(output))});
   }
   differentiate(builder, seeds);
   block.flops = count_flops(block.program);
 }
 
 int64_t planned_bytes(const BlockProgram& block, int threads) {
-  MemoryLayout layout;
-  for (const ValueInfo& info : block.program.values()) {
-    if (info.kind != ValueKind::computed) layout.allocate(info.spec.bytes());
-  }
-  return plan_memory(block.program, host_target(threads), layout).peak_bytes;
+  const Program* const programs[] = {&block.program};
+  return plan_memory(programs, kPasses, host_target(threads)).arena_bytes;
 }
 
 void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
@@ -93,10 +99,8 @@ void require_memory(const BlockProgram& block, int threads, const std::string& a
 }
 
 BlockRunner::BlockRunner(const BlockProgram& block, int threads)
-    : runtime_(host_target(threads), &pool_),
-      frame_(block.program),
-      executor_(block.program, runtime_) {
-  bind_all(block, pool_, frame_, threads);
+    : runtime_(host_target(threads)), executor_({&block.program}, kPasses, runtime_) {
+  fill_all(block, executor_, threads);
 }
 
 BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats) {
@@ -113,8 +117,9 @@ BlockMeasurement measure_block(const BlockProgram& block, int threads, const Rep
     result.forward_seconds.push_back(forward);
     result.forward_backward_seconds.push_back(both);
   });
-  result.pool_bytes = runner.pool_bytes();
+  result.arena_bytes = runner.arena_bytes();
   result.peak_memory_bytes = peak_resident_bytes();
+  runner.forward();  // whose outputs are in memory until the next pass
   for (const Value output : block.program.outputs()) {
     if (block.program.spec(output).dtype != DType::i32) continue;
     const auto values = runner[output].values<int32_t>();

@@ -10,17 +10,17 @@
 #include "engine/executor.h"
 #include "hardware/repeats.h"
 #include "program/builder.h"
-#include "tensor/memory_pool.h"
 
 namespace tessera {
 
-/// A part of a model as a program of its own, with a backward pass.
+/// A part of a model as a program of its own, with a backward pass. What it takes are states, so
+/// that it can run again and again.
 struct BlockProgram {
   Program program;
-  /// What the floating inputs and parameters are filled with: normal numbers of this deviation, by
+  /// What the floating states and parameters are filled with: normal numbers of this deviation, by
   /// the value's id; 1 where none is given.
   std::map<int, double> deviations;
-  /// What the i32 inputs are filled with, by the value's id.
+  /// What the i32 states are filled with, by the value's id.
   std::map<int, std::vector<int32_t>> integers;
   FlopCount flops;         ///< of the matrix products that the block demands
   int64_t parameters = 0;  ///< elements of the block's weights
@@ -29,8 +29,8 @@ struct BlockProgram {
 /// Marks the outputs, appends the backward pass from random gradients of them, and counts.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
 
-/// The peak of weights, their gradients, inputs and activations that running the block takes on so
-/// many threads; known without running it.
+/// The memory of weights, their gradients, states and activations that running the block takes on
+/// so many threads; known without running it.
 int64_t planned_bytes(const BlockProgram& block, int threads);
 
 /// Throws Error when that is more than the machine has; `advice` says what to lower.
@@ -41,19 +41,17 @@ class BlockRunner {
  public:
   BlockRunner(const BlockProgram& block, int threads);
   /// What training's forward pass does.
-  void forward() { executor_.forward(frame_); }
+  void forward() { executor_.run({.segment = Segment::forward}); }
   /// The backward pass of the last forward pass; weight gradients are added into main gradients, as
   /// in training.
-  void backward() { executor_.backward(frame_); }
-  /// The peak of weights, their gradients, inputs and activations so far.
-  int64_t pool_bytes() const { return pool_.peak_in_use(); }
-  /// The tensor that a value holds now; only of values still in memory, such as outputs.
-  const Tensor& operator[](Value value) const { return frame_[value]; }
+  void backward() { executor_.run({.segment = Segment::backward}); }
+  /// Weights, their gradients, states and activations.
+  int64_t arena_bytes() const { return executor_.plan().arena_bytes; }
+  /// The tensor of a value: right while the last pass has it in memory, as it has outputs.
+  const Tensor& operator[](Value value) const { return executor_.tensor(value); }
 
  private:
-  MemoryPool pool_;
   Runtime runtime_;
-  Frame frame_;
   Executor executor_;
 };
 
@@ -61,7 +59,7 @@ class BlockRunner {
 struct BlockMeasurement {
   std::vector<double> forward_seconds;           ///< of each run, what training's forward pass does
   std::vector<double> forward_backward_seconds;  ///< of the same runs with their backward passes
-  int64_t pool_bytes = 0;         ///< the peak of weights, their gradients, inputs and activations
+  int64_t arena_bytes = 0;        ///< weights, their gradients, states and activations
   int64_t peak_memory_bytes = 0;  ///< the process's when the runs had ended
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs, last run
 };

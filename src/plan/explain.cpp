@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "engine/lifetimes.h"
+#include "engine/action.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 namespace {
@@ -20,53 +21,58 @@ struct Row {
   int64_t memory_bytes = 0;
 };
 
-class OperationRows {
- public:
-  explicit OperationRows(const StepPlan& plan)
-      : program_(plan.training.program), plan_(plan), lifetimes_(program_) {
-    for (size_t i = 0; i < program_.nodes().size(); ++i) rows.push_back(row(i));
+Row row_of(const Program& program, const ProgramPlaces& places, size_t index) {
+  const Node& node = program.nodes()[index];
+  const std::vector<Spec> outputs = program.specs(node.outputs);
+  Row row{.operation = std::string(node.operation->name()),
+          .block = std::string(block_name(node.block)),
+          .phase = std::string(phase_name(node.phase)),
+          .outputs = {},
+          .results = {},
+          .layer = node.layer,
+          .cost = node.operation->cost(program.specs(node.inputs), outputs)};
+  for (const Spec& spec : outputs) {
+    row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
+                               spec.shape.text());
   }
+  const std::vector<int> updated = node.operation->updated_inputs();
+  constexpr size_t kNamed = 1;  // of many, the first stands for all
+  for (size_t i = 0; i < std::min(updated.size(), kNamed); ++i) {
+    row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
+                               program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
+  }
+  if (updated.size() > kNamed) row.outputs += fmt::format(" and {} more", updated.size() - kNamed);
+  bool result = false;
+  for (const Value output : node.outputs) {
+    result = result || program.is_output(output);
+    if (places.saved[static_cast<size_t>(output.id)]) {
+      row.saved_bytes += program.spec(output).bytes();
+    }
+  }
+  row.results = node.phase == Phase::recompute ? "recomputed"
+                : row.saved_bytes > 0          ? "saved"
+                : result                       ? "result"
+                                               : "";
+  row.memory_bytes = places.live_bytes[index];
+  return row;
+}
 
+/// What a step runs: the operations of its programs, one micro-batch of them.
+std::vector<Row> operation_rows(const StepPlan& plan) {
+  const StepPrograms& programs = plan.programs;
+  const std::vector<const Program*> list = programs.list();
+  std::vector<int> order{programs.start_number()};
+  for (int chunk = 0; chunk < programs.start_number(); ++chunk) order.push_back(chunk);
+  order.push_back(programs.update_number());
   std::vector<Row> rows;
-
- private:
-  Row row(size_t index) const {
-    const Node& node = program_.nodes()[index];
-    const std::vector<Spec> outputs = program_.specs(node.outputs);
-    Row row{.operation = std::string(node.operation->name()),
-            .block = std::string(block_name(node.block)),
-            .phase = std::string(phase_name(node.phase)),
-            .outputs = {},
-            .results = {},
-            .layer = node.layer,
-            .cost = node.operation->cost(program_.specs(node.inputs), outputs)};
-    for (const Spec& spec : outputs) {
-      row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
-                                 spec.shape.text());
+  for (const int number : order) {
+    const auto p = static_cast<size_t>(number);
+    for (const int node : segment_nodes(*list[p], Segment::whole)) {
+      rows.push_back(row_of(*list[p], plan.memory.programs[p], static_cast<size_t>(node)));
     }
-    for (const int input : node.operation->updated_inputs()) {
-      row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
-                                 program_.info(node.inputs[static_cast<size_t>(input)]).name);
-    }
-    bool result = false;
-    for (const Value output : node.outputs) {
-      result = result || program_.is_output(output);
-      const bool saved =
-          node.phase == Phase::forward && lifetimes_.last_use(output) >= program_.forward_size();
-      if (saved) row.saved_bytes += program_.spec(output).bytes();
-    }
-    row.results = node.phase == Phase::recompute ? "recomputed"
-                  : row.saved_bytes > 0          ? "saved"
-                  : result                       ? "result"
-                                                 : "";
-    row.memory_bytes = plan_.memory.in_use_at[index];
-    return row;
   }
-
-  const Program& program_;
-  const StepPlan& plan_;
-  Lifetimes lifetimes_;
-};
+  return rows;
+}
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
@@ -87,7 +93,7 @@ std::string operations_table(const std::vector<Row>& rows, bool all_layers) {
 }  // namespace
 
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers) {
-  std::string text = operations_table(OperationRows(plan).rows, all_layers);
+  std::string text = operations_table(operation_rows(plan), all_layers);
   if (!all_layers && config.model.layers > 1) {
     text +=
         fmt::format("(layers 1 to {} repeat layer 0; --all shows them)\n", config.model.layers - 1);
@@ -108,18 +114,19 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
   count("FLOPs a step", plan.flops.useful() * static_cast<double>(micro_batches));
   count("tokens a step", tokens * static_cast<double>(micro_batches));
-  bytes("weights, gradients and optimizer", plan.state_bytes);
+  bytes("weights, gradients and optimizer", plan.memory.kept_bytes);
   bytes("inputs", plan.input_bytes);
-  bytes("saved for the backward pass", plan.memory.saved_bytes);
-  bytes("peak memory", plan.peak_bytes);
+  bytes("saved for the backward pass", plan.memory.programs.front().saved_bytes);
+  bytes("peak memory", plan.memory.arena_bytes);
   text += "\n" + totals.text();
   if (plan.memory.peak_node >= 0) {
-    const Node& node = plan.training.program.nodes()[static_cast<size_t>(plan.memory.peak_node)];
+    const Program& program = *plan.programs.list()[static_cast<size_t>(plan.memory.peak_program)];
+    const Node& node = program.nodes()[static_cast<size_t>(plan.memory.peak_node)];
     text += fmt::format("the peak falls in {} of the {} pass{}\n", node.operation->name(),
                         phase_name(node.phase),
                         node.layer < 0 ? "" : fmt::format(", layer {}", node.layer));
   }
-  if (plan.peak_bytes > physical_memory()) {
+  if (plan.memory.arena_bytes > physical_memory()) {
     text +=
         fmt::format("this machine has {}: the run does not fit\n", format_bytes(physical_memory()));
   }
@@ -129,7 +136,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
 std::string explain_json(const RunConfig& config, const StepPlan& plan) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
-  for (const Row& row : OperationRows(plan).rows) {
+  for (const Row& row : operation_rows(plan)) {
     operations.push_back({{"phase", row.phase},
                           {"layer", row.layer},
                           {"block", row.block},
@@ -151,10 +158,11 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
                            {"backward_flops_per_token", plan.flops.backward / tokens},
                            {"repeated_flops_per_token", plan.flops.repeated / tokens},
                            {"tokens_per_step", plan.tokens * micro_batches},
-                           {"state_bytes", plan.state_bytes},
+                           {"state_bytes", plan.memory.kept_bytes},
                            {"input_bytes", plan.input_bytes},
-                           {"saved_bytes", plan.memory.saved_bytes},
-                           {"peak_bytes", plan.peak_bytes},
+                           {"saved_bytes", plan.memory.programs.front().saved_bytes},
+                           {"peak_bytes", plan.memory.arena_bytes},
+                           {"live_bytes", plan.memory.live_bytes},
                            {"peak_operation", plan.memory.peak_node}};
   return OrderedJson{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
 }

@@ -105,14 +105,14 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   Builder builder(block.program);
   const Spec queries{{sizes.tokens, sizes.heads * sizes.head_size}, compute, {}};
   const Spec keys{{sizes.tokens, sizes.kv_heads * sizes.head_size}, compute, {}};
-  // Inputs, whose gradients the operation computes all the same and nothing adds up further.
-  const Value q = builder.input("q", queries);
-  const Value k = builder.input("k", keys);
-  const Value v = builder.input("v", keys);
+  // States, whose gradients the operation computes all the same and nothing adds up further.
+  const Value q = builder.state("q", queries);
+  const Value k = builder.state("k", keys);
+  const Value v = builder.state("v", keys);
   std::optional<Value> starts;
   const std::vector<int32_t> first_tokens = document_starts(sizes);
   if (!first_tokens.empty()) {
-    starts = builder.input("document_starts", {{sizes.tokens}, DType::i32, {}});
+    starts = builder.state("document_starts", {{sizes.tokens}, DType::i32, {}});
     block.integers[starts->id] = first_tokens;
   }
   const AttentionOptions options{.sequence = sizes.tokens,

@@ -31,7 +31,7 @@ OrderedJson block_json(const char* bench, const OrderedJson& sizes, const BlockP
   json["forward_flops"] = block.flops.forward;
   json["flops"] = block.flops.useful();
   json["parameters"] = block.parameters;
-  json["pool_bytes"] = measurement.pool_bytes;
+  json["arena_bytes"] = measurement.arena_bytes;
   json["peak_memory_bytes"] = measurement.peak_memory_bytes;
   json.update(measured_on_json(on));
   return json;
@@ -49,7 +49,7 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
   add("forward", measurement.forward_seconds, rates.forward);
   add("forward and backward", measurement.forward_backward_seconds, rates.forward_backward);
   return fmt::format("{}{} in weights, gradients and activations, {} the whole process\n",
-                     table.text(), format_bytes(measurement.pool_bytes),
+                     table.text(), format_bytes(measurement.arena_bytes),
                      format_bytes(measurement.peak_memory_bytes));
 }
 

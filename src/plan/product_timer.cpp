@@ -9,7 +9,7 @@
 #include "hardware/gemm_rate.h"
 #include "hardware/gemm_time.h"
 #include "plan/trace_processor.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "config/run_config.h"
+#include "engine/action.h"
 #include "model/model.h"
+#include "state/update_program.h"
 
 namespace tessera {
 
@@ -10,11 +15,23 @@ namespace tessera {
 /// what else is in the batch.
 ModelConfig inference_config(ModelConfig config);
 
-/// The forward program of one micro-batch of a resolved configuration: what evaluation runs.
-TrainingProgram evaluation_program(const RunConfig& config);
+/// All that a rank runs in training. Programs have numbers in the order of list().
+struct StepPrograms {
+  std::vector<Chunk> chunks;                    ///< of the model; one
+  Program start;                                ///< before the micro-batches of a step
+  UpdateProgram update;                         ///< after them
+  std::optional<EvaluationProgram> evaluation;  ///< of a run that evaluates
 
-/// Forward and backward with the configured recomputation: what a training step runs and what a
-/// plan accounts for.
-TrainingProgram training_program(const RunConfig& config);
+  std::vector<const Program*> list() const;
+  int start_number() const { return static_cast<int>(chunks.size()); }
+  int update_number() const { return start_number() + 1; }
+  int evaluation_number() const { return start_number() + 2; }
+
+  /// What a step runs, in order, and an evaluation behind it.
+  std::vector<Action> actions(int64_t micro_batches) const;
+};
+
+/// Of a resolved configuration.
+StepPrograms step_programs(const RunConfig& config);
 
 }  // namespace tessera

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "program/view.h"
 
 namespace tessera {
 
 Value Builder::add_value(std::string name, Spec spec, ValueKind kind) {
-  program_.values_.push_back({std::move(name), std::move(spec), kind, Keep::no});
+  program_.values_.push_back({std::move(name), std::move(spec), kind, Keep::no, {}, {}});
   return Value{static_cast<int>(program_.values_.size()) - 1};
 }
 
@@ -17,6 +18,14 @@ Value Builder::input(std::string name, Spec spec) {
 
 Value Builder::parameter(std::string name, Spec spec) {
   return add_value(std::move(name), std::move(spec), ValueKind::parameter);
+}
+
+void Builder::grow(Value value, int64_t elements) {
+  ValueInfo& info = program_.values_[static_cast<size_t>(value.id)];
+  TESSERA_CHECK(info.kind != ValueKind::computed && info.spec.shape.rank() == 1 &&
+                    !program_.main_gradients_.contains(value.id),
+                "{} is not a declared flat value whose size nothing has used", info.name);
+  info.spec.shape = info.spec.shape.with_dim(0, info.spec.shape[0] + elements);
 }
 
 Value Builder::state(std::string name, Spec spec) {
@@ -32,10 +41,21 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
     outputs.push_back(add_value(
         qualified(fmt::format("{}#{}{}", operation->name(), program_.nodes_.size(), suffix)), spec,
         ValueKind::computed));
+    note_view(*operation, static_cast<int>(outputs.size()) - 1, inputs, outputs.back());
   }
   program_.nodes_.push_back(
       {std::move(operation), std::move(inputs), outputs, block_, layer_, phase_});
   return outputs;
+}
+
+void Builder::note_view(const Operation& operation, int output, std::span<const Value> inputs,
+                        Value value) {
+  const std::optional<View> view = operation.view(output);
+  if (!view) return;
+  const Value input = inputs[static_cast<size_t>(view->input)];
+  const ViewOf within = program_.info(input).view.value_or(ViewOf{input, 0});
+  program_.values_[static_cast<size_t>(value.id)].view =
+      ViewOf{within.base, within.byte_offset + view->byte_offset};
 }
 
 Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs) {
@@ -45,11 +65,23 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
   return outputs[0];
 }
 
+Value Builder::view_of_main_gradient(Value value) {
+  const ValueInfo part = program_.info(value);
+  const Value whole = main_gradient(part.view->base);
+  if (!whole) return {};
+  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
+  const Value gradient = view(*this, whole, first, part.spec.shape);
+  program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + part.name;
+  program_.main_gradients_.emplace(value.id, gradient);
+  return gradient;
+}
+
 Value Builder::main_gradient(Value value) {
-  const ValueInfo& parameter = program_.info(value);
-  if (parameter.kind != ValueKind::parameter) return {};
   const auto known = program_.main_gradients_.find(value.id);
   if (known != program_.main_gradients_.end()) return known->second;
+  if (program_.info(value).view) return view_of_main_gradient(value);
+  const ValueInfo& parameter = program_.info(value);
+  if (parameter.kind != ValueKind::parameter) return {};
   Spec spec = parameter.spec;
   spec.dtype = accumulation_dtype(spec.dtype);
   spec.distribution = spec.distribution.dual();
@@ -61,6 +93,10 @@ Value Builder::main_gradient(Value value) {
 
 void Builder::output(Value value) {
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
+}
+
+void Builder::rows(Value value, Rows rows) {
+  program_.values_[static_cast<size_t>(value.id)].rows = std::move(rows);
 }
 
 void Builder::keep(Value value, Keep keep) {

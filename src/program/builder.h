@@ -24,6 +24,8 @@ class Builder {
   Value input(std::string name, Spec spec);
   /// Declares a weight; its name is taken as it is.
   Value parameter(std::string name, Spec spec);
+  /// Makes a declared flat value larger, while what lies in it is being declared.
+  void grow(Value value, int64_t elements);
   /// Declares a value that runs keep and change; its name is taken as it is.
   Value state(std::string name, Spec spec);
 
@@ -32,14 +34,17 @@ class Builder {
   /// The same for an operation with one output.
   Value apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
 
-  /// The value into which gradients of `value` are added: made at the first call for a parameter,
-  /// in f32 (f64 for f64); null for any other value.
+  /// The value into which gradients of `value` are added, in f32 (f64 for f64). For a parameter it
+  /// is made at the first call; for a view of one it is the same part of that one's. Null for any
+  /// other value.
   Value main_gradient(Value value);
 
   /// Marks a value as read by the caller after the run.
   void output(Value value);
   /// Marks how far a value stays in memory for the backward pass (see Keep).
   void keep(Value value, Keep keep);
+  /// Marks a value whose rows are brought at run time (see Rows).
+  void rows(Value value, Rows rows);
   /// Gives a computed value a name of its own in tables and errors, below the current scope.
   void name(Value value, std::string_view name);
 
@@ -74,6 +79,9 @@ class Builder {
 
  private:
   Value add_value(std::string name, Spec spec, ValueKind kind);
+  void note_view(const Operation& operation, int output, std::span<const Value> inputs,
+                 Value value);
+  Value view_of_main_gradient(Value value);
 
   Program& program_;
   std::string path_;

@@ -20,6 +20,8 @@ std::vector<Value> Operation::recompute(Builder& builder, const Node& self,
 
 int64_t Operation::workspace_bytes(const Target&, std::span<const Spec>) const { return 0; }
 
+std::optional<View> Operation::view(int) const { return std::nullopt; }
+
 int Operation::in_place_input(int) const { return -1; }
 
 }  // namespace tessera

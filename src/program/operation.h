@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,12 @@ namespace tessera {
 
 class Builder;
 struct Node;
+
+/// Where an output lies that has no memory of its own: in that of an input.
+struct View {
+  int input = 0;
+  int64_t byte_offset = 0;
+};
 
 /// What an operation costs, without running it.
 struct Cost {
@@ -54,7 +61,9 @@ class Operation {
   /// Builds the gradients of the inputs from those of the outputs (null where nothing depends on
   /// that output), as operations; never calls kernels. Gives one value an input: null where there
   /// is no gradient; builder.main_gradient(input) itself where the built operation has already
-  /// added into it. A gradient may be of a wider type than its input. The default gives none.
+  /// added into it. A gradient may be of a wider type than its input. What is built for the inputs
+  /// stands before what is built for weights, so that a chunk can pass its boundary's gradients on
+  /// first. The default gives none.
   virtual std::vector<Value> gradient(Builder& builder, const Node& self,
                                       std::span<const Value> of_outputs) const;
 
@@ -80,6 +89,9 @@ class Operation {
 
   /// The inputs that run() adds into (main gradients, caches), by position.
   virtual std::vector<int> updated_inputs() const { return {}; }
+
+  /// Of an output that is a part of an input's memory, which part: then run() is not called.
+  virtual std::optional<View> view(int output) const;
 
   /// The input whose memory output `output` may take over when the input is not needed again: run()
   /// must be right when both are the same memory. -1: none.

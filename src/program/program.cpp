@@ -26,6 +26,8 @@ std::string_view block_name(Block block) {
       return "head";
     case Block::loss:
       return "loss";
+    case Block::optimizer:
+      return "optimizer";
   }
   return "?";
 }
@@ -38,6 +40,8 @@ std::string_view phase_name(Phase phase) {
       return "recompute";
     case Phase::backward:
       return "backward";
+    case Phase::update:
+      return "update";
   }
   return "?";
 }
@@ -56,6 +60,11 @@ int Program::forward_size() const {
 
 bool Program::is_output(Value value) const {
   return std::ranges::find(outputs_, value) != outputs_.end();
+}
+
+Value Program::base(Value value) const {
+  const ValueInfo& of = info(value);
+  return of.view ? of.view->base : value;
 }
 
 Value Program::main_gradient(Value parameter) const {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,18 +23,43 @@ enum class ValueKind {
 };
 
 /// The part of a model that a node belongs to: what is recomputed together and accounted together.
-enum class Block { other, embedding, norm, attention, feed_forward, router, experts, head, loss };
+enum class Block {
+  other,
+  embedding,
+  norm,
+  attention,
+  feed_forward,
+  router,
+  experts,
+  head,
+  loss,
+  optimizer
+};
 /// "attention", "feed_forward": the name in tables and traces.
 std::string_view block_name(Block block);
 
-/// The pass that a node runs in; `recompute` nodes stand among the backward ones.
-enum class Phase { forward, recompute, backward };
-/// "forward", "recompute", "backward".
+/// The pass that a node runs in: `recompute` nodes stand among the backward ones, `update` nodes in
+/// programs of their own.
+enum class Phase { forward, recompute, backward, update };
+/// "forward", "recompute", "backward", "update".
 std::string_view phase_name(Phase phase);
 
 /// How far rematerialization may go: a value marked `block` stays when norms, attention or experts
 /// are recomputed but goes when the whole layer is; one marked `layer` always stays.
 enum class Keep { no, block, layer };
+
+/// The memory that a value is a part of: another value's, which is no view itself.
+struct ViewOf {
+  Value base;
+  int64_t byte_offset = 0;
+};
+
+/// Of a value whose rows are brought at run time: its first dim is a bound, a node's output is the
+/// number. Plans give such values a region of their own (see RunTimeRows).
+struct Rows {
+  int64_t expected = 0;  ///< of the bound, where the load is even
+  std::string key;       ///< of the configuration, that sets the bound
+};
 
 /// What a program knows of one value.
 struct ValueInfo {
@@ -41,6 +67,8 @@ struct ValueInfo {
   Spec spec;
   ValueKind kind = ValueKind::computed;
   Keep keep = Keep::no;
+  std::optional<ViewOf> view;
+  std::optional<Rows> rows;
 };
 
 /// One operation at work in a program.
@@ -74,7 +102,10 @@ class Program {
   /// Whether it is one of outputs().
   bool is_output(Value value) const;
 
-  /// The main gradient of a parameter; null where nothing adds into one.
+  /// The value whose memory a value lies in: itself, where it is no view.
+  Value base(Value value) const;
+
+  /// The main gradient of a parameter or of a view of one; null where nothing adds into one.
   Value main_gradient(Value parameter) const;
   /// The value of that name; throws InternalError when there is none.
   Value find(std::string_view name) const;

@@ -8,18 +8,14 @@
 
 namespace tessera {
 
-class MemoryPool;
-
-/// What a rank brings to the running of operations: the machine that it runs on, memory and caches.
+/// What a rank brings to the running of operations: the machine that it runs on, and caches.
 /// Nothing here is global, so that ranks can be threads of one process.
 class Runtime {
  public:
-  explicit Runtime(const Target& target, MemoryPool* pool = nullptr)
-      : target_(target), pool_(pool) {}
+  explicit Runtime(const Target& target) : target_(target) {}
 
   const Target& target() const { return target_; }
   int threads() const { return target_.threads; }
-  MemoryPool& pool() const { return *pool_; }
 
   /// The rank's one object of a type, made at first use: for example the cache of oneDNN's
   /// primitives.
@@ -32,7 +28,6 @@ class Runtime {
 
  private:
   Target target_;
-  MemoryPool* pool_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
 };
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/executor.h"
 #include "model/parameter.h"
-#include "tensor/memory_pool.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -22,17 +22,13 @@ struct ParameterState {
   Tensor second_moment;  ///< AdamW's v
 };
 
-/// All persistent state of training. Parameters are grouped in units (a layer's dense part, a
-/// layer's experts, embedding, head); each unit's masters, gradients and optimizer states lie
-/// flattened one behind another, each parameter padded to the pool's alignment, so that a unit can
-/// be reduced, sharded or gathered as one piece.
+/// All persistent state of training by parameter, where the plan has put it.
 class ParameterStore {
  public:
-  /// Takes the memory of every unit from the pool; nothing is initialised but gradients and
-  /// moments, which are zero.
-  ParameterStore(MemoryPool& pool, std::span<const ParameterSpec> specs);
+  /// Of the units that program `update` of the executor updates.
+  ParameterStore(const Executor& executor, int update, const ParameterList& parameters);
 
-  /// In the order of the specs.
+  /// In the order of the list.
   std::span<const ParameterState> parameters() const { return parameters_; }
   /// The parameter of that name; throws InternalError when there is none.
   const ParameterState& find(std::string_view name) const;
@@ -41,15 +37,9 @@ class ParameterStore {
   void initialize(uint64_t seed, int threads) const;
   /// Rounds the masters to the weights that the program computes with: after a load.
   void masters_to_weights() const;
-  /// Sets all main gradients to zero: before a step's first micro-batch.
-  void zero_gradients(int threads) const;
-
-  /// The sizes of the allocations that the constructor makes, in order: what a memory plan replays.
-  static std::vector<int64_t> allocation_sizes(std::span<const ParameterSpec> specs);
 
  private:
   std::vector<ParameterState> parameters_;
-  std::vector<Tensor> gradients_;  // by unit, flat
 };
 
 }  // namespace tessera

@@ -23,10 +23,9 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t steps)
   return peak;
 }
 
-double clip_factor(const OptimizerConfig& config, double norm, int64_t step) {
+double clip_norm(const OptimizerConfig& config, int64_t step) {
   const bool warming = config.clip_after_warmup && step <= config.warmup_steps;
-  if (config.clip_norm <= 0 || warming || norm <= config.clip_norm) return 1.0;
-  return config.clip_norm / norm;
+  return warming ? 0.0 : config.clip_norm;
 }
 
 }  // namespace tessera

@@ -10,8 +10,8 @@ namespace tessera {
 /// warm-up, then cosine or linear down to the minimum at the last step, or constant.
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t steps);
 
-/// The factor that brings a gradient of norm `norm` down to clip_norm; 1 where no clipping applies
-/// (none configured, a small norm, or the warm-up where clip_after_warmup is set).
-double clip_factor(const OptimizerConfig& config, double norm, int64_t step);
+/// The norm to which gradients are clipped at step `step`; 0 where none is (none configured, or the
+/// warm-up where clip_after_warmup is set).
+double clip_norm(const OptimizerConfig& config, int64_t step);
 
 }  // namespace tessera

@@ -1,23 +1,34 @@
 #include "tensor/tensor.h"
 
 #include <cstring>
+#include <new>
 #include <type_traits>
 
+#include <sys/mman.h>
+
+#include "base/text.h"
+#include "tensor/alignment.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
 
-Tensor::Tensor(MemoryPool& pool, const Shape& shape, DType dtype)
-    : buffer_(pool.allocate(shape.elements() * dtype_size(dtype))),
-      data_(buffer_->data()),
-      shape_(shape),
-      dtype_(dtype) {}
+Tensor::Tensor(const Shape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
+  const bool large = bytes() >= kHugePage;
+  const auto alignment = static_cast<std::align_val_t>(large ? kHugePage : kAlignment);
+  const auto size = static_cast<size_t>(aligned_bytes(bytes()));
+  auto* memory = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
+  if (memory == nullptr) throw Error("out of memory: {} were asked for", format_bytes(bytes()));
+  if (large) ::madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  owned_.reset(memory, [=](std::byte* block) { ::operator delete(block, alignment); });
+  data_ = memory;
+}
 
-Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype) {
+Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, Device device) {
   Tensor result;
   result.data_ = data;
   result.shape_ = shape;
   result.dtype_ = dtype;
+  result.device_ = device;
   return result;
 }
 
@@ -44,12 +55,24 @@ Tensor Tensor::view(int64_t offset, const Shape& shape) const {
   return result;
 }
 
-void Tensor::fill_zero() const { std::memset(data_, 0, static_cast<size_t>(bytes())); }
+void Tensor::fill_zero() const { std::memset(raw(), 0, static_cast<size_t>(bytes())); }
 
 void Tensor::copy_from(const Tensor& other) const {
   TESSERA_CHECK(other.shape_ == shape_ && other.dtype_ == dtype_, "copy of {} {} to {} {}",
                 dtype_name(other.dtype_), other.shape_.text(), dtype_name(dtype_), shape_.text());
-  std::memcpy(data_, other.data_, static_cast<size_t>(bytes()));
+  std::memcpy(raw(), other.raw(), static_cast<size_t>(bytes()));
+}
+
+void upload(std::span<const std::byte> from, const Tensor& to) {
+  TESSERA_CHECK(static_cast<int64_t>(from.size()) == to.bytes(), "{} bytes for a tensor of {}",
+                from.size(), to.bytes());
+  std::memcpy(to.address(), from.data(), from.size());
+}
+
+void readback(const Tensor& from, std::span<std::byte> to) {
+  TESSERA_CHECK(static_cast<int64_t>(to.size()) == from.bytes(), "a tensor of {} bytes for {}",
+                from.bytes(), to.size());
+  std::memcpy(to.data(), from.address(), to.size());
 }
 
 void convert(const Tensor& from, const Tensor& to) {

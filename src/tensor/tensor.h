@@ -6,41 +6,50 @@
 #include <span>
 
 #include "base/error.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
-#include "tensor/memory_pool.h"
 #include "tensor/shape.h"
 
 namespace tessera {
 
 /// A contiguous array: a shape, an element type and a reference to memory. Copies share the memory,
-/// as views do; a constant Tensor is a constant handle, not constant data.
+/// as views do; a constant Tensor is a constant handle, not constant data. Only tensors of the
+/// processor can be read and written in place: upload() and readback() are the ways to others.
 class Tensor {
  public:
   /// Holds nothing; defined() is false.
   Tensor() = default;
-  /// Memory from a pool, contents undefined.
-  Tensor(MemoryPool& pool, const Shape& shape, DType dtype);
+  /// Memory of its own on the processor, aligned to 64 bytes, contents undefined.
+  Tensor(const Shape& shape, DType dtype);
   /// Memory that someone else owns and keeps alive.
-  static Tensor wrap(void* data, const Shape& shape, DType dtype);
+  static Tensor wrap(void* data, const Shape& shape, DType dtype, Device device = Device::cpu);
 
   bool defined() const { return data_ != nullptr; }
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
   int64_t elements() const { return shape_.elements(); }
   int64_t bytes() const { return elements() * dtype_size(dtype_); }
 
-  /// The elements; T must be the tensor's element type.
+  /// The elements; T must be the tensor's element type, and its device the processor.
   template <typename T>
   T* data() const {
     TESSERA_CHECK(dtype_of<T> == dtype_, "a tensor of {} read as {}", dtype_name(dtype_),
                   dtype_name(dtype_of<T>));
+    require_host();
     return static_cast<T*>(data_);
   }
   template <typename T>
   std::span<T> values() const {
     return {data<T>(), static_cast<size_t>(elements())};
   }
-  std::byte* raw() const { return static_cast<std::byte*>(data_); }
+  /// The bytes, of a tensor of the processor.
+  std::byte* raw() const {
+    require_host();
+    return static_cast<std::byte*>(data_);
+  }
+  /// Where it begins in its device's memory: for the device's own kernels.
+  void* address() const { return data_; }
 
   /// The same memory under another shape of as many elements.
   Tensor reshape(const Shape& shape) const;
@@ -54,11 +63,22 @@ class Tensor {
   void copy_from(const Tensor& other) const;
 
  private:
-  std::shared_ptr<Buffer> buffer_;
+  void require_host() const {
+    TESSERA_CHECK(device_ == Device::cpu, "the host reads or writes a tensor of device {}",
+                  device_name(device_));
+  }
+
+  std::shared_ptr<std::byte> owned_;
   void* data_ = nullptr;
   Shape shape_;
   DType dtype_ = DType::f32;
+  Device device_ = Device::cpu;
 };
+
+/// Copies the host's bytes, as many as the tensor has, into a tensor of any device.
+void upload(std::span<const std::byte> from, const Tensor& to);
+/// Copies the bytes of a tensor of any device to the host's, which are as many.
+void readback(const Tensor& from, std::span<std::byte> to);
 
 /// Converts between floating types element by element, rounding to nearest even; shapes are equal.
 void convert(const Tensor& from, const Tensor& to);

@@ -38,21 +38,22 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-void require_finite(const StepLosses& losses, int64_t step) {
-  if (std::isfinite(losses.cross_entropy) && std::isfinite(losses.gradient_norm)) return;
-  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step,
-              losses.cross_entropy, losses.gradient_norm);
+void require_finite(double loss, double norm, int64_t step) {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step, loss,
+              norm);
 }
 
 }  // namespace
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   const StepPlan plan = plan_step_that_fits(config);
-  MemoryPool pool(plan.extent_bytes);
-  Runtime runtime(host_target(static_cast<int>(config.run.threads)), &pool);
+  Runtime runtime(host_target(static_cast<int>(config.run.threads)));
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
-  const ParameterStore store(pool, plan.training.parameters.specs());
-  TrainingStep step(plan.training, store, runtime);
+  Executor executor(plan.programs.list(), plan.memory, runtime);
+  const ParameterStore store(executor, plan.programs.update_number(),
+                             plan.programs.chunks.front().parameters);
+  TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
   const auto micro_batches = static_cast<double>(batches.size());
@@ -64,14 +65,14 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   int64_t done = 0;
   repeats.each([&](bool measured) {
     const Stopwatch watch;
-    const StepLosses losses = step.run(batches);
-    require_finite(losses, ++done);
-    step.update_weights(config.optimizer,
-                        {.step = done, .steps = steps, .gradient_norm = losses.gradient_norm});
+    step.accumulate(batches);
+    step.update(config.optimizer, {.step = ++done, .steps = steps});
+    const double loss = step.losses().cross_entropy;
+    require_finite(loss, step.gradient_norm(), done);
     if (measured) result.seconds.push_back(watch.seconds());
-    result.losses.push_back(losses.cross_entropy);
+    result.losses.push_back(loss);
   });
-  result.pool_bytes = pool.peak_in_use();
+  result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();
   return result;
 }
@@ -89,7 +90,7 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
       {"active_parameters", measurement.active_parameters},
       {"loss", measurement.losses.back()},
       {"losses", measurement.losses},
-      {"pool_bytes", measurement.pool_bytes},
+      {"arena_bytes", measurement.arena_bytes},
       {"peak_memory_bytes", measurement.peak_memory_bytes}};
   json.update(measured_on_json(on));
   return json.dump() + "\n";
@@ -110,7 +111,7 @@ std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) 
       median_and_spread(measurement.seconds), measurement.seconds.size(),
       format_count(static_cast<double>(measurement.tokens) / median),
       100 * measurement.flops / median / on.gemm_peak, on.gemm_peak * 1e-9, word(on.precision),
-      format_bytes(measurement.pool_bytes), format_bytes(measurement.peak_memory_bytes));
+      format_bytes(measurement.arena_bytes), format_bytes(measurement.peak_memory_bytes));
 }
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ struct StepMeasurement {
   double flops = 0;             ///< useful ones of a step's matrix products
   int64_t parameters = 0;
   int64_t active_parameters = 0;  ///< that a token meets
-  int64_t pool_bytes = 0;         ///< the peak of states, inputs and activations
+  int64_t arena_bytes = 0;        ///< weights, states, inputs and activations
   int64_t peak_memory_bytes = 0;  ///< the process's when the steps had ended
   std::vector<double> losses;     ///< of all steps, warm-up first
 };

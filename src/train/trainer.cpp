@@ -36,12 +36,6 @@
 namespace tessera {
 namespace {
 
-std::vector<Tensor> weights_of(const ParameterStore& store) {
-  std::vector<Tensor> weights;
-  for (const ParameterState& state : store.parameters()) weights.push_back(state.weight);
-  return weights;
-}
-
 /// The rate of matrix products that the configured hardware file knows; 0 where none is configured.
 double known_peak(const RunConfig& config) {
   if (config.run.hardware.empty()) return 0;
@@ -59,12 +53,12 @@ class Trainer {
         options_(options),
         logger_(logger),
         peak_flops_(peak_flops),
-        pool_(plan.extent_bytes),
-        runtime_(host_target(static_cast<int>(config_.run.threads)), &pool_),
+        runtime_(host_target(static_cast<int>(config_.run.threads))),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
-        training_(std::move(plan.training)),
-        store_(pool_, training_.parameters.specs()),
-        step_(training_, store_, runtime_),
+        programs_(std::move(plan.programs)),
+        executor_(programs_.list(), std::move(plan.memory), runtime_),
+        store_(executor_, programs_.update_number(), chunk().parameters),
+        step_(programs_, executor_, store_),
         data_(open_data(config_.data)),
         loader_(data_, {.rows = config_.train.micro_batch,
                         .vocabulary_size = config_.model.vocabulary_size}) {}
@@ -93,6 +87,8 @@ class Trainer {
   }
 
  private:
+  const Chunk& chunk() const { return programs_.chunks.front(); }
+
   /// The step after which this call of train() ends.
   int64_t last_step() const {
     return config_.train.stop_after > 0 ? config_.train.stop_after : config_.train.steps;
@@ -110,10 +106,8 @@ class Trainer {
     }
     saved_step_ = position_.step;
     write_file(directory / "config.toml", to_toml(config_));
-    if (config_.train.evaluate_every > 0) {
-      evaluator_ = std::make_unique<Evaluator>(
-          config_.model, compute_dtype(config_.train.precision), weights_of(store_),
-          config_.train.micro_batch, config_.data.context, config_.data.document_mask, runtime_);
+    if (programs_.evaluation) {
+      evaluator_.emplace(*programs_.evaluation, executor_, programs_.evaluation_number());
     }
   }
 
@@ -140,13 +134,13 @@ class Trainer {
     if (peak_flops_ == 0) {
       peak_flops_ = measure_gemm_peak(runtime_.threads(), compute_dtype(config_.train.precision));
     }
-    flops_ = count_flops(training_.program).useful() *
+    flops_ = count_flops(chunk().program).useful() *
              static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
-    const auto& specs = training_.parameters.specs();
+    const auto& specs = chunk().parameters.specs();
     logger_.info(
         "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
         "peak {}FLOP/s ({}, {} threads)",
-        format_count(static_cast<double>(training_.parameters.elements())),
+        format_count(static_cast<double>(chunk().parameters.elements())),
         format_count(static_cast<double>(active_parameters(config_.model, specs))),
         format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
         format_count(flops_) + "FLOP", format_count(peak_flops_), word(config_.train.precision),
@@ -188,13 +182,13 @@ class Trainer {
   StepLosses update(StepMetrics& metrics, Trace* trace) {
     const std::vector<Batch> batches = next_batches(trace);
     step_.set_trace(trace);
-    const StepLosses losses = step_.run(batches);
+    step_.accumulate(batches);
+    metrics.lr =
+        step_.update(config_.optimizer, {.step = metrics.step, .steps = config_.train.steps});
+    const StepLosses losses = step_.losses();
     metrics.loss = losses.cross_entropy;
-    metrics.grad_norm = losses.gradient_norm;
+    metrics.grad_norm = step_.gradient_norm();
     require_finite(metrics, batches);
-    metrics.lr = step_.update_weights(
-        config_.optimizer,
-        {.step = metrics.step, .steps = config_.train.steps, .gradient_norm = metrics.grad_norm});
     return losses;
   }
 
@@ -219,7 +213,7 @@ class Trainer {
       metrics.router_z_loss = losses.router_z;
       metrics.expert_load = losses.expert_load;
     }
-    metrics.memory_bytes = pool_.peak_in_use();
+    metrics.memory_bytes = executor_.plan().arena_bytes;
     metrics.tokens_per_second = std::round(static_cast<double>(losses.tokens) / metrics.seconds);
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     if (data_.sources.size() > 1) metrics.sources = contributions();
@@ -365,7 +359,7 @@ class Trainer {
     const fs::path directory = config_.run.directory;
     const PlotOptions options{
         .title = fmt::format("{}: {} parameters, {} tokens", directory.string(),
-                             format_count(static_cast<double>(training_.parameters.elements())),
+                             format_count(static_cast<double>(chunk().parameters.elements())),
                              format_count(static_cast<double>(position_.tokens)))};
     const RunMetrics run(directory);
     write_file(directory / "loss.svg", plot_metrics({&run, 1}, options));
@@ -421,15 +415,15 @@ class Trainer {
   const TrainOptions& options_;
   const Logger& logger_;
   double peak_flops_;  // a second; 0 until it is measured
-  MemoryPool pool_;
   Runtime runtime_;
   BoundTeam team_;
-  TrainingProgram training_;
+  StepPrograms programs_;
+  Executor executor_;
   ParameterStore store_;
   TrainingStep step_;
   TrainingData data_;
   Loader loader_;
-  std::unique_ptr<Evaluator> evaluator_;
+  std::optional<Evaluator> evaluator_;
   std::unique_ptr<MetricsWriter> metrics_;
   Progress progress_;
   TrainingPosition position_;

@@ -3,87 +3,90 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "state/adamw.h"
 #include "state/schedule.h"
 
 namespace tessera {
 
-TrainingStep::TrainingStep(const TrainingProgram& training, const ParameterStore& store,
-                           Runtime& runtime)
-    : training_(training),
+TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
+                           const ParameterStore& store)
+    : programs_(programs),
+      chunk_(programs.chunks.front()),
+      executor_(executor),
       store_(store),
-      executor_(training.program, runtime),
-      frame_(training.program),
-      inputs_(training, runtime.pool(), frame_),
-      threads_(runtime.threads()),
-      expert_counts_(training.expert_counts.size()) {
-  for (size_t i = 0; i < training.parameters.values().size(); ++i) {
-    const Value value = training.parameters.values()[i];
-    const ParameterState& state = store.parameters()[i];
-    frame_.bind(value, state.weight);
-    if (const Value gradient = training.program.main_gradient(value)) {
-      frame_.bind(gradient, state.gradient);
-    }
-  }
-}
+      inputs_(chunk_) {}
 
-StepLosses TrainingStep::run(std::span<const Batch> micro_batches) {
-  {
-    const Trace::Span span(trace_, "zero_gradients", "optimizer", gradient_bytes(store_));
-    store_.zero_gradients(threads_);
-  }
-  StepLosses losses;
+void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
+  targets_ = 0;
+  tokens_ = 0;
   for (const Batch& batch : micro_batches) {
-    losses.targets += batch.target_count;
-    losses.tokens += batch.rows * batch.context;
+    targets_ += batch.target_count;
+    tokens_ += batch.rows * batch.context;
   }
-  for (auto& counts : expert_counts_) counts.clear();
-  inputs_.set_seeds(losses.targets, losses.tokens);
-  for (const Batch& batch : micro_batches) {
-    fill(batch);
-    executor_.run(frame_);
-    add_losses(losses);
-  }
-  losses.cross_entropy /= static_cast<double>(std::max<int64_t>(losses.targets, 1));
-  losses.balance /= static_cast<double>(losses.tokens);
-  losses.router_z /= static_cast<double>(losses.tokens);
-  for (const auto& counts : expert_counts_) {
-    int64_t total = 0;
-    for (const int64_t count : counts) total += count;
-    const double balanced = static_cast<double>(total) / static_cast<double>(counts.size());
-    losses.expert_load = std::max(
-        losses.expert_load, static_cast<double>(*std::ranges::max_element(counts)) / balanced);
-  }
-  const Trace::Span span(trace_, "gradient_norm", "optimizer", gradient_bytes(store_));
-  losses.gradient_norm = gradient_norm(store_, threads_);
-  return losses;
+  set_scalar(executor_.tensor(chunk_.target_seed),
+             1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
+  set_scalar(executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
+  executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
+  run(micro_batches);
 }
 
-void TrainingStep::fill(const Batch& batch) const {
-  const Trace::Span span(trace_, "copy_batch", "data");
-  inputs_.fill(batch);
-}
-
-void TrainingStep::add_losses(StepLosses& losses) {
-  const Trace::Span span(trace_, "read_losses", block_name(Block::loss));
-  losses.cross_entropy += sum(frame_[training_.token_loss]);
-  if (training_.balance_loss) losses.balance += sum(frame_[training_.balance_loss]);
-  if (training_.router_z_loss) losses.router_z += sum(frame_[training_.router_z_loss]);
-  for (size_t layer = 0; layer < expert_counts_.size(); ++layer) {
-    const auto counts = frame_[training_.expert_counts[layer]].values<int32_t>();
-    expert_counts_[layer].resize(counts.size());
-    for (size_t expert = 0; expert < counts.size(); ++expert) {
-      expert_counts_[layer][expert] += counts[expert];
+void TrainingStep::run(std::span<const Batch> micro_batches) {
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const auto micro_batch = static_cast<int>(i);
+    {
+      const Trace::Span span(trace_, "copy_batch", "data");
+      inputs_.fill(executor_, 0, micro_batch, micro_batches[i]);
     }
+    executor_.run({Segment::forward, 0, micro_batch});
+    executor_.run({Segment::backward, 0, micro_batch});
   }
+}
+
+double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& update) {
+  const double rate = learning_rate(config, update.step, update.steps);
+  const int number = programs_.update_number();
+  const UpdateProgram& program = programs_.update;
+  set_scalar(executor_.tensor(program.learning_rate, number), rate);
+  set_scalar(executor_.tensor(program.clip_norm, number), clip_norm(config, update.step));
+  set_scalar(executor_.tensor(program.step, number), static_cast<double>(update.step));
+  executor_.run({.segment = Segment::whole, .program = number});
+  return rate;
+}
+
+double TrainingStep::gradient_norm() const {
+  return *executor_.tensor(programs_.update.gradient_norm, programs_.update_number())
+              .data<double>();
+}
+
+double TrainingStep::sum(const std::optional<StepSum>& sum) const {
+  return sum ? *executor_.tensor(sum->name).data<double>() : 0.0;
+}
+
+double TrainingStep::expert_load() const {
+  double load = 0;
+  for (const StepSum& layer : chunk_.expert_tokens) {
+    const std::span<double> counts = executor_.tensor(layer.name).values<double>();
+    double total = 0;
+    for (const double count : counts) total += count;
+    load = std::max(
+        load, *std::ranges::max_element(counts) / (total / static_cast<double>(counts.size())));
+  }
+  return load;
+}
+
+StepLosses TrainingStep::losses() const {
+  const auto tokens = static_cast<double>(tokens_);
+  return {.cross_entropy =
+              sum(chunk_.cross_entropy_sum) / static_cast<double>(std::max<int64_t>(targets_, 1)),
+          .balance = sum(chunk_.balance_sum) / tokens,
+          .router_z = sum(chunk_.router_z_sum) / tokens,
+          .targets = targets_,
+          .tokens = tokens_,
+          .expert_load = expert_load()};
 }
 
 void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
   executor_.set_check_finite(true);
-  for (const Batch& batch : micro_batches) {
-    inputs_.fill(batch);
-    executor_.run(frame_);
-  }
+  run(micro_batches);
   executor_.set_check_finite(false);
   for (const ParameterState& state : store_.parameters()) {
     for (const auto& [what, tensor] :
@@ -95,17 +98,6 @@ void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
     }
   }
   throw Error("the loss or the gradient's norm overflowed although every value is finite");
-}
-
-double TrainingStep::update_weights(const OptimizerConfig& config, const WeightUpdate& update) {
-  const Trace::Span span(trace_, "adamw", "optimizer", adamw_bytes(store_));
-  const double rate = learning_rate(config, update.step, update.steps);
-  adamw_step(store_, config,
-             {.step = update.step,
-              .learning_rate = rate,
-              .gradient_scale = clip_factor(config, update.gradient_norm, update.step)},
-             threads_);
-  return rate;
 }
 
 }  // namespace tessera

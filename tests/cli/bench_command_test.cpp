@@ -52,8 +52,8 @@ class BenchCommandTest : public ::testing::Test {
   static void expect_common(const Json& json, size_t repeats, const char* seconds) {
     EXPECT_EQ(json[seconds].size(), repeats);
     EXPECT_GT(json["flops"], 0);
-    EXPECT_GT(json["pool_bytes"], 0);
-    EXPECT_GT(json["peak_memory_bytes"], json["pool_bytes"]);
+    EXPECT_GT(json["arena_bytes"], 0);
+    EXPECT_GT(json["peak_memory_bytes"], json["arena_bytes"]);
     EXPECT_GT(json["gemm_peak"], 0);
     EXPECT_EQ(json["precision"], "fp64");
     EXPECT_EQ(json["processor"]["threads"], 2);

@@ -53,7 +53,7 @@ TEST_P(PublishedCounts, AreThoseOfTheShippedConfiguration) {
   const Published& known = GetParam();
   const RunConfig config =
       load_config(fs::path(TESSERA_SOURCE) / "configs" / (known.file + ".toml"));
-  const auto specs = model_parameters(config.model, DType::bf16);
+  const auto specs = model_parameters(config.model, DType::bf16).specs();
   int64_t parameters = 0;
   for (const ParameterSpec& spec : specs) parameters += spec.shape.elements();
   EXPECT_NEAR(static_cast<double>(parameters), known.parameters.value, known.parameters.error);

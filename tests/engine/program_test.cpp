@@ -14,6 +14,7 @@
 namespace tessera {
 namespace {
 
+using testing::ProgramRun;
 using testing::random_tensor;
 
 /// Two linears and a sum: a value that fans out, a parameter that is used twice, a dead result.
@@ -32,11 +33,11 @@ struct SmallProgram {
     differentiate(builder, seeds);
   }
 
-  void bind(Frame& frame, MemoryPool& pool) const {
-    frame.bind(x, random_tensor(pool, {48, 32}, DType::f32, "x"));
-    frame.bind(weight, random_tensor(pool, {32, 32}, DType::f32, "weight", 0.2));
-    frame.bind(seed, random_tensor(pool, {48, 32}, DType::f32, "seed"));
-    Tensor gradient(pool, {32, 32}, DType::f32);
+  void bind(ProgramRun& frame) const {
+    frame.bind(x, random_tensor({48, 32}, DType::f32, "x"));
+    frame.bind(weight, random_tensor({32, 32}, DType::f32, "weight", 0.2));
+    frame.bind(seed, random_tensor({48, 32}, DType::f32, "seed"));
+    Tensor gradient({32, 32}, DType::f32);
     gradient.fill_zero();
     frame.bind(program.main_gradient(weight), gradient);
   }
@@ -46,58 +47,29 @@ struct SmallProgram {
   Value x, weight, output, seed;
 };
 
-TEST(Executor, MeasuredPeakIsThePlannedOne) {
+TEST(Executor, RunsAgainInTheSameMemory) {
   const SmallProgram small;
-  for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
-    MemoryPool pool;
-    Runtime runtime(host_target(2, kernels), &pool);
-    Frame frame(small.program);
-    small.bind(frame, pool);
-    const int64_t before = pool.in_use();
-    const MemoryPlan plan = plan_memory(small.program, runtime.target());
-    pool.reset_peak();
-    Executor(small.program, runtime).run(frame);
-    EXPECT_EQ(pool.peak_in_use() - before, plan.peak_bytes);
-    EXPECT_GT(plan.peak_bytes, 48 * 32 * 4);
-  }
-}
-
-TEST(Executor, EverythingButOutputsIsGivenBack) {
-  const SmallProgram small;
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
-  Frame frame(small.program);
-  small.bind(frame, pool);
-  const int64_t before = pool.in_use();
-  Executor(small.program, runtime).run(frame);
-  EXPECT_EQ(pool.in_use() - before, 48 * 32 * 4);
-}
-
-TEST(Executor, ARunAgainTakesNoMoreAddresses) {
-  const SmallProgram small;
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
-  const Executor executor(small.program, runtime);
-  Frame frame(small.program);
-  small.bind(frame, pool);
-  executor.run(frame);
-  executor.run(frame);
-  const int64_t extent = pool.extent();
-  for (int i = 0; i < 5; ++i) executor.run(frame);
-  EXPECT_EQ(pool.extent(), extent);
+  Runtime runtime(host_target(2));
+  ProgramRun frame(small.program, runtime);
+  small.bind(frame);
+  frame.run();
+  const Tensor& first = frame[small.output];
+  const std::vector<float> values(first.values<float>().begin(), first.values<float>().end());
+  const std::byte* const address = frame.executor().tensor(small.output).raw();
+  for (int i = 0; i < 3; ++i) frame.run();
+  EXPECT_TRUE(std::ranges::equal(frame[small.output].values<float>(), values));
+  EXPECT_EQ(frame.executor().tensor(small.output).raw(), address);
 }
 
 TEST(Executor, NamesTheFirstValueThatIsNotFinite) {
   const SmallProgram small;
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
-  Frame frame(small.program);
-  small.bind(frame, pool);
+  Runtime runtime(host_target(2));
+  ProgramRun frame(small.program, runtime);
+  small.bind(frame);
   frame[small.x].data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
-  Executor executor(small.program, runtime);
-  executor.set_check_finite(true);
+  frame.executor().set_check_finite(true);
   try {
-    executor.run(frame);
+    frame.run();
     FAIL() << "a NaN was not noticed";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("linear"));
@@ -107,11 +79,10 @@ TEST(Executor, NamesTheFirstValueThatIsNotFinite) {
 
 TEST(Executor, RefusesATensorOfAnotherShapeAndAnUnboundInput) {
   const SmallProgram small;
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
-  Frame frame(small.program);
-  EXPECT_THROW(frame.bind(small.x, random_tensor(pool, {47, 32}, DType::f32, "x")), InternalError);
-  EXPECT_THROW(Executor(small.program, runtime).run(frame), InternalError);
+  Runtime runtime(host_target(1));
+  ProgramRun frame(small.program, runtime);
+  EXPECT_THROW(frame.bind(small.x, random_tensor({47, 32}, DType::f32, "x")), InternalError);
+  EXPECT_THROW(frame.run(), InternalError);
 }
 
 TEST(Differentiate, IntegerInputsAndUnusedResultsGetNoGradient) {
@@ -124,16 +95,14 @@ TEST(Differentiate, IntegerInputsAndUnusedResultsGetNoGradient) {
 
 TEST(Trace, RecordsEveryNodeWithItsProducts) {
   const SmallProgram small;
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
-  Frame frame(small.program);
-  small.bind(frame, pool);
-  Executor executor(small.program, runtime);
+  Runtime runtime(host_target(1));
+  ProgramRun frame(small.program, runtime);
+  small.bind(frame);
   Trace trace(runtime);
-  executor.set_trace(&trace);
+  frame.executor().set_trace(&trace);
   {
     const Trace::Step whole(&trace, 3);
-    executor.run(frame);
+    frame.run();
     const Trace::Span span(&trace, "adamw", "optimizer", 64);
   }
   const StepTrace& step = trace.step();
@@ -160,8 +129,7 @@ TEST(Trace, RecordsEveryNodeWithItsProducts) {
 TEST(Trace, NothingIsRecordedWithoutOne) {
   const Trace::Step whole(nullptr, 1);
   const Trace::Span span(nullptr, "adamw", "optimizer");
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   Trace trace(runtime);
   const Trace::Step first(&trace, 1);
   EXPECT_THROW(Trace::Step(&trace, 2), InternalError);

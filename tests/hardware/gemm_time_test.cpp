@@ -7,7 +7,6 @@
 
 #include "base/interrupt.h"
 #include "ops/host_target.h"
-#include "tensor/memory_pool.h"
 
 namespace tessera {
 namespace {
@@ -75,8 +74,7 @@ class ClockOfRuns {
 /// touch the memory, then 1, 2, 4 and 8 of them until a sample is long enough, then samples of 8.
 void expect_samples(const GemmShape& product) {
   constexpr int kThreads = 2;
-  MemoryPool pool;
-  Runtime runtime(host_target(kThreads), &pool);
+  Runtime runtime(host_target(kThreads));
   ClockOfRuns clock(runtime, product);
   const auto seconds = time_gemm(runtime, product, {.seconds = 1e-3, .least_samples = 2},
                                  [&] { return clock.seconds(); });

@@ -8,7 +8,7 @@
 
 #include "base/interrupt.h"
 #include "support/error_of.h"
-#include "tensor/memory_pool.h"
+#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

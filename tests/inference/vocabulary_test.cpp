@@ -40,20 +40,20 @@ TEST(Vocabulary, NoTokenFromOutsideComesToAProgram) {
                 }),
                 HasSubstr("outside the model's vocabulary of 20 tokens"));
   }
-  Evaluator evaluator(small.model.config.model, DType::f32, small.model.weights, 1, 4, false,
-                      small.runtime);
+  StandaloneEvaluator evaluator(small.model.config.model, DType::f32, small.model.weights, {1, 4},
+                                small.runtime);
   Batch batch{.rows = 1, .context = 4, .tokens = {1, 2, 3, 19}};
   complete_batch(batch, -1);
-  EXPECT_GT(evaluator.row_losses(batch)[0], 0);
+  EXPECT_GT(evaluator->row_losses(batch)[0], 0);
   for (const int32_t token : {20, -1}) {
     Batch wrong = batch;
     wrong.tokens[3] = token;
-    EXPECT_THAT(error_of([&] { evaluator.row_losses(wrong); }), HasSubstr("outside the model's"));
+    EXPECT_THAT(error_of([&] { evaluator->row_losses(wrong); }), HasSubstr("outside the model's"));
   }
   for (const int32_t target : {20, -2}) {
     Batch wrong = batch;
     wrong.targets[1] = target;
-    EXPECT_THAT(error_of([&] { evaluator.row_losses(wrong); }), HasSubstr("outside the model's"));
+    EXPECT_THAT(error_of([&] { evaluator->row_losses(wrong); }), HasSubstr("outside the model's"));
   }
 }
 

@@ -8,44 +8,17 @@
 #include "engine/memory_plan.h"
 #include "model/attention_layer.h"
 #include "model/model.h"
+#include "model/small_configs.h"
 #include "ops/host_target.h"
+#include "support/program_run.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kVocabulary = 23;
-
-ModelConfig small_mixture() {
-  ModelConfig config;
-  config.layers = 2;
-  config.hidden_size = 8;
-  config.heads = 2;
-  config.kv_heads = 2;
-  config.vocabulary_size = kVocabulary;
-  config.experts = 4;
-  config.experts_per_token = 2;
-  config.expert_size = 6;
-  config.query_key_norm = QueryKeyNorm::projection;
-  config.balance_coefficient = 0.02;
-  config.router_z_coefficient = 0.01;
-  config.z_loss_coefficient = 1e-3;
-  config.initialization_deviation = 0.3;
-  return config;
-}
-
-ModelConfig small_dense() {
-  ModelConfig config;
-  config.family = Family::llama;
-  config.layers = 2;
-  config.hidden_size = 12;
-  config.heads = 3;
-  config.kv_heads = 1;
-  config.vocabulary_size = kVocabulary;
-  config.feed_forward_size = 10;
-  config.initialization_deviation = 0.3;
-  return config;
-}
+using testing::kVocabulary;
+using testing::small_dense;
+using testing::small_mixture;
 
 /// What the two small models leave out.
 std::vector<ModelConfig> variants() {
@@ -77,14 +50,14 @@ class Machine {
  public:
   Machine(const ModelConfig& config, DType dtype, const Recompute& recompute,
           Kernels kernels = Kernels::fast, int64_t sequences = 2, int64_t context = 5)
-      : runtime_(host_target(2, kernels), &pool),
+      : runtime_(host_target(2, kernels)),
         training(write_training(config, dtype, {sequences, context, true}, recompute)) {
-    frame = std::make_unique<Frame>(training.program);
+    frame = std::make_unique<testing::ProgramRun>(training.program, runtime_);
     const int64_t tokens = sequences * context;
     const CounterRandom random(3, "tokens");
     for (const Value input :
          {training.tokens, training.targets, training.positions, *training.document_starts}) {
-      frame->bind(input, Tensor(pool, {tokens}, DType::i32));
+      frame->bind(input, Tensor({tokens}, DType::i32));
     }
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t position = t % context;
@@ -94,32 +67,27 @@ class Machine {
       at(training.positions)[t] = static_cast<int32_t>(position);
       at(*training.document_starts)[t] = position >= 2 ? 2 : 0;
     }
+    for (const Value seed : {training.target_seed, training.token_seed}) {
+      const Tensor scalar({1}, accumulation_dtype(dtype));
+      dispatch_wide(scalar.dtype(), [&](auto type) { *scalar.data<decltype(type)>() = 1; });
+      frame->bind(seed, scalar);
+    }
     const auto& parameters = training.parameters;
     for (size_t i = 0; i < parameters.specs().size(); ++i) {
       const ParameterSpec& spec = parameters.specs()[i];
-      const Tensor wide(pool, spec.shape, accumulation_dtype(dtype));
+      const Tensor wide(spec.shape, accumulation_dtype(dtype));
       initialize(spec, 1, wide, 2);
-      const Tensor weight(pool, spec.shape, spec.dtype);
-      convert(wide, weight);
-      frame->bind(parameters.values()[i], weight);
-      const Tensor gradient(pool, spec.shape, accumulation_dtype(dtype));
-      gradient.fill_zero();
-      frame->bind(training.program.main_gradient(parameters.values()[i]), gradient);
-    }
-    for (const Value seed : {training.target_seed, training.token_seed}) {
-      const Tensor scalar(pool, {1}, accumulation_dtype(dtype));
-      dispatch_wide(scalar.dtype(), [&](auto type) { *scalar.data<decltype(type)>() = 1; });
-      frame->bind(seed, scalar);
+      convert(wide, (*frame)[parameters.values()[i]]);
     }
   }
 
   int32_t* at(Value value) { return (*frame)[value].data<int32_t>(); }
 
-  void run() { Executor(training.program, runtime_).run(*frame); }
+  void run() { frame->run(); }
 
   /// The sum of all losses, by the forward pass alone (f64 programs).
   double objective() {
-    Executor(training.program, runtime_).forward(*frame);
+    frame->forward();
     double total = 0;
     for (const Value loss : {training.loss, training.balance_loss, training.router_z_loss}) {
       if (loss) total += *(*frame)[loss].data<double>();
@@ -136,10 +104,9 @@ class Machine {
     return bytes;
   }
 
-  MemoryPool pool;
   Runtime runtime_;
-  TrainingProgram training;
-  std::unique_ptr<Frame> frame;
+  Chunk training;
+  std::unique_ptr<testing::ProgramRun> frame;
 };
 
 void check_model_gradients(const ModelConfig& config) {
@@ -219,35 +186,27 @@ TEST(TrainingProgram, RecomputationChangesNoBit) {
   }
 }
 
-TEST(TrainingProgram, PlannedPeakIsTheMeasuredOneForEveryRecomputation) {
-  for (const ModelConfig& config : {small_mixture(), small_dense()}) {
-    for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
-      for (const Recompute& recompute : all_recomputes()) {
-        Machine machine(config, DType::bf16, recompute, kernels, 2, 64);
-        const MemoryPlan plan = plan_memory(machine.training.program, machine.runtime_.target());
-        const int64_t before = machine.pool.in_use();
-        machine.pool.reset_peak();
-        machine.run();
-        EXPECT_EQ(machine.pool.peak_in_use() - before, plan.peak_bytes);
-      }
-    }
-  }
-}
-
 TEST(TrainingProgram, RecomputationSavesMemory) {
+  struct Sizes {
+    int64_t saved_bytes;
+    int64_t arena_bytes;
+  };
   ModelConfig config = small_mixture();
   config.layers = 12;
   const auto plan = [&](const Recompute& recompute) {
-    return plan_memory(write_training(config, DType::bf16, {4, 64, true}, recompute).program,
-                       host_target(2));
+    const Chunk chunk = write_training(config, DType::bf16, {4, 64, true}, recompute);
+    const Program* const programs[] = {&chunk.program};
+    constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
+    const MemoryPlan plan = plan_memory(programs, kPasses, host_target(2));
+    return Sizes{plan.programs[0].saved_bytes, plan.arena_bytes};
   };
-  const MemoryPlan nothing = plan({});
-  const MemoryPlan norm = plan({.norm = true});
-  const MemoryPlan attention = plan({.attention = true});
-  const MemoryPlan experts = plan({.experts = true});
-  const MemoryPlan blocks = plan({.norm = true, .attention = true, .experts = true});
-  const MemoryPlan layer = plan({.layer = true});
-  for (const auto bytes : {&MemoryPlan::saved_bytes, &MemoryPlan::peak_bytes}) {
+  const Sizes nothing = plan({});
+  const Sizes norm = plan({.norm = true});
+  const Sizes attention = plan({.attention = true});
+  const Sizes experts = plan({.experts = true});
+  const Sizes blocks = plan({.norm = true, .attention = true, .experts = true});
+  const Sizes layer = plan({.layer = true});
+  for (const auto bytes : {&Sizes::saved_bytes, &Sizes::arena_bytes}) {
     EXPECT_LT(norm.*bytes, nothing.*bytes);
     EXPECT_LT(attention.*bytes, nothing.*bytes);
     EXPECT_LT(experts.*bytes, nothing.*bytes);
@@ -279,10 +238,9 @@ TEST(TrainingProgram, ANormsEpsilonIsAboveZero) {
 }
 
 TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
-  MemoryPool pool;
-  const auto specs = model_parameters(small_mixture(), DType::f32);
-  const Tensor one(pool, specs[0].shape, DType::f32);
-  const Tensor again(pool, specs[0].shape, DType::f32);
+  const auto specs = model_parameters(small_mixture(), DType::f32).specs();
+  const Tensor one(specs[0].shape, DType::f32);
+  const Tensor again(specs[0].shape, DType::f32);
   initialize(specs[0], 7, one, 1);
   initialize(specs[0], 7, again, 3);
   EXPECT_TRUE(std::ranges::equal(one.values<float>(), again.values<float>()));
@@ -291,11 +249,10 @@ TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
 }
 
 TEST(TrainingProgram, TruncatedInitializationStaysWithinItsCutoff) {
-  MemoryPool pool;
   const ParameterSpec spec{
       "weights", {200, 100}, DType::f32, ParameterRole::matrix, {.deviation = 0.02, .cutoff = 3},
       "unit"};
-  const Tensor values(pool, spec.shape, DType::f32);
+  const Tensor values(spec.shape, DType::f32);
   initialize(spec, 1, values, 2);
   double sum = 0, squares = 0, largest = 0;
   for (const float value : values.values<float>()) {

@@ -104,8 +104,7 @@ TEST(GatedActivation, WorksInTheMemoryOfItsInputs) {
 }
 
 TEST(GatedActivation, StaysFiniteAtLargeInputs) {
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   for (const Activation kind : kBoth) {
     Program program;
     Builder builder(program);
@@ -114,12 +113,12 @@ TEST(GatedActivation, StaysFiniteAtLargeInputs) {
     const Value up = builder.input("up", spec);
     const Value output = gated_activation(builder, gate, up, kind);
     builder.output(output);
-    Frame frame(program);
+    testing::ProgramRun frame(program, runtime);
     float gates[] = {-1e30f, -200.0f, 200.0f, 1e30f};
     float ups[] = {1.0f, 1.0f, 1.0f, 1.0f};
     frame.bind(gate, Tensor::wrap(gates, {4}, DType::f32));
     frame.bind(up, Tensor::wrap(ups, {4}, DType::f32));
-    Executor(program, runtime).run(frame);
+    frame.run();
     EXPECT_THAT(frame[output].values<float>(), ::testing::ElementsAre(0.0f, 0.0f, 200.0f, 1e30f));
   }
 }

@@ -16,11 +16,11 @@ class CachedRun {
   CachedRun(const AttentionCase& test, DType dtype, Kernels kernels, int threads, int64_t capacity)
       : test_(test),
         dtype_(dtype),
-        runtime_(test.target(threads, kernels), &pool_),
-        keys_(pool_, {capacity, test.kv_heads * test.head_dim}, dtype),
-        values_(pool_, keys_.shape(), dtype) {
+        runtime_(test.target(threads, kernels)),
+        keys_({capacity, test.kv_heads * test.head_dim}, dtype),
+        values_(keys_.shape(), dtype) {
     // What was never written must not be read.
-    Tensor garbage(pool_, keys_.shape(), DType::f64);
+    Tensor garbage(keys_.shape(), DType::f64);
     std::ranges::fill(garbage.values<double>(), std::numeric_limits<double>::quiet_NaN());
     convert(garbage, keys_);
     convert(garbage, values_);
@@ -40,7 +40,7 @@ class CachedRun {
     const Value output =
         cached_attention(builder, q, k, v, key_cache, value_cache, position_value, test_.options());
     builder.output(output);
-    Frame frame(program);
+    ProgramRun frame(program, runtime_);
     frame.bind(q, inputs[0].slice(position, position + tokens));
     frame.bind(k, inputs[1].slice(position, position + tokens));
     frame.bind(v, inputs[2].slice(position, position + tokens));
@@ -48,9 +48,9 @@ class CachedRun {
     frame.bind(value_cache, values_);
     auto index = static_cast<int32_t>(position);
     frame.bind(position_value, Tensor::wrap(&index, {1}, DType::i32));
-    poison(pool_);
-    Executor(program, runtime_).forward(frame);
-    return widened(pool_, frame[output]);
+    frame.poison();
+    frame.forward();
+    return widened(frame[output]);
   }
 
   std::vector<double> feed_all(std::span<const Tensor> inputs, std::span<const int64_t> pieces) {
@@ -66,12 +66,10 @@ class CachedRun {
 
   const Tensor& keys() const { return keys_; }
   const Tensor& values() const { return values_; }
-  MemoryPool& pool() { return pool_; }
 
  private:
   AttentionCase test_;
   DType dtype_;
-  MemoryPool pool_;
   Runtime runtime_;
   Tensor keys_;
   Tensor values_;
@@ -82,12 +80,11 @@ class CachedRun {
 void expect_pieces_equal_whole(AttentionCase test, const std::vector<int64_t>& pieces, DType dtype,
                                double tolerance) {
   test.sequence = std::accumulate(pieces.begin(), pieces.end(), int64_t{0});
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, dtype);
+  const auto inputs = attention_inputs(test, dtype);
   const auto whole = run_attention(test, dtype, Kernels::plain, 2, inputs);
   CachedRun run(test, dtype, Kernels::fast, 2, test.sequence + 5);
   expect_within(run.feed_all(inputs, pieces), whole.output,
-                tolerance * largest_entry(widened(pool, inputs[2])), test.text());
+                tolerance * largest_entry(widened(inputs[2])), test.text());
 }
 
 const std::vector<std::vector<int64_t>> kPieces{
@@ -139,8 +136,7 @@ TEST(CachedAttention, ThreadsDoNotChangeTheBits) {
   const std::vector<int64_t> pieces{200, 1, 1, 9};
   const AttentionCase test{.sequence = 211, .heads = 10, .kv_heads = 2, .head_dim = 64};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    MemoryPool pool;
-    const auto inputs = attention_inputs(pool, test, dtype);
+    const auto inputs = attention_inputs(test, dtype);
     expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
       CachedRun run(test, dtype, kernels, threads, 256);
       return bits_of(run.feed_all(inputs, pieces));
@@ -150,8 +146,7 @@ TEST(CachedAttention, ThreadsDoNotChangeTheBits) {
 
 TEST(CachedAttention, WritesTheNewRows) {
   const AttentionCase test{.sequence = 4, .heads = 2, .kv_heads = 1, .head_dim = 8};
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, DType::f32);
+  const auto inputs = attention_inputs(test, DType::f32);
   CachedRun run(test, DType::f32, Kernels::fast, 1, 4);
   run.feed(inputs, 0, 3);
   for (int64_t at = 0; at < 24; ++at) {
@@ -163,8 +158,7 @@ TEST(CachedAttention, WritesTheNewRows) {
 
 TEST(CachedAttention, RefusesMoreThanTheCapacityAndWritesNothing) {
   const AttentionCase test{.sequence = 6, .heads = 2, .kv_heads = 1, .head_dim = 8};
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, DType::f32);
+  const auto inputs = attention_inputs(test, DType::f32);
   CachedRun run(test, DType::f32, Kernels::fast, 1, 5);
   run.feed(inputs, 0, 4);
   EXPECT_THAT([&] { run.feed(inputs, 4, 2); },

@@ -63,26 +63,18 @@ struct AttentionCase {
 };
 
 /// The inputs, rounded to `dtype`: q, k, v and the gradient of the output.
-inline std::vector<Tensor> attention_inputs(MemoryPool& pool, const AttentionCase& test,
-                                            DType dtype) {
-  return {random_tensor(pool, test.query_shape(), dtype, "q", test.deviation),
-          random_tensor(pool, test.key_shape(), dtype, "k", test.deviation),
-          random_tensor(pool, test.key_shape(), dtype, "v", test.deviation),
-          random_tensor(pool, test.query_shape(), dtype, "gradient", test.deviation)};
+inline std::vector<Tensor> attention_inputs(const AttentionCase& test, DType dtype) {
+  return {random_tensor(test.query_shape(), dtype, "q", test.deviation),
+          random_tensor(test.key_shape(), dtype, "k", test.deviation),
+          random_tensor(test.key_shape(), dtype, "v", test.deviation),
+          random_tensor(test.query_shape(), dtype, "gradient", test.deviation)};
 }
 
-inline std::vector<double> widened(MemoryPool& pool, const Tensor& tensor) {
-  Tensor wide(pool, tensor.shape(), DType::f64);
+inline std::vector<double> widened(const Tensor& tensor) {
+  Tensor wide(tensor.shape(), DType::f64);
   convert(tensor, wide);
   const auto values = wide.values<double>();
   return {values.begin(), values.end()};
-}
-
-/// Leaves NaN in the memory that the pool will give out next: a kernel that reads what it has not
-/// written shows it.
-inline void poison(MemoryPool& pool) {
-  Tensor garbage(pool, {int64_t{1} << 20}, DType::f32);
-  std::ranges::fill(garbage.values<float>(), std::numeric_limits<float>::quiet_NaN());
 }
 
 /// What an attention gives, each row-major in f64, and the FLOPs of the products that ran for it.
@@ -106,8 +98,7 @@ inline double flops_that_ran(const Trace& trace, std::string_view operation) {
 /// Runs the program of one attention forward and backward on inputs of type `dtype`.
 inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Kernels kernels,
                                       int threads, std::span<const Tensor> inputs) {
-  MemoryPool pool;
-  Runtime runtime(test.target(threads, kernels), &pool);
+  Runtime runtime(test.target(threads, kernels));
   Program program;
   Builder builder(program);
   const Value q = builder.parameter("q", {test.query_shape(), dtype, {}});
@@ -123,12 +114,12 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   const Seed seed{output, of_output};
   differentiate(builder, std::span(&seed, 1));
 
-  Frame frame(program);
+  ProgramRun frame(program, runtime);
   const Value parameters[] = {q, k, v};
   for (size_t i = 0; i < 3; ++i) {
     frame.bind(parameters[i], inputs[i]);
     const Value gradient = program.main_gradient(parameters[i]);
-    Tensor memory(pool, inputs[i].shape(), accumulation_dtype(dtype));
+    Tensor memory(inputs[i].shape(), accumulation_dtype(dtype));
     memory.fill_zero();
     frame.bind(gradient, memory);
   }
@@ -137,16 +128,15 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   if (starts) {
     frame.bind(*starts, Tensor::wrap(start_values.data(), {test.tokens()}, DType::i32));
   }
-  poison(pool);
+  frame.poison();
   Trace trace(runtime);
-  Executor executor(program, runtime);
-  executor.set_trace(&trace);
-  executor.run(frame);
-  return {widened(pool, frame[output]),
-          widened(pool, frame[log_sum_exp]),
-          widened(pool, frame[program.main_gradient(q)]),
-          widened(pool, frame[program.main_gradient(k)]),
-          widened(pool, frame[program.main_gradient(v)]),
+  frame.executor().set_trace(&trace);
+  frame.run();
+  return {widened(frame[output]),
+          widened(frame[log_sum_exp]),
+          widened(frame[program.main_gradient(q)]),
+          widened(frame[program.main_gradient(k)]),
+          widened(frame[program.main_gradient(v)]),
           flops_that_ran(trace, "attention"),
           flops_that_ran(trace, "attention_gradient")};
 }

@@ -56,8 +56,7 @@ TEST(AttentionFast, TilesFitTheSecondLevelCache) {
 
 TEST(AttentionFast, FloatMatchesPlain) {
   for (const AttentionCase& test : cases()) {
-    MemoryPool pool;
-    const auto inputs = attention_inputs(pool, test, DType::f32);
+    const auto inputs = attention_inputs(test, DType::f32);
     const auto plain = run_attention(test, DType::f32, Kernels::plain, 2, inputs);
     for (const AttentionCase& tiled : in_all_tiles(test)) {
       expect_close(run_attention(tiled, DType::f32, Kernels::fast, 2, inputs), plain, 1e-5,
@@ -107,8 +106,7 @@ TEST(AttentionFast, MaskedTilesAreNotMultiplied) {
       for (const int64_t cache_bytes : kCaches) {
         const DType dtype = cache_bytes < (1 << 20) ? DType::f32 : DType::bf16;
         test.cache_bytes = cache_bytes;
-        MemoryPool pool;
-        const auto inputs = attention_inputs(pool, test, dtype);
+        const auto inputs = attention_inputs(test, dtype);
         const auto found = run_attention(test, dtype, Kernels::fast, 2, inputs);
         EXPECT_DOUBLE_EQ(found.forward_flops, 2 * product) << test.text();
         EXPECT_DOUBLE_EQ(found.backward_flops, 5 * product) << test.text();
@@ -120,8 +118,7 @@ TEST(AttentionFast, MaskedTilesAreNotMultiplied) {
 /// Scores of several hundred: the running maximum must keep every exponential in range.
 TEST(AttentionFast, LargeScoresMatchPlain) {
   const AttentionCase test{.sequence = 700, .heads = 1, .kv_heads = 1, .deviation = 12};
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, DType::f32);
+  const auto inputs = attention_inputs(test, DType::f32);
   // A score of 600 is known to 600 · 2^-24 · sqrt(16) or so, and its exponential to as much.
   expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
                run_attention(test, DType::f32, Kernels::plain, 2, inputs), 3e-4, test.text());
@@ -137,8 +134,7 @@ TEST(AttentionFast, ThreadsDoNotChangeTheBits) {
         AttentionCase{.sequences = 8, .sequence = 600, .documents = true}}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(test.text());
-      MemoryPool pool;
-      const auto inputs = attention_inputs(pool, test, dtype);
+      const auto inputs = attention_inputs(test, dtype);
       const auto bits = [&](Kernels kernels, int threads) {
         const auto found = run_attention(test, dtype, kernels, threads, inputs);
         return bits_of(found.output, found.log_sum_exp, found.of_q, found.of_k, found.of_v);
@@ -159,9 +155,8 @@ struct Bounded {
 
 Bounded bounded_reference(const AttentionCase& test, std::span<const Tensor> inputs) {
   constexpr double u = 0x1p-8;
-  MemoryPool pool;
-  const auto q = widened(pool, inputs[0]), k = widened(pool, inputs[1]);
-  const auto v = widened(pool, inputs[2]), of_output = widened(pool, inputs[3]);
+  const auto q = widened(inputs[0]), k = widened(inputs[1]);
+  const auto v = widened(inputs[2]), of_output = widened(inputs[3]);
   const auto starts = test.document_starts();
   const int64_t d = test.head_dim;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
@@ -240,8 +235,7 @@ void expect_bounded(const std::vector<double>& found, const std::vector<double>&
 }
 
 void expect_bfloat16_within_rounding(const AttentionCase& test) {
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, DType::bf16);
+  const auto inputs = attention_inputs(test, DType::bf16);
   const Bounded reference = bounded_reference(test, inputs);
   const auto& [value, bound] = reference;
   for (const AttentionCase& tiled : in_all_tiles(test)) {
@@ -267,8 +261,7 @@ TEST(AttentionFast, RandomShapes) {
     test.sequence = *rc::gen::inRange(1, 200);
     test.documents = *rc::gen::arbitrary<bool>();
     RC_LOG() << test.text();
-    MemoryPool pool;
-    const auto inputs = attention_inputs(pool, test, DType::f32);
+    const auto inputs = attention_inputs(test, DType::f32);
     expect_close(run_attention(test, DType::f32, Kernels::fast, 2, inputs),
                  run_attention(test, DType::f32, Kernels::plain, 2, inputs), 1e-5, test.text());
     expect_bfloat16_within_rounding(test);

@@ -19,7 +19,7 @@ void check_case_gradients(const AttentionCase& test, double scale = 0) {
     return std::vector<Value>{attention(builder, inputs[0], inputs[1], inputs[2], options, starts)};
   };
   std::vector<int32_t> starts = test.document_starts();
-  const auto fixed = [&](MemoryPool&) {
+  const auto fixed = [&] {
     FixedInputs inputs;
     if (test.documents) {
       inputs["starts"] = Tensor::wrap(starts.data(), {test.tokens()}, DType::i32);
@@ -50,8 +50,7 @@ TEST(Attention, GradientsMatchFiniteDifferencesWithAScale) {
 TEST(Attention, FirstTokenOfADocumentReturnsItsOwnValue) {
   const AttentionCase test{
       .sequences = 2, .sequence = 40, .heads = 2, .kv_heads = 1, .head_dim = 8, .documents = true};
-  MemoryPool pool;
-  const auto inputs = attention_inputs(pool, test, DType::f64);
+  const auto inputs = attention_inputs(test, DType::f64);
   const auto results = run_attention(test, DType::f64, Kernels::plain, 2, inputs);
   const std::vector<int32_t> starts = test.document_starts();
   int checked = 0;
@@ -158,15 +157,14 @@ TEST_F(AttentionErrors, ADocumentThatStartsAfterItsToken) {
       .sequence = 2, .heads = 1, .kv_heads = 1, .head_dim = 2, .document_mask = true};
   const Value output = build(options, {2, 2}, {2, 2}, {2, 2}, Spec{{2}, DType::i32, {}});
   builder_.output(output);
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
-  Frame frame(program_);
+  Runtime runtime(host_target(1));
+  ProgramRun frame(program_, runtime);
   for (const char* name : {"q", "k", "v"}) {
-    frame.bind(program_.find(name), random_tensor(pool, {2, 2}, DType::f32, name));
+    frame.bind(program_.find(name), random_tensor({2, 2}, DType::f32, name));
   }
   std::vector<int32_t> starts{1, 0};
   frame.bind(program_.find("starts"), Tensor::wrap(starts.data(), {2}, DType::i32));
-  EXPECT_THAT([&] { Executor(program_, runtime).forward(frame); },
+  EXPECT_THAT([&] { frame.forward(); },
               ::testing::ThrowsMessage<InternalError>(::testing::HasSubstr(
                   "token 0 of its sequence is in a document that starts at 1")));
 }

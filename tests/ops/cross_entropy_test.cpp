@@ -18,8 +18,8 @@ namespace {
 using testing::check_gradients;
 using testing::random_tensor;
 
-Tensor targets_tensor(MemoryPool& pool, int64_t tokens, int64_t vocabulary, int64_t without = 3) {
-  Tensor tensor(pool, {tokens}, DType::i32);
+Tensor targets_tensor(int64_t tokens, int64_t vocabulary, int64_t without = 3) {
+  Tensor tensor({tokens}, DType::i32);
   for (int64_t t = 0; t < tokens; ++t) {
     tensor.data<int32_t>()[t] =
         t % without == without - 1 ? -1 : static_cast<int32_t>((t * 7 + 3) % vocabulary);
@@ -36,8 +36,8 @@ TEST(CrossEntropy, GradientsAgreeWithFiniteDifferences) {
           return {linear_cross_entropy_with_gradient(builder, in[0], in[1], targets, seed, z).loss};
         },
         {{7, 4}, {9, 4}},
-        [](MemoryPool& pool) -> testing::FixedInputs {
-          return {{"targets", targets_tensor(pool, 7, 9)}};
+        []() -> testing::FixedInputs {
+          return {{"targets", targets_tensor(7, 9)}};
         },
         {.seed = "seed"});
   }
@@ -62,8 +62,7 @@ std::vector<float> as_floats(const Tensor& tensor) {
 /// Inputs are rounded to bf16 in every case, so that all types start from the same numbers.
 Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int64_t hidden,
            int threads = 2) {
-  MemoryPool pool;
-  Runtime runtime(host_target(threads, kernels), &pool);
+  Runtime runtime(host_target(threads, kernels));
   Program program;
   Builder builder(program);
   const Value x = builder.parameter("x", {{tokens, hidden}, dtype, {}});
@@ -79,24 +78,24 @@ Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int
   }
   const Seed seeds[] = {{result.loss, seed}};
   differentiate(builder, seeds);
-  Frame frame(program);
+  testing::ProgramRun frame(program, runtime);
   std::vector<Tensor> gradients;
   for (const Value input : {x, weight}) {
     const Shape& shape = program.spec(input).shape;
-    Tensor narrow = random_tensor(pool, shape, DType::bf16, program.info(input).name, 0.5);
-    Tensor value(pool, shape, dtype);
+    Tensor narrow = random_tensor(shape, DType::bf16, program.info(input).name, 0.5);
+    Tensor value(shape, dtype);
     convert(narrow, value);
     frame.bind(input, value);
-    Tensor gradient(pool, shape, accumulation_dtype(dtype));
+    Tensor gradient(shape, accumulation_dtype(dtype));
     gradient.fill_zero();
     frame.bind(program.main_gradient(input), gradient);
     gradients.push_back(gradient);
   }
-  frame.bind(targets, targets_tensor(pool, tokens, vocabulary));
-  Tensor one(pool, {1}, accumulation_dtype(dtype));
+  frame.bind(targets, targets_tensor(tokens, vocabulary));
+  Tensor one({1}, accumulation_dtype(dtype));
   dispatch_wide(one.dtype(), [&](auto type) { *one.data<decltype(type)>() = 1; });
   frame.bind(seed, one);
-  Executor(program, runtime).run(frame);
+  frame.run();
   for (const auto& [one_value, other] :
        {std::pair(result.loss, alone.loss), std::pair(result.token_loss, alone.token_loss)}) {
     EXPECT_EQ(std::memcmp(frame[one_value].raw(), frame[other].raw(),
@@ -174,14 +173,13 @@ struct Reference {
 };
 
 Reference reference(int64_t tokens, int64_t vocabulary, int64_t hidden, double z) {
-  MemoryPool pool;
   const auto values = [&](int64_t rows, const char* name) {
     const std::vector<float> floats =
-        as_floats<BFloat16>(random_tensor(pool, {rows, hidden}, DType::bf16, name, 0.5));
+        as_floats<BFloat16>(random_tensor({rows, hidden}, DType::bf16, name, 0.5));
     return std::vector<double>(floats.begin(), floats.end());
   };
   const std::vector<double> x = values(tokens, "x"), weight = values(vocabulary, "weight");
-  const Tensor targets = targets_tensor(pool, tokens, vocabulary);
+  const Tensor targets = targets_tensor(tokens, vocabulary);
   Reference result;
   result.of_x = result.of_x_sizes = std::vector<double>(x.size());
   result.of_weight = result.of_weight_sizes = std::vector<double>(weight.size());
@@ -266,8 +264,7 @@ TEST(CrossEntropy, OnlyTheSeedItWasBuiltWithDifferentiatesIt) {
 }
 
 TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   Program program;
   Builder builder(program);
   const Value x = builder.input("x", {{2, 4}, DType::f32, {}});
@@ -275,13 +272,13 @@ TEST(CrossEntropy, UniformLogitsGiveTheLogOfTheVocabulary) {
   const Value targets = builder.input("targets", {{2}, DType::i32, {}});
   const CrossEntropy result = linear_cross_entropy(builder, x, weight, targets);
   builder.output(result.loss);
-  Frame frame(program);
-  frame.bind(x, random_tensor(pool, {2, 4}, DType::f32, "x"));
-  Tensor zero(pool, {64, 4}, DType::f32);
+  testing::ProgramRun frame(program, runtime);
+  frame.bind(x, random_tensor({2, 4}, DType::f32, "x"));
+  Tensor zero({64, 4}, DType::f32);
   zero.fill_zero();
   frame.bind(weight, zero);
-  frame.bind(targets, targets_tensor(pool, 2, 64));
-  Executor(program, runtime).run(frame);
+  frame.bind(targets, targets_tensor(2, 64));
+  frame.run();
   EXPECT_NEAR(*frame[result.loss].data<float>(), 2 * std::log(64.0), 1e-5);
 }
 

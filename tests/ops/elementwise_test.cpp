@@ -28,8 +28,7 @@ TEST(Elementwise, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(Elementwise, ClampLimitsAndLetsNoGradientThroughWhereItBinds) {
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   Program program;
   Builder builder(program);
   const Value x = builder.parameter("x", {{4}, DType::f32, {}});
@@ -37,16 +36,16 @@ TEST(Elementwise, ClampLimitsAndLetsNoGradientThroughWhereItBinds) {
   builder.output(y);
   const Seed seed{y, builder.input("seed", builder.spec(y))};
   differentiate(builder, std::span(&seed, 1));
-  Frame frame(program);
+  testing::ProgramRun frame(program, runtime);
   const auto bind = [&](Value value, std::vector<float> values) {
-    const Tensor tensor(pool, {4}, DType::f32);
+    const Tensor tensor({4}, DType::f32);
     std::copy(values.begin(), values.end(), tensor.data<float>());
     frame.bind(value, tensor);
   };
   bind(x, {-3, -1, 2, 5});
   bind(seed.gradient, {10, 20, 30, 40});
   bind(program.main_gradient(x), {1, 1, 1, 1});
-  Executor(program, runtime).run(frame);
+  frame.run();
   const auto result = frame[y].values<float>();
   EXPECT_EQ(std::vector<float>(result.begin(), result.end()), (std::vector<float>{-2, -1, 2, 2}));
   const auto gradient = frame[program.main_gradient(x)].values<float>();
@@ -57,8 +56,7 @@ TEST(Elementwise, ClampLimitsAndLetsNoGradientThroughWhereItBinds) {
 RC_GTEST_PROP(Elementwise, ASumIsTakenWideAndRoundedOnce, ()) {
   const auto count = *rc::gen::inRange<int64_t>(1, 6000);
   const int threads = *rc::gen::inRange(1, 4);
-  MemoryPool pool;
-  Runtime runtime(host_target(threads), &pool);
+  Runtime runtime(host_target(threads));
   Program program;
   Builder builder(program);
   std::vector<Value> addends;
@@ -67,14 +65,14 @@ RC_GTEST_PROP(Elementwise, ASumIsTakenWideAndRoundedOnce, ()) {
   }
   const Value sum = add(builder, addends, DType::bf16);
   builder.output(sum);
-  Frame run(program);
+  testing::ProgramRun run(program, runtime);
   std::vector<Tensor> tensors;
   for (const Value addend : addends) {
     const Spec& spec = program.spec(addend);
-    tensors.push_back(random_tensor(pool, spec.shape, spec.dtype, program.info(addend).name));
+    tensors.push_back(random_tensor(spec.shape, spec.dtype, program.info(addend).name));
     run.bind(addend, tensors.back());
   }
-  Executor(program, runtime).run(run);
+  run.run();
   for (int64_t i = 0; i < count; ++i) {
     const float expected = static_cast<float>(tensors[0].data<BFloat16>()[i]) +
                            tensors[1].data<float>()[i] +

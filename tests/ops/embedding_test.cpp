@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-Tensor ids_tensor(MemoryPool& pool, const std::vector<int32_t>& ids) {
-  Tensor tensor(pool, {static_cast<int64_t>(ids.size())}, DType::i32);
+Tensor ids_tensor(const std::vector<int32_t>& ids) {
+  Tensor tensor({static_cast<int64_t>(ids.size())}, DType::i32);
   std::copy(ids.begin(), ids.end(), tensor.data<int32_t>());
   return tensor;
 }
@@ -22,25 +22,24 @@ TEST(Embedding, GradientOfRepeatedIdsIsTheirSum) {
         return {embedding(builder, in[0], builder.input("ids", {{6}, DType::i32, {}}))};
       },
       {{5, 3}},
-      [](MemoryPool& pool) -> testing::FixedInputs {
-        return {{"ids", ids_tensor(pool, {0, 4, 2, 4, 4, 1})}};
+      []() -> testing::FixedInputs {
+        return {{"ids", ids_tensor({0, 4, 2, 4, 4, 1})}};
       });
 }
 
 TEST(Embedding, TakesRows) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
+  Runtime runtime(host_target(2));
   Program program;
   Builder builder(program);
   const Value table = builder.parameter("table", {{7, 5}, DType::bf16, {}});
   const Value ids = builder.input("ids", {{3}, DType::i32, {}});
   const Value rows = embedding(builder, table, ids);
   builder.output(rows);
-  Frame frame(program);
-  const Tensor weights = testing::random_tensor(pool, {7, 5}, DType::bf16, "table");
+  testing::ProgramRun frame(program, runtime);
+  const Tensor weights = testing::random_tensor({7, 5}, DType::bf16, "table");
   frame.bind(table, weights);
-  frame.bind(ids, ids_tensor(pool, {6, 0, 6}));
-  Executor(program, runtime).run(frame);
+  frame.bind(ids, ids_tensor({6, 0, 6}));
+  frame.run();
   for (const auto& [row, id] : std::vector<std::pair<int, int>>{{0, 6}, {1, 0}, {2, 6}}) {
     for (int h = 0; h < 5; ++h) {
       EXPECT_EQ(frame[rows].data<BFloat16>()[row * 5 + h].bits,
@@ -55,16 +54,15 @@ RC_GTEST_PROP(Embedding, EqualsANaiveLoop, ()) {
   const auto ids =
       *rc::gen::nonEmpty(rc::gen::container<std::vector<int32_t>>(rc::gen::inRange(0, vocabulary)));
   const auto tokens = static_cast<int64_t>(ids.size());
-  MemoryPool pool;
   const testing::RunResult result = testing::run_program(
       [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
         return {embedding(builder, in[0], builder.input("ids", {{tokens}, DType::i32, {}}))};
       },
       {{{vocabulary, hidden}}},
-      {.threads = *rc::gen::inRange(1, 4), .fixed = {{"ids", ids_tensor(pool, ids)}}});
+      {.threads = *rc::gen::inRange(1, 4), .fixed = {{"ids", ids_tensor(ids)}}});
 
   const auto random = [&](const Shape& shape, const std::string& name) {
-    return testing::as_doubles(pool, testing::random_tensor(pool, shape, DType::f32, name));
+    return testing::as_doubles(testing::random_tensor(shape, DType::f32, name));
   };
   const std::vector<double> table = random({vocabulary, hidden}, "input0");
   const std::vector<double> of_rows = random({tokens, hidden}, "seed0");
@@ -91,7 +89,6 @@ TEST(Embedding, BitsDoNotDependOnTheThreads) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     testing::expect_same_bits_on_any_threads(
         [&](Kernels kernels, int threads) {
-          MemoryPool pool;
           return testing::bits_of(testing::run_program(
               [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
                 return {
@@ -101,7 +98,7 @@ TEST(Embedding, BitsDoNotDependOnTheThreads) {
               {.dtype = dtype,
                .kernels = kernels,
                .threads = threads,
-               .fixed = {{"ids", ids_tensor(pool, ids)}}}));
+               .fixed = {{"ids", ids_tensor(ids)}}}));
         },
         testing::FastKernel::same_bits);
   }

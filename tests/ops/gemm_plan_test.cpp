@@ -129,14 +129,13 @@ RC_GTEST_PROP(SplitGemm, GivesTheWholeProductsResults, ()) {
   shape.lda = (shape.transpose_a ? shape.m : shape.k) + 2;
   shape.ldb = shape.n;
   shape.ldc = shape.n + 1;
-  MemoryPool pool;
-  const Tensor a = testing::random_tensor(pool, {shape.transpose_a ? shape.k : shape.m, shape.lda},
-                                          shape.input, "a");
-  const Tensor b = testing::random_tensor(pool, {shape.k, shape.n}, shape.input, "b");
+  const Tensor a =
+      testing::random_tensor({shape.transpose_a ? shape.k : shape.m, shape.lda}, shape.input, "a");
+  const Tensor b = testing::random_tensor({shape.k, shape.n}, shape.input, "b");
   const auto run = [&](const Gemm& product) {
-    const Tensor c = testing::random_tensor(pool, {shape.m, shape.ldc}, shape.output, "c");
+    const Tensor c = testing::random_tensor({shape.m, shape.ldc}, shape.output, "c");
     product.run(a.raw(), b.raw(), c.raw(), nullptr);
-    return testing::as_doubles(pool, c);
+    return testing::as_doubles(c);
   };
   RC_ASSERT(run(*make_split_gemm(shape, make_plain_gemm)) == run(*make_plain_gemm(shape)));
 }

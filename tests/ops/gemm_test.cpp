@@ -21,14 +21,13 @@ using testing::random_tensor;
 
 /// C of a shape from fixed random operands, in f64.
 std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads) {
-  MemoryPool pool;
-  Runtime runtime(host_target(threads, kernels), &pool);
+  Runtime runtime(host_target(threads, kernels));
   GemmShape own = shape;
   own.threads = threads;
   // Operands are rounded to bf16 in every type, so that all start from the same numbers.
   const auto operand = [&](const Shape& dims, DType dtype, const char* name) {
-    const Tensor narrow = random_tensor(pool, dims, DType::bf16, name);
-    const Tensor result(pool, dims, dtype);
+    const Tensor narrow = random_tensor(dims, DType::bf16, name);
+    const Tensor result(dims, dtype);
     convert(narrow, result);
     return result;
   };
@@ -36,10 +35,10 @@ std::vector<double> product(const GemmShape& shape, Kernels kernels, int threads
   const Tensor b = operand({shape.k, shape.n}, shape.input, "b");
   const Tensor c = operand({shape.m, shape.n}, shape.output, "c");
   const Gemm& gemm = prepare_gemm(runtime, own);
-  const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
-  const Tensor packed(pool, {std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8);
+  const Tensor workspace({std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  const Tensor packed({std::max<int64_t>(gemm.packed_bytes(), 1)}, DType::u8);
   gemm.run(a.raw(), gemm.pack(b.raw(), packed.raw()), c.raw(), workspace.raw());
-  const Tensor wide(pool, c.shape(), DType::f64);
+  const Tensor wide(c.shape(), DType::f64);
   convert(c, wide);
   return {wide.values<double>().begin(), wide.values<double>().end()};
 }
@@ -89,8 +88,7 @@ RC_GTEST_PROP(Gemm, BrainFloatStaysWithinItsRounding, ()) {
 }
 
 TEST(Gemm, PlainIsTheDefinition) {
-  MemoryPool pool;
-  Runtime runtime(host_target(1, Kernels::plain), &pool);
+  Runtime runtime(host_target(1, Kernels::plain));
   const double a[] = {1, 2, 3, 4, 5, 6};   // [2, 3], or [3, 2] transposed
   const double b[] = {1, 0, 2, -1, 1, 1};  // [3, 2], or [2, 3] transposed
   double c[] = {100, 100, 100, 100};
@@ -111,15 +109,14 @@ TEST(Gemm, PlainIsTheDefinition) {
 }
 
 TEST(Gemm, StridedViewsAndEmptySizes) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
-  const Tensor a = random_tensor(pool, {5, 20}, DType::f32, "a");
-  const Tensor b = random_tensor(pool, {8, 20}, DType::f32, "b");
-  const Tensor c(pool, {5, 32}, DType::f32);
+  Runtime runtime(host_target(2));
+  const Tensor a = random_tensor({5, 20}, DType::f32, "a");
+  const Tensor b = random_tensor({8, 20}, DType::f32, "b");
+  const Tensor c({5, 32}, DType::f32);
   std::fill_n(c.data<float>(), c.elements(), 7.0F);
   const Gemm& gemm = prepare_gemm(
       runtime, {.m = 5, .n = 8, .k = 6, .transpose_b = true, .lda = 20, .ldb = 20, .ldc = 32});
-  const Tensor workspace(pool, {gemm.workspace_bytes() + 1}, DType::u8);
+  const Tensor workspace({gemm.workspace_bytes() + 1}, DType::u8);
   gemm.run(a.data<float>() + 3, b.data<float>() + 3, c.data<float>() + 2, workspace.raw());
   for (int i = 0; i < 5; ++i) {
     for (int j = 0; j < 32; ++j) {
@@ -143,9 +140,8 @@ TEST(Gemm, StridedViewsAndEmptySizes) {
 }
 
 TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2, Kernels::plain), &pool);
-  const Tensor memory(pool, {64}, DType::f32);
+  Runtime runtime(host_target(2, Kernels::plain));
+  const Tensor memory({64}, DType::f32);
   memory.fill_zero();
   const auto run = [&](const GemmShape& shape, int times) {
     for (int i = 0; i < times; ++i) {
@@ -177,8 +173,7 @@ TEST(GemmCounter, CountsTheRunsOfEachProductWhileItLives) {
 TEST(Gemm, ARefusedShapeLeavesNothingBehind) {
   if (!make_onednn_gemm({.m = 1, .n = 1, .k = 1}, host_target(1)))
     GTEST_SKIP() << "plain loops refuse no shape";
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   const GemmShape whole{.m = 2, .n = 2, .k = 2, .input = DType::i32, .output = DType::i32};
   for (int i = 0; i < 2; ++i) EXPECT_THROW(prepare_gemm(runtime, whole), InternalError);
   GemmCounter counter(runtime);  // visits all products
@@ -186,9 +181,8 @@ TEST(Gemm, ARefusedShapeLeavesNothingBehind) {
 }
 
 TEST(GemmCounter, CountsRunsOfSeveralThreads) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2, Kernels::plain), &pool);
-  const Tensor memory(pool, {4}, DType::f32);
+  Runtime runtime(host_target(2, Kernels::plain));
+  const Tensor memory({4}, DType::f32);
   memory.fill_zero();
   const Gemm& gemm = prepare_gemm(runtime, {.m = 1, .n = 1, .k = 1});
   GemmCounter counter(runtime);
@@ -202,15 +196,14 @@ TEST(GemmCounter, CountsRunsOfSeveralThreads) {
 
 /// What a product keeps from run to run is one thread's at a time, however many there are.
 TEST(Gemm, MoreThreadsThanTheContextHasGiveTheSameResults) {
-  MemoryPool pool;
-  Runtime runtime(host_target(1), &pool);
+  Runtime runtime(host_target(1));
   const GemmShape shape{.m = 24, .n = 16, .k = 40};
   const Gemm& gemm = prepare_gemm(runtime, shape);
   constexpr int kThreads = 4;
-  const Tensor a = random_tensor(pool, {kThreads, 24, 40}, DType::f32, "a");
-  const Tensor b = random_tensor(pool, {kThreads, 40, 16}, DType::f32, "b");
-  const Tensor c(pool, {kThreads, 24, 16}, DType::f32);
-  const Tensor workspace(pool, {kThreads, std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  const Tensor a = random_tensor({kThreads, 24, 40}, DType::f32, "a");
+  const Tensor b = random_tensor({kThreads, 40, 16}, DType::f32, "b");
+  const Tensor c({kThreads, 24, 16}, DType::f32);
+  const Tensor workspace({kThreads, std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
   const auto multiply = [&](int64_t own) {
     gemm.run(a.slice(own, own + 1).raw(), b.slice(own, own + 1).raw(), c.slice(own, own + 1).raw(),
              workspace.slice(own, own + 1).raw());
@@ -230,15 +223,14 @@ TEST(Gemm, MoreThreadsThanTheContextHasGiveTheSameResults) {
 
 /// C of a product of bf16, with gaps between rows, from numbers that `make`'s product starts with.
 std::vector<double> with_gaps(const GemmShape& shape, const Gemm& gemm) {
-  MemoryPool pool;
   const int64_t a_rows = shape.transpose_a ? shape.k : shape.m;
   const int64_t b_rows = shape.transpose_b ? shape.n : shape.k;
-  const Tensor a = random_tensor(pool, {a_rows, shape.lda}, shape.input, "a");
-  const Tensor b = random_tensor(pool, {b_rows, shape.ldb}, shape.input, "b");
-  const Tensor c = random_tensor(pool, {shape.m, shape.ldc}, shape.output, "c");
-  const Tensor workspace(pool, {std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
+  const Tensor a = random_tensor({a_rows, shape.lda}, shape.input, "a");
+  const Tensor b = random_tensor({b_rows, shape.ldb}, shape.input, "b");
+  const Tensor c = random_tensor({shape.m, shape.ldc}, shape.output, "c");
+  const Tensor workspace({std::max<int64_t>(gemm.workspace_bytes(), 1)}, DType::u8);
   gemm.run(a.raw(), b.raw(), c.raw(), workspace.raw());
-  return testing::as_doubles(pool, c);
+  return testing::as_doubles(c);
 }
 
 TEST(WidenedGemm, TakesAFewMegabytesWhateverTheShape) {

@@ -142,14 +142,13 @@ void compare_with_naive(const BlockCase& block) {
       },
       inputs, {.dtype = DType::f64});
 
-  MemoryPool pool;
   std::vector<Numbers> in;
   for (const Shape& shape : block.shapes()) {
     const std::string name = "input" + std::to_string(in.size());
-    in.push_back(testing::as_doubles(pool, testing::random_tensor(pool, shape, DType::f64, name)));
+    in.push_back(testing::as_doubles(testing::random_tensor(shape, DType::f64, name)));
   }
   const Numbers seed = testing::as_doubles(
-      pool, testing::random_tensor(pool, {block.tokens, block.hidden}, DType::f64, "seed0"));
+      testing::random_tensor({block.tokens, block.hidden}, DType::f64, "seed0"));
   testing::expect_close(actual.outputs[0], naive_block(block, in), {0, 1e-12}, "result");
   const auto objective = [&] {
     const Numbers result = naive_block(block, in);
@@ -196,7 +195,6 @@ TEST(ExpertBlock, DroppedTokensCountNothingAndGetNoGradient) {
 
 /// A rank's part of a block: what it makes of all tokens by the experts that it holds.
 testing::RunResult run_part(const BlockCase& block, int64_t first, int64_t local) {
-  MemoryPool pool;
   testing::RunOptions options{.dtype = DType::f64, .kernels = Kernels::plain};
   std::vector<testing::RunInput> inputs;
   for (const Shape& shape : block.shapes()) {
@@ -205,7 +203,7 @@ testing::RunResult run_part(const BlockCase& block, int64_t first, int64_t local
     if (inputs.size() <= 2) continue;  // x and the logits, which every rank has
     inputs.back().shape = shape.with_dim(0, local);
     options.fixed.emplace(
-        name, testing::random_tensor(pool, shape, DType::f64, name).slice(first, first + local));
+        name, testing::random_tensor(shape, DType::f64, name).slice(first, first + local));
   }
   return testing::run_program(
       [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {

@@ -32,8 +32,8 @@ struct GroupedCase {
   }
   int64_t rows() const { return used() + unused; }
 
-  Tensor offsets(MemoryPool& pool) const {
-    const Tensor tensor(pool, {experts() + 1}, DType::i32);
+  Tensor offsets() const {
+    const Tensor tensor({experts() + 1}, DType::i32);
     int32_t* at = tensor.data<int32_t>();
     *at = 0;
     for (const int32_t count : rows_of_expert) {
@@ -57,8 +57,7 @@ struct GroupedCase {
   }
 
   testing::RunResult run(testing::RunOptions options) const {
-    MemoryPool pool;
-    options.fixed.emplace("offsets", offsets(pool));
+    options.fixed.emplace("offsets", offsets());
     std::vector<testing::RunInput> inputs;
     for (const Shape& shape : shapes()) inputs.push_back({shape});
     return testing::run_program(function(), inputs, options);
@@ -86,8 +85,8 @@ TEST(GroupedLinear, GradientsAgreeWithFiniteDifferences) {
       {.rows_of_expert = {0, 4, 1, 0}, .in = 2, .outs = {1, 2, 3}},
   };
   for (const GroupedCase& grouped : cases) {
-    check_gradients(grouped.function(), grouped.shapes(), [&](MemoryPool& pool) {
-      return testing::FixedInputs{{"offsets", grouped.offsets(pool)}};
+    check_gradients(grouped.function(), grouped.shapes(), [&]() {
+      return testing::FixedInputs{{"offsets", grouped.offsets()}};
     });
   }
 }
@@ -124,12 +123,11 @@ TEST(GroupedLinear, BitsDoNotDependOnTheThreads) {
 
 TEST(GroupedLinear, AnOutputThatNothingReadsHasNoGradient) {
   const GroupedCase grouped{.rows_of_expert = {2, 3}, .in = 3, .outs = {2, 4}};
-  MemoryPool pool;
   const auto result = testing::run_program(
       [&](Builder& builder, std::span<const Value> inputs) -> std::vector<Value> {
         return {grouped.function()(builder, inputs)[1]};
       },
-      {{{5, 3}}, {{2, 2, 3}}, {{2, 4, 3}}}, {.fixed = {{"offsets", grouped.offsets(pool)}}});
+      {{{5, 3}}, {{2, 2, 3}}, {{2, 4, 3}}}, {.fixed = {{"offsets", grouped.offsets()}}});
   EXPECT_EQ(result.gradients[0].size(), 15U);
   EXPECT_TRUE(result.gradients[1].empty());
   EXPECT_EQ(result.gradients[2].size(), 24U);
@@ -137,7 +135,6 @@ TEST(GroupedLinear, AnOutputThatNothingReadsHasNoGradient) {
 
 TEST(GroupedLinear, ComputedWeightsGetAValueOfTheirOwn) {
   const GroupedCase grouped{.rows_of_expert = {20, 3}, .in = 3, .outs = {4}};
-  MemoryPool pool;
   // The sum of a weight with itself is no parameter; its gradient comes back twice to `weight`.
   const auto twice = testing::run_program(
       [&](Builder& builder, std::span<const Value> inputs) {
@@ -145,7 +142,7 @@ TEST(GroupedLinear, ComputedWeightsGetAValueOfTheirOwn) {
         const Value computed[] = {inputs[0], add(builder, addends, DType::f32)};
         return grouped.function()(builder, computed);
       },
-      {{{23, 3}}, {{2, 4, 3}}}, {.fixed = {{"offsets", grouped.offsets(pool)}}});
+      {{{23, 3}}, {{2, 4, 3}}}, {.fixed = {{"offsets", grouped.offsets()}}});
   const auto once = grouped.run({});
   std::vector<double> expected = once.gradients[1];
   for (double& entry : expected) entry *= 2;
@@ -157,9 +154,8 @@ template <typename T>
 void expect_nan_to_stay(DType dtype) {
   const GroupedCase grouped{.rows_of_expert = {5, 7, 20}, .in = 8, .outs = {16}, .unused = 9};
   SmallProgram small;
-  MemoryPool& pool = small.pool();
-  Tensor x = testing::random_tensor(pool, {grouped.rows(), 8}, dtype, "x");
-  Tensor dy = testing::random_tensor(pool, {grouped.rows(), 16}, dtype, "dy");
+  Tensor x = testing::random_tensor({grouped.rows(), 8}, dtype, "x");
+  Tensor dy = testing::random_tensor({grouped.rows(), 16}, dtype, "dy");
   const auto spoil = [](const Tensor& rows) {
     for (T& entry : rows.values<T>()) entry = T(std::numeric_limits<float>::quiet_NaN());
   };
@@ -168,8 +164,8 @@ void expect_nan_to_stay(DType dtype) {
     spoil(rows.slice(32, 41));
   }
   Builder& builder = small.builder();
-  const Value weights[] = {small.input(testing::random_tensor(pool, {3, 16, 8}, dtype, "w"))};
-  const Value offsets = small.input(grouped.offsets(pool));
+  const Value weights[] = {small.input(testing::random_tensor({3, 16, 8}, dtype, "w"))};
+  const Value offsets = small.input(grouped.offsets());
   const Value rows = small.input(x);
   const Value gradients[] = {small.input(dy)};
   const Value y = grouped_linear(builder, rows, weights, offsets)[0];

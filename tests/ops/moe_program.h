@@ -9,6 +9,7 @@
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
+#include "support/program_run.h"
 #include "tensor/tensor.h"
 
 namespace tessera::testing {
@@ -17,14 +18,13 @@ namespace tessera::testing {
 class SmallProgram {
  public:
   explicit SmallProgram(int threads = 2, Kernels kernels = Kernels::fast)
-      : runtime_(host_target(threads, kernels), &pool_) {}
+      : runtime_(host_target(threads, kernels)) {}
 
   Builder& builder() { return builder_; }
-  MemoryPool& pool() { return pool_; }
 
   template <typename T>
   Value input(const Shape& shape, const std::vector<T>& values) {
-    const Tensor tensor(pool_, shape, dtype_of<T>);
+    const Tensor tensor(shape, dtype_of<T>);
     TESSERA_CHECK(tensor.elements() == static_cast<int64_t>(values.size()), "{} values for {}",
                   values.size(), shape.text());
     std::copy(values.begin(), values.end(), tensor.data<T>());
@@ -39,24 +39,23 @@ class SmallProgram {
 
   void run(const std::vector<Value>& outputs) {
     for (const Value output : outputs) builder_.output(output);
-    frame_.emplace(program_);
+    frame_.emplace(program_, runtime_);
     for (const auto& [value, tensor] : bound_) frame_->bind(value, tensor);
-    Executor(program_, runtime_).run(*frame_);
+    frame_->run();
   }
 
   template <typename T>
-  std::vector<T> read(Value value) const {
+  std::vector<T> read(Value value) {
     const auto values = (*frame_)[value].values<T>();
     return {values.begin(), values.end()};
   }
 
  private:
-  MemoryPool pool_;
   Runtime runtime_;
   Program program_;
   Builder builder_{program_};
   std::vector<std::pair<Value, Tensor>> bound_;
-  std::optional<Frame> frame_;
+  std::optional<ProgramRun> frame_;
 };
 
 }  // namespace tessera::testing

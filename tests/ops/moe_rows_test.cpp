@@ -23,9 +23,9 @@ struct RowsCase {
 
   int64_t rows() const { return tokens * k; }
 
-  testing::FixedInputs indices(MemoryPool& pool) const {
-    const Tensor input(pool, {rows()}, DType::i32);
-    const Tensor output(pool, {tokens, k}, DType::i32);
+  testing::FixedInputs indices() const {
+    const Tensor input({rows()}, DType::i32);
+    const Tensor output({tokens, k}, DType::i32);
     std::ranges::fill(input.values<int32_t>(), -1);
     std::vector<int32_t> kept;
     for (int64_t i = 0; i < rows(); ++i) {
@@ -56,13 +56,11 @@ struct RowsCase {
     };
   }
   testing::RunResult run_gather(testing::RunOptions options) const {
-    MemoryPool pool;
-    options.fixed = indices(pool);
+    options.fixed = indices();
     return testing::run_program(gather(), {{{tokens, width}}}, options);
   }
   testing::RunResult run_reduce(testing::RunOptions options) const {
-    MemoryPool pool;
-    options.fixed = indices(pool);
+    options.fixed = indices();
     return testing::run_program(reduce(), {{{rows(), width}}, {{tokens, k}, true}}, options);
   }
 };
@@ -82,15 +80,14 @@ const RowsCase kSmallCases[] = {{},
 
 TEST(GatherTokens, GradientAgreesWithFiniteDifferences) {
   for (const RowsCase& rows : kSmallCases) {
-    check_gradients(rows.gather(), {{rows.tokens, rows.width}},
-                    [&](MemoryPool& pool) { return rows.indices(pool); });
+    check_gradients(rows.gather(), {{rows.tokens, rows.width}}, [&]() { return rows.indices(); });
   }
 }
 
 TEST(ReduceExperts, GradientsAgreeWithFiniteDifferences) {
   for (const RowsCase& rows : kSmallCases) {
     check_gradients(rows.reduce(), {{rows.rows(), rows.width}, {rows.tokens, rows.k}},
-                    [&](MemoryPool& pool) { return rows.indices(pool); });
+                    [&]() { return rows.indices(); });
   }
 }
 

@@ -188,8 +188,7 @@ TEST(Norm, WorksInTheMemoryOfItsInputs) {
 /// Scaled inputs, a norm with residual as a block of its own, and a use of its output; the backward
 /// pass computes the norm again.
 testing::RunResult run_recomputed(bool recompute, bool keep_sum, int* inputs_of_recomputation) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
+  Runtime runtime(host_target(2));
   Program program;
   Builder builder(program);
   const Spec spec{{9, 70}, DType::bf16, {}};
@@ -212,19 +211,19 @@ testing::RunResult run_recomputed(bool recompute, bool keep_sum, int* inputs_of_
       *inputs_of_recomputation = static_cast<int>(node.inputs.size());
     }
   }
-  Frame frame(program);
+  testing::ProgramRun frame(program, runtime);
   testing::RunResult run;
   for (const Value value : {x, residual, weight, seed}) {
     const Spec& of = program.spec(value);
-    frame.bind(value, testing::random_tensor(pool, of.shape, of.dtype, program.info(value).name));
+    frame.bind(value, testing::random_tensor(of.shape, of.dtype, program.info(value).name));
     if (value == seed) continue;
-    const Tensor gradient(pool, of.shape, DType::f32);
+    const Tensor gradient(of.shape, DType::f32);
     gradient.fill_zero();
     frame.bind(program.main_gradient(value), gradient);
   }
-  Executor(program, runtime).run(frame);
+  frame.run();
   for (const Value value : {x, residual, weight}) {
-    run.gradients.push_back(testing::as_doubles(pool, frame[program.main_gradient(value)]));
+    run.gradients.push_back(testing::as_doubles(frame[program.main_gradient(value)]));
   }
   return run;
 }

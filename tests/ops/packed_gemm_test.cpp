@@ -15,16 +15,15 @@ namespace {
 using testing::random_tensor;
 
 TEST(PackedGemm, LaysBOutForManyRowsOnly) {
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
+  Runtime runtime(host_target(2));
   GemmCounter counter(runtime);
-  const Tensor a = random_tensor(pool, {64, 48}, DType::f32, "a");
-  const Tensor b = random_tensor(pool, {80, 48}, DType::f32, "b");
+  const Tensor a = random_tensor({64, 48}, DType::f32, "a");
+  const Tensor b = random_tensor({80, 48}, DType::f32, "b");
   std::vector<std::vector<float>> results;
   for (const int64_t rows : {511, 512}) {
     PackedGemm gemm(runtime, {.m = 32, .n = 80, .k = 48, .transpose_b = true}, rows);
-    const Tensor workspace(pool, {gemm.workspace_bytes()}, DType::u8);
-    const Tensor c(pool, {64, 80}, DType::f32);
+    const Tensor workspace({gemm.workspace_bytes()}, DType::u8);
+    const Tensor c({64, 80}, DType::f32);
     gemm.pack(b.raw(), workspace.raw());
     gemm.run(a.raw(), c.raw());
     gemm.run(a.slice(32, 64).raw(), c.slice(32, 64).raw());
@@ -60,15 +59,14 @@ bool knows_packing() {
 
 TEST(PackedGemm, TheLayoutIsAnotherThanTheCallers) {
   if (!knows_packing()) GTEST_SKIP() << "products take B as it lies";
-  MemoryPool pool;
-  Runtime runtime(host_target(2), &pool);
-  const Tensor b = random_tensor(pool, {256, 320}, DType::f32, "b");
+  Runtime runtime(host_target(2));
+  const Tensor b = random_tensor({256, 320}, DType::f32, "b");
   const GemmShape shape{.m = 256, .n = 320, .k = 256, .threads = 2};
   GemmShape packed = shape;
   packed.packed_b = true;
   const Gemm& gemm = prepare_gemm(runtime, packed);
   ASSERT_GE(gemm.packed_bytes(), b.bytes());
-  const Tensor memory(pool, {gemm.packed_bytes()}, DType::u8);
+  const Tensor memory({gemm.packed_bytes()}, DType::u8);
   EXPECT_EQ(gemm.pack(b.raw(), memory.raw()), memory.raw());
   EXPECT_FALSE(std::equal(b.raw(), b.raw() + b.bytes(), memory.raw()));
   // As few rows as do not pay for it: B is taken as it lies.

@@ -32,8 +32,8 @@ struct RotaryCase {
     };
   }
 
-  testing::FixedInputs positions(MemoryPool& pool) const {
-    const Tensor result(pool, {tokens}, DType::i32);
+  testing::FixedInputs positions() const {
+    const Tensor result({tokens}, DType::i32);
     const CounterRandom random(3, "positions");
     for (int64_t i = 0; i < tokens; ++i) {
       result.data<int32_t>()[i] =
@@ -45,8 +45,7 @@ struct RotaryCase {
   Shape shape() const { return {tokens, heads * head_dim}; }
 
   testing::RunResult run(RunOptions options) const {
-    MemoryPool pool;
-    options.fixed = positions(pool);
+    options.fixed = positions();
     return testing::run_program(function(), {{shape()}}, options);
   }
 };
@@ -60,7 +59,7 @@ RotaryCase random_rotary_case() {
 TEST(Rotary, GradientsAgreeWithFiniteDifferences) {
   for (const RotaryCase& variant : {RotaryCase{3, 2, 6, 6}, RotaryCase{1, 1, 5, 2}}) {
     testing::check_gradients(variant.function(), {variant.shape()},
-                             [&](MemoryPool& pool) { return variant.positions(pool); });
+                             [&]() { return variant.positions(); });
   }
 }
 
@@ -72,8 +71,7 @@ TEST(Rotary, TurnsPairsByThePositionTimesTheFrequency) {
   };
   const auto x = testing::run_program(identity, {{variant.shape()}}, forward).outputs[0];
   const auto y = variant.run(forward).outputs[0];
-  MemoryPool pool;
-  const Tensor positions = variant.positions(pool).at("positions");
+  const Tensor positions = variant.positions().at("positions");
   for (size_t token = 0; token < 2; ++token) {
     for (size_t head = 0; head < 2; ++head) {
       const size_t start = (token * 2 + head) * 6;
@@ -147,12 +145,11 @@ TEST(Rotary, BitsDoNotDependOnTheThreads) {
 TEST(Rotary, WorksInPlace) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const RotaryCase variant{5, 3, 70, 66};
-    MemoryPool pool;
     // The scaled input ends at the rotation, which takes its memory.
     const auto in_place = [&](Builder& builder, std::span<const Value> in) {
       return variant.function()(builder, std::vector<Value>{scale(builder, in[0], 1.0)});
     };
-    const RunOptions forward{.dtype = dtype, .backward = false, .fixed = variant.positions(pool)};
+    const RunOptions forward{.dtype = dtype, .backward = false, .fixed = variant.positions()};
     EXPECT_EQ(testing::run_program(in_place, {{variant.shape()}}, forward).outputs,
               variant.run(forward).outputs);
   }

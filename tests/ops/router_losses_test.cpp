@@ -108,10 +108,10 @@ std::vector<Value> random_counts(Builder& builder, size_t layers, int64_t expert
   return counts;
 }
 
-testing::FixedInputs count_tensors(MemoryPool& pool, size_t layers, int64_t experts) {
+testing::FixedInputs count_tensors(size_t layers, int64_t experts) {
   testing::FixedInputs fixed;
   for (size_t layer = 0; layer < layers; ++layer) {
-    const Tensor counts(pool, {experts}, DType::i32);
+    const Tensor counts({experts}, DType::i32);
     for (int64_t e = 0; e < experts; ++e) {
       counts.data<int32_t>()[e] =
           static_cast<int32_t>((7 * e + 3 * static_cast<int64_t>(layer)) % 5);
@@ -128,14 +128,12 @@ TEST(LoadBalanceLoss, GradientAgreesWithFiniteDifferences) {
           return {load_balance_loss(builder, in, random_counts(builder, layers, 4), 0.5, 2,
                                     layers == 1 ? BalanceForm::per_layer : BalanceForm::pooled)};
         },
-        std::vector<Shape>(layers, Shape{6, 4}),
-        [=](MemoryPool& pool) { return count_tensors(pool, layers, 4); });
+        std::vector<Shape>(layers, Shape{6, 4}), [=]() { return count_tensors(layers, 4); });
   }
 }
 
 testing::RunResult run_balance(const Shape& shape, testing::RunOptions options) {
-  MemoryPool pool;
-  options.fixed = count_tensors(pool, 2, shape[1]);
+  options.fixed = count_tensors(2, shape[1]);
   return testing::run_program(
       [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
         return {load_balance_loss(builder, in, random_counts(builder, 2, shape[1]), 0.5, 2,

@@ -37,8 +37,8 @@ TEST(MixtureBlock, RunsForwardAndBackward) {
     EXPECT_GE(measured.forward_backward_seconds[i], measured.forward_seconds[i]);
   }
   // Weights and their gradients alone.
-  EXPECT_GT(measured.pool_bytes, 2 * 4 * (3 * 4 * 16 * 8));
-  EXPECT_GT(measured.peak_memory_bytes, measured.pool_bytes);
+  EXPECT_GT(measured.arena_bytes, 2 * 4 * (3 * 4 * 16 * 8));
+  EXPECT_GT(measured.peak_memory_bytes, measured.arena_bytes);
   ASSERT_THAT(measured.integer_outputs, SizeIs(1));
   const auto& counts = measured.integer_outputs[0];
   EXPECT_THAT(counts, SizeIs(4));
@@ -57,7 +57,7 @@ TEST(BlockMemory, IsWhatRunningItTakes) {
     for (const BlockProgram& block :
          {mixture_block(kSmall, DType::f32), attention_block(attention, DType::f32)}) {
       EXPECT_EQ(planned_bytes(block, threads),
-                measure_block(block, threads, {.warmup = 1, .measured = 1}).pool_bytes);
+                measure_block(block, threads, {.warmup = 1, .measured = 1}).arena_bytes);
       require_memory(block, threads, "");
     }
   }
@@ -123,7 +123,7 @@ TEST(AttentionBlock, RunsWithAndWithoutDocuments) {
     const BlockMeasurement measured =
         measure_block(attention_block(sizes, DType::f32), 2, {.warmup = 0, .measured = 2});
     EXPECT_THAT(measured.forward_backward_seconds, SizeIs(2));
-    EXPECT_GT(measured.pool_bytes, 4 * 40 * (2 + 1 + 1) * 8);
+    EXPECT_GT(measured.arena_bytes, 4 * 40 * (2 + 1 + 1) * 8);
   }
 }
 
@@ -135,8 +135,7 @@ TEST(AttentionBlock, RefusesSizesThatContradictEachOther) {
 }
 
 TEST(FillNormal, RepeatsAMillionNumbers) {
-  MemoryPool pool;
-  const Tensor tensor(pool, {3000, 1000}, DType::f32);
+  const Tensor tensor({3000, 1000}, DType::f32);
   fill_normal(tensor, "x", 2, 2);
   double sum = 0;
   double squares = 0;
@@ -148,7 +147,7 @@ TEST(FillNormal, RepeatsAMillionNumbers) {
   EXPECT_NEAR(squares / 3e6, 4, 0.05);
   EXPECT_EQ(tensor.values<float>()[5], tensor.values<float>()[5 + 1048573]);
   EXPECT_NE(tensor.values<float>()[5], tensor.values<float>()[1005]);
-  const Tensor other(pool, {1000}, DType::f32);
+  const Tensor other({1000}, DType::f32);
   fill_normal(other, "x", 2, 1);
   EXPECT_EQ(other.values<float>()[999], tensor.values<float>()[999]);
 }

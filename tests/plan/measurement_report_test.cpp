@@ -27,7 +27,7 @@ BlockProgram block() {
 BlockMeasurement measurement() {
   return {.forward_seconds = {0.5, 0.25, 1},
           .forward_backward_seconds = {2, 1, 4},
-          .pool_bytes = 1 << 20,
+          .arena_bytes = 1 << 20,
           .peak_memory_bytes = 1 << 21,
           .integer_outputs = {{50, 75, 25, 50}}};
 }
@@ -64,7 +64,7 @@ TEST(MeasurementReport, JsonTellsWhatWasMeasured) {
     EXPECT_EQ(json["flops"], 6e9);
     EXPECT_EQ(json["forward_seconds"], nlohmann::json({0.5, 0.25, 1.0}));
     EXPECT_EQ(json["forward_backward_seconds"], nlohmann::json({2.0, 1.0, 4.0}));
-    EXPECT_EQ(json["pool_bytes"], 1 << 20);
+    EXPECT_EQ(json["arena_bytes"], 1 << 20);
     EXPECT_EQ(json["peak_memory_bytes"], 1 << 21);
     EXPECT_EQ(json["gemm_peak"], 16e9);
   }

@@ -8,21 +8,75 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "state/adamw.h"
+#include "engine/executor.h"
+#include "ops/host_target.h"
+#include "state/parameter_store.h"
 #include "state/schedule.h"
+#include "state/update_program.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
 namespace {
 
-std::vector<ParameterSpec> specs(DType matrix) {
-  return {{"embedding", {40, 17}, matrix, ParameterRole::embedding, {.deviation = 0.5}, "a"},
-          {"matrix", {65, 33}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "b"},
-          {"norm", {33}, accumulation_dtype(matrix), ParameterRole::norm, {.constant = 1}, "b"},
-          // Several threads' shares of AdamW's elements and of the norm's blocks, a multiple of
-          // neither.
-          {"wide", {5, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c"}};
+/// Parameters of four kinds in three units.
+ParameterList some_parameters(Builder& builder, DType matrix) {
+  ParameterList list;
+  const DType wide = accumulation_dtype(matrix);
+  list.declare(builder, "embedding", {40, 17}, matrix, ParameterRole::embedding, {.deviation = 0.5},
+               "a");
+  list.declare(builder, "matrix", {65, 33}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "b");
+  list.declare(builder, "norm", {33}, wide, ParameterRole::norm, {.constant = 1}, "b");
+  // Several threads' shares of AdamW's elements and of the norm's blocks, a multiple of neither.
+  list.declare(builder, "wide", {5, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c");
+  return list;
 }
+
+ParameterList some_parameters(DType matrix) {
+  Program program;
+  Builder builder(program);
+  return some_parameters(builder, matrix);
+}
+
+/// The update of some parameters, ready to run.
+class UpdateMachine {
+ public:
+  explicit UpdateMachine(DType dtype, const OptimizerConfig& config = {}, int threads = 2,
+                         std::vector<StepSum> losses = {})
+      : parameters(some_parameters(dtype)),
+        start(write_step_start(parameters.units(), losses)),
+        update(write_update(parameters.units(), parameters.specs(), losses, config)),
+        runtime_(host_target(threads)),
+        executor({&start, &update.program}, kActions, runtime_),
+        store(executor, 1, parameters) {}
+
+  void step(int64_t number, double rate, double limit = 0) {
+    const auto set = [&](Value value, double number_given) {
+      *executor.tensor(value, 1).data<double>() = number_given;
+    };
+    set(update.learning_rate, rate);
+    set(update.clip_norm, limit);
+    set(update.step, static_cast<double>(number));
+    executor.run(kActions[1]);
+  }
+  void zero() { executor.run(kActions[0]); }
+  double norm() const { return *executor.tensor(update.gradient_norm, 1).data<double>(); }
+
+ private:
+  static constexpr Action kActions[] = {{.segment = Segment::whole, .program = 0},
+                                        {.segment = Segment::whole, .program = 1}};
+
+ public:
+  ParameterList parameters;
+  Program start;
+  UpdateProgram update;
+
+ private:
+  Runtime runtime_;
+
+ public:
+  Executor executor;
+  ParameterStore store;
+};
 
 /// The elements of a wide tensor in f64.
 std::vector<double> numbers(const Tensor& tensor) {
@@ -86,12 +140,12 @@ void expect_rounded_weights(const ParameterState& state) {
 
 TEST(AdamW, FollowsItsDefinitionInEveryType) {
   constexpr int64_t kSteps = 5;
-  constexpr double kRate = 1e-2, kScale = 0.5;
+  constexpr double kRate = 1e-2, kLimit = 5;
   const OptimizerConfig config;
   for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
            {DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
-    MemoryPool pool;
-    const ParameterStore store(pool, specs(dtype));
+    UpdateMachine machine(dtype, config);
+    const ParameterStore& store = machine.store;
     store.initialize(4, 2);
     std::vector<Reference> references;
     for (const ParameterState& state : store.parameters()) {
@@ -99,10 +153,12 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
     }
     for (int64_t t = 1; t <= kSteps; ++t) {
       fill_gradients(store, 0.1 * static_cast<double>(t));
-      adamw_step(store, config, {.step = t, .learning_rate = kRate, .gradient_scale = kScale}, 2);
+      machine.step(t, kRate, kLimit);
+      ASSERT_GT(machine.norm(), kLimit) << "nothing was clipped";
+      const double scale = kLimit / machine.norm();
       for (size_t i = 0; i < references.size(); ++i) {
         const ParameterState& state = store.parameters()[i];
-        references[i].step(config, t, kRate, kScale, numbers(state.gradient),
+        references[i].step(config, t, kRate, scale, numbers(state.gradient),
                            decays(config, state.spec));
       }
     }
@@ -116,15 +172,14 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
 
 /// All that two steps leave: weights, masters, moments, and the gradients' norm.
 std::vector<std::byte> bytes_after_steps(DType dtype, int threads) {
-  MemoryPool pool;
-  const ParameterStore store(pool, specs(dtype));
+  UpdateMachine machine(dtype, {}, threads);
+  const ParameterStore& store = machine.store;
   store.initialize(4, threads);
   std::vector<double> norms;
   for (int64_t t = 1; t <= 2; ++t) {
     fill_gradients(store, 0.3 * static_cast<double>(t));
-    norms.push_back(gradient_norm(store, threads));
-    adamw_step(store, {}, {.step = t, .learning_rate = 1e-2, .gradient_scale = 1 / norms.back()},
-               threads);
+    machine.step(t, 1e-2, 1.0);
+    norms.push_back(machine.norm());
   }
   const auto norm_bytes = std::as_bytes(std::span(norms));
   std::vector<std::byte> bytes(norm_bytes.begin(), norm_bytes.end());
@@ -148,12 +203,12 @@ TEST(AdamW, SameBitsWithAnyNumberOfThreads) {
 }
 
 TEST(AdamW, DecayRules) {
-  const auto parameters = specs(DType::f32);
+  const ParameterList parameters = some_parameters(DType::f32);
   const auto decayed = [&](DecayRule rule) {
     OptimizerConfig config;
     config.decay_rule = rule;
     std::vector<bool> result;
-    for (const ParameterSpec& spec : parameters) result.push_back(decays(config, spec));
+    for (const ParameterSpec& spec : parameters.specs()) result.push_back(decays(config, spec));
     return result;
   };
   EXPECT_EQ(decayed(DecayRule::all), (std::vector<bool>{true, true, true, true}));
@@ -161,17 +216,75 @@ TEST(AdamW, DecayRules) {
   EXPECT_EQ(decayed(DecayRule::no_embedding), (std::vector<bool>{false, true, false, true}));
 }
 
-TEST(GradientNorm, IsTheEuclideanNormOfAllGradients) {
-  MemoryPool pool;
-  const ParameterStore store(pool, specs(DType::f32));
+/// Bytes of all weights, masters and moments.
+std::vector<std::byte> state_bytes(const ParameterStore& store) {
+  std::vector<std::byte> bytes;
+  for (const ParameterState& state : store.parameters()) {
+    for (const Tensor& tensor :
+         {state.weight, state.master, state.first_moment, state.second_moment}) {
+      bytes.insert(bytes.end(), tensor.raw(), tensor.raw() + tensor.bytes());
+    }
+  }
+  return bytes;
+}
+
+TEST(UpdateProgram, AStepThatIsNotFiniteChangesNothing) {
+  const StepSum loss{"sum:loss", {1}};
+  UpdateMachine machine(DType::bf16, {}, 2, {loss});
+  machine.store.initialize(4, 2);
+  const auto before = state_bytes(machine.store);
+  double& sum = *machine.executor.tensor(loss.name, 1).data<double>();
+  fill_gradients(machine.store, 1);
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    sum = bad;
+    machine.step(1, 1e-2, 1.0);
+    EXPECT_TRUE(std::isfinite(machine.norm()));
+    EXPECT_TRUE(state_bytes(machine.store) == before) << "a loss of " << bad;
+  }
+  sum = 1;
+  machine.store.find("matrix").gradient.data<float>()[7] = std::nanf("");
+  machine.step(1, 1e-2, 0);
+  EXPECT_TRUE(std::isnan(machine.norm()));
+  EXPECT_TRUE(state_bytes(machine.store) == before) << "a gradient that is NaN";
+  machine.store.find("matrix").gradient.data<float>()[7] = 1;
+  machine.step(1, 1e-2, 0);
+  EXPECT_FALSE(state_bytes(machine.store) == before);
+}
+
+TEST(UpdateProgram, TheNormIsTheEuclideanOneOfAllGradients) {
+  UpdateMachine machine(DType::f32, {}, 2, {{"sum:loss", {1}}});
+  const ParameterStore& store = machine.store;
   fill_gradients(store, 2);
   double squares = 0;
   for (const ParameterState& state : store.parameters()) {
     for (const float g : state.gradient.values<float>()) squares += double{g} * g;
   }
-  EXPECT_NEAR(gradient_norm(store, 2), std::sqrt(squares), 1e-12 * std::sqrt(squares));
-  store.zero_gradients(2);
-  EXPECT_EQ(gradient_norm(store, 2), 0);
+  machine.step(1, 0);
+  EXPECT_NEAR(machine.norm(), std::sqrt(squares), 1e-12 * std::sqrt(squares));
+  *machine.executor.tensor("sum:loss", 0).data<double>() = 3;
+  machine.zero();
+  machine.step(1, 0);
+  EXPECT_EQ(machine.norm(), 0);
+  EXPECT_EQ(*machine.executor.tensor("sum:loss", 0).data<double>(), 0);
+}
+
+TEST(UpdateProgram, CostsAreThoseOfItsOperands) {
+  const UpdateMachine machine(DType::bf16);
+  double elements = 0, rounded = 0;
+  for (const ParameterUnit& unit : machine.parameters.units()) {
+    elements += static_cast<double>(unit.elements);
+    if (rounds(unit)) rounded += static_cast<double>(unit.elements);
+  }
+  const auto bytes = [](const Program& program, std::string_view name) {
+    for (const Node& node : program.nodes()) {
+      if (node.operation->name() != name) continue;
+      return node.operation->cost(program.specs(node.inputs), program.specs(node.outputs)).bytes;
+    }
+    return -1.0;
+  };
+  EXPECT_EQ(bytes(machine.start, "zero"), 4 * elements);
+  EXPECT_EQ(bytes(machine.update.program, "sum_of_squares"), 4 * elements + 8);
+  EXPECT_EQ(bytes(machine.update.program, "adamw"), 7 * 4 * elements + 2 * rounded);
 }
 
 TEST(Schedule, WarmsUpAndDecays) {
@@ -193,39 +306,37 @@ TEST(Schedule, WarmsUpAndDecays) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, 110), 1);
 }
 
-TEST(Clipping, BringsLargeNormsDownAndMayWaitForTheWarmup) {
+TEST(Clipping, MayWaitForTheWarmup) {
   OptimizerConfig config;
   config.clip_norm = 2;
   config.warmup_steps = 10;
-  EXPECT_EQ(clip_factor(config, 1.5, 1), 1);
-  EXPECT_EQ(clip_factor(config, 8, 1), 0.25);
+  EXPECT_EQ(clip_norm(config, 1), 2);
   config.clip_after_warmup = true;
-  EXPECT_EQ(clip_factor(config, 8, 10), 1);
-  EXPECT_EQ(clip_factor(config, 8, 11), 0.25);
-  config.clip_norm = 0;
-  EXPECT_EQ(clip_factor(config, 8, 11), 1);
+  EXPECT_EQ(clip_norm(config, 10), 0);
+  EXPECT_EQ(clip_norm(config, 11), 2);
 }
 
-TEST(ParameterStore, TakesWhatItsSizesSay) {
-  MemoryPool pool;
-  MemoryLayout layout;
-  for (const int64_t bytes : ParameterStore::allocation_sizes(specs(DType::bf16))) {
-    layout.allocate(bytes);
+TEST(Clipping, BringsLargeNormsDownAndLeavesSmallOnes) {
+  for (const auto& [limit, factor] :
+       {std::pair(0.0, 1.0), std::pair(0.25, 0.25), std::pair(2.0, 1.0)}) {
+    UpdateMachine machine(DType::f64, {.weight_decay = 0, .beta1 = 0});
+    machine.zero();
+    machine.store.find("matrix").gradient.data<double>()[3] = -1;
+    machine.step(1, 1e-3, limit);
+    EXPECT_EQ(machine.norm(), 1);
+    EXPECT_DOUBLE_EQ(machine.store.find("matrix").first_moment.data<double>()[3], -factor);
   }
-  const ParameterStore store(pool, specs(DType::bf16));
-  EXPECT_EQ(pool.in_use(), layout.in_use());
-  EXPECT_EQ(pool.extent(), layout.extent());
 }
 
 TEST(ParameterStore, ParametersDoNotShareMemory) {
-  MemoryPool pool;
-  const ParameterStore store(pool, specs(DType::bf16));
+  const UpdateMachine machine(DType::bf16);
+  const ParameterStore& store = machine.store;
   store.initialize(1, 1);
   const auto& [embedding, matrix, norm] =
       std::tie(store.parameters()[0], store.parameters()[1], store.parameters()[2]);
   norm.master.fill_zero();
   std::memset(embedding.master.raw(), 0xff, static_cast<size_t>(embedding.master.bytes()));
-  const Tensor again(pool, matrix.spec.shape, DType::f32);
+  const Tensor again(matrix.spec.shape, DType::f32);
   initialize(matrix.spec, 1, again, 1);
   EXPECT_TRUE(std::ranges::equal(matrix.master.values<float>(), again.values<float>()));
   EXPECT_THROW(store.find("nothing"), InternalError);

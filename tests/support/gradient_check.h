@@ -15,19 +15,20 @@
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
+#include "support/program_run.h"
 #include "tensor/tensor.h"
 
 namespace tessera::testing {
 
 /// Random normal values, the same at every call with the same name.
-inline Tensor random_tensor(MemoryPool& pool, const Shape& shape, DType dtype,
-                            const std::string& name, double deviation = 1.0) {
-  Tensor wide(pool, shape, DType::f64);
+inline Tensor random_tensor(const Shape& shape, DType dtype, const std::string& name,
+                            double deviation = 1.0) {
+  Tensor wide(shape, DType::f64);
   const CounterRandom random(17, name);
   for (int64_t i = 0; i < wide.elements(); ++i) {
     wide.data<double>()[i] = deviation * random.normal(static_cast<uint64_t>(i));
   }
-  Tensor result(pool, shape, dtype);
+  Tensor result(shape, dtype);
   convert(wide, result);
   return result;
 }
@@ -56,11 +57,10 @@ using FixedInputs = std::map<std::string, Tensor>;
 /// (2e-11 of it; a fifth of that occurs), and truncation, taken as step² of the largest entry. It
 /// never differs by more than `tolerance` of the largest entry.
 inline void check_gradients(const ProgramFunction& function, const std::vector<Shape>& shapes,
-                            const std::function<FixedInputs(MemoryPool&)>& fixed = nullptr,
+                            const std::function<FixedInputs()>& fixed = nullptr,
                             const GradientCheck& options = {},
                             const std::function<void(std::vector<Tensor>&)>& prepare = nullptr) {
-  MemoryPool pool;
-  Runtime runtime(host_target(options.threads), &pool);
+  Runtime runtime(host_target(options.threads));
   Program program;
   Builder builder(program);
   std::vector<Value> inputs;
@@ -81,33 +81,32 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
   std::vector<Tensor> values;
   for (size_t i = 0; i < shapes.size(); ++i) {
     values.push_back(
-        random_tensor(pool, shapes[i], DType::f64, "input" + std::to_string(i), options.deviation));
+        random_tensor(shapes[i], DType::f64, "input" + std::to_string(i), options.deviation));
   }
   if (prepare) prepare(values);
-  Frame frame(program);
+  ProgramRun frame(program, runtime);
   for (size_t i = 0; i < inputs.size(); ++i) {
     frame.bind(inputs[i], values[i]);
     if (const Value gradient = program.main_gradient(inputs[i])) {
-      Tensor memory(pool, shapes[i], DType::f64);
+      Tensor memory(shapes[i], DType::f64);
       memory.fill_zero();
       frame.bind(gradient, memory);
     }
   }
   if (fixed) {
-    for (const auto& [name, tensor] : fixed(pool)) frame.bind(program.find(name), tensor);
+    for (const auto& [name, tensor] : fixed()) frame.bind(program.find(name), tensor);
   }
   for (const Seed& seed : seeds) {
     frame.bind(seed.gradient,
-               random_tensor(pool, program.spec(seed.gradient).shape,
-                             program.spec(seed.gradient).dtype, program.info(seed.gradient).name));
+               random_tensor(program.spec(seed.gradient).shape, program.spec(seed.gradient).dtype,
+                             program.info(seed.gradient).name));
   }
-  const Executor executor(program, runtime);
-  executor.run(frame);
+  frame.run();
 
   // The scalar whose gradient the seeds ask for, and the sum of its absolute terms.
   double magnitude = 0;
   const auto objective = [&] {
-    executor.forward(frame);
+    frame.forward();
     double total = 0;
     magnitude = 0;
     for (const Seed& seed : seeds) {

@@ -33,8 +33,8 @@ struct RunResult {
   bool operator==(const RunResult&) const = default;
 };
 
-inline std::vector<double> as_doubles(MemoryPool& pool, const Tensor& tensor) {
-  const Tensor wide(pool, tensor.shape(), DType::f64);
+inline std::vector<double> as_doubles(const Tensor& tensor) {
+  const Tensor wide(tensor.shape(), DType::f64);
   convert(tensor, wide);
   return {wide.values<double>().begin(), wide.values<double>().end()};
 }
@@ -43,8 +43,7 @@ inline std::vector<double> as_doubles(MemoryPool& pool, const Tensor& tensor) {
 /// Equal names give equal random numbers, so that two runs differ by their options alone.
 inline RunResult run_program(const ProgramFunction& function, const std::vector<RunInput>& inputs,
                              const RunOptions& options) {
-  MemoryPool pool;
-  Runtime runtime(host_target(options.threads, options.kernels), &pool);
+  Runtime runtime(host_target(options.threads, options.kernels));
   Program program;
   Builder builder(program);
   std::vector<Value> values;
@@ -65,30 +64,29 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
   const auto random_of = [&](Value value) {
     const Spec& spec = program.spec(value);
     const DType first = options.inputs_fit_bf16 ? DType::bf16 : spec.dtype;
-    const Tensor rounded = random_tensor(pool, spec.shape, first, program.info(value).name);
-    Tensor tensor(pool, spec.shape, spec.dtype);
+    const Tensor rounded = random_tensor(spec.shape, first, program.info(value).name);
+    Tensor tensor(spec.shape, spec.dtype);
     convert(rounded, tensor);
     return tensor;
   };
-  Frame frame(program);
+  ProgramRun frame(program, runtime);
   for (const Value value : values) {
     frame.bind(value, random_of(value));
     if (const Value gradient = program.main_gradient(value)) {
-      const Tensor memory(pool, program.spec(gradient).shape, program.spec(gradient).dtype);
+      const Tensor memory(program.spec(gradient).shape, program.spec(gradient).dtype);
       memory.fill_zero();
       frame.bind(gradient, memory);
     }
   }
   for (const auto& [name, tensor] : options.fixed) frame.bind(program.find(name), tensor);
   for (const Seed& seed : seeds) frame.bind(seed.gradient, random_of(seed.gradient));
-  Executor(program, runtime).run(frame);
+  frame.run();
 
   RunResult result;
-  for (const Value output : outputs) result.outputs.push_back(as_doubles(pool, frame[output]));
+  for (const Value output : outputs) result.outputs.push_back(as_doubles(frame[output]));
   for (const Value value : values) {
     const Value gradient = program.main_gradient(value);
-    result.gradients.push_back(gradient ? as_doubles(pool, frame[gradient])
-                                        : std::vector<double>{});
+    result.gradients.push_back(gradient ? as_doubles(frame[gradient]) : std::vector<double>{});
   }
   return result;
 }

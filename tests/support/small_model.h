@@ -23,17 +23,16 @@ struct SmallModel {
     model.config.data.context = 64;
     model.config.train.precision = Precision::fp32;
     model.tokenizer = std::make_unique<ByteTokenizer>();
-    model.specs = model_parameters(config, DType::f32);
-    for (const ParameterSpec& spec : model.specs) {
-      model.weights.emplace_back(pool, spec.shape, DType::f32);
-      model.weights.back().fill_zero();
-      if (!zero) initialize(spec, 1, model.weights.back(), 1);
+    model.parameters = model_parameters(config, DType::f32);
+    model.weights = unit_tensors(model.parameters);
+    for (size_t i = 0; i < model.parameters.specs().size(); ++i) {
+      model.weight(i).fill_zero();
+      if (!zero) initialize(model.parameters.specs()[i], 1, model.weight(i), 1);
     }
   }
 
-  MemoryPool pool;
   LoadedModel model;
-  Runtime runtime{host_target(2), &pool};
+  Runtime runtime{host_target(2)};
 };
 
 }  // namespace tessera::testing

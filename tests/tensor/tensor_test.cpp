@@ -31,30 +31,52 @@ TEST(Shape, RefusesWhatIsNone) {
   EXPECT_THROW(Shape({2}).with_dim(1, 3), InternalError);
 }
 
-TEST(Tensor, TakesItsMemoryFromThePool) {
-  MemoryPool pool(int64_t{1} << 20);
-  {
-    const Tensor tensor(pool, {4, 16}, DType::f32);
+TEST(Tensor, HasAlignedMemoryOfItsOwn) {
+  for (const int64_t elements : {1, 100, 1 << 20}) {
+    const Tensor tensor({elements}, DType::f32);
     EXPECT_TRUE(tensor.defined());
-    EXPECT_EQ(tensor.bytes(), 256);
-    EXPECT_EQ(pool.in_use(), 256);
-    const Tensor view = tensor.slice(1, 2);
-    EXPECT_EQ(pool.in_use(), 256);
+    EXPECT_EQ(tensor.bytes(), 4 * elements);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.raw()) % 64, 0U);
+    tensor.fill_zero();
+    EXPECT_EQ(tensor.data<float>()[elements - 1], 0);
   }
-  EXPECT_EQ(pool.in_use(), 0);
+  EXPECT_TRUE(Tensor({0}, DType::f32).defined());
   EXPECT_FALSE(Tensor().defined());
 }
 
 TEST(Tensor, AViewKeepsTheMemory) {
-  MemoryPool pool(int64_t{1} << 20);
   Tensor view;
   {
-    const Tensor tensor(pool, {8}, DType::i32);
+    const Tensor tensor({8}, DType::i32);
     for (int i = 0; i < 8; ++i) tensor.data<int32_t>()[i] = i;
     view = tensor.slice(6, 8);
   }
-  EXPECT_GT(pool.in_use(), 0);
   EXPECT_EQ(view.values<int32_t>()[1], 7);
+}
+
+TEST(Tensor, TheHostDoesNotTouchADevicesMemory) {
+  std::vector<float> memory(6, 1.0F);
+  const Tensor device = Tensor::wrap(memory.data(), {6}, DType::f32, Device::emulated);
+  const Tensor host({6}, DType::f32);
+  EXPECT_EQ(device.device(), Device::emulated);
+  EXPECT_EQ(device.slice(1, 2).device(), Device::emulated);
+  EXPECT_THROW(device.data<float>(), InternalError);
+  EXPECT_THROW(device.values<float>(), InternalError);
+  EXPECT_THROW(device.raw(), InternalError);
+  EXPECT_THROW(device.fill_zero(), InternalError);
+  EXPECT_THROW(device.copy_from(host), InternalError);
+  EXPECT_THROW(host.copy_from(device), InternalError);
+  EXPECT_THROW(convert(device, host), InternalError);
+  EXPECT_THROW(sum(device), InternalError);
+  EXPECT_EQ(device.address(), memory.data());
+
+  const std::vector<float> numbers{1, 2, 3, 4, 5, 6};
+  upload(std::as_bytes(std::span(numbers)), device);
+  std::vector<float> back(6);
+  readback(device, std::as_writable_bytes(std::span(back)));
+  EXPECT_EQ(back, numbers);
+  EXPECT_THROW(upload(std::as_bytes(std::span(numbers).first(5)), device), InternalError);
+  EXPECT_THROW(readback(device, std::as_writable_bytes(std::span(back).first(5))), InternalError);
 }
 
 TEST(Tensor, ViewsShowTheSameElements) {
@@ -83,24 +105,22 @@ TEST(Tensor, RefusesViewsPastItsEndAndOtherTypes) {
 }
 
 TEST(Tensor, CopiesAndClears) {
-  MemoryPool pool(int64_t{1} << 20);
-  const Tensor from(pool, {3}, DType::u16);
-  const Tensor to(pool, {3}, DType::u16);
+  const Tensor from({3}, DType::u16);
+  const Tensor to({3}, DType::u16);
   for (int i = 0; i < 3; ++i) from.data<uint16_t>()[i] = static_cast<uint16_t>(i + 1);
   to.copy_from(from);
   EXPECT_EQ(to.values<uint16_t>()[2], 3);
   to.fill_zero();
   EXPECT_EQ(to.values<uint16_t>()[2], 0);
   EXPECT_EQ(from.values<uint16_t>()[2], 3);
-  EXPECT_THROW(to.copy_from(Tensor(pool, {4}, DType::u16)), InternalError);
-  EXPECT_THROW(to.copy_from(Tensor(pool, {3}, DType::i32)), InternalError);
+  EXPECT_THROW(to.copy_from(Tensor({4}, DType::u16)), InternalError);
+  EXPECT_THROW(to.copy_from(Tensor({3}, DType::i32)), InternalError);
 }
 
 TEST(Convert, RoundsOnceToTheNarrowerType) {
-  MemoryPool pool(int64_t{1} << 20);
-  const Tensor wide(pool, {3}, DType::f64);
-  const Tensor narrow(pool, {3}, DType::bf16);
-  const Tensor middle(pool, {3}, DType::f32);
+  const Tensor wide({3}, DType::f64);
+  const Tensor narrow({3}, DType::bf16);
+  const Tensor middle({3}, DType::f32);
   const double values[] = {1.0 / 3, -2.5, std::numeric_limits<double>::infinity()};
   std::ranges::copy(values, wide.data<double>());
   convert(wide, narrow);
@@ -111,8 +131,8 @@ TEST(Convert, RoundsOnceToTheNarrowerType) {
   }
   convert(narrow, wide);
   EXPECT_EQ(wide.data<double>()[1], -2.5);
-  EXPECT_THROW(convert(wide, Tensor(pool, {2}, DType::f32)), InternalError);
-  EXPECT_THROW(convert(wide, Tensor(pool, {3}, DType::i32)), InternalError);
+  EXPECT_THROW(convert(wide, Tensor({2}, DType::f32)), InternalError);
+  EXPECT_THROW(convert(wide, Tensor({3}, DType::i32)), InternalError);
 }
 
 TEST(Dispatch, CallsWithTheTypesOfEachDType) {

@@ -33,9 +33,9 @@ TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
   const StepPlan plan = plan_step_that_fits(resolved);
   EXPECT_EQ(measured.tokens, kTokens);
   EXPECT_EQ(measured.flops, 2 * plan.flops.useful());  // of two micro-batches
-  EXPECT_EQ(measured.pool_bytes, plan.peak_bytes);
+  EXPECT_EQ(measured.arena_bytes, plan.memory.arena_bytes);
   EXPECT_EQ(measured.parameters, plan.parameters);
-  EXPECT_GT(measured.peak_memory_bytes, measured.pool_bytes);
+  EXPECT_GT(measured.peak_memory_bytes, measured.arena_bytes);
 }
 
 TEST(BenchStep, WeightsAreUpdated) {
@@ -64,7 +64,7 @@ TEST(BenchStep, ReportsWhatWasMeasured) {
                                  .flops = 1e9,
                                  .parameters = 7,
                                  .active_parameters = 5,
-                                 .pool_bytes = 11,
+                                 .arena_bytes = 11,
                                  .peak_memory_bytes = 13,
                                  .losses = {3.5, 2.5}};
   const MeasuredOn on{{"Some CPU", {"avx2"}, 1, 2, 3, 2}, Precision::bf16, 8e9};
@@ -73,7 +73,7 @@ TEST(BenchStep, ReportsWhatWasMeasured) {
   EXPECT_EQ(json["tokens_per_second"], 2000);
   EXPECT_EQ(json["mfu"], 0.25);
   EXPECT_EQ(json["peak_memory_bytes"], 13);
-  EXPECT_EQ(json["pool_bytes"], 11);
+  EXPECT_EQ(json["arena_bytes"], 11);
   EXPECT_EQ(json["gemm_peak"], 8e9);
   EXPECT_EQ(json["processor"]["name"], "Some CPU");
   EXPECT_EQ(json["processor"]["threads"], 2);

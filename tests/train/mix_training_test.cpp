@@ -109,8 +109,7 @@ TEST_F(MixTrainingTest, ACheckpointOfTokenFilesCarriesTheTokenizer) {
       config("alone", {"data.sources=[{path = \"" + digits + "\", dtype = \"uint16\"}]",
                        "data.tokenizer=bytes", "train.steps=3", "optimizer.warmup_steps=1"});
   train(alone, kQuiet, Logger());
-  MemoryPool pool;
-  const LoadedModel model = load_model(run_folder("alone"), pool, 2);
+  const LoadedModel model = load_model(run_folder("alone"), 2);
   EXPECT_EQ(model.tokenizer->kind(), "bytes");
   EXPECT_EQ(model.config.model.vocabulary_size, 257);
   EXPECT_EQ(model.config.data.sources.at(0).name, "digits");

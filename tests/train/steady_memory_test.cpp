@@ -6,7 +6,7 @@
 
 #include "data/loader.h"
 #include "ops/host_target.h"
-#include "plan/programs.h"
+#include "plan/step_plan.h"
 #include "support/prepared_data.h"
 #include "train/training_step.h"
 
@@ -25,10 +25,11 @@ class Steps {
  public:
   explicit Steps(const RunConfig& config)
       : config_(config),
-        runtime_(host_target(static_cast<int>(config.run.threads)), &pool_),
-        training_(training_program(config)),
-        store_(pool_, training_.parameters.specs()),
-        step_(training_, store_, runtime_),
+        runtime_(host_target(static_cast<int>(config.run.threads))),
+        plan_(plan_step_that_fits(config)),
+        executor_(plan_.programs.list(), plan_.memory, runtime_),
+        store_(executor_, plan_.programs.update_number(), plan_.programs.chunks.front().parameters),
+        step_(plan_.programs, executor_, store_),
         data_(open_data(config.data)),
         loader_(data_, {.rows = config.train.micro_batch}) {
     store_.initialize(config.train.seed, runtime_.threads());
@@ -37,20 +38,18 @@ class Steps {
   void run(int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       const std::vector<Batch> batches{loader_.next(), loader_.next()};
-      const StepLosses losses = step_.run(batches);
-      step_.update_weights(
-          config_.optimizer,
-          {.step = ++done_, .steps = config_.train.steps, .gradient_norm = losses.gradient_norm});
+      step_.accumulate(batches);
+      step_.update(config_.optimizer, {.step = ++done_, .steps = config_.train.steps});
     }
   }
 
-  int64_t peak_bytes() const { return pool_.peak_in_use(); }
+  int64_t arena_bytes() const { return plan_.memory.arena_bytes; }
 
  private:
   const RunConfig& config_;
-  MemoryPool pool_;
   Runtime runtime_;
-  TrainingProgram training_;
+  StepPlan plan_;
+  Executor executor_;
   ParameterStore store_;
   TrainingStep step_;
   TrainingData data_;
@@ -68,7 +67,7 @@ TEST(SteadyMemory, StepsReuseThePagesOfTheStepsBefore) {
   const RunConfig config =
       resolve(parse_config(testing::small_config(folder.path()), "test", overrides));
   Steps steps(config);
-  ASSERT_GT(steps.peak_bytes(), 1 << 20) << "too small to show";
+  ASSERT_GT(steps.arena_bytes(), 1 << 20) << "too small to show";
   constexpr int64_t kSteps = 10;
   steps.run(kSteps);
   // A system may move pages now and then, which shows as faults of some intervals: the best of

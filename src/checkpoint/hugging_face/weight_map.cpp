@@ -160,7 +160,8 @@ int64_t count_tensors(const Architecture& architecture, const ModelConfig& confi
   small.layers = 1;
   if (config.mixture()) small.experts = small.experts_per_token = 1;
   int64_t count = 0;
-  for (const ParameterSpec& spec : model_parameters(small, DType::f32)) {
+  const ParameterList parameters = model_parameters(small, DType::f32);
+  for (const ParameterSpec& spec : parameters.specs()) {
     const auto [row, layer] = row_of(spec, rows);
     if (row.part > 0) continue;  // stands in the tensor of part 0
     const bool single = row.theirs.find('@') != std::string_view::npos;
@@ -173,7 +174,8 @@ WeightMap weight_map(const Architecture& architecture, const ModelConfig& config
                      ExpertNaming naming) {
   const std::vector<Row> rows = rows_of(architecture, naming);
   MapWriter writer(config);
-  for (const ParameterSpec& spec : model_parameters(config, DType::f32)) {
+  const ParameterList parameters = model_parameters(config, DType::f32);
+  for (const ParameterSpec& spec : parameters.specs()) {
     const auto [row, layer] = row_of(spec, rows);
     writer.add(spec, row, layer);
   }

@@ -102,13 +102,13 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
     const size_t at_once = std::min(static_cast<size_t>(rows), same_length.size());
     const auto batch_rows = static_cast<int64_t>(at_once);
     const DType compute = compute_dtype(model.config.train.precision);
-    require_evaluation_memory(model.config.model, compute, {batch_rows, length, false}, runtime);
-    Evaluator evaluator(model.config.model, compute, model.weights, batch_rows, length, false,
-                        runtime);
+    const ProgramSize size{.sequences = batch_rows, .context = length};
+    require_evaluation_memory(model.config.model, compute, model.weights, size, runtime.target());
+    StandaloneEvaluator evaluator(model.config.model, compute, model.weights, size, runtime);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));
       const std::vector<double> losses =
-          evaluator.row_losses(make_batch(continuations, chosen, batch_rows, length));
+          evaluator->row_losses(make_batch(continuations, chosen, batch_rows, length));
       for (size_t row = 0; row < chosen.size(); ++row) result[chosen[row]] = -losses[row];
       const size_t all_done = begin + done + chosen.size();
       if (on_progress && !on_progress(static_cast<int64_t>(all_done))) {

@@ -7,31 +7,44 @@
 namespace tessera {
 namespace {
 
-/// inputs: ids i32 [tokens], gradient [tokens, hidden], the table's gradient [vocabulary, hidden],
-/// which run() adds into.
+/// inputs: ids i32 [tokens], gradient [tokens, hidden] and, when it accumulates, the table's main
+/// gradient [vocabulary, hidden], which run() adds into; otherwise one output of that shape.
 class EmbeddingGradient final : public Operation {
  public:
+  EmbeddingGradient(int64_t vocabulary, bool accumulate)
+      : vocabulary_(vocabulary), accumulate_(accumulate) {}
   std::string_view name() const override { return "embedding_gradient"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this,
-                   inputs.size() == 3 && inputs[0].shape[0] == inputs[1].shape[0] &&
-                       inputs[1].shape[1] == inputs[2].shape[1],
-                   "ids, a gradient and a table gradient that fit");
+    TESSERA_EXPECT(
+        *this, inputs.size() == (accumulate_ ? 3U : 2U) && inputs[0].shape[0] == inputs[1].shape[0],
+        "ids and a gradient that fit, and a main gradient where it accumulates");
+    const Spec& gradient = inputs[1];
+    const Spec table{{vocabulary_, gradient.shape[1]},
+                     accumulation_dtype(gradient.dtype),
+                     gradient.distribution};
+    if (!accumulate_) return {table};
+    TESSERA_EXPECT(*this, inputs[2].shape == table.shape && inputs[2].dtype == table.dtype,
+                   "adds {} into {}", table.shape.text(), inputs[2].shape.text());
     return {};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
-    const Spec rows{inputs[1].shape, inputs[2].dtype, {}};  // of the table, one a token
-    return {.bytes = operand_bytes(inputs.first(2), std::vector{rows, rows})};
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    const DType wide = accumulation_dtype(inputs[1].dtype);
+    const Spec rows{inputs[1].shape, wide, {}};  // of the table, one a token
+    return {.bytes = operand_bytes(inputs.first(2), std::vector{rows, rows}) +
+                     operand_bytes({}, outputs)};
   }
-  std::vector<int> updated_inputs() const override { return {2}; }
+  std::vector<int> updated_inputs() const override {
+    return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
+  }
 
   /// Each thread owns a range of columns and walks the tokens in order: no two threads meet, and a
   /// repeated token's rows are added in the same order whatever the number of threads.
   void run(const Execution& execution) const override {
     const Tensor& ids = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
-    const Tensor& table = execution.inputs[2];
+    const Tensor& table = accumulate_ ? execution.inputs[2] : execution.outputs[0];
+    if (!accumulate_) table.fill_zero();
     const int64_t tokens = ids.elements();
     const int64_t hidden = gradient.shape()[1];
     dispatch_floating(gradient.dtype(), [&](auto type) {
@@ -52,6 +65,10 @@ class EmbeddingGradient final : public Operation {
                       });
     });
   }
+
+ private:
+  int64_t vocabulary_;
+  bool accumulate_;
 };
 
 class Embedding final : public Operation {
@@ -71,10 +88,15 @@ class Embedding final : public Operation {
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    const Value table = builder.main_gradient(self.inputs[0]);
-    TESSERA_EXPECT(*this, bool(table), "the table is not a parameter");
-    builder.apply(std::make_shared<EmbeddingGradient>(), {self.inputs[1], of_outputs[0], table});
-    return {table, Value{}};
+    const int64_t vocabulary = builder.spec(self.inputs[0]).shape[0];
+    if (const Value main = builder.main_gradient(self.inputs[0])) {
+      builder.apply(std::make_shared<EmbeddingGradient>(vocabulary, true),
+                    {self.inputs[1], of_outputs[0], main});
+      return {main, Value{}};
+    }
+    return {builder.apply_single(std::make_shared<EmbeddingGradient>(vocabulary, false),
+                                 {self.inputs[1], of_outputs[0]}),
+            Value{}};
   }
 
   Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {

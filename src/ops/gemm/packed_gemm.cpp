@@ -1,7 +1,7 @@
 #include "ops/gemm/packed_gemm.h"
 
 #include "ops/gemm/gemm_plan.h"
-#include "tensor/memory_layout.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -15,11 +15,11 @@ GemmShape packed(GemmShape shape, int64_t rows) {
 }
 
 int64_t packed_bytes(const Target& target, const GemmShape& shape) {
-  return MemoryLayout::rounded(gemm_packed_bytes(target, shape));
+  return aligned_bytes(gemm_packed_bytes(target, shape));
 }
 
 int64_t scratch_bytes(const Target& target, const GemmShape& shape) {
-  return MemoryLayout::rounded(gemm_workspace_bytes(target, shape));
+  return aligned_bytes(gemm_workspace_bytes(target, shape));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ops/support.h"
-#include "tensor/memory_layout.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +21,7 @@ int64_t part_of(int64_t count, int64_t k) {
 }
 
 int64_t float_bytes(int64_t elements) {
-  return MemoryLayout::rounded(elements * static_cast<int64_t>(sizeof(float)));
+  return aligned_bytes(elements * static_cast<int64_t>(sizeof(float)));
 }
 
 /// Rows of `columns` elements, `from_gap` and `to_gap` elements from one to the next.
@@ -65,7 +65,7 @@ class WidenedParts {
   int64_t c_bytes() const { return narrows ? float_bytes(rows * columns) : 0; }
   /// With `scratch` bytes for the greediest of the products.
   int64_t bytes(int64_t scratch) const {
-    return a_bytes() + b_bytes() + c_bytes() + MemoryLayout::rounded(scratch);
+    return a_bytes() + b_bytes() + c_bytes() + aligned_bytes(scratch);
   }
 
   bool narrows;     ///< what is computed in f32

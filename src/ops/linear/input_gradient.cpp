@@ -73,7 +73,7 @@ class LinearInputGradient final : public Operation {
     bool widens() const { return pairs > 1 && dtype == DType::bf16; }
     DType sum_dtype() const { return widens() ? DType::f32 : dtype; }
     int64_t sum_bytes() const {
-      return widens() ? MemoryLayout::rounded(chunk * columns * dtype_size(DType::f32)) : 0;
+      return widens() ? aligned_bytes(chunk * columns * dtype_size(DType::f32)) : 0;
     }
     size_t pairs;
     int64_t rows;

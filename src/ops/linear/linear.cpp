@@ -36,20 +36,20 @@ class Linear final : public Operation {
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    std::vector<Value> result{Value{}};
+    std::vector<Value> result(self.inputs.size());
     std::vector<Value> gradients;
     std::vector<Value> weights;
     for (size_t i = 0; i < of_outputs.size(); ++i) {
-      const Value weight = self.inputs[i + 1];
-      if (!of_outputs[i]) {
-        result.push_back({});
-        continue;
-      }
-      result.push_back(linear_weight_gradient(builder, self.inputs[0], of_outputs[i], weight));
+      if (!of_outputs[i]) continue;
       gradients.push_back(of_outputs[i]);
-      weights.push_back(weight);
+      weights.push_back(self.inputs[i + 1]);
     }
     result[0] = linear_input_gradient(builder, gradients, weights, self.inputs[0]);
+    for (size_t i = 0; i < of_outputs.size(); ++i) {
+      if (!of_outputs[i]) continue;
+      result[i + 1] =
+          linear_weight_gradient(builder, self.inputs[0], of_outputs[i], self.inputs[i + 1]);
+    }
     return result;
   }
 

@@ -10,16 +10,21 @@ namespace {
 /// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
 /// [1], token loss [tokens], log-sum-exp [tokens].
 ///
-/// With gradients, further inputs are the loss's gradient [1] and the weight's main gradient, which
-/// run() adds into, and a further output is the gradient of x.
+/// With gradients, a further input is the loss's gradient [1], and a further output the gradient of
+/// x. The weight's gradient is added into its main gradient, a last input, or is a last output.
 class LinearCrossEntropy final : public Operation {
  public:
-  LinearCrossEntropy(double z_coefficient, bool gradients)
-      : z_coefficient_(z_coefficient), gradients_(gradients) {}
+  enum class Gradients { none, accumulated, given };
+
+  LinearCrossEntropy(double z_coefficient, Gradients gradients)
+      : z_coefficient_(z_coefficient),
+        gradients_(gradients != Gradients::none),
+        accumulate_(gradients == Gradients::accumulated) {}
   std::string_view name() const override { return "linear_cross_entropy"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == (gradients_ ? 5U : 3U), "{} inputs", inputs.size());
+    TESSERA_EXPECT(*this, inputs.size() == 3U + gradients_ + accumulate_, "{} inputs",
+                   inputs.size());
     const Spec& x = inputs[0];
     const Spec& weight = inputs[1];
     const Spec& targets = inputs[2];
@@ -39,10 +44,14 @@ class LinearCrossEntropy final : public Operation {
     TESSERA_EXPECT(*this, inputs[3].shape == Shape{1} && inputs[3].dtype == wide,
                    "the loss's gradient is {} {}", dtype_name(inputs[3].dtype),
                    inputs[3].shape.text());
+    outputs.push_back(x);
+    if (!accumulate_) {
+      outputs.push_back({weight.shape, wide, weight.distribution});
+      return outputs;
+    }
     TESSERA_EXPECT(*this, inputs[4].shape == weight.shape && inputs[4].dtype == wide,
                    "the weight's main gradient is {} {}", dtype_name(inputs[4].dtype),
                    inputs[4].shape.text());
-    outputs.push_back(x);
     return outputs;
   }
 
@@ -51,9 +60,13 @@ class LinearCrossEntropy final : public Operation {
     TESSERA_EXPECT(*this, gradients_, "it was built without its gradient");
     TESSERA_EXPECT(*this, of_outputs[0] == self.inputs[3],
                    "the loss is differentiated with another seed than it was built with");
-    TESSERA_EXPECT(*this, !of_outputs[1] && !of_outputs[2] && !of_outputs[3],
+    TESSERA_EXPECT(*this,
+                   std::ranges::none_of(of_outputs.subspan(1), [](Value v) { return bool(v); }),
                    "only the loss has a gradient, not the loss by token");
-    return {self.outputs[3], self.inputs[4], Value{}, Value{}, Value{}};
+    std::vector<Value> gradients(self.inputs.size());
+    gradients[0] = self.outputs[3];
+    gradients[1] = accumulate_ ? self.inputs[4] : self.outputs[4];
+    return gradients;
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
@@ -65,7 +78,7 @@ class LinearCrossEntropy final : public Operation {
   }
 
   std::vector<int> updated_inputs() const override {
-    return gradients_ ? std::vector<int>{4} : std::vector<int>{};
+    return accumulate_ ? std::vector<int>{4} : std::vector<int>{};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
@@ -97,8 +110,11 @@ class LinearCrossEntropy final : public Operation {
     const Wide seed = gradients_ ? execution.inputs[3].data<Wide>()[0] : Wide{0};
     const auto z = static_cast<Wide>(z_coefficient_);
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
-    const HeadGradients gradients =
-        gradients_ ? HeadGradients{execution.outputs[3], execution.inputs[4]} : HeadGradients{};
+    HeadGradients gradients;
+    if (gradients_) {
+      gradients = {execution.outputs[3], accumulate_ ? execution.inputs[4] : execution.outputs[4]};
+      if (!accumulate_) gradients.of_weight.fill_zero();
+    }
     chunks.for_each(
         execution, gradients_ ? &gradients : nullptr,
         [&](int64_t first, int64_t rows, std::byte* memory) {
@@ -130,6 +146,7 @@ class LinearCrossEntropy final : public Operation {
 
   double z_coefficient_;
   bool gradients_;
+  bool accumulate_;
 };
 
 }  // namespace
@@ -137,16 +154,21 @@ class LinearCrossEntropy final : public Operation {
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient) {
   const std::vector<Value> outputs = builder.apply(
-      std::make_shared<LinearCrossEntropy>(z_coefficient, false), {x, weight, targets});
+      std::make_shared<LinearCrossEntropy>(z_coefficient, LinearCrossEntropy::Gradients::none),
+      {x, weight, targets});
   return {outputs[0], outputs[1]};
 }
 
 CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value weight,
                                                 Value targets, Value seed, double z_coefficient) {
+  using Gradients = LinearCrossEntropy::Gradients;
+  std::vector<Value> inputs{x, weight, targets, seed};
   const Value main = builder.main_gradient(weight);
-  TESSERA_CHECK(bool(main), "linear_cross_entropy_with_gradient: the weight is not a parameter");
-  const std::vector<Value> outputs = builder.apply(
-      std::make_shared<LinearCrossEntropy>(z_coefficient, true), {x, weight, targets, seed, main});
+  if (main) inputs.push_back(main);
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<LinearCrossEntropy>(
+                        z_coefficient, main ? Gradients::accumulated : Gradients::given),
+                    std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

@@ -19,8 +19,8 @@ CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value
 
 /// The same for a program with a backward pass, whose gradients are taken while the logits are at
 /// hand, so that they are made once: the forward pass adds the weight's gradient into its main
-/// gradient and keeps that of x. `seed` [1] is the loss's gradient, known beforehand; the loss must
-/// be differentiated with this seed and no other. `weight` must be a parameter.
+/// gradient, where it has one, and otherwise keeps it, as it keeps that of x. `seed` [1] is the
+/// loss's gradient, known beforehand; the loss must be differentiated with this seed and no other.
 CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value weight,
                                                 Value targets, Value seed,
                                                 double z_coefficient = 0);

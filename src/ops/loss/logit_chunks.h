@@ -106,7 +106,7 @@ class LogitChunks {
   }
 
   int64_t logit_bytes() const {
-    return MemoryLayout::rounded(chunk_ * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
+    return aligned_bytes(chunk_ * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
   }
 
   GemmShape logits(int64_t rows, int threads) const {

@@ -48,13 +48,15 @@ class GroupedLinear final : public Operation {
     std::vector<Value> weights;
     for (size_t i = 0; i < of_outputs.size(); ++i) {
       if (!of_outputs[i]) continue;
-      const Value weight = self.inputs[i + 1];
-      result[i + 1] = grouped_linear_weight_gradient(builder, x, of_outputs[i], offsets, weight);
       gradients.push_back(of_outputs[i]);
-      weights.push_back(weight);
+      weights.push_back(self.inputs[i + 1]);
     }
-    if (!gradients.empty()) {
-      result[0] = grouped_linear_input_gradient(builder, gradients, weights, offsets, x);
+    if (gradients.empty()) return result;
+    result[0] = grouped_linear_input_gradient(builder, gradients, weights, offsets, x);
+    for (size_t i = 0; i < of_outputs.size(); ++i) {
+      if (!of_outputs[i]) continue;
+      result[i + 1] =
+          grouped_linear_weight_gradient(builder, x, of_outputs[i], offsets, self.inputs[i + 1]);
     }
     return result;
   }

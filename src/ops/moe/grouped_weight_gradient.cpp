@@ -75,7 +75,7 @@ class GroupedLinearWeightGradient final : public Operation {
           tiles((out + kTile - 1) / kTile),
           whole(product(x, gradient, dtype, std::min(kTile, out))),
           last(product(x, gradient, dtype, out - (tiles - 1) * kTile)),
-          staged_bytes(MemoryLayout::rounded(kPieceRows * out * dtype_size(dtype))),
+          staged_bytes(aligned_bytes(kPieceRows * out * dtype_size(dtype))),
           areas(0, staged_bytes + kPieceRows * in * dtype_size(dtype),
                 std::max(bytes_of(target, whole, x), bytes_of(target, last, x))) {}
 

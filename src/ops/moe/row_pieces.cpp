@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/memory_layout.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 
@@ -47,9 +47,9 @@ const Gemm& PieceProducts::operator[](int64_t rows) const {
 
 PieceWorkspace::PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes)
     : pieces_(pieces),
-      pieces_bytes_(MemoryLayout::rounded(pieces * static_cast<int64_t>(sizeof(RowPiece)))),
-      staged_bytes_(MemoryLayout::rounded(staged_bytes)),
-      product_bytes_(MemoryLayout::rounded(product_bytes)) {}
+      pieces_bytes_(aligned_bytes(pieces * static_cast<int64_t>(sizeof(RowPiece)))),
+      staged_bytes_(aligned_bytes(staged_bytes)),
+      product_bytes_(aligned_bytes(product_bytes)) {}
 
 int64_t PieceWorkspace::bytes(int threads) const {
   return pieces_bytes_ + threads * (staged_bytes_ + product_bytes_);

@@ -67,7 +67,8 @@ class ExportTest : public ::testing::Test {
   Imported trained(float value = 0.5F, const std::vector<CarriedFile>& extra = {}) {
     const ModelConfig model = read_config(small_olmoe_config().dump(), "config.json").model;
     SampleTensors tensors;
-    for (const ParameterSpec& spec : model_parameters(model, DType::f32)) {
+    const ParameterList parameters = model_parameters(model, DType::f32);
+    for (const ParameterSpec& spec : parameters.specs()) {
       tensors.add("parameters", spec.name, spec.shape, DType::f32);
     }
     tensors.add("optimizer", "step", {1}, DType::f32);

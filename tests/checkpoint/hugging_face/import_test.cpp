@@ -38,7 +38,8 @@ fs::path fixture(const std::string& name) {
 /// The checkpoint's weights, widened to f32.
 SampleTensors load(const fs::path& checkpoint, const ModelConfig& model) {
   SampleTensors tensors;
-  for (const ParameterSpec& spec : model_parameters(model, DType::f32)) {
+  const ParameterList parameters = model_parameters(model, DType::f32);
+  for (const ParameterSpec& spec : parameters.specs()) {
     tensors.add("parameters", spec.name, spec.shape, DType::f32);
   }
   CheckpointReader(checkpoint).load_all(tensors.items());

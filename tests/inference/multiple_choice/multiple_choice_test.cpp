@@ -25,7 +25,7 @@ using ::testing::Pointwise;
 using testing::ReferenceTensors;
 
 /// The model of tests/reference/multiple_choice.py.
-LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool) {
+LoadedModel reference_model(const ReferenceTensors& reference) {
   LoadedModel model;
   ModelConfig& config = model.config.model;
   config = family_preset(Family::olmoe);
@@ -40,11 +40,12 @@ LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool)
   model.config.data.context = 256;
   model.config.train.precision = Precision::fp32;
   model.tokenizer = std::make_unique<ByteTokenizer>();
-  model.specs = model_parameters(config, DType::f32);
-  for (const ParameterSpec& spec : model.specs) {
+  model.parameters = model_parameters(config, DType::f32);
+  model.weights = unit_tensors(model.parameters);
+  for (size_t i = 0; i < model.parameters.specs().size(); ++i) {
+    const ParameterSpec& spec = model.parameters.specs()[i];
     std::vector<float> values = reference.f32("initial/" + spec.name);
-    model.weights.emplace_back(pool, spec.shape, DType::f32);
-    model.weights.back().copy_from(Tensor::wrap(values.data(), spec.shape, DType::f32));
+    model.weight(i).copy_from(Tensor::wrap(values.data(), spec.shape, DType::f32));
   }
   return model;
 }
@@ -52,9 +53,8 @@ LoadedModel reference_model(const ReferenceTensors& reference, MemoryPool& pool)
 /// The fixture with the model in memory.
 struct QuestionMachine {
   ReferenceTensors reference{"multiple_choice"};
-  MemoryPool pool;
-  LoadedModel model = reference_model(reference, pool);
-  Runtime runtime{host_target(2), &pool};
+  LoadedModel model = reference_model(reference);
+  Runtime runtime{host_target(2)};
   std::vector<Question> questions =
       read_questions(ReferenceTensors::path("multiple_choice") / "questions.jsonl");
 };
@@ -191,9 +191,10 @@ TEST(MultipleChoice, TheBeginningOfADocumentStandsBeforeEveryContextAndIsNeverCu
 
 TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
   QuestionMachine machine;
-  for (size_t i = 0; i < machine.model.specs.size(); ++i) {
-    if (machine.model.specs[i].name == "head.weight") {
-      for (float& weight : machine.model.weights[i].values<float>()) weight = 3e38F;
+  const auto& specs = machine.model.parameters.specs();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == "head.weight") {
+      for (float& weight : machine.model.weight(i).values<float>()) weight = 3e38F;
     }
   }
   EXPECT_THAT(

@@ -54,11 +54,12 @@ double mean_error(std::span<const double> found, std::span<const float> expected
 /// A reference model's training program with its weights, ready to run.
 class ParityMachine {
  public:
-  ParityMachine(const ReferenceModel& reference, DType dtype)
-      : runtime(host_target(2), &pool),
-        training(write_training(reference.config(), dtype,
-                                {reference.sequences(), reference.context()}, {})),
-        store(pool, training.parameters.specs()) {
+  ParityMachine(const ReferenceModel& reference, DType dtype, const OptimizerConfig& optimizer = {})
+      : programs(programs_of(reference, dtype, optimizer)),
+        runtime(host_target(2)),
+        executor(programs.list(), programs.actions(1), runtime),
+        store(executor, programs.update_number(), parameters()),
+        step(programs, executor, store) {
     for (const ParameterState& parameter : store.parameters()) {
       std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
       EXPECT_EQ(static_cast<int64_t>(values.size()), parameter.master.elements());
@@ -67,22 +68,46 @@ class ParityMachine {
     store.masters_to_weights();
   }
 
-  std::vector<double> values(const Tensor& tensor) { return as_doubles(pool, tensor); }
+  std::vector<double> values(const Tensor& tensor) { return as_doubles(tensor); }
 
-  MemoryPool pool;
+  const ParameterList& parameters() const { return programs.chunks.front().parameters; }
+
+  /// The units' weights, for decoders.
+  GivenTensors weights() const {
+    GivenTensors units;
+    for (const ParameterUnit& unit : parameters().units()) {
+      units.emplace(unit.name, executor.tensor(unit.name, programs.update_number()));
+    }
+    return units;
+  }
+
+ private:
+  static StepPrograms programs_of(const ReferenceModel& reference, DType dtype,
+                                  const OptimizerConfig& optimizer) {
+    StepPrograms result;
+    result.chunks.push_back(write_training(reference.config(), dtype,
+                                           {reference.sequences(), reference.context()}, {}));
+    const Chunk& chunk = result.chunks.front();
+    result.start = write_step_start(chunk.parameters.units(), chunk.sums());
+    result.update = write_update(chunk.parameters.units(), chunk.parameters.specs(),
+                                 chunk.loss_sums(), optimizer);
+    return result;
+  }
+
+  StepPrograms programs;
+
+ public:
   Runtime runtime;
-  TrainingProgram training;
+  Executor executor;
   ParameterStore store;
+  TrainingStep step;
 };
 
 /// The logits of every sequence, fed in pieces of `piece` tokens.
 std::vector<double> logits_of(ParityMachine& machine, const ReferenceModel& reference, DType dtype,
                               int64_t piece) {
-  std::vector<Tensor> weights;
-  for (const ParameterState& parameter : machine.store.parameters()) {
-    weights.push_back(parameter.weight);
-  }
-  Decoder decoder(reference.config(), dtype, weights, reference.context(), machine.runtime);
+  Decoder decoder(reference.config(), dtype, machine.weights(), reference.context(),
+                  machine.runtime);
   std::vector<double> logits;
   const Batch batch = reference.batch(0);
   for (int64_t row = 0; row < reference.sequences(); ++row) {
@@ -129,8 +154,8 @@ TEST_P(Transformers, LossesAndEveryGradient) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     ParityMachine machine(reference, dtype);
     const std::vector<Batch> batches{reference.batch(0)};
-    const StepLosses losses =
-        TrainingStep(machine.training, machine.store, machine.runtime).run(batches);
+    machine.step.accumulate(batches);
+    const StepLosses losses = machine.step.losses();
     const double loss = reference.expected("loss")[0];
     EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss);
     const double balance = reference.expected("balance_loss")[0];
@@ -149,8 +174,8 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
   const ReferenceModel reference(GetParam());
   ParityMachine machine(reference, DType::bf16);
   const std::vector<Batch> batches{reference.batch(0)};
-  const StepLosses losses =
-      TrainingStep(machine.training, machine.store, machine.runtime).run(batches);
+  machine.step.accumulate(batches);
+  const StepLosses losses = machine.step.losses();
   const double loss = reference.expected("loss")[0];
   EXPECT_NEAR(losses.cross_entropy, loss, 2e-3 * loss);
   for (const ParameterState& parameter : machine.store.parameters()) {
@@ -163,7 +188,6 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
 
 TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   const ReferenceModel reference(GetParam());
-  ParityMachine machine(reference, DType::f32);
   OptimizerConfig optimizer;
   optimizer.weight_decay = 0.1;
   optimizer.decay_rule = DecayRule::all;
@@ -176,13 +200,11 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   optimizer.learning_rate = 1e-3;
   optimizer.schedule = Schedule::constant;
   optimizer.warmup_steps = 0;
-  TrainingStep step(machine.training, machine.store, machine.runtime);
+  ParityMachine machine(reference, DType::f32, optimizer);
   for (int64_t i = 0; i < reference.steps(); ++i) {
     const std::vector<Batch> batches{reference.batch(i)};
-    const double norm = step.run(batches).gradient_norm;
-    EXPECT_EQ(step.update_weights(
-                  optimizer, {.step = i + 1, .steps = reference.steps(), .gradient_norm = norm}),
-              1e-3);
+    machine.step.accumulate(batches);
+    EXPECT_EQ(machine.step.update(optimizer, {.step = i + 1, .steps = reference.steps()}), 1e-3);
   }
   for (const ParameterState& parameter : machine.store.parameters()) {
     const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);

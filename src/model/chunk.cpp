@@ -1,0 +1,207 @@
+#include "model/chunk.h"
+
+#include <algorithm>
+
+#include "engine/differentiate.h"
+#include "engine/rematerialize.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/loss/cross_entropy.h"
+#include "ops/router/losses.h"
+#include "ops/update/running_sum.h"
+
+namespace tessera {
+namespace {
+
+class ChunkWriter {
+ public:
+  ChunkWriter(Chunk& chunk, const ModelConfig& config, DType compute, const ProgramSize& size,
+              const ChunkRange& range)
+      : chunk_(chunk),
+        builder_(chunk.program),
+        writer_{builder_, config, compute, {}, {}},
+        size_(size),
+        range_(range) {}
+
+  void write(const Recompute& recompute) {
+    declare();
+    const LayerWriter layers = write_forward();
+    write_router_losses(layers.routed());
+    if (range_.head) write_loss();
+    chunk_.parameters = std::move(writer_.parameters);
+    write_backward();
+    rematerialize(builder_, recompute);
+  }
+
+ private:
+  int64_t tokens() const { return size_.sequences * size_.context; }
+  Spec scalar() const { return {{1}, writer_.wide(), {}}; }
+
+  void declare() {
+    chunk_.target_seed = builder_.state("target_seed", scalar());
+    chunk_.token_seed = builder_.state("token_seed", scalar());
+    const Spec ids{{tokens()}, DType::i32, {}};
+    if (range_.embedding) chunk_.tokens = builder_.input("tokens", ids);
+    if (range_.head) chunk_.targets = builder_.input("targets", ids);
+    chunk_.positions = builder_.input("positions", ids);
+    if (size_.document_mask) chunk_.document_starts = builder_.input("document_starts", ids);
+    if (!range_.embedding) chunk_.boundary_in = boundary_inputs("boundary_in");
+  }
+
+  Boundary boundary_inputs(const std::string& name) {
+    const Spec spec{{tokens(), writer_.config.hidden_size}, writer_.compute, {}};
+    return {builder_.input(name + ".stream", spec), builder_.input(name + ".output", spec)};
+  }
+
+  LayerWriter write_forward() {
+    const AttentionPlace place{.sequence = size_.context,
+                               .rotary_table = table_of_angles(writer_, chunk_.positions),
+                               .document_starts = chunk_.document_starts,
+                               .cache_position = {}};
+    if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.tokens);
+    LayerWriter layers = embedded_ ? LayerWriter(writer_, embedded_->stream)
+                                   : LayerWriter(writer_, chunk_.boundary_in);
+    layers.write(range_.layers, place);
+    if (range_.head) {
+      hidden_ = layers.final_norm();
+    } else {
+      chunk_.boundary_out = layers.boundary();
+      for (const Value value : {chunk_.boundary_out.stream, chunk_.boundary_out.output}) {
+        TESSERA_CHECK(bool(value), "a chunk without the head ends behind a layer");
+        builder_.output(value);
+      }
+    }
+    return layers;
+  }
+
+  /// Declares a sum and adds a value to it.
+  StepSum add_up(const std::string& name, Value value, const Shape& shape) {
+    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, {}}), value);
+    return {name, shape};
+  }
+
+  Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
+
+  void write_router_losses(const std::vector<RoutedLayer>& routed) {
+    const ModelConfig& config = writer_.config;
+    const auto scope = builder_.scope("router_losses", Block::router);
+    std::vector<Value> z_losses;
+    int64_t number = std::max(range_.layers.first, config.dense_layers);
+    for (const RoutedLayer& layer : routed) {
+      chunk_.expert_tokens.push_back(add_up(fmt::format("sum:expert_tokens.{}", number++),
+                                            layer.counts, builder_.spec(layer.counts).shape));
+      if (config.router_z_coefficient > 0) {
+        z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
+      }
+    }
+    if (config.balance_coefficient > 0 && !routed.empty()) {
+      chunk_.balance_loss = total(balance_losses(routed));
+      builder_.output(chunk_.balance_loss);
+      chunk_.balance_sum = add_up("sum:balance_loss", chunk_.balance_loss, {1});
+    }
+    if (!z_losses.empty()) {
+      chunk_.router_z_loss = total(z_losses);
+      builder_.output(chunk_.router_z_loss);
+      chunk_.router_z_sum = add_up("sum:router_z_loss", chunk_.router_z_loss, {1});
+    }
+  }
+
+  std::vector<Value> balance_losses(const std::vector<RoutedLayer>& routed) {
+    const ModelConfig& config = writer_.config;
+    std::vector<Value> probabilities, counts, losses;
+    for (const RoutedLayer& layer : routed) {
+      probabilities.push_back(layer.probabilities);
+      counts.push_back(layer.counts);
+    }
+    const bool pooled = config.balance_form == BalanceForm::pooled;
+    TESSERA_CHECK(!pooled || (range_.layers.first == 0 && range_.layers.end == config.layers),
+                  "a balance loss that pools all layers in a chunk of layers {} to {}",
+                  range_.layers.first, range_.layers.end);
+    const size_t each = pooled ? routed.size() : 1;
+    for (size_t i = 0; i < routed.size(); i += each) {
+      losses.push_back(load_balance_loss(
+          builder_, std::span(probabilities).subspan(i, each), std::span(counts).subspan(i, each),
+          config.balance_coefficient, config.experts_per_token, config.balance_form));
+    }
+    return losses;
+  }
+
+  Value head_matrix() {
+    if (!writer_.config.tied_head) return write_head_matrix(writer_);
+    return embedded_ ? embedded_->table : embedding_table(writer_);
+  }
+
+  void write_loss() {
+    const Value weight = head_matrix();
+    const auto scope = builder_.scope("head", Block::head);
+    const CrossEntropy result =
+        linear_cross_entropy_with_gradient(builder_, hidden_, weight, chunk_.targets,
+                                           chunk_.target_seed, writer_.config.z_loss_coefficient);
+    chunk_.loss = result.loss;
+    chunk_.token_loss = result.token_loss;
+    builder_.output(chunk_.loss);
+    builder_.output(chunk_.token_loss);
+    const auto sums = builder_.scope("sums", Block::loss);
+    chunk_.cross_entropy_sum = add_up("sum:cross_entropy", chunk_.token_loss, {1});
+  }
+
+  void write_backward() {
+    std::vector<Seed> seeds;
+    if (chunk_.loss) seeds.push_back({chunk_.loss, chunk_.target_seed});
+    for (const Value loss : {chunk_.balance_loss, chunk_.router_z_loss}) {
+      if (loss) seeds.push_back({loss, chunk_.token_seed});
+    }
+    if (!range_.head) {
+      chunk_.of_boundary_out = boundary_inputs("of_boundary_out");
+      seeds.push_back({chunk_.boundary_out.stream, chunk_.of_boundary_out.stream});
+      seeds.push_back({chunk_.boundary_out.output, chunk_.of_boundary_out.output});
+    }
+    if (range_.embedding) {
+      differentiate(builder_, seeds);
+      return;
+    }
+    const Value wanted[] = {chunk_.boundary_in.stream, chunk_.boundary_in.output};
+    const std::vector<Value> gradients = differentiate(builder_, seeds, wanted);
+    chunk_.of_boundary_in = {gradients[0], gradients[1]};
+    for (const Value gradient : gradients) builder_.output(gradient);
+  }
+
+  Chunk& chunk_;
+  Builder builder_;
+  ModelWriter writer_;
+  const ProgramSize& size_;
+  const ChunkRange& range_;
+  std::optional<Embedded> embedded_;
+  Value hidden_;  // [tokens, hidden], normalised
+};
+
+}  // namespace
+
+ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }
+
+std::vector<StepSum> Chunk::loss_sums() const {
+  std::vector<StepSum> result;
+  for (const auto* sum : {&cross_entropy_sum, &balance_sum, &router_z_sum}) {
+    if (*sum) result.push_back(**sum);
+  }
+  return result;
+}
+
+std::vector<StepSum> Chunk::sums() const {
+  std::vector<StepSum> result = loss_sums();
+  result.insert(result.end(), expert_tokens.begin(), expert_tokens.end());
+  return result;
+}
+
+Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
+                  const Recompute& recompute, const ChunkRange& range) {
+  Chunk chunk;
+  ChunkWriter(chunk, config, compute, size, range).write(recompute);
+  return chunk;
+}
+
+Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
+                     const Recompute& recompute) {
+  return write_chunk(config, compute, size, recompute, whole_model(config));
+}
+
+}  // namespace tessera

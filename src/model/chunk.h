@@ -1,0 +1,85 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/recompute.h"
+#include "model/layers.h"
+#include "model/model_config.h"
+#include "model/parameter.h"
+
+namespace tessera {
+
+/// What a program works on at once.
+struct ProgramSize {
+  int64_t sequences = 1;
+  int64_t context = 0;         ///< tokens of one sequence
+  bool document_mask = false;  ///< tokens attend within their document only
+};
+
+/// A sum over the micro-batches of a step, kept in f64: programs add to it, and it is read after
+/// the step.
+struct StepSum {
+  std::string name;  ///< of the state
+  Shape shape;
+};
+
+/// The part of a model that one program trains: some of its layers, with or without what stands
+/// before the first and behind the last.
+struct ChunkRange {
+  LayerRange layers;
+  bool embedding = true;
+  bool head = true;  ///< the last norm, the output matrix and the loss
+};
+/// All of it.
+ChunkRange whole_model(const ModelConfig& config);
+
+/// The forward and the backward pass of a chunk, for one micro-batch, and what they take and give.
+/// Null where the chunk has no such thing.
+struct Chunk {
+  Program program;
+  ParameterList parameters;
+
+  Value tokens;                          ///< i32 [tokens], of a chunk with the embedding
+  Value targets;                         ///< i32 [tokens], -1 for none; of a chunk with the head
+  Value positions;                       ///< i32 [tokens]: the place in the sequence
+  std::optional<Value> document_starts;  ///< i32 [tokens]
+
+  /// From the chunk before, inputs; and their gradients, outputs of the backward pass.
+  Boundary boundary_in, of_boundary_in;
+  /// For the chunk behind, outputs; and their gradients, inputs of the backward pass.
+  Boundary boundary_out, of_boundary_out;
+
+  /// The gradients of the losses, [1], states that are set before a step: one over the number of
+  /// target tokens of the *global* batch for the loss, one over the number of its tokens for the
+  /// routers' losses. There is no mean of means.
+  Value target_seed;
+  Value token_seed;
+
+  Value loss;        ///< [1]: the sum over target tokens, z-loss included; an output
+  Value token_loss;  ///< [tokens]: cross-entropy; an output
+  Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, as the loss is; outputs
+
+  /// Added to in each forward pass; a null name where the model has no such loss.
+  std::optional<StepSum> cross_entropy_sum;  ///< of the target tokens
+  std::optional<StepSum> balance_sum;
+  std::optional<StepSum> router_z_sum;
+  std::vector<StepSum> expert_tokens;  ///< by mixture layer, [experts]
+
+  /// All of these.
+  std::vector<StepSum> sums() const;
+  /// Those of losses, [1] each.
+  std::vector<StepSum> loss_sums() const;
+};
+
+/// Writes a chunk, recomputing the named blocks. Throws InternalError for a balance loss that pools
+/// all layers in a chunk that has not all of them.
+Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
+                  const Recompute& recompute, const ChunkRange& range);
+
+/// The one chunk that is the whole model.
+Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
+                     const Recompute& recompute);
+
+}  // namespace tessera

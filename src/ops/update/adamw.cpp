@@ -1,0 +1,164 @@
+#include "ops/update/adamw.h"
+
+#include <cmath>
+
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+template <typename Wide>
+struct Coefficients {
+  Wide beta1, beta2, epsilon, keep, step_size, inverse_correction2, scale;
+};
+
+template <typename Wide, typename Weight>
+void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide* gradient,
+            Wide* first, Wide* second, Wide* master, Weight* weight) {
+#pragma GCC ivdep
+  for (int64_t i = begin; i < end; ++i) {
+    const Wide g = c.scale * gradient[i];
+    const Wide m = c.beta1 * first[i] + (1 - c.beta1) * g;
+    const Wide v = c.beta2 * second[i] + (1 - c.beta2) * g * g;
+    first[i] = m;
+    second[i] = v;
+    const Wide w =
+        c.keep * master[i] - c.step_size * m / (std::sqrt(v * c.inverse_correction2) + c.epsilon);
+    master[i] = w;
+    weight[i] = static_cast<Weight>(w);
+  }
+}
+
+/// Where the inputs of each unit begin: gradient, moments, master and the weight, if it is another.
+struct UnitInputs {
+  size_t first;
+  bool rounds;
+};
+
+/// inputs: scale, learning rate, step, then those of the units.
+class AdamW final : public Operation {
+ public:
+  AdamW(std::vector<UnitInputs> units, std::vector<AdamWSection> sections,
+        const AdamWOptions& options)
+      : units_(std::move(units)),
+        sections_(std::move(sections)),
+        pieces_(plain_sections(sections_)),
+        options_(options) {}
+  std::string_view name() const override { return "adamw"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    for (size_t i = 0; i < 3; ++i) {
+      TESSERA_EXPECT(*this, inputs[i].shape == Shape{1} && inputs[i].dtype == DType::f64,
+                     "input {} is {} {}; f64 [1] is expected", i, dtype_name(inputs[i].dtype),
+                     inputs[i].shape.text());
+    }
+    for (const UnitInputs& unit : units_) {
+      const Spec& gradient = inputs[unit.first];
+      for (size_t i = 1; i < 4; ++i) {
+        TESSERA_EXPECT(*this, same(inputs[unit.first + i], gradient),
+                       "states of {} with a gradient {}", inputs[unit.first + i].shape.text(),
+                       gradient.shape.text());
+      }
+      TESSERA_EXPECT(*this,
+                     !unit.rounds || (inputs[unit.first + 4].shape == gradient.shape &&
+                                      inputs[unit.first + 4].dtype == DType::bf16),
+                     "a weight {} with a gradient {}", inputs[unit.first + 4].shape.text(),
+                     gradient.shape.text());
+    }
+    return {};
+  }
+
+  /// Gradients are read, moments and masters read and written, weights written.
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    double bytes = 0;
+    for (const UnitInputs& unit : units_) {
+      bytes += 7 * static_cast<double>(inputs[unit.first].bytes());
+      if (unit.rounds) bytes += static_cast<double>(inputs[unit.first + 4].bytes());
+    }
+    return {.bytes = bytes};
+  }
+
+  std::vector<int> updated_inputs() const override {
+    std::vector<int> updated;
+    for (const UnitInputs& unit : units_) {
+      for (size_t i = 1; i < (unit.rounds ? 5U : 4U); ++i) {
+        updated.push_back(static_cast<int>(unit.first + i));
+      }
+    }
+    return updated;
+  }
+
+  void run(const Execution& execution) const override {
+    if (std::isnan(*execution.inputs[0].data<double>())) return;
+    pieces_.for_each(execution.runtime.threads(),
+                     [&](int64_t, size_t index, int64_t begin, int64_t end) {
+                       const AdamWSection& section = sections_[index];
+                       const UnitInputs& unit = units_[static_cast<size_t>(section.section.unit)];
+                       if (execution.inputs[unit.first].dtype() == DType::f64) {
+                         update_piece<double, double>(execution, unit, section, begin, end);
+                       } else if (unit.rounds) {
+                         update_piece<float, BFloat16>(execution, unit, section, begin, end);
+                       } else {
+                         update_piece<float, float>(execution, unit, section, begin, end);
+                       }
+                     });
+  }
+
+ private:
+  static std::vector<Section> plain_sections(std::span<const AdamWSection> sections) {
+    std::vector<Section> result;
+    for (const AdamWSection& section : sections) result.push_back(section.section);
+    return result;
+  }
+
+  static bool same(const Spec& a, const Spec& b) {
+    return a.shape == b.shape && a.dtype == b.dtype;
+  }
+
+  template <typename Wide, typename Weight>
+  void update_piece(const Execution& execution, const UnitInputs& unit, const AdamWSection& section,
+                    int64_t begin, int64_t end) const {
+    const Tensor* const own = &execution.inputs[unit.first];
+    update(coefficients<Wide>(execution, section.decays), begin, end, own[0].data<Wide>(),
+           own[1].data<Wide>(), own[2].data<Wide>(), own[3].data<Wide>(),
+           own[unit.rounds ? 4 : 3].data<Weight>());
+  }
+
+  template <typename Wide>
+  Coefficients<Wide> coefficients(const Execution& execution, bool decays) const {
+    const double scale = *execution.inputs[0].data<double>();
+    const double rate = *execution.inputs[1].data<double>();
+    const double t = *execution.inputs[2].data<double>();
+    const double decayed = decays ? rate * options_.weight_decay : 0.0;
+    return {.beta1 = static_cast<Wide>(options_.beta1),
+            .beta2 = static_cast<Wide>(options_.beta2),
+            .epsilon = static_cast<Wide>(options_.epsilon),
+            .keep = static_cast<Wide>(1.0 - decayed),
+            .step_size = static_cast<Wide>(rate / (1.0 - std::pow(options_.beta1, t))),
+            .inverse_correction2 = static_cast<Wide>(1.0 / (1.0 - std::pow(options_.beta2, t))),
+            .scale = static_cast<Wide>(scale)};
+  }
+
+  std::vector<UnitInputs> units_;
+  std::vector<AdamWSection> sections_;
+  SectionPieces pieces_;
+  AdamWOptions options_;
+};
+
+}  // namespace
+
+void adamw(Builder& builder, const AdamWInputs& inputs, std::span<const AdamWUnit> units,
+           std::vector<AdamWSection> sections, const AdamWOptions& options) {
+  std::vector<Value> values{inputs.scale, inputs.learning_rate, inputs.step};
+  std::vector<UnitInputs> places;
+  for (const AdamWUnit& unit : units) {
+    places.push_back({values.size(), unit.weight.has_value()});
+    values.insert(values.end(),
+                  {unit.gradient, unit.first_moment, unit.second_moment, unit.master});
+    if (unit.weight) values.push_back(*unit.weight);
+  }
+  builder.apply(std::make_shared<AdamW>(std::move(places), std::move(sections), options),
+                std::move(values));
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ops/update/section.h"
+#include "program/builder.h"
+
+namespace tessera {
+
+/// What does not change from step to step.
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+};
+
+/// The flat values of one unit, all of the accumulation type but the weight.
+struct AdamWUnit {
+  Value gradient;
+  Value first_moment;
+  Value second_moment;
+  Value master;
+  std::optional<Value> weight;  ///< the masters rounded to bf16; none where they are the weights
+};
+
+/// A section and whether weight decay applies to it.
+struct AdamWSection {
+  Section section;
+  bool decays = true;
+};
+
+/// What changes from step to step, f64 [1] each.
+struct AdamWInputs {
+  Value scale;  ///< of the gradients; with NaN nothing is updated
+  Value learning_rate;
+  Value step;  ///< t, counted from 1
+};
+
+/// One step of AdamW (Loshchilov and Hutter's decoupled weight decay, as PyTorch computes it) over
+/// all units in one pass: moments, master weight and rounded weight together. With g' = scale · g,
+///   m = β1 m + (1 - β1) g', v = β2 v + (1 - β2) g'²,
+///   w = w - lr · decay · w - lr / (1 - β1^t) · m / (sqrt(v / (1 - β2^t)) + ε).
+void adamw(Builder& builder, const AdamWInputs& inputs, std::span<const AdamWUnit> units,
+           std::vector<AdamWSection> sections, const AdamWOptions& options);
+
+}  // namespace tessera

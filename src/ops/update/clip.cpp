@@ -1,0 +1,52 @@
+#include "ops/update/clip.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: the sum of squares, the limit, the losses; outputs: the norm and the factor.
+class Clip final : public Operation {
+ public:
+  std::string_view name() const override { return "clip_gradients"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() >= 2, "{} inputs", inputs.size());
+    for (const Spec& input : inputs) {
+      TESSERA_EXPECT(*this, input.shape == Shape{1} && input.dtype == DType::f64,
+                     "an input is {} {}; f64 [1] is expected", dtype_name(input.dtype),
+                     input.shape.text());
+    }
+    return {inputs[0], inputs[0]};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+  void run(const Execution& execution) const override {
+    const auto value = [&](size_t input) { return *execution.inputs[input].data<double>(); };
+    const double norm = std::sqrt(value(0));
+    const double limit = value(1);
+    bool finite = std::isfinite(norm);
+    for (size_t i = 2; i < execution.inputs.size(); ++i) finite = finite && std::isfinite(value(i));
+    double scale = limit > 0 && norm > limit ? limit / norm : 1.0;
+    if (!finite) scale = std::numeric_limits<double>::quiet_NaN();
+    *execution.outputs[0].data<double>() = norm;
+    *execution.outputs[1].data<double>() = scale;
+  }
+};
+
+}  // namespace
+
+Clipped clip_gradients(Builder& builder, Value squares, Value limit,
+                       std::span<const Value> losses) {
+  std::vector<Value> inputs{squares, limit};
+  inputs.insert(inputs.end(), losses.begin(), losses.end());
+  const std::vector<Value> outputs = builder.apply(std::make_shared<Clip>(), std::move(inputs));
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+#include "ops/update/running_sum.h"
+
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// inputs: the sum, f64, which run() adds into, and the value.
+class RunningSum final : public Operation {
+ public:
+  std::string_view name() const override { return "running_sum"; }
+
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
+    const Spec& sum = inputs[0];
+    const Spec& value = inputs[1];
+    const bool whole = sum.shape == Shape{1};
+    TESSERA_EXPECT(
+        *this,
+        sum.dtype == DType::f64 && (whole || sum.shape == value.shape) &&
+            (value.dtype == DType::i32 || value.dtype == DType::f64 || value.dtype == DType::f32),
+        "{} {} added to {} {}", dtype_name(value.dtype), value.shape.text(), dtype_name(sum.dtype),
+        sum.shape.text());
+    return {};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return {.bytes = operand_bytes(inputs, {}, updated_inputs())};
+  }
+  std::vector<int> updated_inputs() const override { return {0}; }
+
+  void run(const Execution& execution) const override {
+    const Tensor& value = execution.inputs[1];
+    switch (value.dtype()) {
+      case DType::i32:
+        return add<int32_t>(execution.inputs[0], value);
+      case DType::f32:
+        return add<float>(execution.inputs[0], value);
+      default:
+        return add<double>(execution.inputs[0], value);
+    }
+  }
+
+ private:
+  template <typename T>
+  static void add(const Tensor& sum, const Tensor& value) {
+    double* const sums = sum.data<double>();
+    const std::span<T> values = value.values<T>();
+    if (sum.elements() == 1) {
+      double total = 0;
+      for (const T element : values) total += static_cast<double>(element);
+      *sums += total;
+    } else {
+      for (size_t i = 0; i < values.size(); ++i) sums[i] += static_cast<double>(values[i]);
+    }
+  }
+};
+
+}  // namespace
+
+void add_to_sum(Builder& builder, Value sum, Value value) {
+  builder.apply(std::make_shared<RunningSum>(), {sum, value});
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#include "plan/batch_inputs.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/vocabulary.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+/// The tokens that a model has.
+int64_t embedding_rows(const ParameterList& parameters) {
+  const auto found =
+      std::ranges::find(parameters.specs(), ParameterRole::embedding, &ParameterSpec::role);
+  TESSERA_CHECK(found != parameters.specs().end(), "a model without an embedding");
+  return found->shape[0];
+}
+
+}  // namespace
+
+BatchInputs::BatchInputs(const Chunk& chunk)
+    : tokens(chunk.tokens),
+      targets(chunk.targets),
+      positions(chunk.positions),
+      document_starts(chunk.document_starts),
+      vocabulary_size(embedding_rows(chunk.parameters)) {}
+
+BatchInputs::BatchInputs(const EvaluationProgram& evaluation)
+    : tokens(evaluation.tokens),
+      targets(evaluation.targets),
+      positions(evaluation.positions),
+      document_starts(evaluation.document_starts),
+      vocabulary_size(embedding_rows(evaluation.parameters)) {}
+
+void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
+                       const Batch& batch) const {
+  require_in_vocabulary(batch.tokens, vocabulary_size);
+  require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
+  const auto copy = [&](const std::vector<int32_t>& from, Value to) {
+    if (!to) return;
+    const Tensor& tensor = executor.tensor(to, program, micro_batch);
+    TESSERA_CHECK(static_cast<int64_t>(from.size()) == tensor.elements(),
+                  "a batch of {} tokens for a program of {}", from.size(), tensor.elements());
+    upload(std::as_bytes(std::span(from)), tensor);
+  };
+  copy(batch.tokens, tokens);
+  copy(batch.targets, targets);
+  copy(batch.positions, positions);
+  if (document_starts) copy(batch.document_starts, *document_starts);
+}
+
+void set_scalar(const Tensor& tensor, double value) {
+  dispatch_wide(tensor.dtype(), [&](auto type) {
+    const auto wide = static_cast<decltype(type)>(value);
+    upload(std::as_bytes(std::span(&wide, 1)), tensor);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "tensor/arena.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// Whole huge pages, so that the last bytes may lie in one.
+size_t mapped_bytes(int64_t bytes) {
+  return static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
+}
+
+}  // namespace
+
+int64_t physical_memory() { return ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE); }
+
+Arena::Arena(int64_t bytes) : bytes_(bytes) {
+  void* address = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    throw Error("cannot reserve {} of addresses: {}; raise the limit on virtual memory (ulimit -v)",
+                format_bytes(bytes), std::strerror(errno));
+  }
+  memory_ = static_cast<std::byte*>(address);
+  ::madvise(memory_, mapped_bytes(bytes), MADV_HUGEPAGE);
+}
+
+Arena::~Arena() { ::munmap(memory_, mapped_bytes(bytes_)); }
+
+Tensor Arena::at(int64_t offset, const Shape& shape, DType dtype) const {
+  const int64_t size = shape.elements() * dtype_size(dtype);
+  TESSERA_CHECK(offset >= 0 && offset + size <= bytes_, "{} bytes at {} of an arena of {}", size,
+                offset, bytes_);
+  return Tensor::wrap(memory_ + offset, shape, dtype);
+}
+
+}  // namespace tessera

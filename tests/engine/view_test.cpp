@@ -1,0 +1,134 @@
+#include "program/view.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/executor.h"
+#include "engine/rematerialize.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/host_target.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/cross_entropy.h"
+#include "support/gradient_check.h"
+
+namespace tessera {
+namespace {
+
+using testing::check_gradients;
+using testing::FixedInputs;
+
+/// Two matrices that lie in one flat value, as parameters lie in their unit.
+std::vector<Value> two_linears(Builder& builder, Value x, Value flat) {
+  const Value first = view(builder, flat, 3, {4, 5});
+  const Value second = view(builder, flat, 24, {2, 4});
+  return {linear(builder, linear(builder, x, first), second)};
+}
+
+TEST(View, GradientsOfPartsOfAParameterStandInItsOwn) {
+  check_gradients([](Builder& builder,
+                     std::span<const Value> in) { return two_linears(builder, in[0], in[1]); },
+                  {{6, 5}, {40}});
+}
+
+TEST(View, GradientsOfPartsOfAComputedValueFlowThroughIt) {
+  check_gradients(
+      [](Builder& builder, std::span<const Value> in) {
+        return two_linears(builder, in[0], scale(builder, in[1], 1.5));
+      },
+      {{6, 5}, {40}});
+}
+
+TEST(View, AViewOfAViewIsOneOfTheWhole) {
+  Program program;
+  Builder builder(program);
+  const Value flat = builder.parameter("flat", {{100}, DType::bf16, {}});
+  const Value half = view(builder, flat, 50, {5, 10});
+  const Value part = view(builder, half, 7, {3});
+  ASSERT_TRUE(program.info(part).view.has_value());
+  EXPECT_EQ(program.info(part).view->base, flat);
+  EXPECT_EQ(program.info(part).view->byte_offset, 2 * 57);
+  EXPECT_EQ(program.base(part), flat);
+  EXPECT_EQ(program.base(flat), flat);
+  const Value gradient = builder.main_gradient(part);
+  EXPECT_EQ(program.base(gradient), builder.main_gradient(flat));
+  EXPECT_EQ(program.info(gradient).view->byte_offset, 4 * 57);
+  EXPECT_THROW(view(builder, flat, 98, {3}), InternalError);
+  EXPECT_THROW(view(builder, flat, -1, {3}), InternalError);
+}
+
+TEST(View, LiesInTheMemoryOfWhatItIsAPartOf) {
+  Program program;
+  Builder builder(program);
+  const Value flat = builder.parameter("flat", {{16}, DType::f32, {}});
+  const Value computed = scale(builder, flat, 2.0);
+  const Value part = view(builder, computed, 4, {2, 3});
+  const Value result = scale(builder, part, 1.0);
+  builder.output(result);
+  Runtime runtime(host_target(1));
+  const Action whole;
+  Executor executor({&program}, std::span(&whole, 1), runtime);
+  for (int i = 0; i < 16; ++i) executor.tensor(flat).data<float>()[i] = static_cast<float>(i);
+  executor.run(whole);
+  EXPECT_EQ(executor.tensor(part).raw(), executor.tensor(computed).raw() + 4 * 4);
+  EXPECT_EQ(executor.tensor(result).data<float>()[5], 2 * 9);
+}
+
+TEST(View, OfARecomputedValueIsMadeAgainWithIt) {
+  const auto gradients = [](const Recompute& recompute) {
+    Program program;
+    Builder builder(program);
+    const Value x = builder.parameter("x", {{6, 5}, DType::f32, {}});
+    const Value flat = builder.parameter("flat", {{40}, DType::f32, {}});
+    Value output;
+    {
+      const auto scope = builder.scope("attention", Block::attention);
+      output = two_linears(builder, x, scale(builder, flat, 1.5))[0];
+    }
+    builder.output(output);
+    const Seed seeds[] = {{output, builder.state("seed", builder.spec(output))}};
+    differentiate(builder, seeds);
+    rematerialize(builder, recompute);
+    Runtime runtime(host_target(1));
+    testing::ProgramRun run(program, runtime);
+    for (const Value value : {x, flat, seeds[0].gradient}) {
+      const ValueInfo& info = program.info(value);
+      run.bind(value, testing::random_tensor(info.spec.shape, DType::f32, info.name));
+    }
+    run.run();
+    const auto values = run[program.main_gradient(flat)].values<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  EXPECT_EQ(gradients({.attention = true}), gradients({}));
+}
+
+TEST(ComputedWeights, OfAnEmbeddingGetTheirGradient) {
+  std::vector<int32_t> ids{0, 4, 2, 4, 4, 1};
+  check_gradients(
+      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const Value tokens = builder.input("ids", {{6}, DType::i32, {}});
+        return {embedding(builder, scale(builder, in[0], 0.5), tokens)};
+      },
+      {{5, 3}},
+      [&] {
+        return FixedInputs{{"ids", Tensor::wrap(ids.data(), {6}, DType::i32)}};
+      });
+}
+
+TEST(ComputedWeights, OfAHeadGetTheirGradient) {
+  std::vector<int32_t> targets{0, 4, -1, 4, 2, 1, 3};
+  check_gradients(
+      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const Value ids = builder.input("targets", {{7}, DType::i32, {}});
+        const Value seed = builder.input("seed", {{1}, DType::f64, {}});
+        const Value weight = scale(builder, in[1], 0.5);
+        return {linear_cross_entropy_with_gradient(builder, in[0], weight, ids, seed, 1e-2).loss};
+      },
+      {{7, 4}, {5, 4}},
+      [&] {
+        return FixedInputs{{"targets", Tensor::wrap(targets.data(), {7}, DType::i32)}};
+      },
+      {.seed = "seed"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/executor.h"
+#include "tensor/tensor.h"
+
+namespace tessera::testing {
+
+/// A program run on given tensors. Weights, main gradients and states are the tensors themselves;
+/// inputs are copied in before the segment that uses them. Outputs are copied out when the segment
+/// that makes them has run.
+class ProgramRun {
+ public:
+  /// Refers to both.
+  ProgramRun(const Program& program, Runtime& runtime) : program_(program), runtime_(runtime) {}
+
+  /// Gives a value its tensor: before the first run, or an input before any.
+  void bind(Value value, const Tensor& tensor) {
+    const ValueInfo& info = program_.info(value);
+    TESSERA_CHECK(info.kind != ValueKind::computed, "{} is computed, not bound", info.name);
+    TESSERA_CHECK(tensor.shape() == info.spec.shape && tensor.dtype() == info.spec.dtype,
+                  "{} is {}, a tensor of {} was bound to it", info.name, info.spec.shape.text(),
+                  tensor.shape().text());
+    if (info.kind != ValueKind::input) {
+      TESSERA_CHECK(!executor_, "{} was bound after a run", info.name);
+      given_.insert_or_assign(info.name, tensor);
+    }
+    tensors_.insert_or_assign(value.id, tensor);
+  }
+
+  void forward() { run(Segment::forward); }
+  void backward() { run(Segment::backward); }
+  void run() {
+    forward();
+    backward();
+  }
+
+  /// A bound value, or an output of the last run.
+  const Tensor& operator[](Value value) {
+    const auto found = tensors_.find(value.id);
+    return found != tensors_.end() ? found->second : executor().tensor(value);
+  }
+
+  /// Fills the memory of everything computed with the bytes of a NaN: a kernel that reads what it
+  /// has not written shows it.
+  void poison() {
+    for (size_t id = 0; id < program_.values().size(); ++id) {
+      const Value value{static_cast<int>(id)};
+      if (program_.info(program_.base(value)).kind != ValueKind::computed) continue;
+      if (executor().plan().programs[0].values[0][id] < 0) continue;
+      const Tensor& tensor = executor_->tensor(value);
+      std::memset(tensor.raw(), 0xff, static_cast<size_t>(tensor.bytes()));
+    }
+  }
+
+  Executor& executor() {
+    if (!executor_) {
+      constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
+      executor_.emplace(std::vector{&program_}, kPasses, runtime_, given_);
+    }
+    return *executor_;
+  }
+
+ private:
+  void run(Segment segment) {
+    for (const Value input : executor().inputs(segment)) {
+      const auto found = tensors_.find(input.id);
+      TESSERA_CHECK(found != tensors_.end(), "{} was not bound", program_.info(input).name);
+      executor_->tensor(input).copy_from(found->second);
+    }
+    executor_->run({.segment = segment});
+    for (const int index : segment_nodes(program_, segment)) {
+      for (const Value output : program_.nodes()[static_cast<size_t>(index)].outputs) {
+        if (!program_.is_output(output)) continue;
+        const Tensor& made = executor_->tensor(output);
+        const Tensor copy(made.shape(), made.dtype());
+        copy.copy_from(made);
+        tensors_.insert_or_assign(output.id, copy);
+      }
+    }
+  }
+
+  const Program& program_;
+  Runtime& runtime_;
+  GivenTensors given_;
+  std::map<int, Tensor> tensors_;
+  std::optional<Executor> executor_;
+};
+
+}  // namespace tessera::testing
