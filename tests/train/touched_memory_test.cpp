@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -79,7 +80,8 @@ class TouchedMemoryTest : public ::testing::TestWithParam<std::vector<std::strin
 
 /// The plan against what the system counts, which knows nothing of the plan's account: the pages of
 /// the arena that have memory after a step and an evaluation. Beside the rest of the last page,
-/// untouched is only scratch memory that a product did not use (up to 1.1 % here).
+/// untouched is only scratch memory that a product did not use: up to 1.1 % here, and with AVX-512,
+/// where it is a limit for all shapes of products, no more than a workspace.
 TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
   const SmallPages small;
   const RunConfig config = TouchedMemoryTest::config();
@@ -103,9 +105,12 @@ TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
 
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const Touched found = touched(begin, round_up(arena_bytes, kHugePage));
-  const int64_t slack = arena_bytes / 50;
+  int64_t slack = arena_bytes / 50;
   ASSERT_GT(slack, 16 * page) << "too small to show";
   EXPECT_LT(found.end, arena_bytes + page) << "memory beyond the arena";
+  if (runtime.target().instructions >= MatrixInstructions::avx512) {
+    slack += std::ranges::max(plan.memory.programs.front().workspace_bytes);
+  }
   EXPECT_GT(found.bytes, arena_bytes - slack);
 }
 

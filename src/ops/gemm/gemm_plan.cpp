@@ -16,25 +16,78 @@ bool is_plain(const Target& target, const GemmShape& shape) {
   return empty || use_plain(target, shape.input) || target.instructions == MatrixInstructions::none;
 }
 
-/// Of oneDNN 2.6's blocked products (brgemm) and of its general ones, with room to spare: on
-/// 1,880 products of the shipped configurations, with 1, 2 and 16 threads, none asked for more.
-int64_t blocked_bytes(const GemmShape& shape) {
+// What oneDNN 2.6's blocked products (brgemm) take for each thread, by how they are cut: copies of
+// a part of A and of B, and sums in f32 of a part of C. On 1,880 products of the shipped
+// configurations, with 1, 2 and 16 threads, none asked for more.
+
+/// Rows of A that a thread works on, at most.
+int64_t part_rows(const GemmShape& shape) { return std::min<int64_t>(round_up(shape.m, 16), 256); }
+
+/// Blocks of 64 columns that a thread works on, at most `most`.
+int64_t part_columns(const GemmShape& shape, int64_t most) {
+  return 64 * std::min(most, round_up(shape.n, 64) / 64);
+}
+
+bool sums_apart(const GemmShape& shape) { return shape.accumulate || shape.output != DType::f32; }
+
+int64_t avx512_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
+  const bool pairs = shape.input == DType::bf16;  // of elements along k are multiplied at once
+  const bool copies_a = shape.transpose_a || (pairs && (shape.k >= 512 || shape.k % 2 != 0));
+  int64_t bytes = 2048;
+  if (copies_a) {
+    const int64_t depth = std::min<int64_t>(round_up(shape.k, 16), shape.transpose_a ? 512 : 1024);
+    bytes += part_rows(shape) * (depth + 32) * element;
+  }
+  if (!shape.packed_b) {
+    bytes += std::min<int64_t>(round_up(shape.k, 16) + 16, 1040) * 64 * element;
+  }
+  if (sums_apart(shape)) {
+    bytes += part_rows(shape) * part_columns(shape, copies_a ? 16 : 1) * dtype_size(DType::f32);
+  }
+  return bytes;
+}
+
+int64_t amx_thread_bytes(const GemmShape& shape) {
+  const int64_t element = dtype_size(shape.input);
+  const int64_t depth = round_up(shape.k, 64);
+  int64_t copies = 0;
+  if (shape.transpose_a || shape.k % 32 != 0) {
+    copies += part_rows(shape) * (std::min<int64_t>(depth, 1024) + 64) * element;
+  }
+  if (!shape.packed_b) {
+    copies += std::min(depth * 64 * element, kMiB) * (shape.transpose_a ? 2 : 1);
+  }
+  int64_t bytes = 8192 + copies * 5 / 4;
+  if (sums_apart(shape) || shape.k >= 1024) {
+    bytes += part_rows(shape) * part_columns(shape, 6) * dtype_size(DType::f32);
+  }
+  return bytes;
+}
+
+/// What a small product takes however it is cut: copies of all operands, and tiles.
+int64_t small_thread_bytes(const GemmShape& shape) {
+  const int64_t element = dtype_size(shape.input);
+  const int64_t whole = element * (round_up(shape.m, 64) + 64) * (round_up(shape.k, 64) + 64) +
+                        dtype_size(DType::f32) * round_up(shape.m, 64) * round_up(shape.n, 64) +
+                        kMiB / 8;
+  return std::min(whole, kMiB / 4);
+}
+
+int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   const int64_t sums = shape.m * shape.n * dtype_size(DType::f32);
   const bool gaps = shape.lda != (shape.transpose_a ? shape.m : shape.k);
   if (gaps && shape.output == DType::bf16) {
     return shape.threads * (round_up(sums, 256) + 64);  // a whole result in f32, each thread's own
   }
-  // Copies of parts of A and B, sums of a part of C, and tiles.
-  const int64_t parts = element * (round_up(shape.m, 64) + 64) * (round_up(shape.k, 64) + 64) +
-                        dtype_size(DType::f32) * round_up(shape.m, 64) * round_up(shape.n, 64) +
-                        kMiB / 8;
-  int64_t bytes = shape.threads * std::min(parts, shape.threads > 1 ? 2 * kMiB : kMiB);
+  if (target.instructions == MatrixInstructions::amx && shape.input == DType::bf16) {
+    return shape.threads * std::max(amx_thread_bytes(shape), small_thread_bytes(shape));
+  }
   // Too few columns for all threads: they share out k, each with sums of all of C.
   const bool shares_k =
       shape.transpose_a && shape.k >= 2048 && shape.threads > round_up(shape.n, 64) / 64;
-  if (shares_k) bytes += shape.threads * sums;
-  return bytes;
+  return shape.threads *
+         (std::max(avx512_thread_bytes(shape), small_thread_bytes(shape)) + (shares_k ? sums : 0));
 }
 
 }  // namespace
@@ -63,7 +116,7 @@ int64_t gemm_workspace_bytes(const Target& target, const GemmShape& asked) {
     return widened_workspace_bytes(
         shape, [&](const GemmShape& part) { return gemm_workspace_bytes(target, part); });
   }
-  return target.instructions >= MatrixInstructions::avx512 ? blocked_bytes(shape) : 0;
+  return target.instructions >= MatrixInstructions::avx512 ? blocked_bytes(target, shape) : 0;
 }
 
 int64_t gemm_packed_bytes(const Target& target, const GemmShape& asked) {
