@@ -61,7 +61,7 @@ struct Chunk {
   Value token_loss;  ///< [tokens]: cross-entropy; an output
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, as the loss is; outputs
 
-  /// Added to in each forward pass; a null name where the model has no such loss.
+  /// Added to in each forward pass; none where the model has no such loss.
   std::optional<StepSum> cross_entropy_sum;  ///< of the target tokens
   std::optional<StepSum> balance_sum;
   std::optional<StepSum> router_z_sum;

@@ -75,6 +75,13 @@ void readback(const Tensor& from, std::span<std::byte> to) {
   std::memcpy(to.data(), from.address(), to.size());
 }
 
+std::vector<double> read_numbers(const Tensor& from) {
+  TESSERA_CHECK(from.dtype() == DType::f64, "a tensor of {} read as f64", dtype_name(from.dtype()));
+  std::vector<double> numbers(static_cast<size_t>(from.elements()));
+  readback(from, std::as_writable_bytes(std::span(numbers)));
+  return numbers;
+}
+
 void convert(const Tensor& from, const Tensor& to) {
   TESSERA_CHECK(from.shape() == to.shape(), "conversion of {} to {}", from.shape().text(),
                 to.shape().text());

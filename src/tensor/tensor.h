@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "tensor/device.h"
@@ -79,6 +80,9 @@ class Tensor {
 void upload(std::span<const std::byte> from, const Tensor& to);
 /// Copies the bytes of a tensor of any device to the host's, which are as many.
 void readback(const Tensor& from, std::span<std::byte> to);
+
+/// The elements of a tensor of f64 of any device.
+std::vector<double> read_numbers(const Tensor& from);
 
 /// Converts between floating types element by element, rounding to nearest even; shapes are equal.
 void convert(const Tensor& from, const Tensor& to);

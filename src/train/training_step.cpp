@@ -53,18 +53,18 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
 }
 
 double TrainingStep::gradient_norm() const {
-  return *executor_.tensor(programs_.update.gradient_norm, programs_.update_number())
-              .data<double>();
+  return read_numbers(
+      executor_.tensor(programs_.update.gradient_norm, programs_.update_number()))[0];
 }
 
 double TrainingStep::sum(const std::optional<StepSum>& sum) const {
-  return sum ? *executor_.tensor(sum->name).data<double>() : 0.0;
+  return sum ? read_numbers(executor_.tensor(sum->name))[0] : 0.0;
 }
 
 double TrainingStep::expert_load() const {
   double load = 0;
   for (const StepSum& layer : chunk_.expert_tokens) {
-    const std::span<double> counts = executor_.tensor(layer.name).values<double>();
+    const std::vector<double> counts = read_numbers(executor_.tensor(layer.name));
     double total = 0;
     for (const double count : counts) total += count;
     load = std::max(
