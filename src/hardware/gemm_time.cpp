@@ -27,7 +27,7 @@ Matrix matrix_b(const GemmShape& shape) {
 }
 Matrix matrix_c(const GemmShape& shape) { return {shape.m, std::max(shape.ldc, shape.n)}; }
 
-int lanes_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
+int copies_of(const GemmShape& shape, int threads) { return shape.threads == 1 ? threads : 1; }
 
 struct Operands {
   Operands(const GemmShape& shape, const Gemm& gemm, int threads)
@@ -55,14 +55,14 @@ double timed_gemm_bytes(const GemmShape& shape, int threads) {
     return static_cast<double>(matrix.rows) * static_cast<double>(matrix.leading) *
            static_cast<double>(dtype_size(dtype));
   };
-  return lanes_of(shape, threads) *
+  return copies_of(shape, threads) *
          (bytes(matrix_a(shape), shape.input) +
           (shape.packed_b ? 2 : 1) * bytes(matrix_b(shape), shape.input) +
           bytes(matrix_c(shape), shape.output));
 }
 
-double seconds_a_run(double elapsed, int64_t repeats, int lanes) {
-  return elapsed / static_cast<double>(repeats * lanes);
+double seconds_a_run(double elapsed, int64_t repeats, int copies) {
+  return elapsed / static_cast<double>(repeats * copies);
 }
 
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget) {
@@ -75,16 +75,16 @@ std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const Ge
                               const std::function<double()>& clock) {
   constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
   const Gemm& gemm = prepare_gemm(runtime, shape);
-  const int lanes = lanes_of(shape, runtime.threads());
+  const int copies = copies_of(shape, runtime.threads());
   std::vector<Operands> operands;
-  for (int lane = 0; lane < lanes; ++lane) {
+  for (int copy = 0; copy < copies; ++copy) {
     operands.emplace_back(shape, gemm, runtime.threads());
   }
   const auto sample = [&](int64_t repeats) {
     const double before = clock();
-    parallel_ranges(lanes, lanes, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t lane = begin; lane < end; ++lane) {
-        const Operands& own = operands[static_cast<size_t>(lane)];
+    parallel_ranges(copies, copies, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t copy = begin; copy < end; ++copy) {
+        const Operands& own = operands[static_cast<size_t>(copy)];
         for (int64_t i = 0; i < repeats; ++i) {
           gemm.run(own.a.raw(), own.b_of_run, own.c.raw(), own.workspace.raw());
         }
@@ -99,7 +99,7 @@ std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const Ge
   while (seconds < kShortest) seconds = sample(repeats *= 2);
   std::vector<double> times;
   while (true) {
-    times.push_back(seconds_a_run(seconds, repeats, lanes));
+    times.push_back(seconds_a_run(seconds, repeats, copies));
     const bool enough =
         std::ssize(times) >= budget.least_samples && clock() - begin >= budget.seconds;
     if (enough || InterruptGuard::requested()) return times;

@@ -18,8 +18,8 @@ struct GemmBudget {
 /// Bytes of the operands with which time_gemm() measures a product on that many threads.
 double timed_gemm_bytes(const GemmShape& shape, int threads);
 
-/// The seconds that one run takes when `lanes` threads at once did `repeats` runs each.
-double seconds_a_run(double elapsed, int64_t repeats, int lanes);
+/// The seconds that one run takes when `copies` threads at once did `repeats` runs each.
+double seconds_a_run(double elapsed, int64_t repeats, int copies);
 
 /// The seconds that one run of a product takes when nothing else runs, one number for each sample;
 /// a short product runs several times in a sample. The operands are random normal numbers, warm in

@@ -78,14 +78,14 @@ void expect_samples(const GemmShape& product) {
   ClockOfRuns clock(runtime, product);
   const auto seconds = time_gemm(runtime, product, {.seconds = 1e-3, .least_samples = 2},
                                  [&] { return clock.seconds(); });
-  const int lanes = product.threads == 1 ? kThreads : 1;
+  const int copies = product.threads == 1 ? kThreads : 1;
   ASSERT_EQ(seconds.size(), 4U);  // after 450, 690, 930 and 1170 microseconds
-  for (const double sample : seconds) EXPECT_NEAR(sample, 30e-6 / lanes, 1e-12);
+  for (const double sample : seconds) EXPECT_NEAR(sample, 30e-6 / copies, 1e-12);
   GemmShape written = product;
   written.lda = product.transpose_a ? product.m : product.k;
   written.ldb = product.transpose_b ? product.k : product.n;
   std::vector<GemmRuns> expected;
-  for (const int64_t runs : {1, 1, 2, 4, 8, 8, 8, 8}) expected.push_back({written, runs * lanes});
+  for (const int64_t runs : {1, 1, 2, 4, 8, 8, 8, 8}) expected.push_back({written, runs * copies});
   EXPECT_EQ(clock.runs(), expected);
 }
 

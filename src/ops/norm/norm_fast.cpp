@@ -1,14 +1,14 @@
 #include <cmath>
 
-#include "base/lane_sum.h"
+#include "base/interleaved_sum.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
-// Rounding to bf16 vectorises under "ivdep" but not under "omp simd", which keeps the rounded
-// object of each lane in memory.
+// Rounding to bf16 vectorises under "ivdep" but not under "omp simd", which keeps each
+// rounded object in memory.
 
 template <typename T>
 void add_row(const T* x, const T* residual, T* sum, int64_t width) {
@@ -20,13 +20,13 @@ void add_row(const T* x, const T* residual, T* sum, int64_t width) {
 
 template <typename T>
 float mean_of_row(const T* x, int64_t width) {
-  return lane_sum<float>(width, [=](int64_t i) { return static_cast<float>(x[i]); }) /
+  return interleaved_sum<float>(width, [=](int64_t i) { return static_cast<float>(x[i]); }) /
          static_cast<float>(width);
 }
 
 template <typename T>
 float mean_square_of_row(const T* x, float mean, int64_t width) {
-  const float total = lane_sum<float>(width, [=](int64_t i) {
+  const float total = interleaved_sum<float>(width, [=](int64_t i) {
     const float centred = static_cast<float>(x[i]) - mean;
     return centred * centred;
   });

@@ -1,4 +1,4 @@
-#include "base/lane_sum.h"
+#include "base/interleaved_sum.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/support.h"
 
@@ -23,7 +23,7 @@ struct Row {
 /// Adds the row's part to the weight's gradient and gives the sum of output_gradient · weight · x̂.
 template <typename T>
 float product_sum(const Row<T>& row, const float* weight, float* weight_gradient) {
-  return lane_sum<float>(row.width, [=](int64_t i) {
+  return interleaved_sum<float>(row.width, [=](int64_t i) {
     const float product = static_cast<float>(row.output_gradient[i]) * row.normalised(i);
     weight_gradient[i] += product;
     return product * weight[i];
@@ -32,14 +32,14 @@ float product_sum(const Row<T>& row, const float* weight, float* weight_gradient
 
 template <typename T>
 float product_sum(const Row<T>& row) {
-  return lane_sum<float>(row.width, [=](int64_t i) {
+  return interleaved_sum<float>(row.width, [=](int64_t i) {
     return static_cast<float>(row.output_gradient[i]) * row.normalised(i);
   });
 }
 
 template <bool kWeight, typename T>
 float gradient_sum(const Row<T>& row, const float* weight) {
-  return lane_sum<float>(row.width, [=](int64_t i) {
+  return interleaved_sum<float>(row.width, [=](int64_t i) {
     const auto gradient = static_cast<float>(row.output_gradient[i]);
     return kWeight ? gradient * weight[i] : gradient;
   });

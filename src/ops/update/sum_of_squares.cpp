@@ -1,6 +1,6 @@
 #include "ops/update/sum_of_squares.h"
 
-#include "base/lane_sum.h"
+#include "base/interleaved_sum.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -8,7 +8,7 @@ namespace {
 
 template <typename T>
 double sum_of_piece(const T* values, int64_t count) {
-  return lane_sum<double>(count, [=](int64_t i) {
+  return interleaved_sum<double>(count, [=](int64_t i) {
     const auto value = static_cast<double>(values[i]);
     return value * value;
   });

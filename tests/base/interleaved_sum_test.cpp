@@ -1,4 +1,4 @@
-#include "base/lane_sum.h"
+#include "base/interleaved_sum.h"
 
 #include <vector>
 
@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-TEST(LaneSum, AddsEveryTermOnce) {
+TEST(InterleavedSum, AddsEveryTermOnce) {
   for (const int64_t count : {0, 1, 63, 64, 65, 1000}) {
     std::vector<int> taken(static_cast<size_t>(count));
-    const double sum = lane_sum<double>(count, [&](int64_t i) {
+    const double sum = interleaved_sum<double>(count, [&](int64_t i) {
       ++taken[static_cast<size_t>(i)];
       return static_cast<double>(i + 1);
     });
@@ -34,7 +34,7 @@ float in_the_promised_order(const std::vector<float>& terms) {
   return lanes[0];
 }
 
-TEST(LaneSum, TheOrderDependsOnTheCountAlone) {
+TEST(InterleavedSum, TheOrderDependsOnTheCountAlone) {
   const CounterRandom random(1, "terms");
   for (const int64_t count : {1, 63, 64, 65, 1000}) {
     std::vector<float> terms;
@@ -46,7 +46,7 @@ TEST(LaneSum, TheOrderDependsOnTheCountAlone) {
       std::vector<float> moved(offset, 1e9F);
       moved.insert(moved.end(), terms.begin(), terms.end());
       const float* begin = moved.data() + offset;
-      EXPECT_EQ(lane_sum<float>(count, [=](int64_t i) { return begin[i]; }),
+      EXPECT_EQ(interleaved_sum<float>(count, [=](int64_t i) { return begin[i]; }),
                 in_the_promised_order(terms))
           << count << " terms at " << offset;
     }
