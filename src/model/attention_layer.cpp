@@ -52,8 +52,7 @@ Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place)
   const AttentionOptions options{.sequence = place.sequence,
                                  .heads = config.heads,
                                  .kv_heads = config.kv_heads,
-                                 .head_dim = config.head_size(),
-                                 .document_mask = place.document_starts.has_value()};
+                                 .head_dim = config.head_size()};
   Value mixed;
   if (place.cache_position) {
     const Spec cache{{place.capacity, kv_size}, writer.compute, {}};
@@ -62,7 +61,8 @@ Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place)
     mixed = cached_attention(builder, query, key, value, key_cache, value_cache,
                              *place.cache_position, options);
   } else {
-    mixed = attention(builder, query, key, value, options, place.document_starts);
+    mixed =
+        attention(builder, query, key, value, options, {.document_starts = place.document_starts});
   }
   return linear(builder, mixed, writer.output_matrix("output", {hidden, query_size}));
 }

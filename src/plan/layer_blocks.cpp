@@ -118,9 +118,8 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   const AttentionOptions options{.sequence = sizes.tokens,
                                  .heads = sizes.heads,
                                  .kv_heads = sizes.kv_heads,
-                                 .head_dim = sizes.head_size,
-                                 .document_mask = starts.has_value()};
-  const Value output = attention(builder, q, k, v, options, starts);
+                                 .head_dim = sizes.head_size};
+  const Value output = attention(builder, q, k, v, options, {.document_starts = starts});
   complete_block(block, builder, {&output, 1});
   const double share = attended_share(sizes, first_tokens);
   block.flops = {.forward = share * block.flops.forward,

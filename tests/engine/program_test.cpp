@@ -117,13 +117,37 @@ TEST(Trace, RecordsEveryNodeWithItsProducts) {
     last = event.start + event.duration;
     // The products that ran do what the operation's cost says.
     double flops = 0;
-    for (const GemmRuns& product : event.products) {
-      flops += product.shape.flops() * static_cast<double>(product.runs);
+    for (const auto& [product, runs] : event.products) {
+      flops += step.products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
     }
     EXPECT_DOUBLE_EQ(flops, event.flops) << event.name;
   }
   EXPECT_LE(last, step.start + step.duration);
   EXPECT_DOUBLE_EQ(step.events[0].flops, 2.0 * 48 * 32 * 32);
+}
+
+TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
+  Runtime runtime(host_target(1));
+  double seconds = 100;
+  Trace trace(runtime, [&] { return seconds; });
+  {
+    const Trace::Step whole(&trace, 1);
+    seconds += 2;
+    {
+      const Trace::Span span(&trace, "adamw", "optimizer");
+      seconds += 0.5;
+    }
+    trace.add({.name = "all_reduce", .lane = Lane::network, .start = 1.0, .duration = 1.5});
+    seconds += 1;
+  }
+  const StepTrace& step = trace.step();
+  EXPECT_EQ(step.duration, 3.5);
+  ASSERT_EQ(step.events.size(), 2U);
+  EXPECT_EQ(step.events[0].start, 2);
+  EXPECT_EQ(step.events[0].duration, 0.5);
+  EXPECT_EQ(step.events[0].lane, Lane::compute);
+  EXPECT_EQ(step.events[1].start, 1.0);
+  EXPECT_EQ(step.events[1].lane, Lane::network);
 }
 
 TEST(Trace, NothingIsRecordedWithoutOne) {

@@ -171,19 +171,18 @@ TEST(CachedAttention, RefusesMoreThanTheCapacityAndWritesNothing) {
 TEST(CachedAttention, RefusesCachesThatDoNotFit) {
   Program program;
   Builder builder(program);
-  const auto build = [&](Shape cache, Shape position, bool documents) {
+  const auto build = [&](Shape cache, Shape position) {
     const Value q = builder.input("q", {{2, 16}, DType::f32, {}});
     const Value k = builder.input("k", {{2, 8}, DType::f32, {}});
     const Value key_cache = builder.state("key_cache", {cache, DType::f32, {}});
     const Value value_cache = builder.state("value_cache", {cache, DType::f32, {}});
     const Value at = builder.input("position", {position, DType::i32, {}});
     cached_attention(builder, q, k, k, key_cache, value_cache, at,
-                     {.heads = 2, .kv_heads = 1, .head_dim = 8, .document_mask = documents});
+                     {.heads = 2, .kv_heads = 1, .head_dim = 8});
   };
-  EXPECT_NO_THROW(build({10, 8}, {1}, false));
-  EXPECT_THROW(build({10, 16}, {1}, false), InternalError);
-  EXPECT_THROW(build({10, 8}, {2}, false), InternalError);
-  EXPECT_THROW(build({10, 8}, {1}, true), InternalError);
+  EXPECT_NO_THROW(build({10, 8}, {1}));
+  EXPECT_THROW(build({10, 16}, {1}), InternalError);
+  EXPECT_THROW(build({10, 8}, {2}), InternalError);
 }
 
 }  // namespace

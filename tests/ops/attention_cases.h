@@ -34,11 +34,7 @@ struct AttentionCase {
   }
 
   AttentionOptions options() const {
-    return {.sequence = sequence,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .head_dim = head_dim,
-            .document_mask = documents};
+    return {.sequence = sequence, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim};
   }
   int64_t tokens() const { return sequences * sequence; }
   Shape query_shape() const { return {tokens(), heads * head_dim}; }
@@ -88,8 +84,9 @@ inline double flops_that_ran(const Trace& trace, std::string_view operation) {
   double flops = 0;
   for (const TraceEvent& event : trace.step().events) {
     if (event.name != operation) continue;
-    for (const GemmRuns& product : event.products) {
-      flops += product.shape.flops() * static_cast<double>(product.runs);
+    for (const auto& [product, runs] : event.products) {
+      flops +=
+          trace.step().products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
     }
   }
   return flops;
@@ -106,7 +103,7 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   const Value v = builder.parameter("v", {test.key_shape(), dtype, {}});
   std::optional<Value> starts;
   if (test.documents) starts = builder.input("starts", {{test.tokens()}, DType::i32, {}});
-  const Value output = attention(builder, q, k, v, test.options(), starts);
+  const Value output = attention(builder, q, k, v, test.options(), {.document_starts = starts});
   const Value log_sum_exp = program.nodes()[0].outputs[1];
   builder.output(output);
   builder.output(log_sum_exp);

@@ -16,7 +16,8 @@ void check_case_gradients(const AttentionCase& test, double scale = 0) {
   const auto function = [&](Builder& builder, std::span<const Value> inputs) {
     std::optional<Value> starts;
     if (test.documents) starts = builder.input("starts", {{test.tokens()}, DType::i32, {}});
-    return std::vector<Value>{attention(builder, inputs[0], inputs[1], inputs[2], options, starts)};
+    return std::vector<Value>{
+        attention(builder, inputs[0], inputs[1], inputs[2], options, {.document_starts = starts})};
   };
   std::vector<int32_t> starts = test.document_starts();
   const auto fixed = [&] {
@@ -124,7 +125,8 @@ class AttentionErrors : public ::testing::Test {
     if (starts) start_value = builder_.input("starts", *starts);
     return attention(builder_, builder_.input("q", {q, DType::f32, {}}),
                      builder_.input("k", {k, DType::f32, {}}),
-                     builder_.input("v", {v, DType::f32, {}}), options, start_value);
+                     builder_.input("v", {v, DType::f32, {}}), options,
+                     {.document_starts = start_value});
   }
   Program program_;
   Builder builder_{program_};
@@ -143,18 +145,14 @@ TEST_F(AttentionErrors, ShapesThatDoNotFit) {
 }
 
 TEST_F(AttentionErrors, DocumentStartsThatDoNotFit) {
-  AttentionOptions options{.sequence = 4, .heads = 2, .kv_heads = 2, .head_dim = 8};
+  const AttentionOptions options{.sequence = 4, .heads = 2, .kv_heads = 2, .head_dim = 8};
   const Spec starts{{8}, DType::i32, {}};
-  EXPECT_THROW(build(options, {8, 16}, {8, 16}, {8, 16}, starts), InternalError);
-  options.document_mask = true;
   EXPECT_NO_THROW(build(options, {8, 16}, {8, 16}, {8, 16}, starts));
-  EXPECT_THROW(build(options, {8, 16}, {8, 16}, {8, 16}), InternalError);
   EXPECT_THROW(build(options, {8, 16}, {8, 16}, {8, 16}, Spec{{4}, DType::i32, {}}), InternalError);
 }
 
 TEST_F(AttentionErrors, ADocumentThatStartsAfterItsToken) {
-  const AttentionOptions options{
-      .sequence = 2, .heads = 1, .kv_heads = 1, .head_dim = 2, .document_mask = true};
+  const AttentionOptions options{.sequence = 2, .heads = 1, .kv_heads = 1, .head_dim = 2};
   const Value output = build(options, {2, 2}, {2, 2}, {2, 2}, Spec{{2}, DType::i32, {}});
   builder_.output(output);
   Runtime runtime(host_target(1));

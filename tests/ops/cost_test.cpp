@@ -80,8 +80,7 @@ TEST_F(CostBytes, TheEmbeddingsGradientReadsAndWritesARowAToken) {
 }
 
 TEST_F(CostBytes, CachedAttentionReadsTheCachesAndWritesTheNewRows) {
-  const AttentionOptions options{
-      .sequence = 4, .heads = 2, .kv_heads = 1, .head_dim = 8, .document_mask = false};
+  const AttentionOptions options{.sequence = 4, .heads = 2, .kv_heads = 1, .head_dim = 8};
   const Value q = input("q", {4, 16}, DType::bf16);
   const Value k = input("k", {4, 8}, DType::bf16);
   const Value v = input("v", {4, 8}, DType::bf16);

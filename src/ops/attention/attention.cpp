@@ -8,51 +8,81 @@
 namespace tessera {
 namespace {
 
-/// What the forward and the backward operation have in common. Their inputs begin with q, k, v and
-/// end with the document starts, if there are any.
-class AttentionBase : public Operation {
- protected:
-  explicit AttentionBase(const AttentionOptions& options) : options_(options) {}
+/// Which of the places are given: the last inputs, in this order.
+struct GivenPlaces {
+  explicit GivenPlaces(const AttentionPlaces& places)
+      : document_starts(places.document_starts.has_value()),
+        positions(places.positions.has_value()),
+        key_positions(places.key_positions.has_value()) {}
+  size_t count() const { return size_t{document_starts} + positions + key_positions; }
 
+  bool document_starts, positions, key_positions;
+};
+
+/// What the forward and the backward operation have in common. Their inputs begin with q, k, v and
+/// end with the places that are given.
+class AttentionBase : public Operation {
+ public:
+  AttentionBase(const AttentionOptions& options, const GivenPlaces& given)
+      : options_(options), given_(given) {}
+
+ protected:
   AttentionShape shape(std::span<const Spec> inputs) const {
-    return checked_attention_shape(*this, options_, options_.sequence, inputs);
+    return with_alignment(checked_attention_shape(*this, options_, options_.sequence, inputs));
   }
   AttentionShape shape(std::span<const Tensor> inputs) const {
-    return attention_shape(options_, inputs[0].shape()[0], options_.sequence);
+    return with_alignment(attention_shape(options_, inputs[0].shape()[0], options_.sequence));
   }
 
   void expect_inputs(std::span<const Spec> inputs, size_t floating) const {
-    const size_t expected = floating + (options_.document_mask ? 1 : 0);
-    TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs{}; {} are expected", inputs.size(),
-                   options_.document_mask ? " with a document mask" : "", expected);
-    if (!options_.document_mask) return;
-    const Spec& starts = inputs[floating];
-    TESSERA_EXPECT(*this, starts.dtype == DType::i32 && starts.shape == Shape({inputs[0].shape[0]}),
-                   "document starts {} {} for {} tokens", dtype_name(starts.dtype),
-                   starts.shape.text(), inputs[0].shape[0]);
+    const size_t expected = floating + given_.count();
+    TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
+                   expected);
+    const AttentionShape sizes = shape(inputs);
+    size_t next = floating;
+    const auto expect = [&](bool is_given, const char* what, int64_t rows) {
+      if (!is_given) return;
+      const Spec& place = inputs[next++];
+      TESSERA_EXPECT(*this, place.dtype == DType::i32 && place.shape == Shape({rows}),
+                     "{} {} {} for {} rows", what, dtype_name(place.dtype), place.shape.text(),
+                     rows);
+    };
+    expect(given_.document_starts, "document starts", sizes.tokens());
+    expect(given_.positions, "positions", sizes.tokens());
+    expect(given_.key_positions, "key positions", sizes.sequences * sizes.keys);
   }
 
-  /// Null without document masks.
-  const int32_t* document_starts(std::span<const Tensor> inputs) const {
-    if (!options_.document_mask) return nullptr;
-    const int32_t* starts = inputs.back().data<int32_t>();
-    for (int64_t token = 0; token < inputs.back().elements(); ++token) {
-      const int64_t index = token % options_.sequence;
-      TESSERA_EXPECT(*this, starts[token] >= 0 && starts[token] <= index,
-                     "token {} of its sequence is in a document that starts at {}", index,
-                     starts[token]);
-    }
-    return starts;
+  /// The ranges lie at the beginning of the workspace, which they take range_bytes() of.
+  KeyRanges ranges(const Execution& execution) const {
+    size_t next = execution.inputs.size() - given_.count();
+    const auto place = [&](bool is_given) -> const int32_t* {
+      return is_given ? execution.inputs[next++].data<int32_t>() : nullptr;
+    };
+    TokenPlaces places;
+    places.document_starts = place(given_.document_starts);
+    places.positions = place(given_.positions);
+    places.key_positions = place(given_.key_positions);
+    return fill_key_ranges(*this, shape(execution.inputs), places, execution.workspace.data());
+  }
+  std::byte* kernel_workspace(const Execution& execution) const {
+    return execution.workspace.data() + key_range_bytes(shape(execution.inputs));
   }
 
   AttentionOptions options_;
+  GivenPlaces given_;
+
+ private:
+  AttentionShape with_alignment(AttentionShape shape) const {
+    shape.aligned = shape.aligned && !given_.positions && !given_.key_positions;
+    return shape;
+  }
 };
 
-/// inputs: q, k, v, output, log-sum-exp [heads, tokens], the output's gradient, document starts;
+/// inputs: q, k, v, output, log-sum-exp [heads, tokens], the output's gradient, places;
 /// outputs: the gradients of q, k and v.
 class AttentionGradient final : public AttentionBase {
  public:
-  explicit AttentionGradient(const AttentionOptions& options) : AttentionBase(options) {}
+  using AttentionBase::AttentionBase;
   std::string_view name() const override { return "attention_gradient"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -80,9 +110,11 @@ class AttentionGradient final : public AttentionBase {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const AttentionShape sizes = shape(inputs);
     const DType dtype = inputs[0].dtype;
-    if (!use_plain(target, dtype)) return attention_gradient_fast_workspace(target, sizes, dtype);
-    return target.threads * (2 * sizes.sequence + 1) * sizes.head_dim *
-           dtype_size(accumulation_dtype(dtype));
+    const int64_t kernel = use_plain(target, dtype)
+                               ? target.threads * (2 * sizes.keys + 1) * sizes.head_dim *
+                                     dtype_size(accumulation_dtype(dtype))
+                               : attention_gradient_fast_workspace(target, sizes, dtype);
+    return key_range_bytes(sizes) + kernel;
   }
 
   void run(const Execution& execution) const override {
@@ -100,26 +132,26 @@ class AttentionGradient final : public AttentionBase {
                                                 .output = inputs[3].data<T>(),
                                                 .log_sum_exp = inputs[4].data<Compute<T>>(),
                                                 .of_output = inputs[5].data<T>(),
-                                                .document_starts = document_starts(inputs),
+                                                .ranges = ranges(execution),
                                                 .of_q = execution.outputs[0].data<T>(),
                                                 .of_k = execution.outputs[1].data<T>(),
                                                 .of_v = execution.outputs[2].data<T>()};
     if constexpr (!std::is_same_v<T, double>) {
       if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
         return attention_gradient_fast(execution.runtime, shape(inputs), operands,
-                                       execution.workspace.data());
+                                       kernel_workspace(execution));
       }
     }
     attention_gradient_plain(shape(inputs), operands,
-                             reinterpret_cast<Compute<T>*>(execution.workspace.data()),
+                             reinterpret_cast<Compute<T>*>(kernel_workspace(execution)),
                              execution.runtime.threads());
   }
 };
 
-/// inputs: q, k, v, document starts; outputs: the result and the log-sum-exp [heads, tokens].
+/// inputs: q, k, v, places; outputs: the result and the log-sum-exp [heads, tokens].
 class Attention final : public AttentionBase {
  public:
-  explicit Attention(const AttentionOptions& options) : AttentionBase(options) {}
+  using AttentionBase::AttentionBase;
   std::string_view name() const override { return "attention"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -141,9 +173,9 @@ class Attention final : public AttentionBase {
                               self.outputs[0],
                               self.outputs[1],
                               cast(builder, of_outputs[0], builder.spec(q).dtype)};
-    if (options_.document_mask) inputs.push_back(self.inputs[3]);
+    inputs.insert(inputs.end(), self.inputs.begin() + 3, self.inputs.end());
     const auto gradients =
-        builder.apply(std::make_shared<AttentionGradient>(options_), std::move(inputs));
+        builder.apply(std::make_shared<AttentionGradient>(options_, given_), std::move(inputs));
     std::copy(gradients.begin(), gradients.end(), result.begin());
     return result;
   }
@@ -154,9 +186,12 @@ class Attention final : public AttentionBase {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    const AttentionShape sizes = shape(inputs);
     const DType dtype = inputs[0].dtype;
-    if (!use_plain(target, dtype)) return attention_fast_workspace(target, shape(inputs), dtype);
-    return target.threads * options_.sequence * dtype_size(accumulation_dtype(dtype));
+    const int64_t kernel = use_plain(target, dtype)
+                               ? target.threads * sizes.keys * dtype_size(accumulation_dtype(dtype))
+                               : attention_fast_workspace(target, sizes, dtype);
+    return key_range_bytes(sizes) + kernel;
   }
 
   void run(const Execution& execution) const override {
@@ -171,17 +206,17 @@ class Attention final : public AttentionBase {
     const T* q = inputs[0].data<T>();
     const T* k = inputs[1].data<T>();
     const T* v = inputs[2].data<T>();
-    const int32_t* starts = document_starts(inputs);
+    const KeyRanges attended = ranges(execution);
     T* output = execution.outputs[0].data<T>();
     auto* log_sum_exp = execution.outputs[1].data<Compute<T>>();
-    std::byte* workspace = execution.workspace.data();
+    std::byte* workspace = kernel_workspace(execution);
     if constexpr (!std::is_same_v<T, double>) {
       if (!use_plain(execution.runtime.target(), dtype_of<T>)) {
-        return attention_fast(execution.runtime, shape(inputs), q, k, v, starts, output,
+        return attention_fast(execution.runtime, shape(inputs), q, k, v, attended, output,
                               log_sum_exp, workspace);
       }
     }
-    attention_plain(shape(inputs), q, k, v, starts, output, log_sum_exp,
+    attention_plain(shape(inputs), q, k, v, attended, output, log_sum_exp,
                     reinterpret_cast<Compute<T>*>(workspace), execution.runtime.threads());
   }
 };
@@ -189,10 +224,13 @@ class Attention final : public AttentionBase {
 }  // namespace
 
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
-                std::optional<Value> document_starts) {
+                const AttentionPlaces& places) {
   std::vector<Value> inputs{q, k, v};
-  if (document_starts) inputs.push_back(*document_starts);
-  const auto outputs = builder.apply(std::make_shared<Attention>(options), std::move(inputs));
+  for (const auto& place : {places.document_starts, places.positions, places.key_positions}) {
+    if (place) inputs.push_back(*place);
+  }
+  const auto outputs =
+      builder.apply(std::make_shared<Attention>(options, GivenPlaces(places)), std::move(inputs));
   builder.keep(outputs[1], Keep::block);
   return outputs[0];
 }

@@ -1,5 +1,6 @@
 #include "ops/attention/attention_fast.h"
 
+#include "base/round_up.h"
 #include "ops/attention/flash_forward.h"
 #include "ops/attention/tile_sizes.h"
 
@@ -10,24 +11,33 @@ using ForwardTable = TileTable<ForwardProducts>;
 
 /// The tiles of one attention, as the target has them.
 struct ForwardPlan {
-  ForwardPlan(const Target& target, const AttentionShape& shape, DType dtype)
-      : tile_keys(AttentionTiles(target).forward_keys),
-        layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride(), tile_keys},
-        sequence(shape.sequence) {
+  ForwardPlan(const Target& target, const AttentionShape& sizes, DType dtype)
+      : shape(sizes),
+        tile_keys(AttentionTiles(target).forward_keys),
+        layout{dtype, shape.head_dim, shape.query_stride(), shape.key_stride(), tile_keys} {
     for_each_tile([&](int64_t queries, int64_t keys) {
       product_bytes = std::max(product_bytes, layout.workspace_bytes(target, queries, keys));
     });
   }
 
-  /// Visits all shapes of tiles that a sequence can have, some twice: keys begin at a multiple of
-  /// kForwardQueries and are cut off at the end of the query tile.
+  /// Visits all shapes of tiles that there can be, some twice: keys begin at a multiple of
+  /// kForwardQueries and end at another or at the last key.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
-    for (const int64_t queries : {kForwardQueries, sequence % kForwardQueries}) {
-      if (queries == 0 || queries > sequence) continue;
-      const int64_t limit = std::min(sequence, tile_keys);
-      for (int64_t keys = queries; keys <= limit; keys += kForwardQueries) visit(queries, keys);
-      if (sequence >= tile_keys) visit(queries, tile_keys);
+    const int64_t limit = std::min(shape.keys, tile_keys);
+    const int64_t query_rest = shape.sequence % kForwardQueries;
+    const int64_t key_rest = shape.keys % kForwardQueries;
+    for (const int64_t queries : {kForwardQueries, query_rest}) {
+      if (queries == 0 || queries > shape.sequence) continue;
+      for (const int64_t rest : {kForwardQueries, key_rest}) {
+        // Aligned, whole tiles of queries end with whole tiles of keys, and the rest with the rest.
+        if (rest == 0) continue;
+        if (shape.aligned && (queries == query_rest) != (rest == key_rest)) continue;
+        for (int64_t columns = rest; columns <= limit; columns += kForwardQueries) {
+          visit(queries, columns);
+        }
+      }
+      if (shape.keys >= tile_keys) visit(queries, tile_keys);
     }
   }
 
@@ -41,9 +51,9 @@ struct ForwardPlan {
     return table;
   }
 
+  AttentionShape shape;
   int64_t tile_keys;
   ForwardLayout layout;
-  int64_t sequence;
   int64_t product_bytes = 0;
 };
 
@@ -64,7 +74,7 @@ int64_t forward_tile_bytes(const AttentionShape& shape, int64_t tile_keys, int64
 
 template <typename T>
 void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
-                    const T* v, const int32_t* document_starts, T* output, float* log_sum_exp,
+                    const T* v, const KeyRanges& ranges, T* output, float* log_sum_exp,
                     std::byte* workspace) {
   const ForwardPlan plan(runtime.target(), shape, dtype_of<T>);
   const ForwardTable table = plan.prepare(runtime);
@@ -81,15 +91,17 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
     const AttentionHead head(shape, head_index / shape.heads, head_index % shape.heads);
     const int64_t query = tile * kForwardQueries;
     const int64_t queries = std::min(kForwardQueries, shape.sequence - query);
-    const int32_t* starts = document_starts ? document_starts + head.first_token + query : nullptr;
-    const int64_t earliest = starts ? *std::min_element(starts, starts + queries) : 0;
+    const KeyRanges own = ranges.from(head.first_token + query);
     const int64_t row = head.query_offset + query * shape.query_stride();
 
     Scratch scratch(workspace + thread * thread_bytes);
     ForwardTile<T> running = forward_tile<T>(scratch, shape, tile_keys, product_bytes);
-    running.start(q + row, queries, query, starts, shape.scale);
-    const int64_t end = query + queries;
-    for (int64_t key = earliest / kForwardQueries * kForwardQueries; key < end; key += tile_keys) {
+    running.start(q + row, queries, own, shape.scale);
+    // All keys of a step of kForwardQueries or none, so that the shapes are few.
+    const int64_t last = own.end[queries - 1];
+    const int64_t end = std::min(round_up(last, kForwardQueries), shape.keys);
+    const int64_t first = own.begin[0] / kForwardQueries * kForwardQueries;
+    for (int64_t key = first; key < end; key += tile_keys) {
       const int64_t columns = std::min(tile_keys, end - key);
       const int64_t at = head.key_offset + key * shape.key_stride();
       running.absorb(k + at, v + at, key, columns, *table.find(queries, columns));
@@ -108,8 +120,8 @@ int64_t attention_fast_workspace(const Target& target, const AttentionShape& sha
 }
 
 template void attention_fast(Runtime&, const AttentionShape&, const float*, const float*,
-                             const float*, const int32_t*, float*, float*, std::byte*);
+                             const float*, const KeyRanges&, float*, float*, std::byte*);
 template void attention_fast(Runtime&, const AttentionShape&, const BFloat16*, const BFloat16*,
-                             const BFloat16*, const int32_t*, BFloat16*, float*, std::byte*);
+                             const BFloat16*, const KeyRanges&, BFloat16*, float*, std::byte*);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@ namespace tessera {
 /// gives.
 template <typename T>
 void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
-                    const T* v, const int32_t* document_starts, T* output, float* log_sum_exp,
+                    const T* v, const KeyRanges& ranges, T* output, float* log_sum_exp,
                     std::byte* workspace);
 int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype);
 

@@ -45,7 +45,7 @@ float row_product(const T* first, const T* second, int64_t count) {
 template <typename T>
 struct BackwardPlan {
   BackwardPlan(const Target& target, const AttentionShape& shape)
-      : blocks(shape.sequence, AttentionTiles(target).backward_keys),
+      : blocks(shape, AttentionTiles(target).backward_keys),
         layout{dtype_of<T>, shape.head_dim, shape.query_stride(), shape.key_stride()},
         slots(std::min<int64_t>(shape.sequences * shape.kv_heads, target.threads)) {
     blocks.for_each_tile([&](int64_t keys, int64_t queries) {
@@ -134,24 +134,43 @@ class FlashBackward {
                     });
   }
 
-  /// Finds what the document masks leave of each query tile and resets the counters.
+  /// What a tile of queries of one sequence attends: keys [first, end), in so many blocks.
+  struct TileKeys {
+    int64_t first;
+    int64_t end;
+    int64_t first_block;
+    int64_t last_block;    // before the first one: the tile attends nothing
+    int64_t latest_first;  // of a query of the tile
+  };
+
+  TileKeys keys_of(int64_t sequence, int64_t tile) const {
+    const KeyRanges ranges =
+        operands_.ranges.from(sequence * shape_.sequence + tile * kBackwardQueries);
+    const int64_t last = blocks_.queries(tile) - 1;
+    const int64_t first = ranges.begin[0];
+    const int64_t end = ranges.end[last];
+    const int64_t first_block = first / blocks_.block_keys;
+    return {.first = first,
+            .end = end,
+            .first_block = first_block,
+            .last_block = first < end ? (end - 1) / blocks_.block_keys : first_block - 1,
+            .latest_first = ranges.begin[last]};
+  }
+
+  /// Resets the counters, and gives queries that attend nothing their gradient.
   void prepare_tiles() {
     for (int64_t index = 0; index < shape_.sequences * blocks_.query_tiles; ++index) {
       const int64_t sequence = index / blocks_.query_tiles;
       const int64_t tile = index % blocks_.query_tiles;
-      int32_t earliest = 0, latest = 0;
-      if (operands_.document_starts) {
-        const int32_t* starts =
-            operands_.document_starts + sequence * shape_.sequence + tile * kBackwardQueries;
-        const auto range = std::minmax_element(starts, starts + blocks_.queries(tile));
-        earliest = *range.first;
-        latest = *range.second;
+      const TileKeys keys = keys_of(sequence, tile);
+      if (keys.last_block < keys.first_block) {
+        const int64_t row = sequence * shape_.sequence + tile * kBackwardQueries;
+        std::fill_n(operands_.of_q + row * shape_.query_stride(),
+                    blocks_.queries(tile) * shape_.query_stride(), T{});
       }
-      shared_.earliest_starts[index] = earliest;
-      shared_.latest_starts[index] = latest;
       for (int64_t head = 0; head < shape_.heads; ++head) {
         shared_.blocks_added[(sequence * shape_.heads + head) * blocks_.query_tiles + tile] =
-            earliest / static_cast<int32_t>(blocks_.block_keys);
+            static_cast<int32_t>(keys.first_block);
       }
     }
     std::fill_n(shared_.blocks_done, heads_, 0);
@@ -168,9 +187,10 @@ class FlashBackward {
     for (int64_t member = 0; member < shape_.group(); ++member) {
       const AttentionHead head(shape_, sequence, first_head + member);
       const int64_t slot = kv_head % slots_ * shape_.group() + member;
-      for (int64_t tile = blocks_.first_tile(block); tile < blocks_.query_tiles; ++tile) {
-        if (block < first_block(sequence, tile)) continue;
-        add_tile(head, block, tile,
+      for (int64_t tile = 0; tile < blocks_.query_tiles; ++tile) {
+        const TileKeys attended = keys_of(sequence, tile);
+        if (block < attended.first_block || block > attended.last_block) continue;
+        add_tile(head, block, tile, attended,
                  shared_.of_queries +
                      (slot * shape_.sequence + tile * kBackwardQueries) * shape_.head_dim,
                  own);
@@ -185,19 +205,10 @@ class FlashBackward {
     std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
   }
 
-  int64_t tile_index(int64_t sequence, int64_t tile) const {
-    return sequence * blocks_.query_tiles + tile;
-  }
-  /// The first block of keys that a tile of queries attends.
-  int64_t first_block(int64_t sequence, int64_t tile) const {
-    return shared_.earliest_starts[tile_index(sequence, tile)] / blocks_.block_keys;
-  }
-
   /// The tile of a block of keys and a tile of queries of one head; `of_query` is the latter's sum.
-  void add_tile(const AttentionHead& head, int64_t block, int64_t tile, float* of_query,
-                const BackwardOwn<T>& own) {
-    const BackwardRange range =
-        blocks_.range(block, tile, shared_.earliest_starts[tile_index(head.sequence, tile)]);
+  void add_tile(const AttentionHead& head, int64_t block, int64_t tile, const TileKeys& attended,
+                float* of_query, const BackwardOwn<T>& own) {
+    const BackwardRange range = blocks_.range(block, tile, attended.first, attended.end);
     const int64_t query_at = head.query_offset + range.first_query * shape_.query_stride();
     const T* q = operands_.q + query_at;
     const T* of_output = operands_.of_output + query_at;
@@ -208,8 +219,7 @@ class FlashBackward {
 
     products.scores->run(operands_.k + key_at, q, own.scores, workspace);
     products.scores->run(operands_.v + key_at, of_output, own.of_probabilities, workspace);
-    const bool documents = shared_.latest_starts[tile_index(head.sequence, tile)] > range.first_key;
-    score_gradients(head, range, documents, own);
+    score_gradients(head, range, attended.latest_first > range.first_key, own);
     products.of_keys->run(own.probabilities, of_output, own.of_values + sums_at, workspace);
     products.of_keys->run(own.of_scores, q, own.of_keys + sums_at, workspace);
 
@@ -217,11 +227,11 @@ class FlashBackward {
         shared_
             .blocks_added[(head.sequence * shape_.heads + head.head) * blocks_.query_tiles + tile];
     wait_for(added, block);
-    if (block == first_block(head.sequence, tile)) {
+    if (block == attended.first_block) {
       std::fill_n(of_query, range.queries * shape_.head_dim, 0.0f);
     }
     products.of_query->run(own.of_scores, operands_.k + key_at, of_query, workspace);
-    if (block == blocks_.last_block(tile)) {
+    if (block == attended.last_block) {
       write_scaled(of_query, range.queries, shape_.head_dim, static_cast<float>(shape_.scale),
                    operands_.of_q + query_at, shape_.query_stride());
     }
@@ -229,16 +239,18 @@ class FlashBackward {
   }
 
   /// From the scores and the gradients of the probabilities: the probabilities and the gradients of
-  /// the scaled scores. `documents` says whether a document starts after the first key.
-  void score_gradients(const AttentionHead& head, const BackwardRange& range, bool documents,
+  /// the scaled scores. `late` says whether a query begins after the range's first key.
+  void score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
                        const BackwardOwn<T>& own) const {
     const int64_t row = head.row_offset + range.first_query;
     const float* log_sum_exp = operands_.log_sum_exp + row;
     const float* deltas = shared_.deltas + row;
     const auto scale = static_cast<float>(shape_.scale);
+    const KeyRanges attended = operands_.ranges.from(head.first_token + range.first_query);
+    int64_t first = 0;  // query that attends the key or one behind it
     for (int64_t j = 0; j < range.keys; ++j) {
       const int64_t key = range.first_key + j;
-      const int64_t first = std::clamp<int64_t>(key - range.first_query, 0, range.queries);
+      while (first < range.queries && attended.end[first] <= key) ++first;
       const float* scores = own.scores + j * kBackwardQueries;
       const float* of_probabilities = own.of_probabilities + j * kBackwardQueries;
       T* probabilities = own.probabilities + j * kBackwardQueries;
@@ -252,10 +264,9 @@ class FlashBackward {
         store_rounded(probability, probabilities[i]);
         store_rounded(of_score, of_scores[i]);
       }
-      if (!documents) continue;
-      const int32_t* starts = operands_.document_starts + head.first_token + range.first_query;
+      if (!late) continue;
       for (int64_t i = first; i < range.queries; ++i) {
-        if (starts[i] > key) probabilities[i] = of_scores[i] = T{};
+        if (attended.begin[i] > key) probabilities[i] = of_scores[i] = T{};
       }
     }
   }

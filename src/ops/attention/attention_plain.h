@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/attention/attention_shape.h"
+#include "ops/attention/key_ranges.h"
 
 namespace tessera {
 
@@ -17,26 +18,26 @@ Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-/// One query of one head over keys [first, last], whose rows lie `stride` elements apart: writes
-/// output [head_dim] and returns the log-sum-exp. `probabilities` has room for last + 1.
+/// One query of one head over keys [first, end), at least one, whose rows lie `stride` elements
+/// apart: writes output [head_dim] and returns the log-sum-exp. `probabilities` has room for `end`.
 template <typename T>
 Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t stride,
-                        int64_t first, int64_t last, int64_t head_dim, double scale,
+                        int64_t first, int64_t end, int64_t head_dim, double scale,
                         Compute<T>* probabilities, T* output) {
   using Wide = Compute<T>;
   Wide maximum = -std::numeric_limits<Wide>::infinity();
-  for (int64_t j = first; j <= last; ++j) {
+  for (int64_t j = first; j < end; ++j) {
     probabilities[j] = static_cast<Wide>(scale) * plain_dot(query, keys + j * stride, head_dim);
     maximum = std::max(maximum, probabilities[j]);
   }
   Wide total = 0;
-  for (int64_t j = first; j <= last; ++j) {
+  for (int64_t j = first; j < end; ++j) {
     probabilities[j] = std::exp(probabilities[j] - maximum);
     total += probabilities[j];
   }
   for (int64_t e = 0; e < head_dim; ++e) {
     Wide sum = 0;
-    for (int64_t j = first; j <= last; ++j) {
+    for (int64_t j = first; j < end; ++j) {
       sum += probabilities[j] * static_cast<Wide>(values[j * stride + e]);
     }
     output[e] = static_cast<T>(sum / total);
@@ -44,19 +45,25 @@ Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t 
   return maximum + std::log(total);
 }
 
-/// The definition of attention's forward pass. `scratch` is [threads, sequence].
+/// The definition of attention's forward pass. `scratch` is [threads, keys].
 template <typename T>
 void attention_plain(const AttentionShape& shape, const T* q, const T* k, const T* v,
-                     const int32_t* document_starts, T* output, Compute<T>* log_sum_exp,
+                     const KeyRanges& ranges, T* output, Compute<T>* log_sum_exp,
                      Compute<T>* scratch, int threads) {
   parallel_items(threads, shape.sequences * shape.heads, [&](int64_t item, int thread) {
     const AttentionHead head(shape, item / shape.heads, item % shape.heads);
     for (int64_t i = 0; i < shape.sequence; ++i) {
-      const int64_t first = document_starts ? document_starts[head.first_token + i] : 0;
+      const int64_t first = ranges.begin[head.first_token + i];
+      const int64_t end = ranges.end[head.first_token + i];
       const int64_t row = head.query_offset + i * shape.query_stride();
+      if (first == end) {
+        std::fill_n(output + row, shape.head_dim, T{});
+        log_sum_exp[head.row_offset + i] = -std::numeric_limits<Compute<T>>::infinity();
+        continue;
+      }
       log_sum_exp[head.row_offset + i] = plain_attend(
-          q + row, k + head.key_offset, v + head.key_offset, shape.key_stride(), first, i,
-          shape.head_dim, shape.scale, scratch + thread * shape.sequence, output + row);
+          q + row, k + head.key_offset, v + head.key_offset, shape.key_stride(), first, end,
+          shape.head_dim, shape.scale, scratch + thread * shape.keys, output + row);
     }
   });
 }
@@ -82,9 +89,9 @@ void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOp
     for (int64_t i = 0; i < shape.sequence; ++i) {
       const int64_t row = head.query_offset + i * shape.query_stride();
       plain_attend(operands.q + row, operands.keys + head.key_offset,
-                   operands.values + head.key_offset, shape.key_stride(), 0, operands.position + i,
-                   shape.head_dim, shape.scale, scratch + thread * operands.capacity,
-                   operands.output + row);
+                   operands.values + head.key_offset, shape.key_stride(), 0,
+                   operands.position + i + 1, shape.head_dim, shape.scale,
+                   scratch + thread * operands.capacity, operands.output + row);
     }
   });
 }
@@ -96,9 +103,9 @@ struct AttentionGradientOperands {
   const T* k;
   const T* v;
   const T* output;
-  const Compute<T>* log_sum_exp;   // [heads, tokens]
-  const T* of_output;              // the gradient of the output
-  const int32_t* document_starts;  // null without document masks
+  const Compute<T>* log_sum_exp;  // [heads, tokens]
+  const T* of_output;             // the gradient of the output
+  KeyRanges ranges;
   T* of_q;
   T* of_k;
   T* of_v;
@@ -107,7 +114,7 @@ struct AttentionGradientOperands {
 /// The definition of the backward pass. With P the probabilities of one head, dO the gradient of
 /// its output O and D = rowsum(dO · O): dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ = scale dS K,
 /// dK = scale dSᵀ Q, the last and the first summed over the heads of a group.
-/// `scratch` is [threads, 2 · sequence + 1, head_dim].
+/// `scratch` is [threads, 2 · keys + 1, head_dim].
 template <typename T>
 void attention_gradient_plain(const AttentionShape& shape,
                               const AttentionGradientOperands<T>& operands, Compute<T>* scratch,
@@ -117,10 +124,10 @@ void attention_gradient_plain(const AttentionShape& shape,
   const auto scale = static_cast<Wide>(shape.scale);
   const auto wide = [](T value) { return static_cast<Wide>(value); };
   parallel_items(threads, shape.sequences * shape.kv_heads, [&](int64_t item, int thread) {
-    Wide* of_keys = scratch + thread * (2 * shape.sequence + 1) * head_dim;  // [sequence, head_dim]
-    Wide* of_values = of_keys + shape.sequence * head_dim;                   // [sequence, head_dim]
-    Wide* of_query = of_values + shape.sequence * head_dim;                  // [head_dim]
-    std::fill_n(of_keys, 2 * shape.sequence * head_dim, Wide{0});
+    Wide* of_keys = scratch + thread * (2 * shape.keys + 1) * head_dim;  // [keys, head_dim]
+    Wide* of_values = of_keys + shape.keys * head_dim;                   // [keys, head_dim]
+    Wide* of_query = of_values + shape.keys * head_dim;                  // [head_dim]
+    std::fill_n(of_keys, 2 * shape.keys * head_dim, Wide{0});
     const int64_t first_head = item % shape.kv_heads * shape.group();
     for (int64_t h = first_head; h < first_head + shape.group(); ++h) {
       const AttentionHead head(shape, item / shape.kv_heads, h);
@@ -130,8 +137,8 @@ void attention_gradient_plain(const AttentionShape& shape,
         const T* of_output = operands.of_output + row;
         const Wide delta = plain_dot(of_output, operands.output + row, head_dim);
         std::fill_n(of_query, head_dim, Wide{0});
-        const int32_t* starts = operands.document_starts;
-        for (int64_t j = starts ? starts[head.first_token + i] : 0; j <= i; ++j) {
+        const KeyRanges ranges = operands.ranges.from(head.first_token + i);
+        for (int64_t j = *ranges.begin; j < *ranges.end; ++j) {
           const T* key = operands.k + head.key_offset + j * shape.key_stride();
           const T* value = operands.v + head.key_offset + j * shape.key_stride();
           const Wide probability = std::exp(scale * plain_dot(query, key, head_dim) -
@@ -148,7 +155,7 @@ void attention_gradient_plain(const AttentionShape& shape,
       }
     }
     const int64_t keys_begin = AttentionHead(shape, item / shape.kv_heads, first_head).key_offset;
-    for (int64_t j = 0; j < shape.sequence; ++j) {
+    for (int64_t j = 0; j < shape.keys; ++j) {
       for (int64_t e = 0; e < head_dim; ++e) {
         const int64_t at = keys_begin + j * shape.key_stride() + e;
         operands.of_k[at] = static_cast<T>(of_keys[j * head_dim + e]);

@@ -12,11 +12,15 @@ namespace tessera {
 /// The sizes of one attention.
 struct AttentionShape {
   int64_t sequences = 0;
-  int64_t sequence = 0;
+  int64_t sequence = 0;  ///< queries of one
+  int64_t keys = 0;      ///< keys of one
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   double scale = 0;
+  /// Whether queries and keys are the same rows, which are their positions: then the last keys of a
+  /// tile of queries are known, and the shapes of tiles are fewer.
+  bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
   int64_t group() const { return heads / kv_heads; }
@@ -25,10 +29,11 @@ struct AttentionShape {
   int64_t key_stride() const { return kv_heads * head_dim; }
 
   /// Floating-point operations of one matrix product over the causal triangle (of the two that the
-  /// forward pass takes and the five of the backward pass).
+  /// forward pass takes and the five of the backward pass). Queries that are a part of the keys'
+  /// tokens count as if they were spread evenly over them.
   double product_flops() const {
-    const auto length = static_cast<double>(sequence);
-    return static_cast<double>(sequences * heads * head_dim) * length * (length + 1);
+    return static_cast<double>(sequences * heads * head_dim) * static_cast<double>(sequence) *
+           static_cast<double>(keys + 1);
   }
 };
 
@@ -39,7 +44,8 @@ struct AttentionHead {
         head(item_head),
         first_token(sequence * shape.sequence),
         query_offset(first_token * shape.query_stride() + head * shape.head_dim),
-        key_offset(first_token * shape.key_stride() + head / shape.group() * shape.head_dim),
+        key_offset(sequence * shape.keys * shape.key_stride() +
+                   head / shape.group() * shape.head_dim),
         row_offset(head * shape.tokens() + first_token) {}
 
   int64_t sequence;
@@ -52,9 +58,17 @@ struct AttentionHead {
 
 inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,
                                       int64_t sequence) {
+  const int64_t keys = options.keys > 0 ? options.keys : sequence;
   const double scale =
       options.scale > 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(options.head_dim));
-  return {tokens / sequence, sequence, options.heads, options.kv_heads, options.head_dim, scale};
+  return {.sequences = tokens / sequence,
+          .sequence = sequence,
+          .keys = keys,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .head_dim = options.head_dim,
+          .scale = scale,
+          .aligned = keys == sequence};
 }
 
 /// Checks options and the specs of q, k and v, and gives the sizes; `sequence` is the number of
@@ -73,15 +87,16 @@ inline AttentionShape checked_attention_shape(const Operation& operation,
   TESSERA_EXPECT(operation, matrices && q.shape[1] == options.heads * options.head_dim,
                  "queries {} {} with {} heads of {}", dtype_name(q.dtype), q.shape.text(),
                  options.heads, options.head_dim);
+  TESSERA_EXPECT(operation, sequence > 0 && options.keys >= 0 && q.shape[0] % sequence == 0,
+                 "{} tokens are not whole sequences of {}", q.shape[0], sequence);
+  const AttentionShape sizes = attention_shape(options, q.shape[0], sequence);
   TESSERA_EXPECT(operation,
-                 k.shape == Shape({q.shape[0], options.kv_heads * options.head_dim}) &&
+                 k.shape == Shape({sizes.sequences * sizes.keys, sizes.key_stride()}) &&
                      v.shape == k.shape && k.dtype == q.dtype && v.dtype == q.dtype,
                  "keys {} {} and values {} {} with queries {} {} and {} key-value heads of {}",
                  dtype_name(k.dtype), k.shape.text(), dtype_name(v.dtype), v.shape.text(),
                  dtype_name(q.dtype), q.shape.text(), options.kv_heads, options.head_dim);
-  TESSERA_EXPECT(operation, sequence > 0 && q.shape[0] % sequence == 0,
-                 "{} tokens are not whole sequences of {}", q.shape[0], sequence);
-  return attention_shape(options, q.shape[0], sequence);
+  return sizes;
 }
 
 }  // namespace tessera

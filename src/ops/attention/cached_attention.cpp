@@ -13,7 +13,6 @@ class CachedAttention final : public Operation {
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 6, "{} inputs", inputs.size());
-    TESSERA_EXPECT(*this, !options_.document_mask, "a cache holds one document");
     shape(inputs);
     const Spec &key = inputs[1], &key_cache = inputs[3], &value_cache = inputs[4];
     TESSERA_EXPECT(*this,

@@ -1,5 +1,7 @@
 #include "ops/attention/cached_fast.h"
 
+#include <numeric>
+
 #include "base/round_up.h"
 #include "ops/attention/flash_forward.h"
 #include "ops/attention/tile_sizes.h"
@@ -134,12 +136,23 @@ struct CachedScratch {
       : tile(scratch, kForwardQueries, tile_keys, head_dim, product_bytes),
         queries(scratch.take<T>(kForwardQueries * head_dim)),
         keys(scratch.take<T>(tile_keys * head_dim)),
-        values(scratch.take<T>(tile_keys * head_dim)) {}
+        values(scratch.take<T>(tile_keys * head_dim)),
+        range_begin(scratch.take<int32_t>(kForwardQueries)),
+        range_end(scratch.take<int32_t>(kForwardQueries)) {}
+
+  /// All keys up to each query's own, of which the first one stands at `position`.
+  KeyRanges ranges_from(int64_t position) const {
+    std::fill_n(range_begin, kForwardQueries, 0);
+    std::iota(range_end, range_end + kForwardQueries, static_cast<int32_t>(position + 1));
+    return {range_begin, range_end};
+  }
 
   ForwardTile<T> tile;
-  T* queries;  // [kForwardQueries, head_dim]
-  T* keys;     // [tile_keys, head_dim]
-  T* values;   // [tile_keys, head_dim]
+  T* queries;            // [kForwardQueries, head_dim]
+  T* keys;               // [tile_keys, head_dim]
+  T* values;             // [tile_keys, head_dim]
+  int32_t* range_begin;  // [kForwardQueries]
+  int32_t* range_end;    // [kForwardQueries]
 };
 
 template <typename T>
@@ -170,7 +183,7 @@ void attend_tiles(Runtime& runtime, const AttentionShape& shape,
     CachedScratch<T> own(scratch, tile_keys, shape.head_dim, plan.product_bytes);
     own.tile.start(gather_rows(operands.q + row, shape.query_stride(), queries, filled,
                                shape.head_dim, own.queries),
-                   filled, operands.position + query, nullptr, shape.scale);
+                   filled, own.ranges_from(operands.position + query), shape.scale);
     const int64_t end = operands.position + query + queries;
     int64_t key = 0;
     for (; key + tile_keys <= end; key += tile_keys) {

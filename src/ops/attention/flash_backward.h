@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/round_up.h"
 #include "ops/attention/attention_shape.h"
 #include "ops/attention/flash_tiles.h"
+#include "ops/attention/key_ranges.h"
 #include "ops/attention/scratch.h"
 
 namespace tessera {
@@ -84,48 +86,46 @@ struct BackwardRange {
   int64_t queries;
 };
 
-/// The blocks that a sequence is cut into: those of keys are `size` long.
+/// The blocks that a sequence's keys are cut into, `size` long, and the tiles of its queries.
 struct BackwardBlocks {
-  BackwardBlocks(int64_t length, int64_t size)
-      : sequence(length),
+  BackwardBlocks(const AttentionShape& sizes, int64_t size)
+      : shape(sizes),
         block_keys(size),
-        query_tiles((length + kBackwardQueries - 1) / kBackwardQueries),
-        key_blocks((length + size - 1) / size) {}
+        query_tiles((shape.sequence + kBackwardQueries - 1) / kBackwardQueries),
+        key_blocks((shape.keys + size - 1) / size) {}
 
   int64_t queries(int64_t tile) const {
-    return std::min(kBackwardQueries, sequence - tile * kBackwardQueries);
+    return std::min(kBackwardQueries, shape.sequence - tile * kBackwardQueries);
   }
-  int64_t keys(int64_t block) const { return std::min(block_keys, sequence - block * block_keys); }
-  int64_t first_tile(int64_t block) const { return block * block_keys / kBackwardQueries; }
-  int64_t last_block(int64_t tile) const {
-    return (tile * kBackwardQueries + queries(tile) - 1) / block_keys;
+  int64_t keys(int64_t block) const {
+    return std::min(block_keys, shape.keys - block * block_keys);
   }
-  /// Leaves out the keys after the last query and, in steps that keep the shapes few, those before
-  /// the earliest key that a query attends.
-  BackwardRange range(int64_t block, int64_t tile, int64_t earliest) const {
-    const int64_t begin =
-        std::max(block * block_keys, earliest / kBackwardQueries * kBackwardQueries);
-    const int64_t first_query = tile * kBackwardQueries;
-    const int64_t end = std::min(block * block_keys + keys(block), first_query + queries(tile));
-    return {begin, end - begin, first_query, queries(tile)};
+  /// The keys [first, end) that a tile's queries attend, taken in steps that keep the shapes few,
+  /// as far as they lie in a block.
+  BackwardRange range(int64_t block, int64_t tile, int64_t first, int64_t end) const {
+    const int64_t begin = std::max(block * block_keys, first / kBackwardQueries * kBackwardQueries);
+    const int64_t last =
+        std::min({block * block_keys + keys(block), round_up(end, kBackwardQueries), shape.keys});
+    return {begin, last - begin, tile * kBackwardQueries, queries(tile)};
   }
-  /// Visits the keys and queries of all shapes of tiles that the sequence can have, some twice.
+  /// Visits the keys and queries of all shapes of tiles that there can be, some twice.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
-    const int64_t tail = sequence % kBackwardQueries;
-    const int64_t whole = sequence - tail;
-    for (int64_t keys = kBackwardQueries; keys <= std::min(whole, block_keys);
-         keys += kBackwardQueries) {
-      visit(keys, kBackwardQueries);
-      if (tail > 0) visit(keys, tail);
-    }
-    if (tail == 0) return;
-    for (int64_t keys = tail; keys <= std::min(sequence, block_keys); keys += kBackwardQueries) {
-      visit(keys, tail);
+    const int64_t limit = std::min(shape.keys, block_keys);
+    const int64_t query_rest = shape.sequence % kBackwardQueries;
+    const int64_t key_rest = shape.keys % kBackwardQueries;
+    for (const int64_t rest : {kBackwardQueries, key_rest}) {
+      if (rest == 0) continue;
+      for (int64_t columns = rest; columns <= limit; columns += kBackwardQueries) {
+        // Aligned, only the last tile of queries attends the rest of the keys.
+        const bool whole = rest != key_rest || !shape.aligned;
+        if (whole && shape.sequence >= kBackwardQueries) visit(columns, kBackwardQueries);
+        if (query_rest > 0) visit(columns, query_rest);
+      }
     }
   }
 
-  int64_t sequence;
+  AttentionShape shape;
   int64_t block_keys;
   int64_t query_tiles;
   int64_t key_blocks;
@@ -137,17 +137,13 @@ struct BackwardShared {
                  int64_t slots)
       : deltas(scratch.take<float>(shape.heads * shape.tokens())),
         of_queries(scratch.take<float>(slots * shape.group() * shape.sequence * shape.head_dim)),
-        earliest_starts(scratch.take<int32_t>(shape.sequences * blocks.query_tiles)),
-        latest_starts(scratch.take<int32_t>(shape.sequences * blocks.query_tiles)),
         blocks_added(scratch.take<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
         blocks_done(scratch.take<int32_t>(shape.sequences * shape.kv_heads)) {}
 
-  float* deltas;             // [heads, tokens]: rowsum(dO · O)
-  float* of_queries;         // [slots, group, sequence, head_dim]: sums of dQ
-  int32_t* earliest_starts;  // [sequences, query tiles]: of the documents of the tile
-  int32_t* latest_starts;    // [sequences, query tiles]
-  int32_t* blocks_added;     // [sequences, heads, query tiles]: the next block to be added to dQ
-  int32_t* blocks_done;      // [sequences, kv_heads]
+  float* deltas;          // [heads, tokens]: rowsum(dO · O)
+  float* of_queries;      // [slots, group, sequence, head_dim]: sums of dQ
+  int32_t* blocks_added;  // [sequences, heads, query tiles]: the next block to be added to dQ
+  int32_t* blocks_done;   // [sequences, kv_heads]
 };
 
 /// The memory of one thread.

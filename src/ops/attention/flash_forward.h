@@ -6,6 +6,7 @@
 
 #include "ops/attention/attention_shape.h"
 #include "ops/attention/flash_tiles.h"
+#include "ops/attention/key_ranges.h"
 #include "ops/attention/scratch.h"
 #include "ops/math/vector_math.h"
 
@@ -80,26 +81,24 @@ class ForwardTile {
         sum_(scratch.take<float>(queries)),
         product_workspace_(scratch.take<std::byte>(product_bytes)) {}
 
-  /// Takes `queries` rows; row i stands at `position` + i of its sequence and attends the keys from
-  /// starts[i] (from 0 when null) to its own position.
-  void start(const T* q, int64_t queries, int64_t position, const int32_t* starts, double scale) {
+  /// Takes `queries` rows; row i attends keys [ranges.begin[i], ranges.end[i]).
+  void start(const T* q, int64_t queries, const KeyRanges& ranges, double scale) {
     q_ = q;
     queries_ = queries;
-    position_ = position;
-    starts_ = starts;
+    ranges_ = ranges;
     scale_ = static_cast<float>(scale);
     std::fill_n(output_, queries * head_dim_, 0.0f);
     std::fill_n(maximum_, queries, -std::numeric_limits<float>::infinity());
     std::fill_n(sum_, queries, 0.0f);
   }
 
-  /// Attends `columns` keys, the first of which stands at position `first_key`.
+  /// Attends `columns` keys from `first_key` on.
   void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
               const ForwardProducts& products) {
     products.scores->run(q_, keys, scores_, product_workspace_);
     for (int64_t i = 0; i < queries_; ++i) {
-      const int64_t begin = starts_ ? std::max<int64_t>(starts_[i] - first_key, 0) : 0;
-      const int64_t end = std::min(position_ + i + 1 - first_key, columns);
+      const int64_t begin = std::max<int64_t>(ranges_.begin[i] - first_key, 0);
+      const int64_t end = std::min<int64_t>(ranges_.end[i] - first_key, columns);
       absorb_row(i, begin, end, columns);
     }
     products.output->run(probabilities_, values, output_, product_workspace_);
@@ -109,7 +108,7 @@ class ForwardTile {
   /// that is null.
   void finish(T* output, int64_t queries, int64_t stride, float* log_sum_exp) const {
     for (int64_t i = 0; i < queries; ++i) {
-      const float factor = 1.0f / sum_[i];
+      const float factor = sum_[i] > 0 ? 1.0f / sum_[i] : 0.0f;  // of no key
       const float* row = output_ + i * head_dim_;
       T* result = output + i * stride;
       for (int64_t e = 0; e < head_dim_; ++e) result[e] = static_cast<T>(row[e] * factor);
@@ -168,8 +167,7 @@ class ForwardTile {
   std::byte* product_workspace_;
   const T* q_ = nullptr;
   int64_t queries_ = 0;
-  int64_t position_ = 0;
-  const int32_t* starts_ = nullptr;
+  KeyRanges ranges_;
   float scale_ = 0;
 };
 

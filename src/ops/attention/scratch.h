@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/alignment.h"
+
 namespace tessera {
 
-/// Divides a workspace into arrays, each aligned to 64 bytes. Over a null base it only counts, so
-/// that the code that lays a workspace out also says how large it is.
+/// Divides a workspace into arrays, each aligned (see kAlignment). Over a null base it only counts,
+/// so that the code that lays a workspace out also says how large it is.
 class Scratch {
  public:
   explicit Scratch(std::byte* base = nullptr) : base_(base) {}
@@ -14,7 +16,7 @@ class Scratch {
   template <typename T>
   T* take(int64_t count) {
     std::byte* const here = base_ ? base_ + bytes_ : nullptr;
-    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    bytes_ += round_up(count * static_cast<int64_t>(sizeof(T)), kAlignment);
     return reinterpret_cast<T*>(here);
   }
   int64_t bytes() const { return bytes_; }

@@ -1,0 +1,65 @@
+#include "ops/attention/key_ranges.h"
+
+#include <algorithm>
+
+#include "ops/attention/scratch.h"
+
+namespace tessera {
+namespace {
+
+struct RangeMemory {
+  RangeMemory(Scratch scratch, const AttentionShape& shape)
+      : begin(scratch.take<int32_t>(shape.tokens())),
+        end(scratch.take<int32_t>(shape.tokens())),
+        bytes(scratch.bytes()) {}
+  int32_t* begin;
+  int32_t* end;
+  int64_t bytes;
+};
+
+void check_ascending(const Operation& operation, const int32_t* positions, int64_t sequences,
+                     int64_t length, const char* whose) {
+  for (int64_t row = 0; positions != nullptr && row < sequences * length; ++row) {
+    const bool first = row % length == 0;
+    TESSERA_EXPECT(operation, positions[row] >= 0 && (first || positions[row] > positions[row - 1]),
+                   "{} {} of its sequence stands at {}, after {}; positions ascend", whose,
+                   row % length, positions[row], first ? -1 : positions[row - 1]);
+  }
+}
+
+/// The first of a sequence's keys that stands at `position` or behind it.
+int64_t first_key_from(const int32_t* key_positions, int64_t keys, int64_t position) {
+  if (key_positions == nullptr) return std::min(position, keys);
+  return std::lower_bound(key_positions, key_positions + keys, position) - key_positions;
+}
+
+}  // namespace
+
+int64_t key_range_bytes(const AttentionShape& shape) { return RangeMemory(Scratch(), shape).bytes; }
+
+KeyRanges fill_key_ranges(const Operation& operation, const AttentionShape& shape,
+                          const TokenPlaces& places, std::byte* memory) {
+  check_ascending(operation, places.positions, shape.sequences, shape.sequence, "token");
+  check_ascending(operation, places.key_positions, shape.sequences, shape.keys, "key");
+  const RangeMemory ranges(Scratch(memory), shape);
+  for (int64_t token = 0; token < shape.tokens(); ++token) {
+    const int64_t index = token % shape.sequence;
+    const int64_t position = places.positions ? places.positions[token] : index;
+    const int64_t start = places.document_starts ? places.document_starts[token] : 0;
+    TESSERA_EXPECT(operation, start >= 0 && start <= position,
+                   "token {} of its sequence is in a document that starts at {}", index, start);
+    const int32_t* keys =
+        places.key_positions ? places.key_positions + token / shape.sequence * shape.keys : nullptr;
+    const int64_t end = first_key_from(keys, shape.keys, position + 1);
+    ranges.begin[token] =
+        static_cast<int32_t>(std::min(first_key_from(keys, shape.keys, start), end));
+    ranges.end[token] = static_cast<int32_t>(end);
+    TESSERA_EXPECT(operation, index == 0 || ranges.begin[token] >= ranges.begin[token - 1],
+                   "token {} of its sequence is in a document that starts before that of the "
+                   "token before it",
+                   index);
+  }
+  return {ranges.begin, ranges.end};
+}
+
+}  // namespace tessera
