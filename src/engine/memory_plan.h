@@ -58,12 +58,12 @@ struct MemoryPlan {
 ///
 /// Kept values (weights, main gradients, states) are one over all programs by kind and name. A
 /// micro-batch has a frame of a program from its first action of it to its last; frames that are
-/// not in flight at once share memory. Within a frame,
-/// - an input lives from the beginning of the segment that first uses it to its last use: the
-/// caller
-///   writes it right before that action;
-/// - a computed value lives from its node to its last use, an output to the end of its segment: the
-///   caller reads it before the next action.
+/// not in flight at once share memory.
+///
+/// Within a frame an input lives from the beginning of the segment that first uses it to its last
+/// use: the caller writes it right before that action. A computed value lives from its node to its
+/// last use, an output to the end of its segment: the caller reads it before the next action.
+///
 /// Throws InternalError when the actions of a program do not cover its nodes, or run them twice.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given = {});

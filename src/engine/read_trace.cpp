@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -36,7 +37,10 @@ class TraceParser {
                    .precision = precision(other),
                    .gemm_peak = number(other, "gemm_peak"),
                    .tokens = whole(other, "tokens", 0, kMost)};
-    for (const Json& product : list(other, "products")) products_.push_back(shape(product));
+    for (const Json& product : list(other, "products")) {
+      where_ = fmt::format("product {}", step.products.size());
+      step.products.push_back(shape(product));
+    }
     where_ = "traceEvents";
     for (const Json& event : list(json, "traceEvents")) {
       where_ = fmt::format("event {}", ++events_);
@@ -140,8 +144,7 @@ class TraceParser {
     fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
   }
 
-  GemmShape shape(const Json& json) {
-    where_ = fmt::format("product {}", products_.size());
+  GemmShape shape(const Json& json) const {
     GemmShape shape{.m = whole(json, "m", 1, kMost),
                     .n = whole(json, "n", 1, kMost),
                     .k = whole(json, "k", 1, kMost),
@@ -174,12 +177,14 @@ class TraceParser {
       step.number = whole(about, "step", 1, std::numeric_limits<int64_t>::max());
       step.start = start;
       step.duration = duration;
+      step.origin.rank = static_cast<int>(whole(json, "pid", 0, 1 << 24));
       return;
     }
     step.events.push_back({.name = text(json, "name"),
                            .block = block,
                            .phase = text(about, "phase"),
                            .layer = static_cast<int>(whole(about, "layer", -1, 1 << 20)),
+                           .lane = static_cast<Lane>(whole(json, "tid", 0, 1)),
                            .start = start,
                            .duration = duration,
                            .flops = number(about, "flops"),
@@ -187,38 +192,40 @@ class TraceParser {
                            .repeated_flops = number(about, "repeated_flops"),
                            .bytes = number(about, "bytes"),
                            .shape = text(about, "shape"),
-                           .products = runs(about)});
+                           .products = runs(about, step.products.size())});
   }
 
-  std::vector<GemmRuns> runs(const Json& about) const {
-    std::vector<GemmRuns> result;
+  std::vector<ProductRuns> runs(const Json& about, size_t products) const {
+    std::vector<ProductRuns> result;
     for (const Json& run : list(about, "products")) {
       if (!run.is_array() || run.size() != 2) fail("'products' holds what is no [product, runs]");
-      const auto last = static_cast<int64_t>(products_.size()) - 1;
-      const int64_t product = whole_value(run[0], "products", 0, last);
-      result.push_back(
-          {products_[static_cast<size_t>(product)], whole_value(run[1], "products", 1, kMost)});
+      const auto last = static_cast<int64_t>(products) - 1;
+      result.push_back({static_cast<int>(whole_value(run[0], "products", 0, last)),
+                        whole_value(run[1], "products", 1, kMost)});
     }
     return result;
   }
 
-  /// What lies outside the step or overlaps would make shares that do not add up.
+  /// What lies outside the step, or overlaps on its lane, would make shares that do not add up.
   void check_order(const StepTrace& step) const {
-    double last = step.start;
+    std::array<double, kWords<Lane>.size()> ends{};
+    ends.fill(step.start);
     for (const TraceEvent& event : step.events) {
+      double& last = ends[static_cast<size_t>(event.lane)];
       if (event.start < last - kClockRounding) {
         fail("{} at {:.9f} s begins before what comes before it has ended, at {:.9f} s",
              in_quotes(event.name), event.start, last);
       }
       last = event.start + event.duration;
     }
-    if (last > step.start + step.duration + kClockRounding) fail("events end after the step");
+    for (const double last : ends) {
+      if (last > step.start + step.duration + kClockRounding) fail("events end after the step");
+    }
   }
 
   std::string origin_;
   std::string where_ = "otherData";
   int64_t events_ = 0;
-  std::vector<GemmShape> products_;
 };
 
 }  // namespace

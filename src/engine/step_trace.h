@@ -6,9 +6,18 @@
 #include <vector>
 
 #include "ops/gemm/gemm.h"
+#include "program/operation.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
+
+/// How often a matrix product of a step ran.
+struct ProductRuns {
+  int product = 0;  ///< which one: its place in StepTrace::products
+  int64_t runs = 0;
+
+  bool operator==(const ProductRuns&) const = default;
+};
 
 /// One operation, or one piece of work that is no operation, of a traced step.
 struct TraceEvent {
@@ -16,14 +25,15 @@ struct TraceEvent {
   std::string block;  ///< of the model, or "data", "optimizer"
   std::string phase;  ///< "forward", "recompute", "backward", "update"; "step" outside of programs
   int layer = -1;
-  double start = 0;           ///< seconds since the trace began
+  Lane lane = Lane::compute;
+  double start = 0;           ///< seconds since the trace began, by the lane's own clock
   double duration = 0;        ///< seconds
   double flops = 0;           ///< that the model demands, of matrix products
   double backward_flops = 0;  ///< of them, those of the backward pass that the forward pass does
   double repeated_flops = 0;  ///< done again instead of keeping results: beyond `flops`
   double bytes = 0;           ///< read and written, each operand once
   std::string shape;          ///< of the first output
-  std::vector<GemmRuns> products;  ///< that really ran, padding and masked halves of tiles included
+  std::vector<ProductRuns> products;  ///< that really ran, with padding and masked halves of tiles
 
   bool operator==(const TraceEvent&) const = default;
 };
@@ -33,6 +43,7 @@ struct TraceOrigin {
   std::string processor;              ///< its name
   std::vector<std::string> features;  ///< of its instruction sets (see Processor)
   int threads = 1;
+  int rank = 0;
   Precision precision = Precision::bf16;  ///< of the run
   /// Best rate of a square product, FLOP/s, to which the run's MFU refers: of run.hardware, or
   /// measured when the run began.
@@ -42,14 +53,18 @@ struct TraceOrigin {
   bool operator==(const TraceOrigin&) const = default;
 };
 
-/// One training step: what ran when. Events follow one another without overlap; what lies between
-/// them is idle time.
+/// One training step of a rank: what ran when. Events of a lane follow one another without overlap;
+/// what lies between them is idle time.
 struct StepTrace {
   TraceOrigin origin;
   int64_t number = 0;   ///< of the step, from 1
   double start = 0;     ///< seconds since the trace began
   double duration = 0;  ///< seconds
   std::vector<TraceEvent> events;
+  std::vector<GemmShape> products;  ///< each matrix product of the step once
+
+  /// The number of a product, which is added where it is new.
+  int number_of(const GemmShape& product);
 
   bool operator==(const StepTrace&) const = default;
 };

@@ -1,16 +1,33 @@
 #include "engine/trace.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
 
 namespace tessera {
 
-double Trace::now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+namespace {
 
-void Trace::set_clock(double seconds) {
-  start_ = Clock::now() -
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+double processor_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Trace::Trace(Runtime& runtime, Clock clock)
+    : clock_(clock ? std::move(clock) : processor_seconds), start_(clock_()), products_(runtime) {}
+
+double Trace::now() const { return clock_() - start_; }
+
+void Trace::set_clock(double seconds) { start_ = clock_() - seconds; }
+
+int StepTrace::number_of(const GemmShape& product) {
+  const auto found = std::ranges::find(products, product);
+  if (found != products.end()) return static_cast<int>(found - products.begin());
+  products.push_back(product);
+  return static_cast<int>(products.size()) - 1;
 }
 
 Trace::Step::Step(Trace* trace, int64_t number) : trace_(trace) {
@@ -33,6 +50,7 @@ Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trac
             .block = std::string(block_name(node.block)),
             .phase = std::string(phase_name(node.phase)),
             .layer = node.layer,
+            .lane = node.operation->lane(),
             .start = start,
             .flops = cost.flops,
             .backward_flops = cost.backward_flops,
@@ -57,7 +75,9 @@ Trace::Span::~Span() {
   if (trace_ == nullptr) return;
   const double end = trace_->now();
   event_.duration = end - event_.start;
-  event_.products = trace_->products_.take();
+  for (const GemmRuns& product : trace_->products_.take()) {
+    event_.products.push_back({trace_->step_.number_of(product.shape), product.runs});
+  }
   trace_->step_.events.push_back(std::move(event_));
   trace_->set_clock(end);
 }

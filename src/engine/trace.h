@@ -1,8 +1,9 @@
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/step_trace.h"
@@ -15,8 +16,12 @@ namespace tessera {
 /// does not show in the record.
 class Trace {
  public:
-  /// Counts the runtime's matrix products while it lives; the runtime must outlive it.
-  explicit Trace(Runtime& runtime) : products_(runtime) {}
+  /// Seconds since some moment.
+  using Clock = std::function<double()>;
+
+  /// Counts the runtime's matrix products while it lives; the runtime must outlive it. Times are
+  /// the processor's, or another clock's.
+  explicit Trace(Runtime& runtime, Clock clock = {});
 
   /// The whole step while it lives: events lie within it. Does nothing when `trace` is null.
   class Step {
@@ -46,18 +51,21 @@ class Trace {
     TraceEvent event_;
   };
 
+  /// Adds what was timed elsewhere, by a device's events: its times are seconds since the trace
+  /// began.
+  void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
+
   /// What was recorded.
   const StepTrace& step() const { return step_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// Seconds since the trace began, without those in which the clock stood still.
   double now() const;
   /// Goes on from `seconds`.
   void set_clock(double seconds);
 
-  Clock::time_point start_ = Clock::now();
+  Clock clock_;
+  double start_;
   GemmCounter products_;
   StepTrace step_;
 };

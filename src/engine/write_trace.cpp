@@ -1,6 +1,3 @@
-#include <unordered_map>
-#include <vector>
-
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -12,42 +9,22 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// The distinct products of a step, which events name by their number.
-class ProductList {
- public:
-  size_t number(const GemmShape& shape) {
-    const auto [found, added] = numbers_.try_emplace(shape, shapes_.size());
-    if (added) shapes_.push_back(shape);
-    return found->second;
-  }
-
-  OrderedJson json() const {
-    OrderedJson list = OrderedJson::array();
-    for (const GemmShape& shape : shapes_) list.push_back(product_json(shape));
-    return list;
-  }
-
- private:
-  std::vector<GemmShape> shapes_;
-  std::unordered_map<GemmShape, size_t, GemmShapeHash> numbers_;
-};
-
-OrderedJson span(std::string_view name, std::string_view category, double start, double duration) {
+/// Processes are ranks, threads lanes.
+OrderedJson span(std::string_view name, std::string_view category, double start, double duration,
+                 int rank, Lane lane) {
   return {{"name", name},
           {"cat", category},
           {"ph", "X"},
           {"ts", start * kTraceMicroseconds},
           {"dur", duration * kTraceMicroseconds},
-          {"pid", 0},
-          {"tid", 0}};
+          {"pid", rank},
+          {"tid", static_cast<int>(lane)}};
 }
 
-OrderedJson event_json(const TraceEvent& event, ProductList& products) {
+OrderedJson event_json(const TraceEvent& event, int rank) {
   OrderedJson runs = OrderedJson::array();
-  for (const GemmRuns& product : event.products) {
-    runs.push_back({products.number(product.shape), product.runs});
-  }
-  OrderedJson result = span(event.name, event.block, event.start, event.duration);
+  for (const auto& [product, count] : event.products) runs.push_back({product, count});
+  OrderedJson result = span(event.name, event.block, event.start, event.duration, rank, event.lane);
   result["args"] = {{"phase", event.phase},
                     {"layer", event.layer},
                     {"flops", event.flops},
@@ -78,12 +55,14 @@ OrderedJson product_json(const GemmShape& shape) {
 }
 
 void write_trace(const std::filesystem::path& path, const StepTrace& step) {
-  ProductList products;
-  OrderedJson whole = span("step", kTraceStepBlock, step.start, step.duration);
+  const TraceOrigin& origin = step.origin;
+  OrderedJson whole =
+      span("step", kTraceStepBlock, step.start, step.duration, origin.rank, Lane::compute);
   whole["args"] = {{"step", step.number}};
   OrderedJson events = OrderedJson::array({whole});
-  for (const TraceEvent& event : step.events) events.push_back(event_json(event, products));
-  const TraceOrigin& origin = step.origin;
+  for (const TraceEvent& event : step.events) events.push_back(event_json(event, origin.rank));
+  OrderedJson products = OrderedJson::array();
+  for (const GemmShape& product : step.products) products.push_back(product_json(product));
   const OrderedJson other{{kTraceVersionKey, kTraceVersion},
                           {"processor", origin.processor},
                           {"features", origin.features},
@@ -91,7 +70,7 @@ void write_trace(const std::filesystem::path& path, const StepTrace& step) {
                           {"precision", word(origin.precision)},
                           {"gemm_peak", origin.gemm_peak},
                           {"tokens", origin.tokens},
-                          {"products", products.json()}};
+                          {"products", products}};
   const OrderedJson trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
   write_file(path, trace.dump(1) + "\n");
 }

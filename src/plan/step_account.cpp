@@ -1,8 +1,9 @@
 #include "plan/step_account.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -18,10 +19,10 @@ constexpr double kBound = 0.5;  // of a row's time that its ceilings must explai
 constexpr double kFromCache = 1.25;
 constexpr const char* kWithProducts = "operations with matrix products";
 
-double product_flops(const TraceEvent& event) {
+double product_flops(const StepTrace& trace, const TraceEvent& event) {
   double flops = 0;
-  for (const GemmRuns& product : event.products) {
-    flops += product.shape.flops() * static_cast<double>(product.runs);
+  for (const auto& [product, runs] : event.products) {
+    flops += trace.products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
   }
   return flops;
 }
@@ -32,25 +33,29 @@ double stated_flops(const TraceEvent& event) { return event.flops + event.repeat
 class Products {
  public:
   Products(const StepTrace& trace, const ProductTimer& timer) {
+    for (const GemmShape& shape : trace.products) rows_.push_back({.product = {shape, 0}});
     for (const TraceEvent& event : trace.events) {
-      for (const GemmRuns& product : event.products)
-        row(product.shape).product.runs += product.runs;
+      for (const auto& [product, runs] : event.products) row(product).product.runs += runs;
     }
     if (!timer) return;
-    for (ProductRow& row : rows_) row.seconds = timer(row.product.shape);
+    for (ProductRow& row : rows_) {
+      if (row.product.runs > 0) row.seconds = timer(row.product.shape);
+    }
   }
 
   double alone_seconds(const TraceEvent& event) {
     double seconds = 0;
-    for (const GemmRuns& product : event.products) {
-      seconds += row(product.shape).seconds * static_cast<double>(product.runs);
+    for (const auto& [product, runs] : event.products) {
+      seconds += row(product).seconds * static_cast<double>(runs);
     }
     return seconds;
   }
 
   /// Those that take longest first; without times, those with most FLOPs.
   std::vector<ProductRow> sorted() const {
-    std::vector<ProductRow> rows = rows_;
+    std::vector<ProductRow> rows;
+    std::ranges::copy_if(rows_, std::back_inserter(rows),
+                         [](const ProductRow& row) { return row.product.runs > 0; });
     const auto weight = [](const ProductRow& row) {
       const auto runs = static_cast<double>(row.product.runs);
       return std::pair(row.seconds * runs, row.product.shape.flops() * runs);
@@ -60,14 +65,9 @@ class Products {
   }
 
  private:
-  ProductRow& row(const GemmShape& shape) {
-    const auto [found, added] = numbers_.try_emplace(shape, rows_.size());
-    if (added) rows_.push_back({.product = {shape, 0}});
-    return rows_[found->second];
-  }
+  ProductRow& row(int product) { return rows_[static_cast<size_t>(product)]; }
 
   std::vector<ProductRow> rows_;
-  std::unordered_map<GemmShape, size_t, GemmShapeHash> numbers_;
 };
 
 std::string percent(double part, double whole) {
@@ -111,14 +111,15 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
 /// Adds events up by some name.
 class AccountRows {
  public:
-  explicit AccountRows(const Ceilings& ceilings) : ceilings_(ceilings) {}
+  AccountRows(const StepTrace& trace, const Ceilings& ceilings)
+      : trace_(trace), ceilings_(ceilings) {}
 
   void add(const std::string& name, const TraceEvent& event, double alone_seconds) {
     AccountRow& row = rows_[name];
     row.name = name;
     ++row.calls;
     row.seconds += event.duration;
-    const double ran = product_flops(event);
+    const double ran = product_flops(trace_, event);
     const double flops = event.products.empty() ? stated_flops(event) : ran;
     row.flops += flops;
     row.product_flops += ran;
@@ -143,6 +144,7 @@ class AccountRows {
   }
 
  private:
+  const StepTrace& trace_;
   const Ceilings& ceilings_;
   std::map<std::string, AccountRow> rows_;
 };
@@ -175,7 +177,7 @@ void split_products(StepAccount& account, const StepTrace& trace) {
                       .limit = Limit::compute};
   for (const TraceEvent& event : trace.events) {
     if (part_of(event) != kWithProducts) continue;
-    for (const GemmRuns& product : event.products) products.calls += product.runs;
+    for (const ProductRuns& product : event.products) products.calls += product.runs;
   }
   if (account.ceilings.gemm_flops > 0) {
     products.reason =
@@ -219,14 +221,15 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
                       .seconds = trace.duration,
                       .idle_seconds = trace.duration};
   Products products(trace, timer);
-  AccountRows operations(ceilings), blocks(ceilings), phases(ceilings), parts(ceilings);
+  AccountRows operations(trace, ceilings), blocks(trace, ceilings), phases(trace, ceilings),
+      parts(trace, ceilings);
   for (const TraceEvent& event : trace.events) {
     const double alone = products.alone_seconds(event);
     operations.add(event.name, event, alone);
     blocks.add(event.block, event, alone);
     phases.add(event.phase, event, alone);
     parts.add(std::string(part_of(event)), event, alone);
-    account.idle_seconds -= event.duration;
+    if (event.lane == Lane::compute) account.idle_seconds -= event.duration;
     account.alone_seconds += alone;
     if (event.phase != phase_name(Phase::recompute)) account.useful_flops += event.flops;
     if (event.products.empty()) account.own_flops += stated_flops(event);

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/words.h"
 #include "program/runtime.h"
 #include "program/value.h"
 #include "tensor/tensor.h"
@@ -14,6 +16,12 @@ namespace tessera {
 
 class Builder;
 struct Node;
+
+/// Where the executor issues an operation: what computes, and what waits for other ranks, run
+/// beside one another.
+enum class Lane { compute, network };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "network"};
 
 /// Where an output lies that has no memory of its own: in that of an input.
 struct View {
@@ -83,6 +91,9 @@ class Operation {
 
   /// Whether repeating it in the backward pass always beats keeping its results (a cast).
   virtual bool cheap_to_repeat() const { return false; }
+
+  /// Where it runs; the default computes.
+  virtual Lane lane() const { return Lane::compute; }
 
   /// Bytes of scratch memory that one run takes on a target.
   virtual int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const;

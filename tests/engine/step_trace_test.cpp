@@ -54,6 +54,27 @@ TEST_F(StepTraceTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read, written);
 }
 
+TEST_F(StepTraceTest, RanksAreProcessesAndLanesThreads) {
+  StepTrace written = testing::sample_trace();
+  written.origin.rank = 3;
+  // What the network does may overlap with what computes.
+  written.events[2].lane = Lane::network;
+  written.events[2].start = written.events[1].start;
+  write_trace(folder_ / "trace.json", written);
+  const Json json = Json::parse(read_file(folder_ / "trace.json"));
+  for (const Json& event : json["traceEvents"]) EXPECT_EQ(event["pid"], 3);
+  EXPECT_EQ(json["traceEvents"][2]["tid"], 0);
+  EXPECT_EQ(json["traceEvents"][3]["tid"], 1);
+  const StepTrace read = read_trace(folder_ / "trace.json");
+  EXPECT_EQ(read.origin.rank, 3);
+  EXPECT_EQ(read.events[2].lane, Lane::network);
+  EXPECT_EQ(read.events[3].lane, Lane::compute);
+  // On one lane it may not.
+  written.events[2].lane = Lane::compute;
+  write_trace(folder_ / "trace.json", written);
+  EXPECT_THAT(error_of([&] { read_trace(folder_ / "trace.json"); }), HasSubstr("begins before"));
+}
+
 TEST_F(StepTraceTest, IsTheFormatThatViewersOpen) {
   write_trace(folder_ / "trace.json", testing::sample_trace());
   const Json json = Json::parse(read_file(folder_ / "trace.json"));
