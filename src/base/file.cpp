@@ -204,6 +204,15 @@ void AtomicFile::commit() {
   sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
 }
 
+void require_writable(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!is_folder(folder)) {
+    throw Error("cannot write {}: there is no folder {}; make it first", path.string(),
+                folder.string());
+  }
+  const AtomicFile attempt{path};  // removes itself
+}
+
 void write_file(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);

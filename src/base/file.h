@@ -73,6 +73,10 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
+/// Throws Error unless a file can be written at that path: before long work whose result goes
+/// there.
+void require_writable(const fs::path& path);
+
 /// Writes a whole file atomically (see AtomicFile).
 void write_file(const fs::path& path, std::string_view text);
 

@@ -41,7 +41,7 @@ std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t
 
 size_t next_character(std::string_view text, size_t position) {
   const size_t furthest = std::min(position + 3, text.size());
-  while (position < furthest && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80) {
+  while (position < furthest && is_inside_character(text[position])) {
     ++position;
   }
   return std::min(position, text.size());

@@ -18,6 +18,11 @@ struct Utf8Character {
 /// The first character of `text`, which is not empty.
 Utf8Character first_character(std::string_view text);
 
+/// Whether a byte of valid UTF-8 belongs to a character that began before it.
+inline bool is_inside_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
 /// `text` itself when it is valid UTF-8; otherwise `buffer`, filled with the text in which each
 /// maximal broken part (Unicode's "substitution of maximal subparts") is replaced by U+FFFD.
 /// Adds the number of replacements to `replaced`.
@@ -25,7 +30,7 @@ std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t
 
 /// Where the character begins that holds the byte at `place` of `text`, which is valid UTF-8.
 inline size_t character_begin(std::string_view text, size_t place) {
-  while (place > 0 && (static_cast<unsigned char>(text[place]) & 0xC0) == 0x80) --place;
+  while (place > 0 && is_inside_character(text[place])) --place;
   return place;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/interrupt.h"
+#include "base/physical_memory.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -13,7 +14,6 @@
 #include "hardware/hardware_report.h"
 #include "hardware/memory_sweep.h"
 #include "model/model.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

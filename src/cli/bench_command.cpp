@@ -59,11 +59,6 @@ void require_picture(const std::string& path) {
   require_writable(path);
 }
 
-void require_writable(const std::string& path) {
-  if (is_folder(path)) throw Error("cannot write {}: it is a folder; name a file", path);
-  const AtomicFile attempt{fs::path(path)};  // removes itself
-}
-
 void add_bench_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "bench",

@@ -45,7 +45,4 @@ void add_picture(CLI::App& command, std::string& picture);
 /// can be written. An empty path asks for no picture.
 void require_picture(const std::string& path);
 
-/// Throws Error unless a file can be written at that path.
-void require_writable(const std::string& path);
-
 }  // namespace tessera

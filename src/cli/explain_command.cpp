@@ -1,3 +1,6 @@
+#include <memory>
+#include <string>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -5,34 +8,61 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "config/resolve.h"
+#include "hardware/hardware_file.h"
+#include "hardware/target.h"
 #include "ops/host_target.h"
 #include "plan/explain.h"
 
 namespace tessera {
+namespace {
+
+struct ExplainArguments {
+  ConfigArguments config;
+  std::string hardware;
+  int rank = 0;
+  bool all = false;
+  bool json = false;
+};
+
+void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan) {
+  fmt::print("{}",
+             arguments.json ? explain_json(config, plan) : explain(config, plan, arguments.all));
+}
+
+void run(const ExplainArguments& arguments) {
+  if (arguments.rank != 0) {
+    throw Error("--rank is {}; the run has 1 rank, number 0", arguments.rank);
+  }
+  const RunConfig config = arguments.config.load();
+  if (arguments.hardware.empty()) {
+    const RunConfig here = resolve(config);
+    const StepPlan plan = plan_step(here, host_target(static_cast<int>(here.run.threads)));
+    print(arguments, here, plan);
+    if (!arguments.json) fmt::print("{}", explain_fit(plan));
+  } else {
+    Target target = target_of(read_hardware(arguments.hardware).processor);
+    if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
+    const RunConfig there = resolve_data(config);
+    print(arguments, there, plan_step(there, target));
+  }
+}
+
+}  // namespace
 
 void add_explain_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "explain", "Show the step that a configuration stands for: operations, FLOPs, memory");
-  struct Arguments {
-    ConfigArguments config;
-    int rank = 0;
-    bool all = false;
-    bool json = false;
-  };
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ExplainArguments>();
   add_config_arguments(*command, arguments->config);
+  command
+      ->add_option("--hardware", arguments->hardware,
+                   "For the machine on which `tessera bench all` wrote this file; left out: this "
+                   "machine")
+      ->check(CLI::ExistingFile);
   command->add_option("--rank", arguments->rank, "Whose program is shown")->capture_default_str();
   command->add_flag("--all", arguments->all, "Every layer, not only the first");
   command->add_flag("--json", arguments->json, "JSON");
-  command->callback([arguments] {
-    if (arguments->rank != 0) {
-      throw Error("--rank is {}; the run has 1 rank, number 0", arguments->rank);
-    }
-    const RunConfig config = resolve(arguments->config.load());
-    const StepPlan plan = plan_step(config, host_target(static_cast<int>(config.run.threads)));
-    fmt::print(
-        "{}", arguments->json ? explain_json(config, plan) : explain(config, plan, arguments->all));
-  });
+  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "config/resolve.h"
 
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -8,8 +9,7 @@
 
 namespace tessera {
 
-RunConfig resolve(RunConfig config) {
-  config.run.threads = threads_or_all(static_cast<int>(config.run.threads));
+RunConfig resolve_data(RunConfig config) {
   const bool mixed = !config.data.sources.empty();
   if (mixed) config.data.sources = named_sources(config.data);
   int64_t& size = config.model.vocabulary_size;
@@ -31,6 +31,11 @@ RunConfig resolve(RunConfig config) {
         size, tokenizer->origin, tokens);
   }
   return config;
+}
+
+RunConfig resolve(RunConfig config) {
+  config.run.threads = threads_or_all(static_cast<int>(config.run.threads));
+  return resolve_data(std::move(config));
 }
 
 }  // namespace tessera

@@ -4,10 +4,13 @@
 
 namespace tessera {
 
-/// Fills in what a configuration leaves to its surroundings: model.vocabulary_size from the data's
-/// tokenizer, the names of [[data.sources]] from their paths, run.threads from the machine. Throws
-/// Error when the data is not there and the size is needed, or when a given size is smaller than
-/// the tokenizer's.
+/// Fills in what a configuration leaves to its data: model.vocabulary_size from the data's
+/// tokenizer and the names of [[data.sources]] from their paths. Throws Error when the data is not
+/// there and the size is needed, or when a given size is smaller than the tokenizer's.
+RunConfig resolve_data(RunConfig config);
+
+/// The same for a run on this machine, which gives run.threads. Throws Error also when that is more
+/// than this process may start.
 RunConfig resolve(RunConfig config);
 
 }  // namespace tessera

@@ -8,11 +8,11 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
 #include "ops/host_target.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/text.h"
 #include "hardware/repeats.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/text.h"
 #include "engine/memory_plan.h"
 #include "plan/programs.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +17,10 @@ constexpr Action kEvaluate{.segment = Segment::whole};
 }  // namespace
 
 Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int number)
-    : program_(program), executor_(executor), number_(number), inputs_(program) {}
+    : program_(program),
+      executor_(executor),
+      number_(number),
+      inputs_(program.batch, program.parameters) {}
 
 const Tensor& Evaluator::token_losses(const Batch& batch) {
   inputs_.fill(executor_, number_, 0, batch);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "base/utf8.h"
 #include "data/vocabulary.h"
 #include "inference/decoder.h"
 #include "model/model.h"
@@ -54,7 +55,7 @@ size_t complete_characters(std::string_view text) {
   size_t start = text.size();
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xc0U) == 0x80U) continue;
+    if (is_inside_character(text[text.size() - back])) continue;
     const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
     if (length > back) start = text.size() - back;
     break;

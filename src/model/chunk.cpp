@@ -39,11 +39,7 @@ class ChunkWriter {
   void declare() {
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
-    const Spec ids{{tokens()}, DType::i32, {}};
-    if (range_.embedding) chunk_.tokens = builder_.input("tokens", ids);
-    if (range_.head) chunk_.targets = builder_.input("targets", ids);
-    chunk_.positions = builder_.input("positions", ids);
-    if (size_.document_mask) chunk_.document_starts = builder_.input("document_starts", ids);
+    chunk_.batch = declare_batch(builder_, size_, range_.embedding, range_.head);
     if (!range_.embedding) chunk_.boundary_in = boundary_inputs("boundary_in");
   }
 
@@ -54,10 +50,10 @@ class ChunkWriter {
 
   LayerWriter write_forward() {
     const AttentionPlace place{.sequence = size_.context,
-                               .rotary_table = table_of_angles(writer_, chunk_.positions),
-                               .document_starts = chunk_.document_starts,
+                               .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
+                               .document_starts = chunk_.batch.document_starts,
                                .cache_position = {}};
-    if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.tokens);
+    if (range_.embedding) embedded_ = write_embedding(writer_, chunk_.batch.tokens);
     LayerWriter layers = embedded_ ? LayerWriter(writer_, embedded_->stream)
                                    : LayerWriter(writer_, chunk_.boundary_in);
     layers.write(range_.layers, place);
@@ -134,7 +130,7 @@ class ChunkWriter {
     const Value weight = head_matrix();
     const auto scope = builder_.scope("head", Block::head);
     const CrossEntropy result =
-        linear_cross_entropy_with_gradient(builder_, hidden_, weight, chunk_.targets,
+        linear_cross_entropy_with_gradient(builder_, hidden_, weight, chunk_.batch.targets,
                                            chunk_.target_seed, writer_.config.z_loss_coefficient);
     chunk_.loss = result.loss;
     chunk_.token_loss = result.token_loss;
@@ -175,6 +171,16 @@ class ChunkWriter {
 };
 
 }  // namespace
+
+BatchValues declare_batch(Builder& builder, const ProgramSize& size, bool embedding, bool head) {
+  const Spec ids{{size.sequences * size.context}, DType::i32, {}};
+  BatchValues values;
+  if (embedding) values.tokens = builder.input("tokens", ids);
+  if (head) values.targets = builder.input("targets", ids);
+  values.positions = builder.input("positions", ids);
+  if (size.document_mask) values.document_starts = builder.input("document_starts", ids);
+  return values;
+}
 
 ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }
 

@@ -18,6 +18,17 @@ struct ProgramSize {
   bool document_mask = false;  ///< tokens attend within their document only
 };
 
+/// What a batch gives a program: inputs, each i32 [tokens]. Null where a program has no such thing.
+struct BatchValues {
+  Value tokens;
+  Value targets;                         ///< -1 for none
+  Value positions;                       ///< the place in the sequence
+  std::optional<Value> document_starts;  ///< where the token's document begins; of a document mask
+};
+/// Declares them; `tokens` for a program with the embedding, `targets` for one with the head.
+BatchValues declare_batch(Builder& builder, const ProgramSize& size, bool embedding = true,
+                          bool head = true);
+
 /// A sum over the micro-batches of a step, kept in f64: programs add to it, and it is read after
 /// the step.
 struct StepSum {
@@ -41,10 +52,7 @@ struct Chunk {
   Program program;
   ParameterList parameters;
 
-  Value tokens;                          ///< i32 [tokens], of a chunk with the embedding
-  Value targets;                         ///< i32 [tokens], -1 for none; of a chunk with the head
-  Value positions;                       ///< i32 [tokens]: the place in the sequence
-  std::optional<Value> document_starts;  ///< i32 [tokens]
+  BatchValues batch;  ///< tokens of a chunk with the embedding, targets of one with the head
 
   /// From the chunk before, inputs; and their gradients, outputs of the backward pass.
   Boundary boundary_in, of_boundary_in;

@@ -28,19 +28,15 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
   EvaluationProgram evaluation;
   Builder builder(evaluation.program);
   ModelWriter writer{builder, config, compute, {}, {}};
-  const Spec ids{{size.sequences * size.context}, DType::i32, {}};
-  evaluation.tokens = builder.input("tokens", ids);
-  evaluation.targets = builder.input("targets", ids);
-  evaluation.positions = builder.input("positions", ids);
-  if (size.document_mask) evaluation.document_starts = builder.input("document_starts", ids);
+  evaluation.batch = declare_batch(builder, size);
   const AttentionPlace place{.sequence = size.context,
-                             .rotary_table = table_of_angles(writer, evaluation.positions),
-                             .document_starts = evaluation.document_starts,
+                             .rotary_table = table_of_angles(writer, evaluation.batch.positions),
+                             .document_starts = evaluation.batch.document_starts,
                              .cache_position = {}};
-  const Trunk trunk = write_trunk(writer, evaluation.tokens, place);
+  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, place);
   const auto scope = builder.scope("head", Block::head);
   evaluation.token_loss = linear_cross_entropy(builder, trunk.hidden, trunk.head,
-                                               evaluation.targets, config.z_loss_coefficient)
+                                               evaluation.batch.targets, config.z_loss_coefficient)
                               .token_loss;
   builder.output(evaluation.token_loss);
   evaluation.parameters = std::move(writer.parameters);

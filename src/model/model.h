@@ -13,11 +13,8 @@ namespace tessera {
 struct EvaluationProgram {
   Program program;
   ParameterList parameters;
-  Value tokens;                          ///< i32 [tokens]
-  Value targets;                         ///< i32 [tokens], -1 for none
-  Value positions;                       ///< i32 [tokens]
-  std::optional<Value> document_starts;  ///< i32 [tokens]
-  Value token_loss;                      ///< [tokens]: cross-entropy, 0 without a target; an output
+  BatchValues batch;
+  Value token_loss;  ///< [tokens]: cross-entropy, 0 without a target; an output
 };
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size);

@@ -19,19 +19,8 @@ int64_t embedding_rows(const ParameterList& parameters) {
 
 }  // namespace
 
-BatchInputs::BatchInputs(const Chunk& chunk)
-    : tokens(chunk.tokens),
-      targets(chunk.targets),
-      positions(chunk.positions),
-      document_starts(chunk.document_starts),
-      vocabulary_size(embedding_rows(chunk.parameters)) {}
-
-BatchInputs::BatchInputs(const EvaluationProgram& evaluation)
-    : tokens(evaluation.tokens),
-      targets(evaluation.targets),
-      positions(evaluation.positions),
-      document_starts(evaluation.document_starts),
-      vocabulary_size(embedding_rows(evaluation.parameters)) {}
+BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& parameters)
+    : values(batch), vocabulary_size(embedding_rows(parameters)) {}
 
 void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
                        const Batch& batch) const {
@@ -44,10 +33,10 @@ void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
                   "a batch of {} tokens for a program of {}", from.size(), tensor.elements());
     upload(std::as_bytes(std::span(from)), tensor);
   };
-  copy(batch.tokens, tokens);
-  copy(batch.targets, targets);
-  copy(batch.positions, positions);
-  if (document_starts) copy(batch.document_starts, *document_starts);
+  copy(batch.tokens, values.tokens);
+  copy(batch.targets, values.targets);
+  copy(batch.positions, values.positions);
+  if (values.document_starts) copy(batch.document_starts, *values.document_starts);
 }
 
 void set_scalar(const Tensor& tensor, double value) {

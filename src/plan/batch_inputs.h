@@ -1,21 +1,19 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "data/loader.h"
 #include "engine/executor.h"
-#include "model/model.h"
+#include "model/chunk.h"
 
 namespace tessera {
 
 /// The inputs of a program that a batch fills: of a chunk those that it has.
 struct BatchInputs {
-  explicit BatchInputs(const Chunk& chunk);
-  explicit BatchInputs(const EvaluationProgram& evaluation);
+  /// Of a program whose parameters have the embedding.
+  BatchInputs(const BatchValues& batch, const ParameterList& parameters);
 
-  Value tokens, targets, positions;
-  std::optional<Value> document_starts;
+  BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
   /// Copies a batch of the program's size in, right before the micro-batch's first action. Throws

@@ -8,6 +8,7 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/text.h"

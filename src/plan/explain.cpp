@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/physical_memory.h"
 #include "base/text.h"
 #include "engine/action.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {
@@ -126,11 +126,13 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
                         phase_name(node.phase),
                         node.layer < 0 ? "" : fmt::format(", layer {}", node.layer));
   }
-  if (plan.memory.arena_bytes > physical_memory()) {
-    text +=
-        fmt::format("this machine has {}: the run does not fit\n", format_bytes(physical_memory()));
-  }
   return text;
+}
+
+std::string explain_fit(const StepPlan& plan) {
+  if (plan.memory.arena_bytes <= physical_memory()) return "";
+  return fmt::format("this machine has {}: the run does not fit\n",
+                     format_bytes(physical_memory()));
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan) {

@@ -13,7 +13,10 @@ namespace tessera {
 /// token, memory. Layers that repeat an earlier one are left out unless `all_layers`.
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers);
 
-/// The same as JSON, with every layer: {"operations": [...], "totals": {...}}.
+/// A line that says that the step needs more memory than this machine has; empty where it fits.
+std::string explain_fit(const StepPlan& plan);
+
+/// The same as explain(), as JSON, with every layer: {"operations": [...], "totals": {...}}.
 std::string explain_json(const RunConfig& config, const StepPlan& plan);
 
 }  // namespace tessera

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/threads.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/gemm_time.h"
 #include "plan/trace_processor.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

@@ -1,9 +1,9 @@
 #include "plan/step_plan.h"
 
 #include "base/error.h"
+#include "base/physical_memory.h"
 #include "base/text.h"
 #include "ops/host_target.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

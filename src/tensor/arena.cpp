@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -19,8 +18,6 @@ size_t mapped_bytes(int64_t bytes) {
 }
 
 }  // namespace
-
-int64_t physical_memory() { return ::sysconf(_SC_PHYS_PAGES) * ::sysconf(_SC_PAGESIZE); }
 
 Arena::Arena(int64_t bytes) : bytes_(bytes) {
   void* address = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,

@@ -7,9 +7,6 @@
 
 namespace tessera {
 
-/// Bytes of memory that the machine has.
-int64_t physical_memory();
-
 /// The memory of one plan: a reserved range of addresses, of which only what is touched costs
 /// anything. Where each tensor lies in it is the plan's matter. Tensors refer to the arena and do
 /// not keep it alive.

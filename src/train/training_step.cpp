@@ -13,7 +13,7 @@ TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
       chunk_(programs.chunks.front()),
       executor_(executor),
       store_(store),
-      inputs_(chunk_) {}
+      inputs_(chunk_.batch, chunk_.parameters) {}
 
 void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
   targets_ = 0;

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "cli/program.h"
+#include "hardware/hardware_file.h"
 #include "metrics/metrics.h"
 #include "support/prepared_data.h"
 
@@ -153,6 +154,41 @@ TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
        {"linear_cross_entropy", "recomputed", "saved", "peak memory", "parameters"}) {
     EXPECT_THAT(table.output, HasSubstr(word));
   }
+}
+
+TEST_F(CommandTest, ExplainForAnotherMachineNeedsItsHardwareFileAlone) {
+  const std::vector<std::string> explain{"explain", config_path().string(), "--set",
+                                         "model.vocabulary_size=257"};
+  const auto explained = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = explain;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result result = run(arguments);
+    EXPECT_EQ(result.status, 0) << result.output;
+    return result.output;
+  };
+  // This machine's own file says what this machine says.
+  Hardware hardware{this_processor(2), {}, {}};
+  write_file(path("here.json"), hardware_json(hardware));
+  EXPECT_EQ(explained({"--hardware", path("here.json"), "--set", "run.threads=0"}),
+            explained({"--set", "run.threads=2"}));
+  // Another one has another plan, without a word on whether it fits here.
+  hardware.processor.threads = 100000;  // more than this process may start
+  write_file(path("there.json"), hardware_json(hardware));
+  const std::vector<std::string> there{
+      "--hardware", path("there.json"),       "--set", "run.threads=0",
+      "--set",      "data.context=65536",     "--set", "train.micro_batch=1024",
+      "--set",      "train.global_batch=1024"};
+  EXPECT_THAT(explained(there), ::testing::Not(HasSubstr("does not fit")));
+  const auto peak = [&](std::vector<std::string> more) {
+    more.emplace_back("--json");
+    return nlohmann::json::parse(explained(more))["totals"]["peak_bytes"].get<int64_t>();
+  };
+  EXPECT_GT(peak(there), peak({"--hardware", path("here.json"), "--set", "run.threads=0"}));
+  EXPECT_GT(peak({"--hardware", path("there.json"), "--set", "run.threads=0"}),
+            peak({"--hardware", path("there.json"), "--set", "run.threads=1"}));
+  write_file(path("broken.json"), "{}");
+  EXPECT_THAT(run({"explain", config_path().string(), "--hardware", path("broken.json")}).output,
+              HasSubstr("broken.json"));
 }
 
 TEST_F(CommandTest, InterruptedRunSavesAndResumesToTheSameBits) {

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
+#include "base/physical_memory.h"
 #include "support/error_of.h"
-#include "tensor/arena.h"
 
 namespace tessera {
 namespace {

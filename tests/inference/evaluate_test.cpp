@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/physical_memory.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "support/small_model.h"

@@ -122,12 +122,14 @@ class Pipeline {
     const auto token = [&](int64_t t) {
       return static_cast<int32_t>(random.bits(static_cast<uint64_t>(t)) % testing::kVocabulary);
     };
-    fill(chunk.tokens, [&](int64_t t, int64_t) { return token(t); });
-    fill(chunk.targets, [&](int64_t t, int64_t position) {
+    fill(chunk.batch.tokens, [&](int64_t t, int64_t) { return token(t); });
+    fill(chunk.batch.targets, [&](int64_t t, int64_t position) {
       return position + 1 == kSize.context ? -1 : token(t + 1);
     });
-    fill(chunk.positions, [](int64_t, int64_t position) { return static_cast<int32_t>(position); });
-    fill(*chunk.document_starts, [](int64_t, int64_t position) { return position >= 2 ? 2 : 0; });
+    fill(chunk.batch.positions,
+         [](int64_t, int64_t position) { return static_cast<int32_t>(position); });
+    fill(*chunk.batch.document_starts,
+         [](int64_t, int64_t position) { return position >= 2 ? 2 : 0; });
   }
 
   /// Copies what was sent for these inputs, where this is the action that first uses them.

@@ -55,17 +55,17 @@ class Machine {
     frame = std::make_unique<testing::ProgramRun>(training.program, runtime_);
     const int64_t tokens = sequences * context;
     const CounterRandom random(3, "tokens");
-    for (const Value input :
-         {training.tokens, training.targets, training.positions, *training.document_starts}) {
+    for (const Value input : {training.batch.tokens, training.batch.targets,
+                              training.batch.positions, *training.batch.document_starts}) {
       frame->bind(input, Tensor({tokens}, DType::i32));
     }
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t position = t % context;
-      at(training.tokens)[t] = static_cast<int32_t>(random.bits(t) % kVocabulary);
-      at(training.targets)[t] =
+      at(training.batch.tokens)[t] = static_cast<int32_t>(random.bits(t) % kVocabulary);
+      at(training.batch.targets)[t] =
           position + 1 == context ? -1 : static_cast<int32_t>(random.bits(t + 1) % kVocabulary);
-      at(training.positions)[t] = static_cast<int32_t>(position);
-      at(*training.document_starts)[t] = position >= 2 ? 2 : 0;
+      at(training.batch.positions)[t] = static_cast<int32_t>(position);
+      at(*training.batch.document_starts)[t] = position >= 2 ? 2 : 0;
     }
     for (const Value seed : {training.target_seed, training.token_seed}) {
       const Tensor scalar({1}, accumulation_dtype(dtype));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/physical_memory.h"
 #include "hardware/random_fill.h"
 #include "support/error_of.h"
 

@@ -9,11 +9,6 @@ namespace tessera {
 /// A space of the text as SentencePiece writes it in its pieces: U+2581.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-/// Whether a character of valid UTF-8 began before this byte.
-inline bool is_inside_character(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
-}
-
 /// The bytes of the character that `text`, valid UTF-8 and not empty, begins with.
 inline size_t character_size(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());

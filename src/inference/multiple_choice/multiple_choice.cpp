@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/vocabulary.h"
 #include "inference/multiple_choice/log_likelihood.h"
 
@@ -22,8 +23,8 @@ std::string joined(const std::string& choice, const std::string& delimiter) {
 
 /// Characters of UTF-8 text.
 double characters(const std::string& text) {
-  return static_cast<double>(std::ranges::count_if(
-      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) != 0x80U; }));
+  return static_cast<double>(text.size() -
+                             static_cast<size_t>(std::ranges::count_if(text, is_inside_character)));
 }
 
 size_t largest(const std::vector<double>& values) {

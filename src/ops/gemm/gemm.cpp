@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/support.h"
@@ -59,6 +60,13 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
                     product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
                 "a product that takes more memory than a plan gives it");
+  if (product->cut()) {
+    Logger().warn(
+        "a matrix product [{}, {}] x [{}, {}] of {} runs in pieces: this oneDNN asks for more "
+        "scratch memory than its plan has; it is slower so, please report it with the library's "
+        "version",
+        shape.m, shape.k, shape.k, shape.n, dtype_name(shape.input));
+  }
   if (cache.counter != nullptr) cache.counter->count(*product);
   return *cache.products.emplace(shape, std::move(product)).first->second;
 }

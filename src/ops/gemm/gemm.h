@@ -51,6 +51,9 @@ class Gemm {
   /// Bytes that pack() writes, at most what gemm_packed_bytes() plans; 0 where the product takes B
   /// as it lies.
   virtual int64_t packed_bytes() const { return 0; }
+  /// Whether it was cut into products of fewer rows, since the library asked for more scratch
+  /// memory than the plan has: right, but slower. No plan should come to that.
+  virtual bool cut() const { return false; }
   /// For a shape with packed_b: lays B out in `memory`, of packed_bytes(), as the product reads it
   /// fastest, and gives what run() takes for B: `memory`, or `b` where nothing is laid out. Runs on
   /// the product's threads. It pays where B is used for several hundred rows of A.

@@ -21,6 +21,8 @@ class SplitGemm final : public Gemm {
     return std::max(first_->workspace_bytes(), second_->workspace_bytes());
   }
 
+  bool cut() const override { return true; }
+
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     first_->run(a, b, c, workspace);
     second_->run(static_cast<const std::byte*>(a) + a_bytes_, b,

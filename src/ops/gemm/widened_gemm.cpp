@@ -101,6 +101,12 @@ class WidenedGemm final : public Gemm {
 
   int64_t workspace_bytes() const override { return parts_.bytes(scratch_); }
 
+  bool cut() const override {
+    return std::ranges::any_of(products_, [](const auto& row) {
+      return std::ranges::any_of(row, [](const auto& part) { return part && part->cut(); });
+    });
+  }
+
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     auto* wide_a = reinterpret_cast<float*>(workspace);
     auto* wide_b = reinterpret_cast<float*>(workspace + parts_.a_bytes());

@@ -1,0 +1,138 @@
+#include "inference/multiple_choice/answer_tasks.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "ops/host_target.h"
+
+namespace tessera {
+namespace {
+
+struct Average {
+  double accuracy = 0;
+  double normalised = 0;
+};
+
+Average average(const std::vector<TaskScore>& tasks) {
+  Average mean;
+  for (const TaskScore& task : tasks) {
+    mean.accuracy += task.accuracy / static_cast<double>(tasks.size());
+    mean.normalised += task.accuracy_normalised / static_cast<double>(tasks.size());
+  }
+  return mean;
+}
+
+/// Questions of all files. A task's name that only two files' names give would mix what does not
+/// belong together: test.jsonl of two folders.
+std::vector<Question> read_all(const std::vector<std::string>& files) {
+  std::vector<Question> questions;
+  std::map<std::string, std::string> named_by;  // tasks by their file's name -> the file
+  for (const std::string& file : files) {
+    std::vector<Question> more = read_questions(file);
+    const std::string name = fs::path(file).stem().string();
+    if (std::ranges::any_of(more, [&](const Question& q) { return q.task == name; })) {
+      const auto [place, fresh] = named_by.try_emplace(name, file);
+      if (!fresh) {
+        throw Error(
+            "{} and {} both give their questions the task {}; rename one, or give its questions a "
+            "\"task\"",
+            place->second, file, name);
+      }
+    }
+    questions.insert(questions.end(), std::make_move_iterator(more.begin()),
+                     std::make_move_iterator(more.end()));
+  }
+  return questions;
+}
+
+}  // namespace
+
+TaskAnswers answer_tasks(const TaskOptions& options) {
+  const int threads = threads_or_all(options.threads);
+  TaskAnswers answers{.questions = read_all(options.files)};
+  Runtime runtime(host_target(threads));
+  const LoadedModel model = load_model(options.checkpoint, threads);
+  answers.checkpoint = model.checkpoint;
+  answers.step = model.step;
+  answers.context = model.config.data.context;
+
+  const InterruptGuard interrupt;
+  const Stopwatch watch;
+  Progress progress;
+  answers.scored = score_questions(
+      model, answers.questions, options.questions, runtime, [&](int64_t done, int64_t all) {
+        const double fraction = static_cast<double>(done) / static_cast<double>(all);
+        progress.show(
+            Progress::bar(fraction, watch.seconds(), fmt::format("{} of {} choices", done, all)));
+        return !InterruptGuard::requested();
+      });
+  progress.clear();
+  answers.tasks = score_tasks(answers.questions, answers.scored);
+  return answers;
+}
+
+std::string TaskAnswers::text() const {
+  const auto percent = [](double share, double error) {
+    return fmt::format("{:.1f} ± {:.1f}", 100 * share, 100 * error);
+  };
+  Table table({"task", "questions", "accuracy (%)", "length-normalised (%)"});
+  for (const TaskScore& task : tasks) {
+    table.add({task.task, std::to_string(task.questions), percent(task.accuracy, task.error),
+               percent(task.accuracy_normalised, task.error_normalised)});
+  }
+  if (tasks.size() > 1) {
+    const Average mean = average(tasks);
+    table.add({"average", "", fmt::format("{:.1f}", 100 * mean.accuracy),
+               fmt::format("{:.1f}", 100 * mean.normalised)});
+  }
+  std::string text = fmt::format("{} (step {})\n{}", checkpoint.string(), step, table.text());
+  for (const TaskScore& task : tasks) {
+    if (task.truncated == 0) continue;
+    text += fmt::format(
+        "{}: the context of {} questions was cut at its start to the model's {} tokens\n",
+        task.task, task.truncated, context);
+  }
+  return text;
+}
+
+std::string TaskAnswers::json() const {
+  nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
+                              {"step", step},
+                              {"tasks", nlohmann::ordered_json::array()}};
+  for (const TaskScore& task : tasks) {
+    json["tasks"].push_back({{"task", task.task},
+                             {"questions", task.questions},
+                             {"accuracy", task.accuracy},
+                             {"accuracy_error", task.error},
+                             {"accuracy_normalised", task.accuracy_normalised},
+                             {"accuracy_normalised_error", task.error_normalised},
+                             {"truncated", task.truncated}});
+  }
+  const Average mean = average(tasks);
+  json["average_accuracy"] = mean.accuracy;
+  json["average_accuracy_normalised"] = mean.normalised;
+  return json.dump() + "\n";
+}
+
+std::string TaskAnswers::predictions() const {
+  std::string lines;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const nlohmann::ordered_json line{{"task", questions[i].task},
+                                      {"log_likelihoods", scored[i].log_likelihoods},
+                                      {"chosen", scored[i].chosen},
+                                      {"chosen_normalised", scored[i].chosen_normalised},
+                                      {"answer", questions[i].answer}};
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
+}  // namespace tessera

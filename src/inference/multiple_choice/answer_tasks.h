@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "inference/multiple_choice/multiple_choice.h"
+
+namespace tessera {
+
+/// Which checkpoint answers which questions.
+struct TaskOptions {
+  std::string checkpoint;          ///< a run's folder, or one checkpoint
+  std::vector<std::string> files;  ///< JSON Lines, see read_questions()
+  MultipleChoiceOptions questions;
+  int threads = 0;  ///< 0: all cores
+};
+
+/// What a checkpoint answered.
+struct TaskAnswers {
+  fs::path checkpoint;
+  int64_t step = 0;
+  int64_t context = 0;  ///< tokens that the model reads at most
+  std::vector<Question> questions;
+  std::vector<ScoredQuestion> scored;  ///< by question
+  std::vector<TaskScore> tasks;
+
+  /// A table of the tasks' scores and their average, in which each task counts the same (as in
+  /// Optimus' Table 2).
+  std::string text() const;
+  /// The same as one JSON object on one line.
+  std::string json() const;
+  /// The scores of every question, JSON Lines in the order of the files.
+  std::string predictions() const;
+};
+
+/// Answers the questions of all files, with a line of progress. Throws Error when two files give
+/// their questions the same task's name, when a choice does not fit the model, and on Ctrl-C.
+TaskAnswers answer_tasks(const TaskOptions& options);
+
+}  // namespace tessera
