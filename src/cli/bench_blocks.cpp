@@ -30,15 +30,15 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, int64_t& size,
       ->capture_default_str();
 }
 
-/// One length of a sequence.
+/// The measurement of one sequence length.
 struct AttentionResult {
   AttentionBlockSizes sizes;
   BlockProgram block;
   BlockMeasurement measurement;
 };
 
-/// A block for each length, growing, not measured yet: the process's peak memory is then that of
-/// the length itself.
+/// Returns a block for each length, in ascending order, not yet measured. In this order, the
+/// process's peak memory after a length is the peak of that length.
 std::vector<AttentionResult> attention_blocks(AttentionBlockSizes sizes,
                                               std::vector<int64_t> lengths, DType dtype) {
   std::sort(lengths.begin(), lengths.end());

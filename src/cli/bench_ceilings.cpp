@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-/// What `gemm`, `memory` and `all` have in common.
+/// The arguments that `gemm`, `memory` and `all` have in common.
 struct CeilingArguments {
   int threads = 0;
   bool json = false;
@@ -58,7 +58,7 @@ void add_sizes(CLI::App& command, const std::string& name, std::vector<int64_t>&
       ->capture_default_str();
 }
 
-/// What `gemm` and `all` ask of matrix products.
+/// Adds the arguments of `gemm` and `all` for matrix products.
 void add_gemm_arguments(CLI::App& command, GemmArguments& arguments) {
   add_sizes(command, "--m", arguments.sweep.m, "Rows of A and C");
   add_sizes(command, "--n", arguments.sweep.n, "Columns of B and C");
@@ -82,7 +82,7 @@ void add_gemm_arguments(CLI::App& command, GemmArguments& arguments) {
       ->capture_default_str();
 }
 
-/// What `memory` and `all` ask of working sets.
+/// Adds the arguments of `memory` and `all` for working sets.
 void add_memory_sizes(CLI::App& command, MemoryArguments& arguments) {
   command
       .add_option("--sizes", arguments.sizes,
@@ -91,7 +91,7 @@ void add_memory_sizes(CLI::App& command, MemoryArguments& arguments) {
       ->delimiter(',');
 }
 
-/// The types to measure: those asked for, or all that the processor has.
+/// Returns the types to measure: those asked for, or all that the processor has.
 std::vector<DType> dtypes_of(const std::vector<std::string>& precisions) {
   std::vector<DType> dtypes;
   for (const std::string& precision : precisions) {
@@ -151,7 +151,7 @@ std::vector<MemoryRate> measure(const std::vector<int64_t>& sizes, int threads, 
   return rates;
 }
 
-/// `text` and `picture` show the measurement for people.
+/// Prints the measurement and writes its picture. `text` and `picture` return it for people.
 template <typename Text, typename Picture>
 void report(const Hardware& hardware, const CeilingArguments& arguments, const Text& text,
             const Picture& picture) {

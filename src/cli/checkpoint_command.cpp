@@ -24,7 +24,7 @@ std::shared_ptr<CheckpointArguments> add_arguments(CLI::App& command) {
   return arguments;
 }
 
-/// A broken checkpoint is what verify is for, so that none is passed over here.
+/// Skips no broken checkpoint, because finding one is the purpose of verify.
 VerifyReport verify(const fs::path& path) {
   const int threads = threads_or_all(0);
   return names_checkpoint(path) ? verify_checkpoint(path, threads)

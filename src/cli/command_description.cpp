@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// "TEXT:{bf16,fp32}" is a text of which the two are allowed.
+/// Returns the choices in a type: "TEXT:{bf16,fp32}" is a text that must be one of the two.
 std::vector<std::string> choices_of(const std::string& type) {
   const size_t begin = type.find('{');
   const size_t end = type.find('}');

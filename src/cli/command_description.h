@@ -9,30 +9,30 @@ class App;
 
 namespace tessera {
 
-/// One option or positional argument of a command, as its help text has it.
+/// One option or positional argument of a command, as in the help text.
 struct OptionDescription {
-  std::vector<std::string> names;  ///< "-h", "--help"; of a positional argument its one name
+  std::vector<std::string> names;  ///< "-h", "--help"; the one name of a positional argument
   bool positional = false;
   bool takes_value = false;  ///< a positional argument always does
   bool required = false;
   bool repeats = false;       ///< takes any number of values
   std::string value;          ///< what the value is: "TEXT", "INT"; empty for a flag
-  std::string default_value;  ///< empty where there is none
+  std::string default_value;  ///< empty if there is none
   std::string description;
-  std::vector<std::string> choices;  ///< the only values allowed; empty where others are
+  std::vector<std::string> choices;  ///< the only values allowed; empty if any value is
 };
 
-/// A command with its options and subcommands: what the manual page and the shells' completions are
-/// made of.
+/// A command with its options and subcommands. The manual page and the shells' completions are made
+/// from it.
 struct CommandDescription {
   std::string name;
   std::string description;
-  std::string footer;  ///< stands below the options; may be empty
+  std::string footer;  ///< text below the options; may be empty
   std::vector<OptionDescription> options;
   std::vector<CommandDescription> subcommands;
 };
 
-/// Reads a command and all its subcommands off the parser.
+/// Describes a command of the parser and all its subcommands.
 CommandDescription describe_command(const CLI::App& app);
 
 }  // namespace tessera

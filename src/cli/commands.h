@@ -6,8 +6,8 @@ class App;
 
 namespace tessera {
 
-// Each adds one subcommand, whose callback runs it. A callback that ends with a status other than 0
-// throws CommandStatus.
+// Each adds one subcommand. The subcommand's callback runs it. A callback that ends with a status
+// other than 0 throws CommandStatus.
 
 void add_prepare_command(CLI::App& app);
 void add_train_command(CLI::App& app);
@@ -18,10 +18,11 @@ void add_checkpoint_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
-/// `completion` and `manual`, which describe all commands of `app`: called last.
+/// Adds `completion` and `manual`, which describe all commands of `app`. Must come after the other
+/// commands.
 void add_documentation_commands(CLI::App& app);
 
-/// The status with which the program ends, when it is not that of an error.
+/// The exit status of the program, if it is not that of an error.
 struct CommandStatus {
   int value = 0;
 };

@@ -12,12 +12,12 @@ class App;
 
 namespace tessera {
 
-/// What names a configuration on a command line: a TOML file, and overrides of single keys.
+/// The arguments that name a configuration: a TOML file, and overrides of single keys.
 struct ConfigArguments {
   std::string file;
   std::vector<std::string> overrides;
 
-  /// `initial` says where the keys of [model] start from.
+  /// `initial` gives the model that the keys of [model] start from.
   RunConfig load(const InitialModel& initial = initial_model) const {
     return load_config(file, overrides, initial);
   }

@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-/// What may follow --set, lists of tables left out: their keys have a table's name within.
+/// Returns what may follow --set. Leaves out lists of tables, because their keys contain a table's
+/// name.
 std::vector<std::string> settable_keys() {
   std::vector<std::string> names;
   for (const Section& section : all_sections()) {

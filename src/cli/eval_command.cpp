@@ -12,10 +12,10 @@ namespace tessera {
 namespace {
 
 struct EvalArguments {
-  CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads go for tasks too
-  std::vector<std::string> files;        // of questions; none: held-out data
+  CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads also apply to tasks
+  std::vector<std::string> files;        // files of questions; none: held-out data
   MultipleChoiceOptions questions;
-  std::string predictions;  // where each question's scores go; empty: nowhere
+  std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
 };
 
@@ -90,7 +90,7 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  // The baselines are taken over the whole split: beside a part of it they would say nothing.
+  // The baselines cover the whole split, so they would say nothing beside a part of it.
   auto* baselines = command
                         ->add_flag("--baselines", options.baselines,
                                    "Also count a unigram and a bigram model on the training split")

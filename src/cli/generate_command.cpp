@@ -31,13 +31,13 @@ void write_json(const LoadedModel& model, const GenerateArguments& arguments, Ru
                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Writes the text while it comes. The prompt waits for the first piece, because what is wrong with
-/// the options is found before that.
+/// Writes the text as it arrives. The prompt is printed with the first piece, because errors in the
+/// options are found before that.
 void write_text(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
   bool begun = false;
   const auto stream = [&](std::string_view text) {
     fmt::print("{}{}", begun ? "" : arguments.prompt, text);
-    flush_output();  // so that it is read while it comes
+    flush_output();  // shows the text as it arrives
     begun = true;
   };
   const Generation result = generate(model, arguments.prompt, arguments.options, runtime, stream);

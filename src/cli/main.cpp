@@ -20,22 +20,23 @@
 namespace tessera {
 namespace {
 
-/// OpenMP's waiting threads spin, which on a machine shared with others costs far more than waking
-/// them does. Here they spin for some tens of microseconds, the time from one product to the next,
-/// and then sleep. OpenMP reads its settings before main() runs, so the program starts itself once
-/// more with them set; what the user has set stays.
+/// OpenMP's waiting threads spin. On a machine shared with others, that costs far more than waking
+/// them. Here they spin for some tens of microseconds, the time from one product to the next, and
+/// then sleep. OpenMP reads its settings before main() runs, so the program restarts itself with
+/// them set. Settings of the user stay.
 void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", "2000", 0);
-  // By its own path, so that lists of processes show the program's name; by the link where another
-  // program has taken that place. Where neither can be, this process goes on as it is.
+  // The program's own path comes first, because lists of processes then show the program's name.
+  // The link is used if another program has taken that path. If both fail, this process continues
+  // as it is.
   std::error_code error;
   ::execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
   ::execv("/proc/self/exe", argv);
 }
 
-/// Parses the command line and runs what it names. Gives the program's status.
+/// Parses the command line and runs the command that it names. Returns the exit status.
 int run_command(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
@@ -47,8 +48,8 @@ int run_command(CLI::App& app, int argc, char** argv) {
   return 0;
 }
 
-/// The same, and that all of its output has arrived. What was printed may wait in a buffer until
-/// the end, and how the system takes it is known only then.
+/// Does the same, and reports output that did not arrive. Printed text may wait in a buffer until
+/// the end, and only then is it known whether the system accepts it.
 int run_to_the_end(CLI::App& app, int argc, char** argv) {
   try {
     const int status = run_command(app, argc, argv);
@@ -60,7 +61,7 @@ int run_to_the_end(CLI::App& app, int argc, char** argv) {
     say(fmt::format("tessera: error: {}", error.what()));
     return 1;
   } catch (const std::exception& error) {
-    // The library that prints throws std::system_error where the stream refuses.
+    // The printing library throws std::system_error if the stream refuses.
     const auto* of_system = dynamic_cast<const std::system_error*>(&error);
     if (of_system != nullptr && std::ferror(stdout) != 0) {
       return report_output_error({of_system->code().value()});
@@ -89,8 +90,8 @@ int main(int argc, char** argv) {
   open_missing_streams();
   let_waiting_threads_sleep(argv);
   flush_denormals();  // before any thread is started
-  // A file above the user's limit is an error of its write, which says which file; the signal would
-  // end the program with half of it on the disk.
+  // A write beyond the user's limit of file size then fails with an error that names the file. The
+  // signal would end the program with half of the file on the disk.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("tessera: pretrain large language models, mixtures of experts first of all");
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);

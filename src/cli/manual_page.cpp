@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// Text as troff shows it letter by letter. Lines that begin like a request get a mark before them.
+/// Escapes text for troff to show letter by letter. Lines that begin like a request get a mark.
 std::string troff(std::string_view text) {
   std::string result;
   bool line_start = true;
@@ -28,7 +28,7 @@ std::string troff(std::string_view text) {
   return result;
 }
 
-/// The option's names and value, and what it is for.
+/// Returns the option's names, its value and its description.
 std::string option_entry(const OptionDescription& option) {
   std::vector<std::string> names;
   for (const std::string& name : option.names)
@@ -57,7 +57,7 @@ std::string synopsis(const CommandDescription& command, const std::string& path)
   return line;
 }
 
-/// A command that does something itself; one that only gathers others is left to its parts.
+/// Adds a command that does something itself. A command that only groups others adds just these.
 void add_commands(const CommandDescription& command, const std::string& path, std::string& page) {
   if (command.subcommands.empty()) {
     page += fmt::format(".SS {}\n{}.\n.PP\n{}\n", troff(path), troff(command.description),

@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// The manual page of the program and all its commands, in the macros of man(7): section 1.
+/// Returns the manual page (section 1) of the program and all its commands, in the macros of
+/// man(7).
 std::string manual_page(const CommandDescription& program, const std::string& version);
 
 }  // namespace tessera

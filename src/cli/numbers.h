@@ -6,8 +6,8 @@ class App;
 
 namespace tessera {
 
-/// Makes every option of a number, of all commands, refuse what the library would take for one: an
-/// empty text, which it reads as 0, and nan, which passes every range.
+/// Makes every option that takes a number, in all commands, refuse texts that the library accepts:
+/// an empty text, which it reads as 0, and nan and inf; nan passes every range.
 void refuse_what_is_no_number(CLI::App& app);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct PlotArguments {
   std::string output = "plot.svg";
 };
 
-/// A bound of --range; none where the text is empty.
+/// Returns a bound of --range; none if the text is empty.
 std::optional<double> bound(std::string_view text, const std::string& range) {
   if (text.empty()) return std::nullopt;
   double value = 0;

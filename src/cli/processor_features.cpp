@@ -4,7 +4,7 @@ namespace tessera {
 
 #ifdef __x86_64__
 
-// Compiled for every processor, whatever the rest is compiled for.
+// Compiled for every processor, whatever the other code is compiled for.
 __attribute__((target("arch=x86-64"))) const char* missing_processor_feature() {
   __builtin_cpu_init();
 #ifdef __AVX2__
@@ -40,7 +40,7 @@ __attribute__((target("arch=x86-64"))) const char* missing_processor_feature() {
 #ifdef __AVX512BF16__
   if (!__builtin_cpu_supports("avx512bf16")) return "AVX-512 BF16";
 #endif
-#if defined(__AVX512FP16__) && !defined(__clang__)  // clang 14 does not ask for it
+#if defined(__AVX512FP16__) && !defined(__clang__)  // clang 14 cannot ask for it
   if (!__builtin_cpu_supports("avx512fp16")) return "AVX-512 FP16";
 #endif
 #ifdef __GFNI__

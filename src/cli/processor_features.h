@@ -2,8 +2,9 @@
 
 namespace tessera {
 
-/// What the program was compiled to use and this processor does not have: "AVX-512"; null where it
-/// has all. Called first of all, since any other code may use it.
+/// Returns a feature that the program was compiled to use and this processor lacks, such as
+/// "AVX-512"; null if there is none. Must be called first, because any other code may use the
+/// feature.
 const char* missing_processor_feature();
 
 }  // namespace tessera

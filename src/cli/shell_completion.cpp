@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kSetOption = "--set";
 
-/// Calls `visit` for the program, path "", and for each command, path "checkpoint import".
+/// Calls `visit` for the program, with path "", and for each command, with a path such as
+/// "checkpoint import".
 void for_each_command(
     const CommandDescription& command, const std::string& path,
     const std::function<void(const CommandDescription&, const std::string& path)>& visit) {
@@ -24,7 +25,8 @@ void for_each_command(
   }
 }
 
-/// What may stand where no option does: subcommands, or a positional argument's choices.
+/// Returns the words that may follow other than options: subcommands, or a positional argument's
+/// choices.
 std::string words_of(const CommandDescription& command) {
   std::vector<std::string> names;
   for (const CommandDescription& part : command.subcommands) names.push_back(part.name);
@@ -42,7 +44,7 @@ std::string option_names(const CommandDescription& command) {
   return join(names, " ");
 }
 
-/// The branches of bash's `case "$command $previous"`: values of options that are known.
+/// Returns the branches of bash's `case "$command $previous"`: the known values of options.
 std::string bash_values(const CommandDescription& command, const std::string& path) {
   std::string branches;
   for (const OptionDescription& option : command.options) {
@@ -55,7 +57,7 @@ std::string bash_values(const CommandDescription& command, const std::string& pa
   return branches;
 }
 
-/// Within single quotes of zsh.
+/// Escapes text for single quotes in zsh.
 std::string in_single_quotes(std::string_view text) {
   std::string result;
   for (const char letter : text) {
@@ -68,7 +70,7 @@ std::string in_single_quotes(std::string_view text) {
   return result;
 }
 
-/// Within a specification of zsh's _arguments, where colons and brackets have a meaning.
+/// Escapes text for a specification of zsh's _arguments, where colons and brackets have a meaning.
 std::string specification_text(std::string_view text) {
   std::string result;
   for (const char letter : in_single_quotes(text)) {
@@ -85,7 +87,7 @@ std::string zsh_function(const std::string& path) {
   return name;
 }
 
-/// What zsh offers for a value.
+/// Returns what zsh offers for a value.
 std::string zsh_action(const OptionDescription& option) {
   if (!option.choices.empty()) return fmt::format("({})", join(option.choices, " "));
   if (std::ranges::find(option.names, kSetOption) != option.names.end()) return "_tessera_keys";
@@ -101,7 +103,7 @@ std::string zsh_option(const OptionDescription& option) {
   if (option.takes_value) {
     value = fmt::format(":{}:{}", specification_text(option.value), zsh_action(option));
   }
-  // An option that may come again is not withdrawn after its first use.
+  // An option that may be repeated is still offered after its first use.
   const bool again = option.repeats || option.names.front() == kSetOption;
   const std::string excluded = again ? "*" : fmt::format("({})", join(option.names, " "));
   std::vector<std::string> lines;
@@ -112,7 +114,8 @@ std::string zsh_option(const OptionDescription& option) {
   return join(lines, " \\\n");
 }
 
-/// A command that has subcommands: names one, and leaves what follows to its function.
+/// Returns the body for a command with subcommands. It completes the subcommand's name and leaves
+/// the rest to that subcommand's function.
 std::string zsh_choice(const CommandDescription& command, const std::string& path,
                        const std::string& options) {
   std::string names, branches;

@@ -4,22 +4,22 @@
 
 namespace tessera {
 
-/// Standard output did not take what was written to it; `code` is the system's error, 0 where it is
-/// not known any more.
+/// Standard output did not accept what was written to it. `code` is the system's error; 0 if it is
+/// no longer known.
 struct OutputError {
   int code = 0;
 };
 
-/// Hands the system what was printed so far. Throws OutputError when it does not take it, now or
-/// earlier: the file system is full, or nobody reads the pipe.
+/// Passes to the system what was printed so far. Throws OutputError if the system does not accept
+/// it, now or earlier: the file system is full, or nobody reads the pipe.
 void flush_output();
 
-/// Writes a line to standard error. Where that is full or closed the line is lost, and nothing else
-/// changes by it.
+/// Writes a line to standard error. If standard error is full or closed, the line is lost and
+/// nothing else changes.
 void say(const std::string& line);
 
-/// Says on standard error that standard output failed, unless nobody reads it, and gives the status
-/// that the program ends with.
+/// Reports on standard error that standard output failed, unless nobody reads standard output.
+/// Returns the program's exit status.
 int report_output_error(const OutputError& error);
 
 }  // namespace tessera

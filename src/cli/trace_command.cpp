@@ -24,9 +24,9 @@ void run_summarize(const TraceArguments& arguments) {
   fs::path path = arguments.path;
   if (is_folder(path)) path /= "trace.json";
   const StepTrace trace = read_trace(path);
-  // Refuses another machine before anything is measured.
+  // The timer refuses another machine before anything is measured.
   const ProductTimer timer = arguments.measure ? measuring_timer(trace.origin) : ProductTimer();
-  // As a step's threads are, unless run.bind_threads says otherwise.
+  // The threads are bound as in a step, whose threads are bound unless run.bind_threads is false.
   const BoundTeam team(arguments.measure ? trace.origin.threads : 1);
   constexpr double kGiga = 1e9;
   const Ceilings ceilings =

@@ -36,7 +36,7 @@ void add_train_command(CLI::App& app) {
         arguments->config.load(arguments->options.resume ? resumed_model : initial_model);
     arguments->options.progress = !arguments->quiet;
     const InterruptGuard guard;
-    std::signal(SIGPIPE, SIG_IGN);  // a reader of messages that has gone is no reason to end
+    std::signal(SIGPIPE, SIG_IGN);  // a closed reader of messages does not end the run
     train(config, arguments->options, Logger());
   });
 }

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// A configuration of each family that leaves everything else out.
+/// Returns one configuration per family, with everything else left out.
 std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
   std::vector<std::pair<std::string, RunConfig>> defaults;
   for (const std::string_view name : kWords<Family>) {
@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, RunConfig>> defaults_by_family() {
   return defaults;
 }
 
-/// "300", or where the families differ "16 (olmoe), 32 (llama)".
+/// Returns "300", or "16 (olmoe), 32 (llama)" if the families differ.
 std::string default_text(const Key& key,
                          const std::vector<std::pair<std::string, RunConfig>>& defaults) {
   std::vector<std::string> parts;

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// A basic string of TOML.
+/// Returns the text as a basic string of TOML.
 std::string quote(std::string_view text) {
   std::string result = "\"";
   for (const char letter : text) {
@@ -34,7 +34,7 @@ std::string quote_all(const std::vector<std::string>& names) {
   return join(parts, ", ");
 }
 
-/// The shortest digits that read back to the same number, marked as no whole number.
+/// Returns the shortest digits that read back to the same number. A whole number gets ".0".
 std::string number_text(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
@@ -81,7 +81,7 @@ struct RuleText {
   }
 };
 
-/// What a name that is none of the choices may have been meant to be.
+/// Returns a hint at the choice that `name` may have been meant to be.
 std::string suggestion(const std::string& name, const std::vector<std::string>& choices) {
   const std::string nearest = nearest_name(name, choices);
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", quote(nearest));

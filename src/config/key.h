@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-/// A value as a configuration file can hold it that no key takes: a table, a date, an array that
-/// does not hold texts. `description` says which.
+/// A value of a configuration file that no key takes: a table, a date, or an array that does not
+/// hold texts only. `description` says which.
 struct OtherValue {
   std::string description;
   bool operator==(const OtherValue&) const = default;
@@ -25,35 +25,36 @@ struct OtherValue {
 using ConfigValue =
     std::variant<bool, int64_t, double, std::string, std::vector<std::string>, OtherValue>;
 
-/// In TOML: `0.1`, `"adamw"`, `["norm", "experts"]`. The text of an OtherValue is its description.
+/// Returns the value as TOML: `0.1`, `"adamw"`, `["norm", "experts"]`. The text of an OtherValue is
+/// its description.
 std::string value_text(const ConfigValue& value);
 
-/// The rules that a key's value obeys, which also give its type.
+/// The rules for a key's value. The rule also gives the value's type.
 struct FlagRule {};
 struct IntegerRule {
   int64_t minimum = std::numeric_limits<int64_t>::min();
   int64_t maximum = std::numeric_limits<int64_t>::max();
 };
-/// Whole numbers are taken as well. NaN and infinities never are.
+/// Accepts whole numbers too. Never accepts NaN or infinities.
 struct NumberRule {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
   bool excludes_minimum = false;
   bool excludes_maximum = false;
 };
-/// One of `choices`, or any text where there are none, the empty one only if it says so. `absent`
-/// are names that the documentation of Tessera knows and that this build has not: their error says
-/// so.
+/// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
+/// `may_be_empty`. `absent` holds names that Tessera's documentation knows but this build does not
+/// have. The error for such a name says so.
 struct TextRule {
   std::vector<std::string> choices;
   std::vector<std::string> absent;
-  bool may_be_empty = false;  ///< of a rule without choices
+  bool may_be_empty = false;  ///< for a rule without choices
 };
-/// Any number of different `choices`.
+/// Accepts any number of different `choices`.
 struct ListRule {
   std::vector<std::string> choices;
 };
-/// The rules of a word, and of a list of words, of an enum.
+/// The rules for one word of an enum, and for a list of its words.
 template <Worded Enum>
 TextRule word_rule(const std::vector<std::string>& absent = {}) {
   return {.choices = words_of<Enum>(), .absent = absent};
@@ -64,48 +65,49 @@ ListRule word_list_rule() {
 }
 using Rule = std::variant<FlagRule, IntegerRule, NumberRule, TextRule, ListRule>;
 
-/// What a rule accepts: "a whole number, at least 1", "one of "cosine", "linear"".
+/// Returns what a rule accepts: "a whole number, at least 1", "one of "cosine", "linear"".
 std::string rule_text(const Rule& rule);
 
-/// Gives `value` in the type of the rule's key, or throws Error saying what was found and what was
-/// expected.
+/// Returns `value` in the type of the rule's key. Throws Error that says what was found and what
+/// was expected.
 ConfigValue checked_value(const Rule& rule, const ConfigValue& value);
 
-/// One key of a section: what it is called, what it accepts, what it is for, and the field that it
-/// fills. Parsing, defaults, errors, printing and help all read this.
+/// One key of a section: its name, what it accepts, what it is for, and the field that it fills.
+/// Parsing, defaults, errors, printing and help all read this.
 struct Key {
   std::string name;
   Rule rule;
   std::string help;
   std::function<ConfigValue(const RunConfig&)> get;
-  /// Takes what checked_value() gave.
+  /// Takes what checked_value() returned.
   std::function<void(RunConfig&, const ConfigValue&)> set;
 };
 
-/// The key of that name, or null.
+/// Returns the key of that name, or null.
 const Key* find_key(const std::vector<Key>& keys, std::string_view name);
 
-/// Tables of a section, [[section.name]], of which there may be any number, all with the same keys.
+/// The tables [[section.name]] of a section. There may be any number of them, all with the same
+/// keys.
 struct TableList {
   std::string name;
   std::string help;
-  /// The keys of one table, which reach that one.
+  /// Returns keys that read and write the table of that number.
   std::function<std::vector<Key>(size_t table)> keys;
-  /// What a table is called in overrides, beside its number.
+  /// Returns the name of a table in overrides. Its number works too.
   std::function<std::string(const RunConfig&, size_t table)> label;
   std::function<size_t(const RunConfig&)> size;
   std::function<void(RunConfig&, size_t)> resize;
 };
 
-/// One section of the file, its keys in the order in which they are printed, then its lists of
-/// tables.
+/// One section of the file. The keys are in the order in which they are printed; the lists of
+/// tables follow them.
 struct Section {
   std::string name;
   std::string help;
   std::vector<Key> keys;
   std::vector<TableList> lists;
 
-  /// The key or the list of that name, or null.
+  /// Return the key or the list of that name, or null.
   const Key* find(std::string_view key) const { return find_key(keys, key); }
   const TableList* find_list(std::string_view list) const;
 };
@@ -119,8 +121,8 @@ inline NumberRule number_above(double minimum) {
   return {.minimum = minimum, .excludes_minimum = true};
 }
 
-/// How a field becomes a ConfigValue and is made from one: as it is, but that unsigned numbers are
-/// whole numbers there and enums their words.
+/// How a field converts to and from a ConfigValue. Most fields stay as they are. Unsigned numbers
+/// become whole numbers, enums become their words.
 template <typename Field>
 struct Stored {
   static ConfigValue of(const Field& field) { return field; }
@@ -156,7 +158,7 @@ struct Stored<std::vector<Enum>> {
   }
 };
 
-/// Makes keys for the fields of a struct, which stands anywhere in a RunConfig.
+/// Makes keys for the fields of a struct, which may be anywhere in a RunConfig.
 template <typename Fields>
 class KeyWriter {
  public:
@@ -204,7 +206,7 @@ class SectionWriter {
     return *this;
   }
 
-  /// A list of tables; `write_keys` adds the keys of one, `label` says what one is called.
+  /// Adds a list of tables. `write_keys` adds the keys of one table; `label` returns its name.
   template <typename Table>
   SectionWriter& list(std::string name, std::vector<Table> Fields::*tables,
                       void (*write_keys)(KeyWriter<Table>&), std::string (*label)(const Table&),

@@ -32,7 +32,7 @@ std::string section_names(const std::vector<Section>& sections) {
                               : fmt::format("did you mean [{}]?", nearest));
 }
 
-/// The sections that have a key of that name, as "[train]".
+/// Returns the sections that have a key of that name, as "[train]".
 std::string homes(std::string_view key, const std::vector<Section>& sections) {
   std::vector<std::string> found;
   for (const Section& section : sections) {
@@ -45,7 +45,7 @@ std::string homes(std::string_view key, const std::vector<Section>& sections) {
   return join(found, " and ");
 }
 
-/// `home` is what holds `known`, as "[train]".
+/// `home` holds the keys `known`. It is written as "[train]".
 [[noreturn]] void refuse_key(const Setting& setting, const std::string& home,
                              const std::vector<std::string>& known,
                              const std::vector<Section>& sections) {
@@ -93,8 +93,8 @@ void apply_value(const Setting& setting, const Key& key, RunConfig& config) {
   }
 }
 
-/// The number of the table that a setting means: by number, one behind the last at most, or by its
-/// label.
+/// Returns the number of the table that a setting means. The setting gives a number, at most one
+/// past the last table, or the table's label.
 size_t table_number(const Setting& setting, const TableList& list, const RunConfig& config) {
   const size_t size = list.size(config);
   const bool number = setting.table.size() <= 6 &&
@@ -131,7 +131,7 @@ void apply_to_table(const Setting& setting, const Section& section,
   }
   const size_t table = table_number(setting, *list, config);
   if (table == list->size(config)) list->resize(config, table + 1);
-  if (setting.key.empty()) return;  // a table without keys has their defaults
+  if (setting.key.empty()) return;  // a table without keys has the defaults
   const std::vector<Key> keys = list->keys(table);
   const Key* key = find_key(keys, setting.key);
   if (key == nullptr) {
@@ -165,7 +165,7 @@ void apply(const Setting& setting, const std::vector<Section>& sections, RunConf
   apply_value(setting, *key, config);
 }
 
-/// Whether the setting has a part in what the rest of [model] starts from.
+/// Whether the setting helps to decide what the rest of [model] starts from.
 bool names_model(const Setting& setting) {
   return (setting.section == "model" && setting.key == "family") ||
          (setting.section == "checkpoint" && setting.key == "initial") ||
@@ -188,14 +188,14 @@ RunConfig parse_config(std::string_view text, const std::string& name,
 
   const std::vector<Section> sections = all_sections();
   RunConfig config;
-  // What fills the whole section comes first.
+  // First come the settings that decide what the whole of [model] starts from.
   for (const Setting& setting : settings) {
     if (names_model(setting)) apply(setting, sections, config);
   }
   config.model = initial_model && !config.checkpoint.initial.empty()
                      ? initial_model(config)
                      : family_preset(config.model.family);
-  // A mix takes the place of the one folder, which has a default.
+  // A mix replaces data.directory, which has a default.
   if (std::ranges::any_of(settings, adds_source)) config.data.directory.clear();
   for (const Setting& setting : settings) apply(setting, sections, config);
   try {

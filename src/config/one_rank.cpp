@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// A key of those sections, and the values of it that say no more than one rank does.
+/// A key of the layout sections, and its values that describe one rank.
 struct LayoutKey {
   std::string_view section;
   std::string name;
@@ -48,7 +48,7 @@ std::vector<LayoutKey> layout_keys() {
                               : fmt::format("did you mean '{}'?", nearest));
 }
 
-/// "give 1, or ", "give \"none\" or \"all\", or ".
+/// Returns "give 1, or ", "give \"none\" or \"all\", or ".
 std::string advice(const LayoutKey& key) {
   std::vector<std::string> values;
   for (const ConfigValue& value : key.neutral) values.push_back(value_text(value));

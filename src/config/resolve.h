@@ -5,12 +5,12 @@
 namespace tessera {
 
 /// Fills in what a configuration leaves to its data: model.vocabulary_size from the data's
-/// tokenizer and the names of [[data.sources]] from their paths. Throws Error when the data is not
-/// there and the size is needed, or when a given size is smaller than the tokenizer's.
+/// tokenizer, and the names of [[data.sources]] from their paths. Throws Error when the size is
+/// needed and the data is missing, or when a given size is smaller than the tokenizer's.
 RunConfig resolve_data(RunConfig config);
 
-/// The same for a run on this machine, which gives run.threads. Throws Error also when that is more
-/// than this process may start.
+/// The same for a run on this machine, which also decides run.threads. Throws Error if run.threads
+/// is more than this process may start.
 RunConfig resolve(RunConfig config);
 
 }  // namespace tessera

@@ -14,41 +14,40 @@ namespace tessera {
 
 /// The [run] section.
 struct RunSection {
-  std::string directory = "runs/demo";  ///< everything a run writes
+  std::string directory = "runs/demo";  ///< where a run writes everything
   std::string device = "cpu";
   int64_t threads = 0;       ///< 0: all cores
-  bool bind_threads = true;  ///< each thread on a core of its own, where there are as many
+  bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none
-  bool tensorboard = true;   ///< TensorBoard's events in tensorboard/
-  /// What `tessera bench all` wrote, whose matrix-product rate MFU refers to; empty: it is measured
-  /// at the start.
+  bool tensorboard = true;   ///< write TensorBoard's events to tensorboard/
+  /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the
+  /// rate is measured at the start.
   std::string hardware;
-  bool csv = false;  ///< metrics.csv beside metrics.jsonl
+  bool csv = false;  ///< write metrics.csv beside metrics.jsonl
 };
 
 /// The [train] section.
 struct TrainSection {
   int64_t steps = 300;
-  int64_t stop_after = 0;   ///< save and exit after this many steps, the schedule still being that
-                            ///< of `steps`; 0: at `steps`
-  int64_t micro_batch = 8;  ///< sequences
+  int64_t stop_after = 0;     ///< save and exit after this step of the schedule; 0: after `steps`
+  int64_t micro_batch = 8;    ///< sequences
   int64_t global_batch = 16;  ///< sequences; a multiple of micro_batch
   Precision precision = Precision::bf16;
   std::vector<Recomputed> recompute;
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none
-  int64_t evaluate_batches = 8;  ///< micro-batches of one evaluation
+  int64_t evaluate_batches = 8;  ///< micro-batches per evaluation
 };
 
 /// The [checkpoint] section.
 struct CheckpointSection {
-  int64_t every = 100;     ///< steps; 0: only at the end
-  int64_t keep = 2;        ///< the newest ones that are kept (dual checkpointing, Optimus §4)
-  int64_t keep_every = 0;  ///< steps whose multiples are kept for good; 0: none
-  std::string initial;     ///< the checkpoint whose weights a new run starts with; empty: none
+  int64_t every = 100;  ///< steps; 0: only at the end
+  int64_t keep = 2;     ///< the number of newest checkpoints kept (dual checkpointing, Optimus §4)
+  int64_t keep_every = 0;  ///< multiples of this many steps are kept for good; 0: none
+  std::string initial;     ///< the checkpoint that gives a new run its weights; empty: none
 };
 
-/// One TOML file: everything about a run.
+/// Everything about a run, as in one TOML file.
 struct RunConfig {
   RunSection run;
   ModelConfig model;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Each section declares its keys in a file of its own under sections/.
+/// Each section declares its keys in its own file under sections/.
 Section run_section();
 Section model_section();
 Section data_section();
@@ -14,7 +14,7 @@ Section train_section();
 Section optimizer_section();
 Section checkpoint_section();
 
-/// All of them, in the order in which they are printed.
+/// Returns all sections, in the order in which they are printed.
 std::vector<Section> all_sections();
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// "a table", "a date": what a value that no key takes is.
+/// Returns what a value that no key takes is: "a table", "a date".
 std::string kind_text(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table:
@@ -53,7 +53,7 @@ std::string position(const std::string& name, const toml::source_region& source)
   return fmt::format("{}:{}", name, source.begin.line);
 }
 
-/// The settings of a list of tables, of which the first one empties the list.
+/// Appends the settings of a list of tables. The first of them empties the list.
 void append_list(const std::string& section, const std::string& list, const toml::array& tables,
                  const std::function<std::string(const toml::source_region&)>& place,
                  std::vector<Setting>& settings) {
@@ -69,7 +69,7 @@ void append_list(const std::string& section, const std::string& list, const toml
   }
 }
 
-/// A word that nobody would quote: a name or a path.
+/// Whether the text is a word that nobody would quote: a name or a path.
 bool is_bare_word(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char letter) {
     return std::isalnum(letter) != 0 ||
@@ -148,7 +148,7 @@ std::vector<Setting> settings_of_override(const std::string& text) {
     append_list(
         section, rest, *value.as_array(),
         [&](const toml::source_region& /*source*/) { return where; }, settings);
-  } else if (list_end != table_end) {  // the name of a table may have dots itself
+  } else if (list_end != table_end) {  // a table's name may contain dots
     settings.push_back({section, rest.substr(table_end + 1), value_of(value), where,
                         rest.substr(0, list_end),
                         rest.substr(list_end + 1, table_end - list_end - 1)});

@@ -58,7 +58,7 @@ void validate_data(const DataConfig& data, Contradictions& found) {
   }
 }
 
-/// Rows of tokens, and of tokens times their experts, are numbered by 32-bit integers.
+/// Rows of tokens, and of tokens times their experts, have 32-bit numbers.
 void validate_rows(const RunConfig& config, Contradictions& found) {
   const int64_t experts = std::max<int64_t>(1, config.model.experts_per_token);
   const double rows = static_cast<double>(config.train.micro_batch) *
@@ -78,7 +78,7 @@ void validate_steps(const RunConfig& config, Contradictions& found) {
                   steps);
 }
 
-/// The context that a model declares is one that it was trained on.
+/// Requires the context to be within the one that the model declares, which it was trained on.
 void validate_context(const RunConfig& config, Contradictions& found) {
   if (config.model.max_context == 0) return;
   require_at_most(found, "data.context", config.data.context, "model.max_context",

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Action kDecode{.segment = Segment::whole};
 
-/// Adds the caches of a program that are not there yet, as zeros.
+/// Adds the caches of a program that do not exist yet, filled with zeros.
 void add_caches(const Program& program, GivenTensors& kept) {
   for (const ValueInfo& value : program.values()) {
     if (value.kind != ValueKind::state || kept.contains(value.name)) continue;

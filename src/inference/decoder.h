@@ -12,21 +12,21 @@
 
 namespace tessera {
 
-/// One sequence being continued: key-value caches of `capacity` positions, and a decoding program
-/// for each number of tokens that is fed at once (the prompt's, then one).
+/// One sequence that is being continued. It has key-value caches of `capacity` positions, and a
+/// decoding program for each number of tokens fed at once (the prompt's, then one).
 class Decoder {
  public:
   /// `weights` are the units of the model's parameters, in the types that its programs compute in.
-  /// They are shared; `runtime` outlives the decoder.
+  /// They are shared. `runtime` must outlive the decoder.
   Decoder(const ModelConfig& config, DType compute, const GivenTensors& weights, int64_t capacity,
           Runtime& runtime);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// Feeds tokens at the sequence's end. Returns the logits after each, [tokens, vocabulary] in f32
-  /// (f64), in memory that the next call overwrites. Throws Error on a token outside the model's
-  /// vocabulary, InternalError beyond the capacity.
+  /// Feeds tokens at the sequence's end. Returns the logits after each token, [tokens, vocabulary]
+  /// in f32 (f64 for a model computed in f64). The next call overwrites their memory. Throws Error
+  /// on a token outside the model's vocabulary, InternalError beyond the capacity.
   Tensor feed(std::span<const int32_t> tokens);
   /// Begins a new sequence.
   void restart() { done_ = 0; }

@@ -43,7 +43,7 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   double total = 0;
   for (int64_t done = 0; done < result.instances;) {
     Batch batch = loader.next();
-    // The last batch may reach beyond what is asked for: those rows count nothing.
+    // The last batch may have more rows than are asked for. Those rows do not count.
     const int64_t rows = std::min(batch.rows, result.instances - done);
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
     total += sum(token_losses(batch));
@@ -78,7 +78,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
                                                int64_t rows, int64_t instances) {
   std::vector<SourceEvaluation> results;
   for (const DataSource& source : data.sources) {
-    const bool alone = data.sources.size() == 1;  // then the loader says what to do
+    const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
     if (!alone && source.instances->instances(Split::held_out) == 0) continue;
     Loader loader(
         {data.tokenizer, {source}},
@@ -94,7 +94,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
 }
 
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances) {
-  int64_t most = 1;  // of a source
+  int64_t most = 1;  // instances of any one source
   for (const DataSource& source : data.sources) {
     most = std::max(most, source.instances->instances(Split::held_out));
   }

@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-/// What a model makes of text it was not trained on.
+/// The losses of a model on text it was not trained on.
 struct Evaluation {
-  double loss = 0;        ///< cross-entropy, nats a target token
+  double loss = 0;        ///< cross-entropy, nats per target token
   double perplexity = 0;  ///< e to the loss
   int64_t targets = 0;    ///< target tokens
   int64_t instances = 0;
@@ -23,21 +23,22 @@ struct Evaluation {
 /// Runs an evaluation program over batches of its size.
 class Evaluator {
  public:
-  /// A program of an executor, such as the one that trains; both outlive the evaluator.
+  /// Evaluates with a program of an executor, such as the one that trains. Both must outlive the
+  /// evaluator.
   Evaluator(const EvaluationProgram& program, Executor& executor, int number);
 
-  /// The mean loss over the first `instances` instances that the loader hands out, each counted
-  /// once (rows of the last batch beyond them count nothing); 0 means a whole epoch. Throws Error
-  /// on a token outside the model's vocabulary.
+  /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
+  /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
+  /// Error on a token outside the model's vocabulary.
   Evaluation run(Loader& loader, int64_t instances = 0);
-  /// The cross-entropy (nats) of each row's target tokens, summed; the batch has the program's
-  /// size. Throws Error on a token outside the model's vocabulary.
+  /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
+  /// program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
-  /// The model's.
+  /// The model's vocabulary size.
   int64_t vocabulary_size() const { return inputs_.vocabulary_size; }
 
  private:
-  /// Runs a batch and gives its token losses.
+  /// Runs a batch and returns its token losses.
   const Tensor& token_losses(const Batch& batch);
 
   const EvaluationProgram& program_;
@@ -46,11 +47,11 @@ class Evaluator {
   BatchInputs inputs_;
 };
 
-/// An evaluator with a program and an executor of its own, on weights that are there.
+/// An evaluator with its own program and executor, on existing weights.
 class StandaloneEvaluator {
  public:
-  /// `weights` are the units of the model's parameters; they are shared, not copied. `runtime`
-  /// outlives the evaluator.
+  /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
+  /// outlive the evaluator.
   StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
                       const ProgramSize& size, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
@@ -65,31 +66,31 @@ class StandaloneEvaluator {
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size would take more memory than the machine has
-/// beside the weights, before it takes any.
+/// Throws Error when a StandaloneEvaluator of this size and the weights together would take more
+/// memory than the machine has. Takes no memory itself.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
                                const Target& target);
 
-/// What a model makes of one source.
+/// The losses of a model on one source.
 struct SourceEvaluation {
   std::string name;
   double weight = 0;
   Evaluation evaluation;
 };
 
-/// Evaluates on the held-out part of every source that has one, `rows` instances at a time, which
-/// are the evaluator's, at most `instances` of each (0: all). Throws Error when no source has one,
-/// and as Evaluator::run() does.
+/// Evaluates on the held-out part of every source that has one, at most `instances` instances of
+/// each (0: all). `rows` instances run at a time; it must be the evaluator's number. Throws Error
+/// when no source has a held-out part, and as Evaluator::run() does.
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
                                                int64_t rows, int64_t instances);
 
-/// The rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer where
-/// no source has so many.
+/// Returns the rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer
+/// if no source has that many.
 int64_t evaluation_rows(const TrainingData& data, int64_t rows, int64_t instances);
 
-/// The mean loss of a mix: that of its sources weighted as they are mixed, so that it is comparable
-/// with the loss of training. Targets and instances are summed.
+/// Returns the mean loss of a mix. The sources have the weights of the mix, which makes the mean
+/// comparable with the training loss. Targets and instances are summed.
 Evaluation mean_evaluation(std::span<const SourceEvaluation> sources);
 
 }  // namespace tessera

@@ -14,9 +14,9 @@
 namespace tessera {
 namespace {
 
-/// What to evaluate on, which must have been tokenized as the model's training data was: otherwise
-/// the losses have nothing in common. An imported model's context is the longest that it supports,
-/// which data seldom has; prepared data decides then.
+/// Opens the data to evaluate on. It must be tokenized as the model's training data was, because
+/// losses are not comparable otherwise. The context of an imported model is the longest that it
+/// supports, and data seldom has that; the prepared data then decides.
 TrainingData open_data_of(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
   DataConfig data = model.config.data;
   const std::string tokenizer = model.checkpoint.string();

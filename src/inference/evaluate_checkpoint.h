@@ -12,19 +12,19 @@
 
 namespace tessera {
 
-/// Which checkpoint is evaluated, and on what.
+/// Which checkpoint to evaluate, and on what.
 struct CheckpointEvaluationOptions {
   std::string checkpoint;  ///< a run's folder, or one checkpoint
-  /// Data that was tokenized as the model's training data was. Without a path: the held-out part of
-  /// what the model was trained on.
+  /// Data tokenized as the model's training data was. Without a path: the held-out part of the
+  /// model's training data.
   SourceConfig data;
   int64_t batch = 8;       ///< sequences at a time
-  int64_t instances = 0;   ///< at most so many of each source; 0: all
+  int64_t instances = 0;   ///< at most this many of each source; 0: all
   int threads = 0;         ///< 0: all cores
   bool baselines = false;  ///< also count n-grams on the training part of the data
 };
 
-/// What a checkpoint makes of text it was not trained on.
+/// The losses of a checkpoint on text it was not trained on.
 struct CheckpointEvaluation {
   fs::path checkpoint;
   int64_t step = 0;
@@ -32,15 +32,16 @@ struct CheckpointEvaluation {
   Evaluation model;  ///< over all sources
   std::optional<BaselineLoss> baselines;
 
-  /// A table for people.
+  /// Returns a table for people.
   std::string text() const;
-  /// One JSON object on one line.
+  /// Returns one JSON object on one line.
   std::string json() const;
 };
 
-/// Evaluates a checkpoint on held-out data. Throws Error, before it takes the memory, when the
-/// evaluation does not fit this machine, when the data was tokenized otherwise than the model's,
-/// and when `baselines` are asked of a mix or of data without a training part.
+/// Evaluates a checkpoint on held-out data. Throws Error when the data was not tokenized as the
+/// model's training data was. Throws Error when the evaluation does not fit this machine, before it
+/// takes the memory. Throws Error when `baselines` are asked of a mix or of data without a training
+/// part.
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// The logits after the last token, of the tokens that model and tokenizer both have.
+/// Returns the logits after the last token, for the tokens that both model and tokenizer have.
 std::vector<float> last_row(const Tensor& logits, const Tokenizer& tokenizer) {
   const int64_t columns = logits.shape()[1];
   std::vector<float> row(static_cast<size_t>(std::min(columns, tokenizer.vocabulary_size())));
@@ -29,7 +29,7 @@ bool ends_text(const LoadedModel& model, int32_t token) {
          std::ranges::find(model.end_tokens, token) != model.end_tokens.end();
 }
 
-/// What the model reads first.
+/// Returns the tokens that the model reads first.
 std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
                                    const std::string& beginning) {
   const Tokenizer& tokenizer = *model.tokenizer;
@@ -50,7 +50,8 @@ void require_room(int64_t prompt, int64_t wanted, int64_t context) {
       prompt, wanted, context);
 }
 
-/// The end of the last whole character of UTF-8 text: the start of a cut one, or the whole size.
+/// Returns the end of the last whole character of UTF-8 text: the start of a cut character, or the
+/// whole size.
 size_t complete_characters(std::string_view text) {
   size_t start = text.size();
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {

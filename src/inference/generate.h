@@ -12,27 +12,27 @@
 
 namespace tessera {
 
-/// How far a text is continued.
+/// How to continue a text.
 struct GenerateOptions {
-  int64_t tokens = 128;  ///< at most this many new ones
-  /// Control token that the prompt begins with (see beginning_of_document()); "": the end of
-  /// another document, which is what documents begin after in prepared data.
+  int64_t tokens = 128;  ///< at most this many new tokens
+  /// The control token that the prompt begins with (see beginning_of_document()). "": the end of
+  /// another document, because documents in prepared data begin after one.
   std::string beginning_of_document;
   bool stop_at_end = true;  ///< end at the end-of-document token or one of the model's end_tokens
   SamplingOptions sampling;
 };
 
-/// What generate() gives.
+/// The result of generate().
 struct Generation {
   std::string text;  ///< the new text, without the prompt
   std::vector<int32_t> tokens;
-  double seconds = 0;  ///< spent on the new tokens
+  double seconds = 0;  ///< spent on the prompt and the new tokens
 };
 
-/// Continues a prompt, with a key-value cache. An empty prompt starts a new document. `on_text`
-/// gets each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens
-/// exceed the context that the model was trained with, and when the prompt has a token that the
-/// model has not.
+/// Continues a prompt with a key-value cache. An empty prompt starts a new document. `on_text` gets
+/// each piece of text as soon as it is complete UTF-8. Throws Error when prompt and new tokens
+/// exceed the context that the model was trained with, or when the prompt has a token outside the
+/// model's vocabulary.
 Generation generate(const LoadedModel& model, std::string_view prompt,
                     const GenerateOptions& options, Runtime& runtime,
                     const std::function<void(std::string_view)>& on_text = nullptr);

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// generation_config.json decides, as in transformers; config.json where it says nothing.
+/// Reads generation_config.json, as transformers does; config.json if it names no tokens.
 std::vector<int32_t> carried_end_tokens(const CheckpointReader& reader) {
   for (const std::string_view name :
        {hugging_face::kGenerationConfigName, hugging_face::kConfigName}) {

@@ -21,7 +21,7 @@ void require_valid(const SamplingOptions& options) {
   }
 }
 
-/// An order that compares NaN is none, and an infinite logit has no probability.
+/// Throws Error on NaN, which has no order, and on an infinite logit, which has no probability.
 void require_finite(std::span<const float> logits) {
   const auto found =
       std::ranges::find_if(logits, [](float logit) { return !std::isfinite(logit); });
@@ -32,7 +32,7 @@ void require_finite(std::span<const float> logits) {
       found - logits.begin(), *found);
 }
 
-/// How many of the sorted probabilities are candidates: enough to reach top_p.
+/// Returns how many of the sorted probabilities are candidates: just enough to reach top_p.
 size_t nucleus(std::span<const double> sorted, double top_p) {
   double sum = 0;
   for (size_t i = 0; i < sorted.size(); ++i) {

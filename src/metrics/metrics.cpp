@@ -79,7 +79,7 @@ StepMetrics from_json(const OrderedJson& json) {
   return metrics;
 }
 
-/// `path`, its lines of steps after `last_step` removed.
+/// Removes the lines of steps after `last_step` from the file. Returns `path`.
 const fs::path& without_later_steps(const fs::path& path, int64_t last_step) {
   if (path_exists(path)) {
     std::string kept;

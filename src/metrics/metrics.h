@@ -13,66 +13,66 @@
 
 namespace tessera {
 
-/// What one source of a mix has given so far.
+/// What one source of a mix has contributed so far.
 struct SourceMetrics {
   std::string name;
   int64_t tokens = 0;                   ///< since the start of the run
-  double epochs = 0;                    ///< of its training split
-  std::optional<double> held_out_loss;  ///< of the steps that end with an evaluation
+  double epochs = 0;                    ///< passes over its training split
+  std::optional<double> held_out_loss;  ///< set if the step ends with an evaluation
 
   bool operator==(const SourceMetrics&) const = default;
 };
 
-/// What one optimizer step reports: one object a line in metrics.jsonl. all_metrics() says how each
-/// number is called.
+/// The report of one optimizer step. metrics.jsonl holds one such object per line. all_metrics()
+/// gives each number its name.
 struct StepMetrics {
   int64_t step = 0;  ///< counted from 1
-  double loss = 0;   ///< cross-entropy, nats a target token
+  double loss = 0;   ///< cross-entropy, nats per target token
   double grad_norm = 0;
   double lr = 0;
   int64_t tokens = 0;           ///< since the start of the run
-  std::optional<double> flops;  ///< useful ones since the start of the run
+  std::optional<double> flops;  ///< useful FLOPs since the start of the run
   double tokens_per_second = 0;
-  double mfu = 0;            ///< of the measured GEMM peak, 0 to 1
-  double seconds = 0;        ///< that the step took
-  int64_t memory_bytes = 0;  ///< of the arena that the run has reserved
-  // Of mixtures of experts:
+  double mfu = 0;            ///< share of the measured GEMM peak, 0 to 1
+  double seconds = 0;        ///< duration of the step
+  int64_t memory_bytes = 0;  ///< size of the arena that the run has reserved
+  // For mixtures of experts:
   std::optional<double> balance_loss;
   std::optional<double> router_z_loss;
-  std::optional<double> expert_load;  ///< the fullest expert's tokens over the balanced number
-  // Of the steps that end with an evaluation:
+  std::optional<double> expert_load;  ///< tokens of the fullest expert over the balanced number
+  // For steps that end with an evaluation:
   std::optional<double> held_out_loss;
-  /// Of mixes of data; in metrics.jsonl {"NAME": {"tokens": ..., "epochs": ...}, ...}.
+  /// For mixes of data. In metrics.jsonl: {"NAME": {"tokens": ..., "epochs": ...}, ...}.
   std::vector<SourceMetrics> sources;
 };
 
-/// One number of StepMetrics as files and pictures know it. Who adds a member to StepMetrics adds a
-/// line to the table behind all_metrics(), and all of them have it.
+/// One number of StepMetrics as files and pictures know it. A new member of StepMetrics needs a
+/// line in the table behind all_metrics(); all files and pictures then have it.
 struct Metric {
-  std::string_view name;   ///< in metrics.jsonl and metrics.csv and for `tessera plot`
+  std::string_view name;   ///< in metrics.jsonl, in metrics.csv and for `tessera plot`
   std::string_view tag;    ///< in TensorBoard
-  std::string_view label;  ///< at a picture's axis, with the unit
-  bool noisy;              ///< differs from step to step by chance, so that pictures smooth it
-  /// An optional one is absent where a step has no such number.
+  std::string_view label;  ///< at the axis of a picture, with the unit
+  bool noisy;              ///< differs from step to step by chance; pictures smooth it
+  /// An optional member is absent if a step has no such number.
   std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*>
       member;
 
-  /// The number of that step, if it has one.
+  /// Returns the number of that step, if it has one.
   std::optional<double> value(const StepMetrics& metrics) const;
 };
 
-/// All numbers of a step but its own, in the order in which they are written.
+/// Returns all numbers of a step except its own number, in the order in which they are written.
 std::span<const Metric> all_metrics();
 
-/// Appends steps to a metrics.jsonl, each line complete or absent.
+/// Appends steps to a metrics.jsonl. Each line is complete or absent.
 class MetricsFile {
  public:
-  /// Opens `path` for the steps after `last_step`: lines of later steps, which a killed run may
-  /// have left beyond the checkpoint that is resumed, are removed. Throws Error when it cannot be
-  /// written.
+  /// Opens `path` for the steps after `last_step`. Removes the lines of later steps, which a killed
+  /// run may have written after the checkpoint that is resumed. Throws Error when the file cannot
+  /// be written.
   MetricsFile(const fs::path& path, int64_t last_step);
 
-  /// Writes one line; throws Error when the file system refuses it.
+  /// Writes one line. Throws Error when the file system refuses it.
   void append(const StepMetrics& metrics);
   /// See AppendFile.
   void sync() { file_.sync(); }
@@ -81,11 +81,12 @@ class MetricsFile {
   AppendFile file_;
 };
 
-/// How many of the steps 1 to `last_step` a metrics.jsonl lacks; all where there is none.
+/// Returns how many of the steps 1 to `last_step` a metrics.jsonl lacks: all of them if there is no
+/// file.
 int64_t missing_steps(const fs::path& path, int64_t last_step);
 
-/// Reads a metrics.jsonl; throws Error naming the line that is not valid. A last line without its
-/// end, as a kill may leave it, is passed over; a number that was not finite reads as NaN.
+/// Reads a metrics.jsonl. Throws Error that names the line that is not valid. Skips a last line
+/// without its end, which a kill may leave. A number that was not finite reads as NaN.
 std::vector<StepMetrics> read_metrics(const fs::path& path);
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ void visit_line(std::string_view line, const fs::path& path, int64_t number,
   };
   try {
     const OrderedJson object = OrderedJson::parse(line);
-    whole_member(object, "step");  // so that every visitor has it
+    whole_member(object, "step");  // so every visitor can rely on it
     visit(object, line);
   } catch (const OrderedJson::exception& error) {
     refuse(error);
@@ -66,7 +66,7 @@ double number_member(const OrderedJson& object, const std::string& name) {
 
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) {
   const ReadFile file(path);
-  std::string text;  // what is read and not visited
+  std::string text;  // text that is read but not yet visited
   int64_t number = 0;
   for (int64_t read = 0; read < file.size();) {
     const int64_t part = std::min(kReadAtOnce, file.size() - read);
@@ -75,7 +75,7 @@ void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) 
     file.read_at(read, std::as_writable_bytes(std::span(text).subspan(kept)));
     read += part;
     size_t begin = 0;
-    // What a kill left of a line has no end.
+    // A line that a kill cut off has no end.
     for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
       visit_line(std::string_view(text).substr(begin, end + 1 - begin), path, ++number, visit);
     }

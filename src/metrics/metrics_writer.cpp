@@ -33,14 +33,14 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   return scalars;
 }
 
-/// The lines of a metrics.csv of steps 1 to `last_step`.
+/// Returns the number of lines in a metrics.csv that are of the steps 1 to `last_step`.
 int64_t csv_steps(const fs::path& path, int64_t last_step) {
   if (!path_exists(path)) return 0;
   const std::string text = read_file(path);
   int64_t steps = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    int64_t step = 0;  // stays so in the header
+    int64_t step = 0;  // the header leaves it 0
     std::from_chars(text.data() + begin, text.data() + end, step);
     if (step >= 1 && step <= last_step) ++steps;
     begin = end + 1;
@@ -48,8 +48,8 @@ int64_t csv_steps(const fs::path& path, int64_t last_step) {
   return steps;
 }
 
-/// Gives a metrics.csv that holds more than `known` of the steps to `last_step` another name: it is
-/// about to be made anew from metrics.jsonl, which knows no more.
+/// Renames a metrics.csv that holds more than `known` of the steps to `last_step`. It is about to
+/// be made anew from metrics.jsonl, which knows only these.
 void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const Logger& logger) {
   const fs::path path = directory / "metrics.csv";
   if (csv_steps(path, last_step) <= known) return;
@@ -109,7 +109,7 @@ template <typename File, typename Action>
 void MetricsWriter::attempt(std::optional<File>& file, const char* name, Action&& action) {
   try {
     action();
-  } catch (const std::runtime_error& error) {  // of ours and of the file system
+  } catch (const std::runtime_error& error) {  // our own errors and those of the file system
     file.reset();
     logger_.warn("{} are written no more until the run is resumed, which completes them: {}", name,
                  error.what());

@@ -11,29 +11,29 @@
 
 namespace tessera {
 
-/// Writes the steps of a run to its folder: metrics.jsonl, and as the configuration says
+/// Writes the steps of a run to its folder: metrics.jsonl and, if the configuration says so,
 /// metrics.csv and TensorBoard's events (tensorboard/). Each step is in a file whole or not at all,
-/// whenever the run is killed. The latter two can be made from the first: where one of them cannot
-/// be written that is warned of, once, and the run goes on without it.
+/// whenever the run is killed. The latter two can be made from metrics.jsonl. If one of them cannot
+/// be written, the writer warns once and the run goes on without it.
 class MetricsWriter {
  public:
-  /// Opens the files in run.directory for the steps after `last_step`; what an earlier part of the
-  /// run wrote beyond it is removed, or declared void in the case of TensorBoard. Throws Error when
+  /// Opens the files in run.directory for the steps after `last_step`. Removes what an earlier part
+  /// of the run wrote after that step; for TensorBoard, declares it void. Throws Error when
   /// metrics.jsonl cannot be written or is not valid.
   MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger);
 
-  /// Writes one step; throws Error when the file system refuses it to metrics.jsonl.
+  /// Writes one step. Throws Error when the file system refuses to write to metrics.jsonl.
   void append(const StepMetrics& metrics);
 
-  /// Returns when all steps are on the disk, so that they outlive a power cut as the checkpoint
-  /// does that is written next. Throws Error when metrics.jsonl cannot be brought there.
+  /// Returns when all steps are on the disk. They then survive a power cut, as the checkpoint does
+  /// that is written next. Throws Error when metrics.jsonl cannot be brought to the disk.
   void sync();
 
  private:
-  /// Opens TensorBoard's events, which an earlier part of the run may not have written up to
-  /// `last_step`: steps that they lack are taken from metrics.jsonl.
+  /// Opens TensorBoard's events. An earlier part of the run may not have written them up to
+  /// `last_step`; the missing steps are taken from metrics.jsonl.
   void open_events(const fs::path& folder, int64_t last_step);
-  /// Does something with a file beside metrics.jsonl, which is written no more where that fails.
+  /// Runs an action on a file other than metrics.jsonl. If it fails, the file is no longer written.
   template <typename File, typename Action>
   void attempt(std::optional<File>& file, const char* name, Action&& action);
 

@@ -26,7 +26,7 @@ std::string rate(double amount, double seconds) {
   return fmt::format("{:.{}f}", giga, giga < 10 ? 1 : 0);
 }
 
-/// One of the lists, closed by the idle time and the total.
+/// Returns one of the lists as a table that ends with the idle time and the total.
 std::string rows_table(const char* title, const std::vector<AccountRow>& rows,
                        const StepAccount& account) {
   std::vector<std::string> header{title, "calls", "ms", "share", "GFLOP/s", "GB/s"};

@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-/// The account as tables for a terminal.
+/// Returns the account as tables for a terminal.
 std::string account_text(const StepAccount& account);
 
-/// The same as one JSON object; times in seconds, rates not written out.
+/// Returns the account as one JSON object. Times are in seconds; rates are not written.
 std::string account_json(const StepAccount& account);
 
 }  // namespace tessera

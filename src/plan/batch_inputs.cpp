@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The tokens that a model has.
+/// Returns the number of tokens in the model's vocabulary.
 int64_t embedding_rows(const ParameterList& parameters) {
   const auto found =
       std::ranges::find(parameters.specs(), ParameterRole::embedding, &ParameterSpec::role);

@@ -8,20 +8,20 @@
 
 namespace tessera {
 
-/// The inputs of a program that a batch fills: of a chunk those that it has.
+/// The inputs of a program that a batch fills. A chunk may have only some of them.
 struct BatchInputs {
-  /// Of a program whose parameters have the embedding.
+  /// Takes the vocabulary size from the embedding, which must be among the parameters.
   BatchInputs(const BatchValues& batch, const ParameterList& parameters);
 
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
-  /// Copies a batch of the program's size in, right before the micro-batch's first action. Throws
-  /// Error on a token outside the model's vocabulary.
+  /// Copies a batch of the program's size into the inputs. Call it right before the micro-batch's
+  /// first action. Throws Error on a token outside the model's vocabulary.
   void fill(const Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
 
-/// Sets a scalar of f32 or f64.
+/// Writes a value into a scalar tensor of f32 or f64.
 void set_scalar(const Tensor& tensor, double value);
 
 }  // namespace tessera

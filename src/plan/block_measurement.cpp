@@ -37,7 +37,7 @@ void fill(const BlockProgram& block, Value value, const Tensor& tensor, int thre
   }
 }
 
-/// Fills states, and parameters one by one where a unit holds several.
+/// Fills the states and parameters. Where a unit holds several parameters, fills each by itself.
 void fill_all(const BlockProgram& block, const Executor& executor, int threads) {
   const Program& program = block.program;
   std::set<int> units;
@@ -56,7 +56,7 @@ void fill_all(const BlockProgram& block, const Executor& executor, int threads) 
   }
 }
 
-/// Bytes of everything that is not computed, as a number that does not overflow.
+/// Returns the bytes of every value that is not computed. A double does not overflow.
 double given_bytes(const BlockProgram& block) {
   double total = 0;
   for (const ValueInfo& info : block.program.values()) {
@@ -89,7 +89,7 @@ int64_t planned_bytes(const BlockProgram& block, int threads) {
 void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
   const int64_t physical = physical_memory();
   double needed = given_bytes(block);
-  // What is too large already may also be too large to plan.
+  // Sizes that exceed the memory already may be too large to plan.
   if (needed <= static_cast<double>(physical)) {
     needed = static_cast<double>(planned_bytes(block, threads));
   }
@@ -120,7 +120,7 @@ BlockMeasurement measure_block(const BlockProgram& block, int threads, const Rep
   });
   result.arena_bytes = runner.arena_bytes();
   result.peak_memory_bytes = peak_resident_bytes();
-  runner.forward();  // whose outputs are in memory until the next pass
+  runner.forward();  // its outputs stay in memory until the next pass
   for (const Value output : block.program.outputs()) {
     if (block.program.spec(output).dtype != DType::i32) continue;
     const auto values = runner[output].values<int32_t>();

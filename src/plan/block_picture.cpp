@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// A line with a marker at each point.
+/// Returns a line with a marker at each point.
 Curve marked(size_t run, const std::vector<Point>& points) {
   return {.run = run, .faint = {}, .line = points, .markers = points};
 }
@@ -57,7 +57,7 @@ std::string attention_picture(const AttentionBlockSizes& sizes,
     forward.push_back({static_cast<double>(tokens), rate.forward * 1e-9});
     both.push_back({static_cast<double>(tokens), rate.forward_backward * 1e-9});
   }
-  // A margin, so that a single length has a range as well.
+  // The margin gives a single length a range too.
   const Range range{forward.front().x / 1.3, forward.back().x * 1.3};
   const std::string documents =
       sizes.documents > 0 ? fmt::format(", {} documents", sizes.documents) : "";

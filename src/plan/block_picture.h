@@ -11,12 +11,12 @@ namespace tessera {
 
 // Measurements of blocks as SVG documents.
 
-/// The seconds of each run, a line for the forward pass and one for both passes.
+/// Draws the seconds of each run: one line for the forward pass and one for both passes.
 std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
                             const MeasuredOn& on);
 
-/// The rates of attention by the length of its sequence, which grows, a line for the forward pass
-/// and one for both passes. `sizes` are those that all lengths have in common.
+/// Draws the rates of attention over the sequence length, in ascending order: one line for the
+/// forward pass and one for both passes. `sizes` are those that all lengths have in common.
 std::string attention_picture(const AttentionBlockSizes& sizes,
                               std::span<const std::pair<int64_t, PassRates>> rates,
                               const MeasuredOn& on);

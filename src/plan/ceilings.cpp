@@ -20,7 +20,7 @@ void require_fit(const Hardware& hardware, const TraceOrigin& origin, const fs::
       path.string(), describe(hardware.processor), describe(there), origin.threads);
 }
 
-/// The file's peak in the run's precision; errors speak of this command's options.
+/// Returns the file's peak in the run's precision. Its errors name this command's options.
 double file_peak(const Hardware& hardware, Precision precision, const fs::path& path) {
   const DType dtype = compute_dtype(precision);
   const bool known = std::ranges::any_of(hardware.gemms, [&](const GemmRate& rate) {
@@ -43,7 +43,7 @@ double file_bandwidth(const Hardware& hardware, const fs::path& path) {
   }
 }
 
-/// Takes what is not known yet.
+/// Takes the ceilings that are not known yet.
 void take_hardware(Ceilings& ceilings, const fs::path& path, const TraceOrigin& origin) {
   if (ceilings.gemm_flops > 0 && ceilings.memory_bytes > 0) return;
   const Hardware hardware = read_hardware(path);

@@ -36,7 +36,7 @@ Row row_of(const Program& program, const ProgramPlaces& places, size_t index) {
                                spec.shape.text());
   }
   const std::vector<int> updated = node.operation->updated_inputs();
-  constexpr size_t kNamed = 1;  // of many, the first stands for all
+  constexpr size_t kNamed = 1;  // the first represents all
   for (size_t i = 0; i < std::min(updated.size(), kNamed); ++i) {
     row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
                                program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
@@ -57,7 +57,7 @@ Row row_of(const Program& program, const ProgramPlaces& places, size_t index) {
   return row;
 }
 
-/// What a step runs: the operations of its programs, one micro-batch of them.
+/// Returns the operations of a step's programs, for one micro-batch.
 std::vector<Row> operation_rows(const StepPlan& plan) {
   const StepPrograms& programs = plan.programs;
   const std::vector<const Program*> list = programs.list();

@@ -7,16 +7,17 @@
 
 namespace tessera {
 
-/// The step program of a resolved configuration as a table for a terminal: every operation with its
-/// block, shape, FLOPs, bytes and what becomes of its results (saved for the backward pass,
-/// recomputed there, or a result of the run), then totals: parameters, active parameters, FLOPs a
-/// token, memory. Layers that repeat an earlier one are left out unless `all_layers`.
+/// Returns the step program of a resolved configuration as a table for a terminal. It lists every
+/// operation with its block, shape, FLOPs, bytes and what becomes of its results: saved for the
+/// backward pass, recomputed there, or a result of the run. Totals follow: parameters, active
+/// parameters, FLOPs per token, memory. Layers after the first are left out unless `all_layers`.
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers);
 
-/// A line that says that the step needs more memory than this machine has; empty where it fits.
+/// Returns a line that says that the step needs more memory than this machine has. Empty if it
+/// fits.
 std::string explain_fit(const StepPlan& plan);
 
-/// The same as explain(), as JSON, with every layer: {"operations": [...], "totals": {...}}.
+/// Returns the same as explain() as JSON, with every layer: {"operations": [...], "totals": {...}}.
 std::string explain_json(const RunConfig& config, const StepPlan& plan);
 
 }  // namespace tessera

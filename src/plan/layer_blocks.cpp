@@ -11,15 +11,15 @@
 namespace tessera {
 namespace {
 
-/// The product of sizes, which as an integer might overflow.
+/// Returns the product of sizes as a double, because an integer might overflow.
 double product(std::initializer_list<int64_t> sizes) {
   double result = 1;
   for (const int64_t size : sizes) result *= static_cast<double>(size);
   return result;
 }
 
-/// No tensor of a block has so many elements that integers cannot count its bytes, its FLOPs or
-/// those of its neighbours; whether it fits into the memory is asked of the finished block.
+/// Refuses a tensor with so many elements that integers cannot count its bytes, its FLOPs or those
+/// of its neighbours. Whether the block fits into memory is checked once it is complete.
 void require_countable(double elements) {
   constexpr double kMost = 1e15;
   if (elements > kMost) {
@@ -51,7 +51,7 @@ void require_sizes(const AttentionBlockSizes& sizes) {
   }
 }
 
-/// Where the document of each token starts.
+/// Returns the start of each token's document.
 std::vector<int32_t> document_starts(const AttentionBlockSizes& sizes) {
   std::vector<int32_t> starts;
   for (int64_t document = 0; document < sizes.documents; ++document) {
@@ -62,7 +62,7 @@ std::vector<int32_t> document_starts(const AttentionBlockSizes& sizes) {
   return starts;
 }
 
-/// The part of the causal triangle's token pairs that lie within a document.
+/// Returns the share of the causal triangle's token pairs that lie within a document.
 double attended_share(const AttentionBlockSizes& sizes, const std::vector<int32_t>& starts) {
   if (starts.empty()) return 1;
   double pairs = 0;
@@ -86,7 +86,7 @@ BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute) {
   BlockProgram block;
   Builder builder(block.program);
   ModelWriter writer{builder, config, compute, {}, {}};
-  // A parameter, so that its gradient is asked for.
+  // A parameter, because its gradient is wanted.
   const Value x = builder.parameter("x", {{sizes.tokens, sizes.hidden}, compute, {}});
   const RoutedLayer layer = mixture_of_experts(writer, x);
   builder.output(layer.counts);
@@ -105,7 +105,7 @@ BlockProgram attention_block(const AttentionBlockSizes& sizes, DType compute) {
   Builder builder(block.program);
   const Spec queries{{sizes.tokens, sizes.heads * sizes.head_size}, compute, {}};
   const Spec keys{{sizes.tokens, sizes.kv_heads * sizes.head_size}, compute, {}};
-  // States, whose gradients the operation computes all the same and nothing adds up further.
+  // States: the operation computes their gradients anyway, and nothing adds them up further.
   const Value q = builder.state("q", queries);
   const Value k = builder.state("k", keys);
   const Value v = builder.state("v", keys);

@@ -15,7 +15,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// The fullest expert's tokens over the balanced number.
+/// Returns the tokens of the fullest expert over the balanced number.
 double expert_load(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement) {
   const std::vector<int32_t>& counts = measurement.integer_outputs.front();
   const double balanced = static_cast<double>(sizes.tokens * sizes.experts_per_token) /
@@ -37,7 +37,7 @@ OrderedJson block_json(const char* bench, const OrderedJson& sizes, const BlockP
   return json;
 }
 
-/// A table of both passes, and a line about memory.
+/// Returns a table of both passes and a line about memory.
 std::string block_text(const BlockProgram& block, const BlockMeasurement& measurement,
                        const MeasuredOn& on) {
   Table table({"pass", "seconds (10th-90th percentile)", "GFLOP/s", "of the GEMM peak"});

@@ -12,33 +12,33 @@
 
 namespace tessera {
 
-/// What every report of a measurement says about its surroundings.
+/// What every report of a measurement says about its conditions.
 struct MeasuredOn {
   Processor processor;
   Precision precision = Precision::bf16;
-  double gemm_peak = 0;  ///< the best rate of a square matrix product, floating-point ops a second
+  double gemm_peak = 0;  ///< the best rate of a square matrix product, in FLOP/s
 };
 
-/// Measures the peak of matrix products in that precision, with the threads bound to cores (see
-/// BoundTeam) as those of what was measured. Called when the measured runs have ended, whose peak
-/// memory its matrices would be part of. Throws Error when a signal has come that an InterruptGuard
-/// caught.
+/// Measures the peak of matrix products in that precision. Binds the threads to cores (see
+/// BoundTeam) if those of the reported measurement were bound. Call it after the measured runs: its
+/// matrices would otherwise count towards their peak memory. Throws Error if an InterruptGuard has
+/// caught a signal.
 MeasuredOn measured_on(Precision precision, int threads, bool bind_threads = true);
 
-/// "precision", "gemm_peak" and "processor".
+/// Returns an object with "precision", "gemm_peak" and "processor".
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
 
-/// "12.3 ms (12.1-13.0)": the median, and the 10th and the 90th percentile.
+/// Returns "12.3 ms (12.1-13.0)": the median, and the 10th and 90th percentiles.
 std::string median_and_spread(std::span<const double> seconds);
 
-/// Floating-point operations a second of the median run's matrix products.
+/// The FLOP/s of the matrix products in the median run.
 struct PassRates {
   double forward = 0;
   double forward_backward = 0;
 };
 PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
 
-// One measurement as a JSON object on one line, and as lines of text.
+// Each returns one measurement, as a JSON object on one line or as lines of text.
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
                          const BlockMeasurement& measurement, const MeasuredOn& on);

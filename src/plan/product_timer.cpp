@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-/// One run: a head's product of a large model takes some seconds on two cores in f32.
+/// Seconds of one run. The head's product of a large model takes some seconds on two cores in f32.
 constexpr double kLongestRun = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
@@ -34,7 +34,7 @@ void require_same_machine(const TraceOrigin& origin, int threads_here) {
   }
 }
 
-/// Times products, and refuses those that no step of this machine can have run.
+/// Times products. Refuses products that no step of this machine can have run.
 class MeasuringTimer {
  public:
   MeasuringTimer(int threads, ProductMeasuring measuring)
@@ -58,7 +58,7 @@ class MeasuringTimer {
   }
 
   void require_short(const GemmShape& shape) {
-    // Products of fewer threads have their share of the rate only, or run as often at once.
+    // A product on fewer threads has only its share of the rate, or several such run at once.
     const double rate = rate_of(shape.input) * shape.threads / threads_;
     const double seconds = shape.flops() / rate;
     if (seconds <= kLongestRun) return;
@@ -70,7 +70,7 @@ class MeasuringTimer {
         kLongestRun);
   }
 
-  /// Of all threads, measured once for each type.
+  /// The rate of all threads, measured once per type.
   double rate_of(DType dtype) {
     double& rate = rates_[dtype];
     if (rate == 0) rate = measuring_.rate(dtype, threads_);

@@ -10,28 +10,28 @@
 
 namespace tessera {
 
-/// The model as it is used without training: no token is dropped and routing is the model's own,
-/// whatever capacity or forced routing it was trained with, so that a result does not depend on
-/// what else is in the batch.
+/// Returns the configuration for using the model without training. No token is dropped and routing
+/// is the model's own, whatever capacity or forced routing it was trained with. A result therefore
+/// does not depend on what else is in the batch.
 ModelConfig inference_config(ModelConfig config);
 
-/// All that a rank runs in training. Programs have numbers in the order of list().
+/// Every program that a rank runs in training. The programs are numbered in the order of list().
 struct StepPrograms {
-  std::vector<Chunk> chunks;                    ///< of the model; one
-  Program start;                                ///< before the micro-batches of a step
-  UpdateProgram update;                         ///< after them
-  std::optional<EvaluationProgram> evaluation;  ///< of a run that evaluates
+  std::vector<Chunk> chunks;                    ///< of the model; there is one
+  Program start;                                ///< runs before the micro-batches of a step
+  UpdateProgram update;                         ///< runs after them
+  std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
 
   std::vector<const Program*> list() const;
   int start_number() const { return static_cast<int>(chunks.size()); }
   int update_number() const { return start_number() + 1; }
   int evaluation_number() const { return start_number() + 2; }
 
-  /// What a step runs, in order, and an evaluation behind it.
+  /// Returns what a step runs, in order, followed by an evaluation if the run evaluates.
   std::vector<Action> actions(int64_t micro_batches) const;
 };
 
-/// Of a resolved configuration.
+/// Writes the programs of a resolved configuration.
 StepPrograms step_programs(const RunConfig& config);
 
 }  // namespace tessera

@@ -13,9 +13,10 @@
 namespace tessera {
 namespace {
 
-constexpr double kBound = 0.5;  // of a row's time that its ceilings must explain to limit it
-/// Of the memory's bandwidth: more than it differs by the hour and by the number of streams (AdamW
-/// reaches 1.14 of the best measured loop).
+constexpr double kBound = 0.5;  // share of a row's time that ceilings must explain
+/// A row faster than this multiple of the memory's bandwidth takes its operands from the caches.
+/// The bandwidth differs by less with the hour and the number of streams (AdamW reaches 1.14 of the
+/// best measured loop).
 constexpr double kFromCache = 1.25;
 constexpr const char* kWithProducts = "operations with matrix products";
 
@@ -29,7 +30,7 @@ double product_flops(const StepTrace& trace, const TraceEvent& event) {
 
 double stated_flops(const TraceEvent& event) { return event.flops + event.repeated_flops; }
 
-/// The products of a step, each once, and the time of one run of each.
+/// The products of a step, each listed once, with the time of one run of each.
 class Products {
  public:
   Products(const StepTrace& trace, const ProductTimer& timer) {
@@ -51,7 +52,7 @@ class Products {
     return seconds;
   }
 
-  /// Those that take longest first; without times, those with most FLOPs.
+  /// Returns the products that take longest first; without times, those with the most FLOPs first.
   std::vector<ProductRow> sorted() const {
     std::vector<ProductRow> rows;
     std::ranges::copy_if(rows_, std::back_inserter(rows),
@@ -74,7 +75,7 @@ std::string percent(double part, double whole) {
   return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
 }
 
-/// Says which ceiling a row is at, and how near.
+/// Says which ceiling a row is at, and how near it is.
 void judge(AccountRow& row, const Ceilings& ceilings) {
   const double floor = row.compute_floor + row.memory_floor;
   if (row.seconds <= 0 || floor <= 0) return;
@@ -87,7 +88,8 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
           fmt::format(", at {} of the GEMM peak",
                       percent(row.product_flops / ceilings.gemm_flops, row.alone_seconds));
     }
-    // The floor is without products whose bytes take longer, and with FLOPs of no product.
+    // The floor leaves out products whose bytes take longer, and includes FLOPs that are in no
+    // product.
     const std::string floor_share = of_it(row.compute_floor);
     if (row.compute_floor > 0 && floor_share != of_it(row.alone_seconds)) {
       reasons.push_back(fmt::format("compute floor {}", floor_share));
@@ -108,7 +110,7 @@ void judge(AccountRow& row, const Ceilings& ceilings) {
   }
 }
 
-/// Adds events up by some name.
+/// Adds events up by a name.
 class AccountRows {
  public:
   AccountRows(const StepTrace& trace, const Ceilings& ceilings)
@@ -132,7 +134,7 @@ class AccountRows {
     (compute >= memory ? row.compute_floor : row.memory_floor) += std::max(compute, memory);
   }
 
-  /// The longest first.
+  /// Returns the rows, longest first.
   std::vector<AccountRow> judged() const {
     std::vector<AccountRow> result;
     for (const auto& [name, row] : rows_) {
@@ -154,7 +156,8 @@ std::string_view part_of(const TraceEvent& event) {
   return event.products.empty() ? "operations without matrix products" : kWithProducts;
 }
 
-/// The head takes its gradients while its logits are at hand: a pass's time is then not its own.
+/// The head takes its gradients while its logits are at hand, so the time of a pass is not all its
+/// own.
 void name_backward_flops(std::vector<AccountRow>& phases) {
   for (AccountRow& row : phases) {
     if (row.backward_flops <= 0) continue;
@@ -164,7 +167,7 @@ void name_backward_flops(std::vector<AccountRow>& phases) {
   }
 }
 
-/// Takes the products at stand-alone speed out of the operations that they belong to.
+/// Separates the products at stand-alone speed from the operations that they belong to.
 void split_products(StepAccount& account, const StepTrace& trace) {
   const auto whole = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
   if (whole == account.parts.end() || whole->alone_seconds <= 0) return;

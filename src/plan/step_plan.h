@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// What one rank will hold and do, known before anything runs.
+/// What one rank holds and does, known before anything runs.
 struct StepPlan {
   StepPrograms programs;
-  MemoryPlan memory;  ///< its arena is what the run reserves and takes
+  MemoryPlan memory;  ///< the run reserves and takes its arena
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t input_bytes = 0;  ///< tokens and the like, of one micro-batch
+  int64_t input_bytes = 0;  ///< of one micro-batch: tokens, targets and the like
   FlopCount flops;          ///< of one micro-batch
   int64_t tokens = 0;       ///< of one micro-batch
 };
@@ -23,8 +23,8 @@ struct StepPlan {
 /// Plans a resolved configuration (see resolve()) for a machine, which need not be this one.
 StepPlan plan_step(const RunConfig& config, const Target& target);
 
-/// The same for this machine. Throws Error when the step needs more memory than it has: a run that
-/// cannot fit is refused before it takes any.
+/// The same for this machine. Throws Error when the step needs more memory than the machine has: a
+/// run that cannot fit is refused before it takes any memory.
 StepPlan plan_step_that_fits(const RunConfig& config);
 
 }  // namespace tessera

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-/// The processor that a trace comes from, with the threads of its run; its caches are not recorded.
+/// Returns the processor that a trace comes from, with the threads of its run. Its caches are not
+/// recorded.
 inline Processor processor_of(const TraceOrigin& origin) {
   return {.name = origin.processor, .features = origin.features, .threads = origin.threads};
 }

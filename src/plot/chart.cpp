@@ -13,18 +13,18 @@ namespace {
 
 // In pixels.
 constexpr double kSinglePanelWidth = 860, kSinglePanelHeight = 384;
-constexpr double kPanelWidth = 540, kPanelHeight = 300;  // where there are several
-constexpr double kRight = 20, kTop = 12, kBottom = 48;   // of each panel, for its axes
-constexpr double kTickGap = 8;                           // between the y axis and its ticks' labels
-constexpr double kLabelDistance = 60;                    // of the y axis from its label, at least
+constexpr double kPanelWidth = 540, kPanelHeight = 300;  // if there are several
+constexpr double kRight = 20, kTop = 12, kBottom = 48;   // around each panel, for its axes
+constexpr double kTickGap = 8;                           // between the y axis and its tick labels
+constexpr double kLabelDistance = 60;                    // the least, from the y axis to its label
 constexpr double kLabelHeight = 16;
-constexpr double kDigit = 7.7;  // of size 12, in the widest of the usual fonts
+constexpr double kDigit = 7.7;  // width at size 12, in the widest of the usual fonts
 constexpr double kLegendHeight = 20;
 constexpr double kLegendLine = 34, kLegendGap = 24;
-constexpr double kLetter = 6.6;  // a letter of size 12 on the average
+constexpr double kLetter = 6.6;  // average width of a letter at size 12
 constexpr double kMarkerColumn = 16;
 
-/// A panel's place and its scales, from data to pixels.
+/// The place of a panel, and its scales from data to pixels.
 struct Frame {
   double left, right, top, bottom;
   ChartAxis x, y;
@@ -43,7 +43,7 @@ bool has_place(double value, const ChartAxis& axis) {
   return std::isfinite(value) && value >= axis.range.low && value <= axis.range.high;
 }
 
-/// Calls `visit` with all points of a panel's curves whose x and y have a place.
+/// Calls `visit` with each point of a panel's curves whose x and y have a place.
 template <typename Visitor>
 void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
                   const Visitor& visit) {
@@ -57,7 +57,7 @@ void visit_points(const Panel& panel, const ChartAxis& x, bool logarithmic_y,
   }
 }
 
-/// The range of what is to be seen, with a margin; some width also for a constant.
+/// Returns the range of the visible points with a margin. A constant gets some width too.
 ChartAxis y_axis(const Panel& panel, const ChartAxis& x, bool logarithmic) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();
@@ -86,7 +86,7 @@ Ticks ticks_of(const ChartAxis& axis, int count) {
 
 Ticks y_ticks_of(const ChartAxis& y) { return ticks_of(y, 8); }
 
-/// How far to the left of the axis its label stands, so that it is clear of the ticks' labels.
+/// Returns how far the label is to the left of the axis. It stays clear of the tick labels.
 double label_distance(const Ticks& y_ticks) {
   size_t longest = 0;
   for (const std::string& label : y_ticks.labels) longest = std::max(longest, letters(label));
@@ -120,7 +120,7 @@ std::string axes(const Frame& frame) {
   return svg;
 }
 
-/// The points in pixels, those without a place as gaps.
+/// Returns the points in pixels. Points without a place become gaps.
 std::vector<Point> placed(const std::vector<Point>& points, const Frame& frame) {
   std::vector<Point> result;
   for (const Point& point : points) {
@@ -130,7 +130,8 @@ std::vector<Point> placed(const std::vector<Point>& points, const Frame& frame) 
   return result;
 }
 
-/// The curve's pieces as paths; a point between gaps as a dot, the only point as a large one.
+/// Returns the curve's pieces as paths. A point between gaps is a dot; an only point is a large
+/// one.
 std::string paths(const std::vector<Point>& points, const Frame& frame, std::string_view style,
                   std::string_view colour) {
   std::string svg;
@@ -173,7 +174,7 @@ std::string markers(const Curve& curve, const Frame& frame) {
 
 std::string panel_svg(const Panel& panel, const Frame& frame) {
   std::string svg = axes(frame);
-  // No run's strong line lies below another's faint one, and no marker below a line.
+  // No strong line is below the faint line of another run, and no marker is below a line.
   for (const Curve& curve : panel.curves) svg += faint_curve(curve, frame);
   for (const Curve& curve : panel.curves) svg += strong_curve(curve, frame);
   for (const Curve& curve : panel.curves) svg += markers(curve, frame);
@@ -189,7 +190,7 @@ bool any_markers(const Chart& chart) {
   return false;
 }
 
-/// Adds the runs' names with their lines at `top`, in rows; gives the height that they take.
+/// Adds the runs' names with their lines, in rows from `top` on. Returns their height.
 double add_legend(const Chart& chart, double width, double left, double top, std::string& svg) {
   if (chart.runs.size() < 2) return 0;
   const auto longest = static_cast<size_t>((width - 2 * kMargin - kLegendLine) / kLetter) - 8;
@@ -220,7 +221,7 @@ std::string draw(const Chart& chart) {
   const double panel_width = single ? kSinglePanelWidth : kPanelWidth;
   const double panel_height = single ? kSinglePanelHeight : kPanelHeight;
   const double width = single ? panel_width : 2 * panel_width;
-  // The same for all panels, so that those below each other have their axes in line.
+  // The same for all panels, to align the axes of panels that are above each other.
   std::vector<ChartAxis> y_axes;
   double axis_left = 0;
   for (const Panel& panel : chart.panels) {

@@ -9,7 +9,8 @@ namespace {
 
 bool lower(const Point& a, const Point& b) { return a.y < b.y; }
 
-/// The sum of all y before each point and, last, of all: any stretch's mean in constant time.
+/// Returns the sum of all y before each point and, last, of all points. The mean of any stretch
+/// then takes constant time.
 std::vector<long double> sums_before(std::span<const Point> points) {
   std::vector<long double> sums{0};
   for (const Point& point : points) sums.push_back(sums.back() + point.y);
@@ -41,7 +42,7 @@ std::vector<Point> smoothed(std::span<const Point> curve, int64_t window) {
       const size_t ahead = std::min(behind, piece.size() - 1 - i);
       const auto mean = static_cast<double>((sums[i + ahead + 1] - sums[i - behind]) /
                                             static_cast<long double>(behind + 1 + ahead));
-      // Sums that differ little from each other round; no mean is beyond its values.
+      // Differences of close sums are rounded; the clamp keeps a mean within its values.
       result[offset + i].y = std::clamp(mean, lowest->y, highest->y);
     }
   }

@@ -24,7 +24,7 @@ struct Colour {
   double red, green, blue;
 };
 
-/// From dark to bright, even in lightness, told apart with any kind of colour vision: points of
+/// From dark to bright, even in lightness, distinct with any kind of colour vision: points of
 /// matplotlib's "viridis" (CC0).
 constexpr std::array<Colour, 6> kHeatColours{
     {{68, 1, 84}, {65, 68, 135}, {42, 120, 142}, {34, 168, 132}, {122, 209, 81}, {253, 231, 37}}};
@@ -48,7 +48,8 @@ std::string rectangle(Point corner, double width, double height, const std::stri
                      pixels(corner.x), pixels(corner.y), pixels(width), pixels(height), fill);
 }
 
-/// Three figures: "0.42", "9.1", "87", "1240".
+/// Returns the value with two decimals below 1, one below 10, none above: "0.42", "9.1", "87",
+/// "1240".
 std::string figures(double value) {
   return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 10 ? 1 : 0);
 }
@@ -79,7 +80,7 @@ std::string cell(Point corner, double value, double largest) {
                   figures(value), 11, lightness > 120 ? "fill=\"#000\"" : "fill=\"#fff\"");
 }
 
-/// A panel whose cells begin at that corner.
+/// Returns a panel whose cells begin at that corner.
 std::string panel_svg(const HeatMap& map, const HeatPanel& panel, Point corner, double largest) {
   const double width = kCellWidth * static_cast<double>(map.columns.size());
   const double height = kCellHeight * static_cast<double>(map.rows.size());
@@ -103,7 +104,7 @@ std::string panel_svg(const HeatMap& map, const HeatPanel& panel, Point corner, 
          svg_text({corner.x + width / 2, corner.y + height + 34}, Anchor::middle, map.column_label);
 }
 
-/// The scale of colours from `top` down, with its ticks.
+/// Returns the scale of colours from `top` down, with its ticks.
 std::string scale_svg(const HeatMap& map, Point top, double height, double largest) {
   std::string svg;
   for (int step = 0; step < kScaleSteps; ++step) {

@@ -15,10 +15,10 @@ namespace {
 constexpr std::array<const char*, 7> kSuffixes{"", "k", "M", "G", "T", "P", "E"};
 constexpr size_t kFewest = 3;
 
-/// The power of ten at or below a number above zero.
+/// Returns the exponent of the power of ten at or below a number above zero.
 int exponent_of(double value) { return static_cast<int>(std::floor(std::log10(value) + 1e-9)); }
 
-/// The least of 1, 2 and 5 times a power of ten that is at least `raw`, up to rounding.
+/// Returns the least of 1, 2 and 5 times a power of ten that is at least `raw`, up to rounding.
 double round_step(double raw) {
   const double power = std::pow(10.0, exponent_of(raw));
   for (const double lead : {1.0, 2.0, 5.0}) {
@@ -27,10 +27,10 @@ double round_step(double raw) {
   return power * 10;
 }
 
-/// How many decimals tell multiples of `step` apart.
+/// Returns how many decimals tell multiples of `step` apart.
 int decimals_of(double step) { return std::max(0, -exponent_of(step)); }
 
-/// The labels of multiples of `step`.
+/// Returns the labels of multiples of `step`.
 std::vector<std::string> common_labels(std::span<const double> values, double step) {
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));
@@ -58,7 +58,7 @@ std::vector<std::string> common_labels(std::span<const double> values, double st
   return labels;
 }
 
-/// The label of a number of one significant digit by itself, as on a logarithmic axis.
+/// Returns the label of a single number of one significant digit, as on a logarithmic axis.
 std::string single_label(double value) {
   const int exponent = exponent_of(value);
   if (exponent < -2 || exponent >= 21) {
@@ -69,7 +69,7 @@ std::string single_label(double value) {
                      kSuffixes[static_cast<size_t>(thousands)]);
 }
 
-/// The multiples by `leads` of every `stride`-th power of ten within the range.
+/// Returns the multiples by `leads` of every `stride`-th power of ten within the range.
 std::vector<double> powers(const Range& range, std::span<const int> leads, int stride) {
   std::vector<double> values;
   const int first = exponent_of(range.low);
@@ -77,7 +77,7 @@ std::vector<double> powers(const Range& range, std::span<const int> leads, int s
   for (int exponent = first; exponent <= last; ++exponent) {
     if (exponent % stride != 0) continue;
     for (const int lead : leads) {
-      // Through text, so that 0.3 is the number nearest to it and not 3 * 0.1.
+      // The text makes 0.3 the number nearest to 0.3, and not 3 * 0.1.
       const double value = std::stod(fmt::format("{}e{}", lead, exponent));
       if (value >= range.low * (1 - 1e-12) && value <= range.high * (1 + 1e-12)) {
         values.push_back(value);
@@ -95,14 +95,14 @@ Ticks linear_ticks(const Range& range, int count, bool whole) {
   double step = round_step((range.high - range.low) / count);
   if (whole) step = std::max(step, 1.0);
   Ticks ticks;
-  // Counted, so that no rounding adds up. The margins, a millionth of a step, keep ticks at the
-  // very ends.
+  // Counting avoids adding up rounding errors. The margins of a millionth of a step keep ticks at
+  // the very ends.
   const double first = std::ceil(range.low / step - 1e-6);
   const double last = std::floor(range.high / step + 1e-6);
   for (double multiple = first; multiple <= last; ++multiple) {
-    // Division by a whole number is exact to the last bit where a product is not.
+    // A division by a whole number is exact to the last bit; a product is not.
     const double value = step < 1 ? multiple / std::round(1 / step) : multiple * step;
-    ticks.values.push_back(value + 0.0);  // without the sign of -0
+    ticks.values.push_back(value + 0.0);  // removes the sign of -0
   }
   ticks.labels = common_labels(ticks.values, step);
   return ticks;

@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-/// The micro-batches of one step, of tokens drawn from the whole vocabulary.
+/// Returns the micro-batches of one step, with tokens drawn from the whole vocabulary.
 std::vector<Batch> random_batches(const RunConfig& config) {
   const CounterRandom random(config.train.seed, "bench tokens");
   const int64_t size = config.train.micro_batch * config.data.context;

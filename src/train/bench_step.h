@@ -10,26 +10,26 @@
 
 namespace tessera {
 
-/// Whole optimizer steps of a configuration.
+/// Measurements of whole optimizer steps of a configuration.
 struct StepMeasurement {
   std::vector<double> seconds;  ///< of each measured step
-  int64_t tokens = 0;           ///< of a step
-  double flops = 0;             ///< useful ones of a step's matrix products
+  int64_t tokens = 0;           ///< per step
+  double flops = 0;             ///< useful FLOPs of a step's matrix products
   int64_t parameters = 0;
-  int64_t active_parameters = 0;  ///< that a token meets
+  int64_t active_parameters = 0;  ///< those that one token uses
   int64_t arena_bytes = 0;        ///< weights, states, inputs and activations
-  int64_t peak_memory_bytes = 0;  ///< the process's when the steps had ended
-  std::vector<double> losses;     ///< of all steps, warm-up first
+  int64_t peak_memory_bytes = 0;  ///< of the process, read after the steps
+  std::vector<double> losses;     ///< of all steps, with the warm-up first
 };
 
-/// Runs optimizer steps (forward and backward passes of all micro-batches, gradient norm, clipping,
-/// AdamW) as train() does, without data, evaluations, metrics or a run's folder. The weights are
-/// the configuration's first ones; the tokens are random, one document a sequence, the same in
+/// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
+/// norm, clipping, AdamW. There is no data, evaluation, metrics or run folder. The weights are the
+/// configuration's initial ones. The tokens are random, one document per sequence, and the same in
 /// every step. Takes a resolved configuration. Throws Error when it does not fit into memory, or
 /// when a loss or gradient norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats);
 
-/// The measurement as a JSON object on one line, and as lines of text.
+/// Return the measurement as a JSON object on one line, and as lines of text.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on);
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on);
 

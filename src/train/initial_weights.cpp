@@ -15,14 +15,14 @@
 namespace tessera {
 namespace {
 
-/// Keys of [model] that say how training goes on, not what the weights mean.
+/// Keys of [model] that concern training only, not what the weights mean.
 constexpr std::array<std::string_view, 10> kOfTraining{
     "model.max_context",          "model.balance_coefficient", "model.balance_form",
     "model.router_z_coefficient", "model.capacity_factor",     "model.forced_uniform_routing",
     "model.z_loss_coefficient",   "model.initialization",      "model.initialization_deviation",
     "model.initialization_cutoff"};
 
-/// With a logger it is told which newer checkpoints are passed over.
+/// Opens the initial checkpoint. Logs the newer checkpoints that are skipped if there is a logger.
 CheckpointReader open_initial(const std::string& initial, const Logger* logger = nullptr) {
   try {
     const ChosenCheckpoint chosen = find_checkpoint(initial);
@@ -58,8 +58,8 @@ void require_same_model(const ModelConfig& initial, const RunConfig& config, con
       config.checkpoint.initial, join(lines, "\n  "));
 }
 
-/// Whether the checkpoint carries the tokenizer of the data. One that Tessera cannot read is not
-/// it. Throws Error when it is damaged.
+/// Whether the checkpoint carries the tokenizer of the data. A tokenizer that Tessera cannot read
+/// is not the data's. Throws Error when the carried tokenizer is damaged.
 bool carries_tokenizer(const CheckpointReader& reader, const DataTokenizer& tokenizer) {
   verify_carried_tokenizer(reader);
   try {

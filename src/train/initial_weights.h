@@ -11,21 +11,21 @@
 
 namespace tessera {
 
-/// The model of the checkpoint that checkpoint.initial names: a run's folder, its checkpoints or
-/// one checkpoint. Throws Error when there is none.
+/// Returns the model of the checkpoint that checkpoint.initial names. It may name a run's folder,
+/// the run's checkpoints or one checkpoint. Throws Error when there is no checkpoint.
 ModelConfig initial_model(const RunConfig& named);
 
-/// Fills the store with the weights of checkpoint.initial; moments stay zero. Every parameter must
-/// be there with its shape. Throws Error listing the keys of [model] that change what the weights
-/// mean; warns where the rotary embedding is another, as in training for a longer context. Keys of
-/// losses and of initialization may differ.
+/// Fills the store with the weights of checkpoint.initial. The moments stay zero. The checkpoint
+/// must hold every parameter with its shape. Throws Error that lists the keys of [model] that
+/// change what the weights mean. Warns if the rotary embedding differs, as in training for a longer
+/// context. Keys that only concern training may differ, such as those of losses and initialization.
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger);
 
-/// What the checkpoints of a run carry that starts: the tokenizer of its data, and what the initial
-/// checkpoint carries beside it (config.json), so that what it exports is complete. Where its data
-/// has another tokenizer than the initial checkpoint, the latter's files would be wrong, and are
-/// left behind.
+/// Returns the files that the checkpoints of a new run carry: the tokenizer of its data, and the
+/// other files that the initial checkpoint carries (config.json), which make its exports complete.
+/// If the data has another tokenizer than the initial checkpoint, the files of that checkpoint
+/// would be wrong and are left behind.
 std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokenizer& tokenizer,
                                        const Logger& logger);
 

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-/// The command line of this process.
+/// Returns the command line of this process.
 std::string own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -34,8 +34,8 @@ std::string describe_this_process() {
                      fmt::gmtime(std::time(nullptr)), own_command());
 }
 
-/// What the holder wrote about itself. It writes it right after it took the lock, so a moment may
-/// be needed.
+/// Returns what the holder wrote about itself. The holder writes it right after it takes the lock,
+/// so this may wait a moment.
 std::string describe_holder(const fs::path& path) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::ifstream file(path, std::ios::binary);
@@ -46,8 +46,8 @@ std::string describe_holder(const fs::path& path) {
   return fmt::format("a process that {} does not name", path.string());
 }
 
-/// Writes over what a process that was killed left. Nothing depends on it, so that a full disk
-/// keeps no run from starting.
+/// Overwrites what a killed process left. Nothing depends on this text, so a full disk does not
+/// keep a run from starting.
 void write_holder(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text << '\n';
@@ -57,7 +57,7 @@ void write_holder(const fs::path& path, const std::string& text) {
 
 RunLock::RunLock(const fs::path& directory, const Logger& logger)
     : path_(directory / "run.lock"), created_(directory) {
-  // A holder that ends removes the file: what was locked must be what stands there.
+  // A holder that ends removes the file. The locked file must be the one that is now at the path.
   do {
     lock_ = FileLock::on_file(path_);
   } while (lock_->state() == FileLock::State::held && !lock_->is_at(path_));

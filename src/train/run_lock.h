@@ -8,22 +8,23 @@
 
 namespace tessera {
 
-/// Holds a run's folder for one process, from before it reads or writes anything there until it
-/// ends: two that train in one folder would take each other's steps. The lock is the system's, on
-/// the file run.lock, and is lifted when the process dies in whatever way; what the file says, who
-/// holds the run, is for people. Where the file system has no locks that is warned of, and nothing
-/// keeps a second process out. Who only reads a run needs no lock.
+/// Holds a run's folder for one process. Take it before reading or writing anything there, and keep
+/// it until the process ends: two processes that train in one folder would take each other's steps.
+/// The lock is the system's, on the file run.lock. It is released when the process dies in any way.
+/// The text in the file names the holder and is for people only. If the file system has no locks, a
+/// warning is logged and nothing keeps a second process out. A process that only reads a run needs
+/// no lock.
 class RunLock {
  public:
-  /// Makes the folder where it is missing. Throws Error when another process holds it, saying which
-  /// one: its id, its host, since when, its command.
+  /// Makes the folder if it is missing. Throws Error when another process holds the lock. The error
+  /// names that process: its id, its host, since when, its command.
   RunLock(const fs::path& directory, const Logger& logger);
-  /// Removes the file, and the folder where it was made and holds nothing.
+  /// Removes the file. Removes the folder too if this lock made it and it is empty.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// The folder is kept, durably, whatever becomes of the run.
+  /// Keeps the folder, durably, whatever becomes of the run.
   void keep_folder() { created_.keep(); }
 
  private:

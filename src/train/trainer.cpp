@@ -36,7 +36,7 @@
 namespace tessera {
 namespace {
 
-/// The rate of matrix products that the configured hardware file knows; 0 where none is configured.
+/// Returns the rate of matrix products in the configured hardware file; 0 if no file is configured.
 double known_peak(const RunConfig& config) {
   if (config.run.hardware.empty()) return 0;
   const Hardware hardware = read_hardware(config.run.hardware);
@@ -46,7 +46,8 @@ double known_peak(const RunConfig& config) {
 
 class Trainer {
  public:
-  /// `plan` is the configuration's. `peak_flops` is the known rate of matrix products, or 0.
+  /// `plan` is the plan of the configuration. `peak_flops` is the known rate of matrix products, or
+  /// 0.
   Trainer(RunConfig config, StepPlan plan, double peak_flops, const TrainOptions& options,
           const Logger& logger)
       : config_(std::move(config)),
@@ -63,7 +64,7 @@ class Trainer {
         loader_(data_, {.rows = config_.train.micro_batch,
                         .vocabulary_size = config_.model.vocabulary_size}) {}
 
-  /// `lock` is held on the run's folder.
+  /// `lock` must be held on the run's folder.
   TrainReport run(RunLock& lock) {
     start();
     lock.keep_folder();
@@ -178,7 +179,7 @@ class Trainer {
     return metrics;
   }
 
-  /// The step itself: data, forward and backward passes, optimizer.
+  /// Runs the step itself: data, forward and backward passes, optimizer.
   StepLosses update(StepMetrics& metrics, Trace* trace) {
     const std::vector<Batch> batches = next_batches(trace);
     step_.set_trace(trace);
@@ -199,7 +200,7 @@ class Trainer {
     } catch (const Error& error) {
       if (position_.step == saved_step_) throw;
       ending_ = error.what();
-      save();  // which throws
+      save();  // always throws, because ending_ is set
       throw;
     }
   }
@@ -222,8 +223,8 @@ class Trainer {
     show(metrics);
   }
 
-  /// Does what a run cannot go on without. Where that fails the run ends, but not without a
-  /// checkpoint of the step.
+  /// Runs an action that a run cannot continue without. If it fails, the run ends, but only after
+  /// saving a checkpoint of the step.
   template <typename Action>
   void end_where_it_fails(Action&& action) {
     try {
@@ -233,19 +234,19 @@ class Trainer {
     }
   }
 
-  /// Does what a run can do without; that it failed is said once.
+  /// Runs an action that a run can do without. A failure is reported once.
   template <typename Action>
   void attempt(const std::string& what, Action&& action) {
     try {
       action();
-    } catch (const std::runtime_error& error) {  // of ours and of the file system
+    } catch (const std::runtime_error& error) {  // our own errors and those of the file system
       if (!failed_.insert(what).second) return;
       progress_.clear();
       logger_.warn("{}: {}", what, error.what());
     }
   }
 
-  /// What each source has given so far.
+  /// Returns what each source has contributed so far.
   std::vector<SourceMetrics> contributions() const {
     std::vector<SourceMetrics> result;
     for (size_t i = 0; i < data_.sources.size(); ++i) {
@@ -260,7 +261,7 @@ class Trainer {
     return result;
   }
 
-  /// Data that is seen again teaches less than new data: worth a line, once.
+  /// Logs once that a source repeats: data seen again teaches less than new data.
   void announce_repetition(const LoaderState& before, const LoaderState& now) {
     for (size_t i = 0; i < now.sources.size(); ++i) {
       if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
@@ -313,7 +314,7 @@ class Trainer {
 
   void show(const StepMetrics& metrics) {
     if (!options_.progress) return;
-    // The time between steps, evaluations and checkpoints included.
+    // The time between steps includes evaluations and checkpoints.
     const double seconds = since_last_.seconds();
     since_last_ = Stopwatch();
     seconds_each_ = seconds_each_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
@@ -337,7 +338,7 @@ class Trainer {
             position_.step, state.spec.name);
       }
     }
-    // What stands on the disk beside a checkpoint reaches to its step.
+    // The files beside a checkpoint on the disk must reach its step.
     end_where_it_fails([&] { metrics_->sync(); });
     try {
       save_training(config_, store_, position_, data_);
@@ -347,7 +348,7 @@ class Trainer {
     }
     saved_step_ = position_.step;
     attempt("old checkpoints were not removed", [&] { prune_training(config_); });
-    // A picture can be drawn at any time from the metrics.
+    // The picture can be drawn from the metrics at any time.
     attempt("loss.svg was not drawn", [&] { plot(); });
     if (ending_) {
       throw Error("{} (step {} was saved: go on from it with --resume once that is mended)",
@@ -414,7 +415,7 @@ class Trainer {
   RunConfig config_;
   const TrainOptions& options_;
   const Logger& logger_;
-  double peak_flops_;  // a second; 0 until it is measured
+  double peak_flops_;  // per second; 0 until it is measured
   Runtime runtime_;
   BoundTeam team_;
   StepPrograms programs_;
@@ -427,15 +428,15 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   Progress progress_;
   TrainingPosition position_;
-  std::set<std::string> failed_;       // of what a run can do without
-  std::optional<std::string> ending_;  // why the run cannot go on: it saves and ends
-  int64_t saved_step_ = 0;             // that the last checkpoint is of; 0: there is none
-  double flops_ = 0;                   // useful ones of a step
+  std::set<std::string> failed_;       // the optional actions that failed
+  std::optional<std::string> ending_;  // why the run cannot continue; it saves and ends
+  int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none
+  double flops_ = 0;                   // useful FLOPs of a step
   double seconds_each_ = 0;            // running mean of the time between steps
   Stopwatch since_last_;
 };
 
-/// A run's folder is not written over by mistake.
+/// Throws Error if the folder already holds a run, which must not be overwritten by mistake.
 void require_fresh(const RunConfig& config) {
   if (holds_checkpoints(config)) {
     throw Error(

@@ -8,20 +8,20 @@
 namespace tessera {
 
 struct TrainOptions {
-  bool resume = false;   ///< go on from the run's newest complete checkpoint
-  bool progress = true;  ///< a progress line on standard error
+  bool resume = false;   ///< continue from the run's newest complete checkpoint
+  bool progress = true;  ///< show a progress line on standard error
 };
 
 struct TrainReport {
   int64_t step = 0;  ///< steps done since the start of the run
-  double loss = 0;   ///< of the last step; NaN where it was done before and metrics.jsonl lost it
+  double loss = 0;   ///< of the last step; NaN if it was done before and metrics.jsonl lacks it
   bool interrupted = false;  ///< ended by a signal, after saving
 };
 
 /// Trains as the configuration says and writes run.directory: config.toml, metrics.jsonl, loss.svg,
-/// checkpoints/. While an InterruptGuard lives, a signal ends the run after the current step with a
-/// checkpoint saved. Throws Error on what a user can mend, and on the first loss or gradient norm
-/// that is not finite, naming the step and the value.
+/// checkpoints/. While an InterruptGuard lives, a signal ends the run after the current step, with
+/// a checkpoint saved. Throws Error on anything that a user can correct. Throws Error on the first
+/// loss or gradient norm that is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
 
 }  // namespace tessera

@@ -28,8 +28,8 @@ std::vector<NamedTensor> named_tensors(const ParameterStore& store) {
   return tensors;
 }
 
-/// Whether a key may change between a run's parts. The model, the data's order and the batches may
-/// not: their change would go on as another run, unnoticed.
+/// Whether a key may change between the parts of a run. The model, the data's order and the batches
+/// may not: a change would silently make it another run.
 bool may_change(std::string_view key) {
   for (const std::string_view fixed :
        {"model.", "data.context", "data.document_mask", "train.precision", "train.micro_batch",
@@ -39,12 +39,12 @@ bool may_change(std::string_view key) {
   return true;
 }
 
-/// Whether a key says where files are: they may move, as what they hold is compared.
+/// Whether a key says where files are. Files may move, because their contents are compared.
 bool is_place(std::string_view key) {
   return key == "data.directory" || key == "data.tokenizer" || key.starts_with("data.sources");
 }
 
-/// Throws Error when the checkpoint's run is another one. Says what changes from here on.
+/// Throws Error when the checkpoint's run is another one. Logs what changes from here on.
 void require_same_run(const RunConfig& saved, const std::string& path, const RunConfig& config,
                       const Logger& logger) {
   for (const auto& [key, before, given] : differences(saved, config)) {
@@ -87,8 +87,8 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
   return result;
 }
 
-/// What a killed process left goes now: a run with no step left to do saves nothing any more, which
-/// would do it. It is in nobody's way, so that failing to is no reason not to go on.
+/// Removes what a killed process left. Saving would remove it too, but a run with no step left to
+/// do saves nothing. What is left does no harm, so a failure to remove it is no reason to stop.
 void remove_unfinished(const fs::path& directory, const Logger& logger) {
   try {
     prune_checkpoints(directory, {.newest = 0});

@@ -30,11 +30,12 @@ Average average(const std::vector<TaskScore>& tasks) {
   return mean;
 }
 
-/// Questions of all files. A task's name that only two files' names give would mix what does not
-/// belong together: test.jsonl of two folders.
+/// Reads the questions of all files. Refuses two files whose names alone give their questions the
+/// same task, such as test.jsonl in two folders: it would mix questions that do not belong
+/// together.
 std::vector<Question> read_all(const std::vector<std::string>& files) {
   std::vector<Question> questions;
-  std::map<std::string, std::string> named_by;  // tasks by their file's name -> the file
+  std::map<std::string, std::string> named_by;  // task named after a file -> that file
   for (const std::string& file : files) {
     std::vector<Question> more = read_questions(file);
     const std::string name = fs::path(file).stem().string();

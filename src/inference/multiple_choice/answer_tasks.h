@@ -17,26 +17,26 @@ struct TaskOptions {
   int threads = 0;  ///< 0: all cores
 };
 
-/// What a checkpoint answered.
+/// The answers of a checkpoint.
 struct TaskAnswers {
   fs::path checkpoint;
   int64_t step = 0;
-  int64_t context = 0;  ///< tokens that the model reads at most
+  int64_t context = 0;  ///< the most tokens that the model reads
   std::vector<Question> questions;
   std::vector<ScoredQuestion> scored;  ///< by question
   std::vector<TaskScore> tasks;
 
-  /// A table of the tasks' scores and their average, in which each task counts the same (as in
-  /// Optimus' Table 2).
+  /// Returns a table of the tasks' scores and their average. Each task counts the same in the
+  /// average (as in Optimus' Table 2).
   std::string text() const;
-  /// The same as one JSON object on one line.
+  /// Returns the same as one JSON object on one line.
   std::string json() const;
-  /// The scores of every question, JSON Lines in the order of the files.
+  /// Returns the scores of every question as JSON Lines, in the order of the files.
   std::string predictions() const;
 };
 
-/// Answers the questions of all files, with a line of progress. Throws Error when two files give
-/// their questions the same task's name, when a choice does not fit the model, and on Ctrl-C.
+/// Answers the questions of all files and shows a line of progress. Throws Error when two files
+/// give their questions the same task name, when a choice does not fit the model, and on Ctrl-C.
 TaskAnswers answer_tasks(const TaskOptions& options);
 
 }  // namespace tessera

@@ -11,17 +11,17 @@
 namespace tessera {
 namespace {
 
-/// Lengths are rounded up to multiples of this, so that few programs serve all.
+/// Lengths are rounded up to multiples of this: a few programs then serve all.
 constexpr size_t kLengthStep = 32;
 
-/// Tokens that the model reads: all but the last, rounded up.
+/// Returns the number of tokens that the model reads: all but the last, rounded up.
 int64_t padded_length(const Continuation& continuation, int64_t limit) {
   const size_t steps = (continuation.tokens.size() - 1 + kLengthStep - 1) / kLengthStep;
   return std::min(static_cast<int64_t>(steps * kLengthStep), limit);
 }
 
-/// Continuations as a batch of `rows` rows; what a row has beyond its tokens, and rows without a
-/// continuation, have no target. A token sees earlier ones only, so padding changes nothing.
+/// Returns continuations as a batch of `rows` rows. Positions after a row's tokens have no target,
+/// nor do rows without a continuation. A token sees only earlier ones, so padding changes nothing.
 Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chosen, int64_t rows,
                  int64_t length) {
   Batch batch;
@@ -69,7 +69,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
   const size_t readable = static_cast<size_t>(limit) + 1;
   if (result.tokens.size() > readable) {
     const size_t cut = result.tokens.size() - readable;
-    // With nothing before the context, the last of its tokens does as a beginning.
+    // Without a beginning, the last token of the context takes its place.
     if (scored + std::max(beginning.size(), size_t{1}) > readable) {
       throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
     }
@@ -88,7 +88,7 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
   const int64_t limit = model.config.data.context;
   std::vector<size_t> order(continuations.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  // The longest first: what does not fit the memory fails at the start.
+  // The longest come first: what does not fit into memory fails at the start.
   std::ranges::stable_sort(order, std::greater(),
                            [&](size_t i) { return padded_length(continuations[i], limit); });
   std::vector<double> result(continuations.size());

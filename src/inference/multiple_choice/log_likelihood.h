@@ -12,26 +12,26 @@
 
 namespace tessera {
 
-/// Tokens of which the last ones are scored: those from `first` (at least 1) on.
+/// A context and its continuation as tokens. The tokens from `first` (at least 1) on are scored.
 struct Continuation {
   std::vector<int32_t> tokens;
   size_t first = 1;
-  bool truncated = false;  ///< the context's start was cut to fit the model
+  bool truncated = false;  ///< the start of the context was cut to fit the model
 };
 
-/// `text` after `context` as tokens, for a model that reads at most `limit` of them. The two are
-/// tokenized together and divided at the number of tokens that the context alone has, its trailing
-/// white space counted to the text. `beginning` is put before them (see beginning_of_document());
-/// where that and the context are empty, the end of another document. What the model cannot read
-/// (the last token is only predicted) is cut from the context's start, after `beginning`. Throws
-/// Error when the text has no token of its own or does not fit by itself.
+/// Returns `text` after `context` as tokens, for a model that reads at most `limit` tokens. The two
+/// are tokenized together. The scored part begins after as many tokens as the context has by itself
+/// without its trailing white space. `beginning` comes first (see beginning_of_document()); if it
+/// and the context are empty, the end of another document comes first. Tokens that the model cannot
+/// read are cut from the start of the context, after `beginning`. The last token is only predicted,
+/// not read. Throws Error when the text has no token of its own or does not fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
                                    std::string_view context, std::string_view text, int64_t limit);
 
-/// The log-likelihood (nats) of each continuation's scored tokens. Continuations of about the same
-/// length run together, `rows` at once; no result depends on what else is in its batch.
-/// `on_progress` gets the number done so far after every batch; where it returns false the work
-/// ends with an Error.
+/// Returns the log-likelihood (nats) of each continuation's scored tokens. Continuations of about
+/// the same length run together, `rows` at once. No result depends on what else is in its batch.
+/// `on_progress` gets the number done so far after every batch. If it returns false, the work ends
+/// with an Error.
 std::vector<double> log_likelihoods(const LoadedModel& model,
                                     std::span<const Continuation> continuations, int64_t rows,
                                     Runtime& runtime,

@@ -16,12 +16,12 @@ bool is_space(char letter) {
   return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
 }
 
-/// The choice as it follows its context.
+/// Returns the choice in the form in which it follows its context.
 std::string joined(const std::string& choice, const std::string& delimiter) {
   return is_space(choice.front()) ? choice : delimiter + choice;
 }
 
-/// Characters of UTF-8 text.
+/// Returns the number of characters of UTF-8 text.
 double characters(const std::string& text) {
   return static_cast<double>(text.size() -
                              static_cast<size_t>(std::ranges::count_if(text, is_inside_character)));
@@ -31,7 +31,7 @@ size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
-/// Of a mean of `count` zeros and ones.
+/// Returns the standard error of a mean of `count` zeros and ones.
 double standard_error(double mean, int64_t count) {
   return count < 2 ? 0 : std::sqrt(mean * (1 - mean) / static_cast<double>(count - 1));
 }

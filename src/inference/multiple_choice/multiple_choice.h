@@ -12,22 +12,22 @@
 namespace tessera {
 
 struct MultipleChoiceOptions {
-  /// What stands between a context and a choice, unless the choice begins with white space.
+  /// The text between a context and a choice. It is left out if the choice begins with white space.
   std::string delimiter = " ";
-  /// Control token before every context (see beginning_of_document()); "": none.
+  /// The control token before every context (see beginning_of_document()); "": none.
   std::string beginning_of_document;
   int64_t rows = 8;  ///< choices that run through the model at once
 };
 
-/// What a model makes of one question.
+/// A model's scores for one question.
 struct ScoredQuestion {
   std::vector<double> log_likelihoods;  ///< nats, by choice
   size_t chosen = 0;                    ///< the likeliest choice, the first of equal ones
-  size_t chosen_normalised = 0;         ///< the likeliest by character
-  bool truncated = false;               ///< a context was cut to fit the model
+  size_t chosen_normalised = 0;         ///< the likeliest choice per character
+  bool truncated = false;               ///< whether a context was cut to fit the model
 };
 
-/// The part of a task's questions that were answered right.
+/// The share of a task's questions that were answered correctly.
 struct TaskScore {
   std::string task;
   int64_t questions = 0;
@@ -39,15 +39,15 @@ struct TaskScore {
 };
 
 /// Scores every choice of every question by the log-likelihood of its tokens after its context.
-/// `on_progress` gets the number of choices done and of all; where it returns false the work ends
-/// with an Error. Throws Error naming the question where a choice does not fit the model or has a
-/// token that the model has not, or its score is not a number.
+/// `on_progress` gets the number of choices done and the number of all. If it returns false, the
+/// work ends with an Error. Throws Error that names the question when a choice does not fit the
+/// model or has a token outside the model's vocabulary, or when its score is not a number.
 std::vector<ScoredQuestion> score_questions(
     const LoadedModel& model, std::span<const Question> questions,
     const MultipleChoiceOptions& options, Runtime& runtime,
     const std::function<bool(int64_t, int64_t)>& on_progress = nullptr);
 
-/// The score of each task, in the order in which the tasks first occur.
+/// Returns the score of each task, in the order in which the tasks first occur.
 std::vector<TaskScore> score_tasks(std::span<const Question> questions,
                                    std::span<const ScoredQuestion> scored);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepestLine = 16;  // other keys than ours may hold anything
+constexpr int kDeepestLine = 16;  // the values of unknown keys may be nested
 
 const Json& member(const Json& line, const char* key, const std::string& origin) {
   const auto found = line.find(key);

@@ -11,19 +11,19 @@ namespace tessera {
 struct Question {
   std::string origin;                 ///< "file.jsonl:7", for messages
   std::string task;                   ///< questions of one task are counted together
-  std::vector<std::string> contexts;  ///< by choice; may be empty texts
+  std::vector<std::string> contexts;  ///< by choice; texts may be empty
   std::vector<std::string> choices;   ///< at least two, none empty
-  size_t answer = 0;                  ///< which choice is right
+  size_t answer = 0;                  ///< index of the right choice
 };
 
-/// Reads questions from a JSON Lines file, one object a line:
+/// Reads questions from a JSON Lines file, one object per line:
 ///
 ///   {"context": "Question: ...\nAnswer:", "choices": ["red", "blue"], "answer": 1}
 ///
 /// `answer` is the right choice's number from 0 or its letter ("A" is the first). `context` may be
-/// a list with a text for each choice, as WinoGrande asks for, whose options stand in the middle of
-/// a sentence. `task`, where it is left out, is the file's name. Other keys are passed over; blank
-/// lines too. Throws Error naming file, line and what is wrong.
+/// a list with one text per choice, as WinoGrande needs, whose options are in the middle of a
+/// sentence. `task` is the file's name if it is left out. Other keys and blank lines are skipped.
+/// Throws Error that names the file, the line and what is wrong.
 std::vector<Question> read_questions(const fs::path& path);
 
 }  // namespace tessera

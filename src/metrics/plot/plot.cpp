@@ -20,21 +20,21 @@ constexpr double kGap = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kLoss = "loss";
 constexpr const char* kHeldOutLoss = "held_out_loss";
 
-/// What one axis of the x stands for.
+/// The label and unit of the x axis.
 struct AxisUnit {
   std::string label;
-  double scale = 1;  ///< of the numbers at the ticks to those of the runs
+  double scale = 1;  ///< the runs' numbers over the numbers at the ticks
 };
 
-/// One run, made ready.
+/// One run, prepared for drawing.
 struct Run {
   const RunMetrics* metrics;
   size_t number;          ///< in the order of the command
-  std::vector<double> x;  ///< of each row
+  std::vector<double> x;  ///< by row
 };
 
-/// `value` as far as an axis can have a place for it: differences and quotients of such values are
-/// finite.
+/// Returns `value`, or a gap if an axis cannot have a place for it. Differences and quotients of
+/// the returned values are finite.
 double drawable(double value, bool logarithmic) {
   const double size = std::abs(value);
   if (!(size < 1e100) || (logarithmic && !(value > 1e-100))) return kGap;
@@ -78,7 +78,7 @@ AxisUnit axis_unit(PlotAxis axis, double high) {
   return {"time in steps (d)", 86400};
 }
 
-/// The x axis of all runs, in their numbers.
+/// Returns the range of the x axis for all runs, in the runs' numbers.
 Range x_range(std::span<const Run> runs, const PlotOptions& options) {
   double low = std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::lowest();
@@ -90,13 +90,14 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
     }
   }
   if (low == high && !options.from && !options.to) {
-    // A single point has its place in the middle of an axis of some width.
+    // A single point is in the middle of an axis of some width.
     if (options.logarithmic_x) return {low / 2, high * 2};
     const double margin = low == 0 ? 1 : std::abs(low) / 2;
     return {low - margin, high + margin};
   }
-  // An axis begins at zero unless that leaves less than half of it to the runs; runs that are next
-  // to a point by themselves keep it, because linear_ticks() has nothing to tell them apart by.
+  // An axis begins at zero unless the runs would cover less than half of it. Runs whose range is
+  // next to a single point begin at zero all the same, because linear_ticks() could not tell them
+  // apart otherwise.
   const double width = high - low;
   const bool far = 2 * width < high && width > 1e-6 * high;
   if (!options.logarithmic_x && !far) low = std::min(low, 0.0);
@@ -114,7 +115,7 @@ Range x_range(std::span<const Run> runs, const PlotOptions& options) {
   return range;
 }
 
-/// Every known metric's line of the table, or null.
+/// Returns the metric's line in the table of known metrics, or null.
 const Metric* find_metric(std::string_view name) {
   for (const Metric& metric : all_metrics()) {
     if (metric.name == name) return &metric;
@@ -136,7 +137,7 @@ void require_known(std::span<const RunMetrics> runs, const std::string& metric) 
               join(known, ", "));
 }
 
-/// The steps that have that metric.
+/// Returns a point for each step that has the metric.
 std::vector<Point> samples(const Run& run, const std::string& metric, const AxisUnit& unit,
                            bool logarithmic_y) {
   std::vector<Point> points;
@@ -148,18 +149,18 @@ std::vector<Point> samples(const Run& run, const std::string& metric, const Axis
   return points;
 }
 
-/// Whether only some steps have the metric: an evaluation now and then.
+/// Whether only some steps have the metric, such as an occasional evaluation.
 bool is_sampled(const RunMetrics& run, const std::string& metric) {
   return 2 * run.count(metric) <= run.steps().size() && run.steps().size() > 1;
 }
 
-/// Steps in a mean: an odd number, so that one stands in the middle.
+/// Returns the number of steps in a mean. It is odd, so the mean has a middle step.
 int64_t smoothing_window(const RunMetrics& run, const PlotOptions& options) {
   const auto steps = static_cast<int64_t>(run.steps().size());
   return std::max<int64_t>(options.smooth.value_or(steps / 30), 1) / 2 * 2 + 1;
 }
 
-/// Writes panels, and keeps what the small print has to say of them.
+/// Writes panels and collects the notes about them.
 class PanelWriter {
  public:
   PanelWriter(const PlotOptions& options, const AxisUnit& unit) : options_(options), unit_(unit) {}
@@ -206,7 +207,7 @@ class PanelWriter {
 
   const PlotOptions& options_;
   const AxisUnit& unit_;
-  std::set<int64_t> windows_;  // in steps
+  std::set<int64_t> windows_;  // the windows used, in steps
   bool held_out_ = false;
 };
 
@@ -221,7 +222,7 @@ bool shows_anything(const Panel& panel, const Range& range) {
   });
 }
 
-/// Names of runs that are told apart: of those that share one, the files' paths.
+/// Returns a distinct name for each run. Runs that share a name get their file's path.
 std::vector<std::string> run_names(std::span<const RunMetrics> runs) {
   std::vector<std::string> names;
   for (const RunMetrics& run : runs) {

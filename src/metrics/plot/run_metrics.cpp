@@ -35,7 +35,7 @@ std::string run_name(const fs::path& file) {
   return canonical_path(file).parent_path().filename().string();
 }
 
-/// Gives every number of an object to `take`, called by its path.
+/// Passes every number of an object to `take`, named by its path.
 void visit_numbers(const OrderedJson& object, const std::string& prefix, int depth,
                    const std::function<void(const std::string&, double)>& take) {
   if (depth > kDeepest) throw Error("objects nested deeper than {} levels", kDeepest);

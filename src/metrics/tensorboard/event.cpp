@@ -6,8 +6,8 @@
 namespace tessera {
 namespace {
 
-/// Writes a message in the Protocol Buffers wire format, fields in the order of the calls. Four
-/// kinds of field are all that events take.
+/// Writes a message in the Protocol Buffers wire format, with the fields in the order of the calls.
+/// Events need only four kinds of field.
 class Message {
  public:
   Message& whole(int field, int64_t value) {
@@ -23,7 +23,7 @@ class Message {
     key(field, 5);
     return fixed(std::bit_cast<uint32_t>(static_cast<float>(value)));
   }
-  /// Texts and messages.
+  /// Writes a text or a message.
   Message& bytes(int field, std::string_view value) {
     key(field, 2);
     varint(value.size());
@@ -55,7 +55,7 @@ namespace session_log {
 constexpr int kStatus = 1, kStart = 1;
 }
 namespace summary {
-constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // the latter two of Summary.Value
+constexpr int kValue = 1, kTag = 1, kSimpleValue = 2;  // the latter two in Summary.Value
 }
 
 }  // namespace

@@ -6,20 +6,20 @@
 
 namespace tessera {
 
-/// A number under a name such as "train/loss".
+/// A number with a name such as "train/loss".
 struct Scalar {
   std::string tag;
   double value = 0;  ///< TensorBoard keeps it as a float
 };
 
-// Serialised messages of the type Event of TensorFlow's event.proto, which TensorBoard reads. A
-// wall time is in seconds since 1970.
+// Each returns a serialised message of the type Event in TensorFlow's event.proto, which
+// TensorBoard reads. The wall time is in seconds since 1970.
 
 /// The first event of every file.
 std::string version_event(double wall_time);
 
-/// Says that a run starts, or starts again, at `first_step`: readers drop that step and later ones
-/// of earlier files.
+/// Says that a run starts, or starts again, at `first_step`. Readers drop that step and later ones
+/// from earlier files.
 std::string start_event(double wall_time, int64_t first_step);
 
 /// The numbers of one step.

@@ -17,7 +17,7 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// The seconds since 1970 in the newest file's name; 0 where there is no file.
+/// Returns the seconds since 1970 in the newest file's name; 0 if there is no file.
 int64_t newest_time(const fs::path& folder) {
   int64_t newest = 0;
   for (const fs::path& path : list_folder(folder)) {
@@ -35,8 +35,8 @@ fs::path new_file(const fs::path& folder) {
   sync_directory(folder.has_parent_path() ? folder.parent_path() : fs::path("."));
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  // Later than every file that is there, also when the clock was set back or the last run ended
-  // within this second.
+  // The time is later than that of every existing file, even if the clock was set back or the last
+  // run ended within this second.
   const int64_t time = std::max(static_cast<int64_t>(wall_time()), newest_time(folder) + 1);
   return folder / fmt::format("{}{:010}.{}.{}", kEventsPrefix, time, host.data(), ::getpid());
 }

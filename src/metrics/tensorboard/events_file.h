@@ -9,18 +9,18 @@
 
 namespace tessera {
 
-/// What the names of event files begin with; the seconds since 1970 follow, in ten digits.
+/// The beginning of the names of event files. The seconds since 1970 follow, in ten digits.
 inline constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
 
 /// Writes scalars to a new events.out.tfevents.* in a folder that TensorBoard can watch.
 class EventsFile {
  public:
   /// Makes the folder and the file for `first_step` and later steps. TensorBoard reads a folder's
-  /// files by name, so the name sorts after those that are there; what they hold of these steps is
-  /// declared void. Throws Error when it cannot be written.
+  /// files by name, so the new name sorts after the existing ones. What the existing files hold of
+  /// these steps is declared void. Throws Error when the file cannot be written.
   EventsFile(const fs::path& folder, int64_t first_step);
 
-  /// Writes one step as one record, whole or not at all; throws Error when the file system refuses
+  /// Writes one step as one record, whole or not at all. Throws Error when the file system refuses
   /// it.
   void append(int64_t step, std::span<const Scalar> scalars);
 

@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82F63B78;  // bits reversed
 constexpr uint32_t kMask = 0xA282EAD8;
 
-/// What each value of a byte does to the checksum.
+/// The effect of each value of a byte on the checksum.
 constexpr std::array<uint32_t, 256> kTable = [] {
   std::array<uint32_t, 256> table{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -20,7 +20,7 @@ constexpr std::array<uint32_t, 256> kTable = [] {
   return table;
 }();
 
-/// An unsigned number as bytes, the lowest first.
+/// Returns an unsigned number as bytes, the lowest first.
 template <typename Number>
 std::string little_endian(Number number) {
   std::string bytes;

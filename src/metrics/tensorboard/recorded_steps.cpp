@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-/// Takes the parts of a message in the Protocol Buffers wire format from the front of a text. What
-/// is cut off reads as zeros.
+/// Takes the parts of a message in the Protocol Buffers wire format from the front of a text.
+/// Missing bytes read as zeros.
 class EventReader {
  public:
   explicit EventReader(std::string_view bytes) : left_(bytes) {}
@@ -32,7 +32,8 @@ class EventReader {
   std::string_view left_;
 };
 
-/// What this needs of an event of event.proto: its step, and whether it holds numbers.
+/// The parts of an event of event.proto that are needed here: its step, and whether it holds
+/// numbers or starts a run.
 struct RecordedEvent {
   int64_t step = 0;
   bool scalars = false;
@@ -71,7 +72,7 @@ uint64_t little_endian_length(std::string_view bytes) {
   return value;
 }
 
-/// The last step after one more file, where it was `last` before it.
+/// Returns the last step after one more file. It was `last` before that file.
 int64_t last_after(int64_t last, std::string_view file) {
   constexpr size_t kHead = 8 + 4, kTail = 4;  // length and checksums, see tfrecord()
   while (file.size() >= kHead + kTail) {
@@ -90,7 +91,7 @@ int64_t last_after(int64_t last, std::string_view file) {
 int64_t last_recorded_step(const fs::path& folder) {
   if (!path_exists(folder)) return 0;
   int64_t last = 0;
-  for (const fs::path& file : list_folder(folder)) {  // sorted: as they were written
+  for (const fs::path& file : list_folder(folder)) {  // sorted, so in the order of writing
     if (!file.filename().string().starts_with(kEventsPrefix)) continue;
     last = last_after(last, read_file(file));
   }
