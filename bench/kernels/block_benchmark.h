@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "plan/block_measurement.h"
+#include "plan/blocks/block_measurement.h"
 #include "tensor/dtype.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/block_measurement.h"
+#include "plan/blocks/block_measurement.h"
 
 namespace tessera {
 

@@ -18,8 +18,8 @@ cpu_set_t cores_of_this_thread() {
   return cores;
 }
 
-/// Asked for the first time before any thread is bound here. Empty where the system does not say,
-/// or has more cores than the set can hold.
+/// The cores that this process may use, read before any thread is bound here. Empty if the system
+/// does not say or has more cores than the set can hold.
 const cpu_set_t& start_cores() {
   static const cpu_set_t cores = cores_of_this_thread();
   return cores;
@@ -40,7 +40,7 @@ bool user_has_bound() {
   return false;
 }
 
-/// A core that has gone meanwhile is no reason to stop: the thread then stays where it may run.
+/// Ignores errors: if a core has gone offline meanwhile, the thread stays where it may run.
 void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &cores); }
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 namespace tessera {
 
-/// Binds each thread of the calling thread's team of `threads` to a core of its own for as long as
-/// it lives, so that the system does not move one away from what it has in its caches. It does so
-/// where this process may use exactly so many cores: with fewer threads than cores another program,
-/// or another rank, may be on any of them. Where the user has bound OpenMP's threads
-/// (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), that stays. Threads that a bound thread starts
-/// are bound to its core with it, unless they call run_on_any_core().
+/// Binds each thread of the calling thread's team of `threads` to a core of its own while it lives.
+/// The system then does not move a thread away from what it has in its caches. Nothing is bound
+/// unless this process may use exactly `threads` cores: with fewer threads than cores, another
+/// program or another rank may be on any of them. Nothing is bound either if the user has bound
+/// OpenMP's threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). Threads that a bound thread
+/// starts are bound to its core too, unless they call run_on_any_core().
 class BoundTeam {
  public:
   explicit BoundTeam(int threads);
@@ -19,11 +19,11 @@ class BoundTeam {
   bool bound() const { return threads_ > 0; }
 
  private:
-  int threads_ = 0;  // those bound
+  int threads_ = 0;  // the number of bound threads
 };
 
-/// Lets the calling thread run on all cores that the program was started on: for threads in the
-/// background, which must not wait for the core of the thread that starts them.
+/// Lets the calling thread run on all cores that the program was started on. Background threads
+/// call it because they must not wait for the core of the thread that started them.
 void run_on_any_core();
 
 }  // namespace tessera

@@ -6,21 +6,21 @@
 
 namespace tessera {
 
-/// A file that grows by pieces while others may read it: each piece is there whole or not at all,
-/// unless the machine itself stops in the middle of one.
+/// A file that grows piece by piece while others may read it. Each piece is there whole or not at
+/// all, unless the machine itself stops in the middle of one.
 class AppendFile {
  public:
-  /// Opens `path` at its end, or makes it, durably. Throws Error when it cannot be written.
+  /// Opens `path` at its end, or creates it, durably. Throws Error if it cannot be written.
   explicit AppendFile(fs::path path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Adds one piece; throws Error, the file being as it was before, when the file system refuses
-  /// it.
+  /// Adds one piece. If the file system refuses it, cuts the file back to what it was before and
+  /// throws Error. The message says so if the cut fails too.
   void append(std::string_view bytes);
 
-  /// Returns when all pieces are on the disk; throws Error when they cannot be brought there.
+  /// Returns once all pieces are on the disk. Throws Error if they cannot be brought there.
   void sync();
 
  private:

@@ -20,7 +20,7 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// How many caches of that index the machine has: the sets of processors that share one.
+/// The number of caches of that index in the machine: one per set of processors that share one.
 int64_t count_caches(const fs::path& folder, int index) {
   std::set<std::string> sharers;
   for (const fs::path& processor : list_folder(folder)) {
@@ -33,8 +33,8 @@ int64_t count_caches(const fs::path& folder, int index) {
 }  // namespace
 
 CacheSizes cache_sizes(const fs::path& folder) {
-  // Not by sysconf(), which counts a last-level cache several times over on some virtual machines,
-  // and answers for whichever core it runs on where they differ.
+  // sysconf() is no alternative. On some virtual machines it counts a last-level cache several
+  // times, and where cores differ it answers for whichever core it runs on.
   CacheSizes sizes;
   int deepest = 0;
   for (int index = 0;; ++index) {

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// What is wrong with a configuration, gathered so that all of it is told at once.
+/// The contradictions found in a configuration, collected to report all of them at once.
 class Contradictions {
  public:
   template <typename... Arguments>
@@ -16,7 +16,7 @@ class Contradictions {
     found_.push_back(fmt::format(format, std::forward<Arguments>(arguments)...));
   }
   bool none() const { return found_.empty(); }
-  /// Throws Error with all that was found; does nothing where nothing was.
+  /// Throws Error with everything that was found. Does nothing if nothing was found.
   void require_none() const;
 
  private:

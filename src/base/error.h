@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// What a user caused and can mend: a bad key, a missing file, a full disk. The message says what
-/// was found, what was expected and what to do. Commands print it and exit with status 1.
+/// An error that a user caused and can fix: a bad key, a missing file, a full disk. The message
+/// says what was found, what was expected and what to do. Commands print it and exit with status 1.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -18,7 +18,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Arguments>(arguments)...)) {}
 };
 
-/// A broken promise of our own code; nothing that a user can cause or mend.
+/// A bug in our own code: a broken invariant. No user can cause or fix it.
 class InternalError : public std::logic_error {
  public:
   explicit InternalError(const std::string& message) : std::logic_error(message) {}
@@ -31,7 +31,8 @@ namespace detail {
 
 }  // namespace tessera
 
-/// States an invariant. The message is a fmt format string with its arguments.
+/// Checks an invariant; throws InternalError if it does not hold. The message is a fmt format
+/// string with its arguments.
 #define TESSERA_CHECK(condition, ...)                                                              \
   do {                                                                                             \
     if (!(condition)) {                                                                            \

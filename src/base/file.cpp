@@ -56,7 +56,7 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
-/// The regular files below a folder, links followed.
+/// Adds the regular files below a folder to `found`, following links.
 void add_files_below(const fs::path& folder, std::vector<fs::path>& found) {
   std::error_code code;
   auto entry = fs::recursive_directory_iterator(
@@ -69,7 +69,8 @@ void add_files_below(const fs::path& folder, std::vector<fs::path>& found) {
   if (code) throw Error("cannot list {}: {}", at.string(), code.message());
 }
 
-/// The rename at the end would put a file in the place of a device or a pipe.
+/// Throws Error if there is something other than a regular file at the path: the rename in commit()
+/// would replace a device or a pipe.
 void require_replaceable(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
@@ -123,7 +124,7 @@ std::vector<fs::path> list_folder(const fs::path& folder) {
 
 fs::path canonical_path(const fs::path& path) {
   std::error_code code;
-  // The library leaves a relative path relative where not even its first part exists.
+  // weakly_canonical() leaves a relative path relative if not even its first part exists.
   const fs::path absolute = fs::absolute(path, code);
   fs::path canonical = code ? fs::path() : fs::weakly_canonical(absolute, code);
   if (code) throw Error("cannot look at {}: {}", path.string(), code.message());

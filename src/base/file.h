@@ -15,24 +15,24 @@ namespace fs = std::filesystem;
 /// Reads a whole regular file. Throws Error with the path and the system's reason.
 std::string read_file(const fs::path& path);
 
-/// Whether `name`, joined to a folder's path, names a file of that folder and leads nowhere else.
+/// Whether `name`, joined to a folder's path, names an entry of that folder and leads nowhere else.
 bool is_plain_name(std::string_view name);
 
-/// The system's reason (errno) for a write that failed, with advice where the system ran out of
-/// something.
+/// The system's reason (errno) for a failed write, with advice if the system ran out of something.
 std::string write_failure();
 
-/// What stands at a path; links are followed. That nothing is there is an answer. Where the system
-/// cannot say (a folder that one may not enter, a name too long, links in a circle) it is an Error
-/// with the path and the system's reason, as std::filesystem's own functions would throw theirs.
+/// Tell what is at a path, following links. If nothing is there they return false. If the system
+/// cannot say (a folder without permission, a name too long, a circle of links), they throw Error
+/// with the path and the system's reason, where std::filesystem would throw its own exception.
 bool path_exists(const fs::path& path);
 bool is_file(const fs::path& path);  // a regular one
 bool is_folder(const fs::path& path);
 
-/// The paths of what a folder holds, sorted. Throws Error with the path and the system's reason.
+/// The paths of a folder's entries, sorted. Throws Error with the path and the system's reason.
 std::vector<fs::path> list_folder(const fs::path& folder);
 
-/// The path without links and dots, as far as it exists; absolute. Throws Error likewise.
+/// The absolute path, with links and dots resolved as far as it exists. Throws Error with the path
+/// and the system's reason.
 fs::path canonical_path(const fs::path& path);
 
 /// Creates a folder and its parents. Throws Error with the path and the system's reason.
@@ -58,7 +58,8 @@ class AtomicFile {
   void write_values(std::span<const T> values) {
     write(std::as_bytes(values));
   }
-  /// Overwrites bytes already written, counted from the start of the file (a header's late fields).
+  /// Overwrites bytes that are already written. `offset` counts from the start of the file. For
+  /// header fields that are known late.
   void overwrite(int64_t offset, std::span<const std::byte> bytes);
   int64_t size() const { return size_ + static_cast<int64_t>(buffer_.size()); }
   void commit();
@@ -73,8 +74,8 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
-/// Throws Error unless a file can be written at that path: before long work whose result goes
-/// there.
+/// Throws Error unless a file can be written at that path. Called before long work whose result
+/// goes there.
 void require_writable(const fs::path& path);
 
 /// Writes a whole file atomically (see AtomicFile).

@@ -4,20 +4,19 @@
 
 namespace tessera {
 
-/// The system's lock on a folder, or on a file that serves for nothing else. One open descriptor
-/// holds it at a time, also within a process, and the system lifts it when the process dies in
-/// whatever way. Over NFS the server keeps it for all its clients (on files; its folders have
-/// none).
+/// The system's lock on a folder, or on a file that exists only to be locked. One open descriptor
+/// holds it at a time, even within one process. The system releases it when the process ends in any
+/// way. Over NFS the server keeps locks on files for all its clients; folders have no locks there.
 class FileLock {
  public:
   enum class State {
     held,
-    busy,        ///< another holds it
+    busy,        ///< another descriptor holds it
     unsupported  ///< the file system has no locks
   };
 
-  /// Tries to take the lock, without waiting. A file is made where it is missing. Throws Error when
-  /// `path` cannot be opened.
+  /// Tries to take the lock without waiting. on_file() creates the file if it is missing. Throws
+  /// Error if `path` cannot be opened.
   static FileLock on_folder(const fs::path& path);
   static FileLock on_file(const fs::path& path);
   ~FileLock();
@@ -25,7 +24,7 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
 
   State state() const { return state_; }
-  /// Whether what was opened stands at `path`: it may have been renamed or removed since.
+  /// Whether `path` still leads to what was opened. It may have been renamed or removed since.
   bool is_at(const fs::path& path) const;
 
  private:

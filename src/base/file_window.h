@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-/// Reads small values out of a file, of which it keeps a few kilobytes around the last: one call of
-/// the system serves many values that are read one after another. Used by one thread.
+/// Reads small values from a file. It keeps the last few kilobytes that it read, so one system call
+/// serves many values that are read one after another. Used by one thread.
 class FileWindow {
  public:
-  /// The file outlives the window.
+  /// `file` must outlive the window.
   explicit FileWindow(const ReadFile& file) : file_(&file) {}
 
-  /// The value at a byte of the file. Throws Error as ReadFile::read_at does.
+  /// The value at byte `offset` of the file. Throws Error if ReadFile::read_at() does.
   template <typename Value>
   Value load(int64_t offset) {
     Value value{};
@@ -28,7 +28,7 @@ class FileWindow {
   }
 
  private:
-  /// Begins at `offset`, with `needed` bytes at least.
+  /// Moves the window to `offset`, with at least `needed` bytes.
   void move_to(int64_t offset, int64_t needed);
 
   const ReadFile* file_;

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-/// XXH3, 64 bits.
+/// The 64-bit XXH3 hash.
 uint64_t hash(std::span<const std::byte> bytes, uint64_t seed = 0);
 uint64_t hash(std::string_view text, uint64_t seed = 0);
 
-/// Sixteen lower-case hexadecimal digits.
+/// The value as sixteen lower-case hexadecimal digits.
 std::string hash_text(uint64_t value);
 
-/// XXH3 over bytes that arrive in pieces; the same value as `hash` of the whole.
+/// Computes the XXH3 hash of bytes that arrive in pieces. The value is the same as hash() of the
+/// whole.
 class StreamHash {
  public:
   StreamHash();

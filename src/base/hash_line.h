@@ -5,21 +5,22 @@
 
 namespace tessera {
 
-/// JSON files that say when they are damaged: the first key of their object, on the first two
-/// lines, is the hash of all the bytes that follow it.
+/// JSON files with a hash line, which reveals damage. The first key of the object, on the second
+/// line, is the hash of all bytes after that line.
 ///
 ///   {
 ///    "xxh3": "0123456789abcdef",
 ///    ...
 
-/// The text of such a file. `object` is the text of a JSON object that begins with "{\n".
+/// The text of `object` with a hash line. `object` must be the text of a JSON object that begins
+/// with "{\n".
 std::string with_hash_line(std::string_view object);
 
-/// Whether a text begins as those files do.
+/// Whether a text begins with a hash line.
 bool has_hash_line(std::string_view text);
 
-/// Throws Error saying that the file `origin` is damaged when the hash of `text`, which has a line
-/// of its hash, is another; the message ends with `advice`.
+/// Throws Error if the hash of `text` differs from the one in its hash line. The message says that
+/// the file `origin` is damaged and ends with `advice`. `text` must have a hash line.
 void check_hash_line(std::string_view text, const std::string& origin, std::string_view advice);
 
 }  // namespace tessera

@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// The sum of term(i) over [0, count), added in Sum: element i goes to partial sum i mod 64, and
-/// the partial sums are added in pairs at the end. The loops are over independent elements, so they
-/// vectorise without changing the order of the additions, which depends on `count` alone.
+/// The sum of term(i) over [0, count), taken in the type Sum. Element i goes to partial sum i mod
+/// 64, and the partial sums are added in pairs at the end. The loop iterations are independent, so
+/// the loops vectorise. The order of the additions depends on `count` alone.
 template <typename Sum, typename Term>
 inline Sum interleaved_sum(int64_t count, Term term) {
   constexpr int64_t kSums = 64;

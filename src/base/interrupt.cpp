@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Signal handlers reach nothing but globals; this flag is the one exception to "no global state".
+// Signal handlers can reach only globals. This flag is the one exception to "no global state".
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -15,7 +15,7 @@ struct sigaction reaction_to(int signal) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  // Only the first is for the flag; the next does what it does by default.
+  // Only the first signal sets the flag. The next one has its default effect.
   if (signal != SIGHUP) action.sa_flags |= static_cast<int>(SA_RESETHAND);
   return action;
 }
@@ -36,10 +36,14 @@ InterruptGuard::InterruptGuard() {
 }
 
 InterruptGuard::~InterruptGuard() {
-  interrupted.store(false);  // a signal was for the work that the guard stood around
+  interrupted.store(false);  // a signal concerned the guarded work only
   for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 bool InterruptGuard::requested() { return interrupted.load(); }
+
+void require_no_interrupt() {
+  if (InterruptGuard::requested()) throw Error("interrupted: nothing was reported or written");
+}
 
 }  // namespace tessera

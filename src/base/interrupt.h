@@ -5,10 +5,10 @@
 
 namespace tessera {
 
-/// Stands around long work that is to end in order. While one exists, Ctrl-C (SIGINT), SIGTERM and
-/// SIGHUP set a flag instead of ending the process. A second Ctrl-C or SIGTERM ends it at once; a
-/// second SIGHUP does not, as a terminal that closes may send several. SIGHUP stays ignored where
-/// the process was started so (nohup). What was before comes back with the guard's end. Signals
+/// Lets long work end in an orderly way. While a guard exists, Ctrl-C (SIGINT), SIGTERM and SIGHUP
+/// set a flag instead of ending the process. A second Ctrl-C or a second SIGTERM ends it at once. A
+/// second SIGHUP does not, because a closing terminal may send several. SIGHUP stays ignored if the
+/// process was started that way (nohup). The destructor restores the previous reactions. Signals
 /// belong to the process, so at most one guard exists at a time.
 class InterruptGuard {
  public:
@@ -24,5 +24,9 @@ class InterruptGuard {
   static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
   std::array<struct sigaction, kSignals.size()> before_{};
 };
+
+/// Throws Error if an InterruptGuard has caught a signal. Call it between measurements that are
+/// reported only when all of them are done.
+void require_no_interrupt();
 
 }  // namespace tessera

@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-/// Messages of one rank to standard error, one line each. It is a value that is handed down, not a
-/// global, so that ranks that are threads of one process do not share it.
+/// Writes one rank's messages to standard error, one line each. It is a value that is passed down,
+/// not a global, so ranks that are threads of one process do not share it.
 class Logger {
  public:
-  /// `name` stands in front of each line when it is not empty (for example "rank 3").
+  /// A `name` that is not empty (for example "rank 3") is put in front of each message.
   explicit Logger(const std::string& name = "");
 
   template <typename... Arguments>

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// Teams have `threads` threads or one: OpenMP ends the threads that a smaller team leaves over, and
-// would start them anew for the next.
+// A team has either `threads` threads or one. If a team were smaller, OpenMP would end the threads
+// left over and start them again for the next team.
 
-/// A function that the compiler makes once, for all its callers.
+/// Marks a function that is compiled once, for all its callers.
 #if defined(__GNUC__) && !defined(__clang__)
 #define TESSERA_MADE_ONCE [[gnu::noipa]]
 #else
@@ -19,8 +19,9 @@ namespace tessera {
 
 namespace parallel {
 
-// A body's code is one for one thread and for several: the compiler may round sums otherwise where
-// it makes a loop a second time, and a result would depend on the number of threads.
+// One thread and several threads run the same code of a body. If the compiler made a second version
+// of a loop, it might round sums differently there, and a result would depend on the number of
+// threads.
 template <typename Body, typename... Arguments>
 TESSERA_MADE_ONCE void call(Body& body, Arguments... arguments) {
   body(arguments...);
@@ -30,10 +31,10 @@ TESSERA_MADE_ONCE void call(Body& body, Arguments... arguments) {
 
 #undef TESSERA_MADE_ONCE
 
-/// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range a thread,
-/// on at most `threads` threads and with at least `grain` items a thread. The ranges depend on
-/// `threads`, so a body whose result must not depend on it writes each item on its own. Bodies do
-/// not throw. OpenMP's threads serve, because oneDNN's are the same ones.
+/// Calls body(begin, end, thread) on contiguous ranges that cover [0, count), one range per thread.
+/// There are at most `threads` ranges and at most one per `grain` items (rounded up). The ranges
+/// depend on `threads`, so a body whose result must not depend on it computes each item on its own.
+/// Bodies do not throw. The threads are OpenMP's, because oneDNN uses the same ones.
 template <typename Body>
 void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
   const int64_t useful = (count + grain - 1) / std::max<int64_t>(grain, 1);
@@ -52,8 +53,8 @@ void parallel_ranges(int threads, int64_t count, int64_t grain, Body&& body) {
   }
 }
 
-/// Calls body(item, thread) for each item of [0, count), handed out one at a time as threads become
-/// free: for items of unequal cost.
+/// Calls body(item, thread) for each item of [0, count). Items are handed out one at a time as
+/// threads become free, which suits items of unequal cost.
 template <typename Body>
 void parallel_items(int threads, int64_t count, Body&& body) {
   if (std::min<int64_t>(count, threads) <= 1) {

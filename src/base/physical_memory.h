@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Bytes of memory that the machine has.
+/// The bytes of memory that the machine has.
 int64_t physical_memory();
 
 }  // namespace tessera

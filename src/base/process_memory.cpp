@@ -33,7 +33,7 @@ int64_t status_bytes(std::string_view key) {
 
 }  // namespace
 
-// Not getrusage(), whose ru_maxrss also counts what the process was before exec(), such as the
+// getrusage() is no alternative: its ru_maxrss also counts the process before exec(), such as the
 // large program that started this one.
 int64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
 

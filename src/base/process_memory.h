@@ -4,12 +4,13 @@
 
 namespace tessera {
 
-/// The largest resident set that this process has had, in bytes, its libraries included: VmHWM of
-/// /proc/self/status, exact to some hundred pages. Throws Error where the system does not tell.
+/// The largest resident set that this process has had, in bytes, including its libraries. Read from
+/// VmHWM in /proc/self/status, which is exact to a few hundred pages. Throws Error if the system
+/// does not tell.
 int64_t peak_resident_bytes();
 
-/// Bytes of addresses that this process may still take: what the user's limit (ulimit -v) leaves
-/// beside those in use, or the largest number where there is none.
+/// The bytes of address space that this process may still take: the user's limit (ulimit -v) minus
+/// what is in use, or the largest int64_t if there is no limit.
 int64_t available_addresses();
 
 }  // namespace tessera

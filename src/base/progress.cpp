@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-/// Where standard error cannot be written, its reader having gone, there is nobody to tell.
+/// Ignores errors: if standard error cannot be written because its reader is gone, there is nobody
+/// to tell.
 void print_if_possible(const std::string& text) {
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);

@@ -17,9 +17,9 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// One line about long work on standard error. On a terminal the line is redrawn in place, at most
-/// ten times a second; elsewhere a line is printed about every ten seconds, so that logs stay
-/// short.
+/// Shows the progress of long work in one line on standard error. On a terminal the line is redrawn
+/// in place, at most ten times a second. Elsewhere a line is printed about every ten seconds, which
+/// keeps logs short.
 class Progress {
  public:
   Progress();
@@ -27,13 +27,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows `text` now if the line is due; `last` shows it in any case, once, and ends the
+  /// Shows `text` now if the line is due. With `last`, shows it in any case, once, and ends the
   /// line.
   void show(std::string_view text, bool last = false);
-  /// "62% [=====>   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction and the seconds spent so
-  /// far.
+  /// Makes "62% [=====   ] 3.1 of 5.0 M tokens, 1m15s left" from a fraction, the seconds spent so
+  /// far and a detail.
   static std::string bar(double fraction, double seconds_spent, std::string_view detail);
-  /// Removes a line drawn in place, so that other output can follow.
+  /// Removes a line drawn in place before other output follows.
   void clear();
 
  private:

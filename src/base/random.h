@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// Random numbers by counter (Philox 4x32-10): the value at an index depends on the key and the
-/// index alone, never on how many were drawn before or by which rank or thread.
+/// A counter-based random number generator (Philox 4x32-10). The value at an index depends on the
+/// key and the index alone, never on how many were drawn before or by which rank or thread.
 class CounterRandom {
  public:
   /// The key is (seed, name): for example the run's seed and a parameter's name.
@@ -23,9 +23,9 @@ class CounterRandom {
   uint64_t key_;
 };
 
-/// A pseudo-random permutation of [0, size) in O(1) memory: a Feistel network over the counter
-/// generator, walked until it falls inside the range. The same (size, seed) is the same permutation
-/// on every machine.
+/// A pseudo-random permutation of [0, size) in O(1) memory. It is a Feistel network over the
+/// counter generator, repeated until the result falls inside the range. The same (size, seed) gives
+/// the same permutation on every machine.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t seed);

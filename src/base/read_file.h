@@ -8,28 +8,28 @@
 
 namespace tessera {
 
-/// A regular file open for reading at any place. Reads are calls, not a mapping, so that a bad
-/// block and a file cut short meanwhile are errors that name the file, and not signals.
+/// A regular file that is open for reading at any offset. It is read by system calls, not mapped: a
+/// bad block, or a file cut short meanwhile, is an Error that names the file and not a signal.
 class ReadFile {
  public:
   ReadFile() = default;
-  /// Throws Error with the path and the system's reason, and for what is not a regular file (a
+  /// Opens the file. Throws Error with the path and the reason, also if it is not a regular file (a
   /// pipe, a device).
   explicit ReadFile(const fs::path& path);
   ~ReadFile();
   ReadFile(ReadFile&& other) noexcept;
   ReadFile& operator=(ReadFile&& other) noexcept;
 
-  /// Bytes, when the file was opened.
+  /// The size in bytes when the file was opened.
   int64_t size() const { return size_; }
   const fs::path& path() const { return path_; }
 
-  /// Reads the bytes from `offset` on: all of them or an Error, also when the file ends before.
-  /// May be called by many threads.
+  /// Fills `to` with the bytes from `offset` on. Throws Error if it cannot read all of them, also
+  /// if the file ends before. Many threads may call it at once.
   void read_at(int64_t offset, std::span<std::byte> to) const;
   /// Asks the system to read this range ahead of its use.
   void will_need(int64_t offset, int64_t length) const;
-  /// Lets the system take back the memory in which it keeps this range.
+  /// Lets the system free the memory in which it caches this range.
   void release(int64_t offset, int64_t length) const;
 
  private:

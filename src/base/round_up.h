@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// The next multiple of `unit`.
+/// The smallest multiple of `unit` that is not below `count`.
 constexpr int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 }  // namespace tessera

@@ -2,10 +2,10 @@
 
 namespace tessera {
 
-/// Opens /dev/null in the place of standard input, output and error where the process was started
-/// without them. Otherwise the next file that is opened takes the number of one, and what is meant
-/// for the terminal is written into it. Nobody reads standard output then, so writing to it fails
-/// as before; messages on standard error are dropped. To be called before any file is opened.
+/// Opens /dev/null as standard input, output or error if the process was started without it.
+/// Otherwise the next file to be opened would take its number, and text meant for the terminal
+/// would be written into that file. Writing to a missing standard output still fails, since nobody
+/// reads it; messages to a missing standard error are dropped. Call this before any file is opened.
 void open_missing_streams();
 
 }  // namespace tessera

@@ -40,7 +40,7 @@ Json parse_strict_json(std::string_view text, const std::string& origin, int max
     }
     return true;
   };
-  // The library takes a null byte for the end of the text, whatever follows.
+  // The library takes a null byte as the end of the text and ignores what follows.
   if (text.find('\0') != std::string_view::npos) {
     throw Error("{}: found text that is not valid JSON (a null byte)", origin);
   }
@@ -54,7 +54,7 @@ Json parse_strict_json(std::string_view text, const std::string& origin, int max
 std::string printable(std::string_view text) {
   constexpr size_t kLongest = 200;
   size_t size = std::min(text.size(), kLongest);
-  // Not within a character: those bytes that continue one are 10xxxxxx.
+  // Does not cut within a character: the bytes that continue one are 10xxxxxx.
   const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
   for (int i = 0; i < 3 && size > 0 && size < text.size() && continues(size); ++i) --size;
   const Json escaped(std::string(text.substr(0, size)));

@@ -7,17 +7,17 @@
 
 namespace tessera {
 
-/// Parses JSON that may be hostile. Throws Error, its message starting with `origin`, when the text
-/// is not JSON, when an object names a key twice (the library alone would keep the last one) or
-/// when values nest deeper than `maximum_depth`: an array of numbers has depth 1.
+/// Parses JSON that may be hostile. Throws Error if the text is not JSON, if an object has a key
+/// twice (the library alone would keep the last one) or if values nest deeper than `maximum_depth`.
+/// An array of numbers has depth 1. The message starts with `origin`.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& origin,
                                  int maximum_depth);
 
-/// Text from a file that may be hostile, fit for a terminal: control characters become '?', bytes
-/// that are not UTF-8 U+FFFD, and what exceeds 200 bytes is cut.
+/// Makes text from a file that may be hostile fit for a terminal. Control characters become '?',
+/// bytes that are not UTF-8 become U+FFFD, and what exceeds 200 bytes becomes "...".
 std::string printable(std::string_view text);
 
-/// `printable` in single quotes.
+/// printable(text) in single quotes.
 std::string in_quotes(std::string_view text);
 
 }  // namespace tessera

@@ -8,28 +8,31 @@
 
 namespace tessera {
 
-/// The candidate nearest to `word` by edit distance, or an empty string when none is near enough
-/// to be a likely slip of the pen (more than a third of the letters, at least 2).
+/// The candidate nearest to `word` by edit distance. Empty if none is near enough for `word` to be
+/// a likely typing error: the distance may be a third of the letters of `word`, or 2 if that is
+/// more.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
-/// 1536 -> "1.5 KiB"; always binary units.
+/// Formats a number of bytes: 1536 -> "1.5 KiB"; always in binary units.
 std::string format_bytes(int64_t bytes);
 
-/// A number of bytes as people write it: "300", "2kB", "1.5GB" (10^9 bytes a GB), "2GiB" (2^30),
-/// case-insensitive; a part of a byte is dropped. Throws Error for anything else and from 2^63.
+/// Parses a number of bytes as people write it: "300", "2kB", "1.5GB" (10^9 bytes per GB), "2GiB"
+/// (2^30). Case does not matter, and a fraction of a byte is dropped. Throws Error for anything
+/// else and for 2^63 or more.
 int64_t parse_bytes(std::string_view text);
 
-/// 1234567 -> "1.23 M"; decimal units, three significant digits.
+/// Formats a count: 1234567 -> "1.23 M"; in decimal units, with three significant digits from a
+/// thousand on.
 std::string format_count(double count);
 
-/// 75 -> "1m15s"; 4000 -> "1h06m".
+/// Formats a duration: 75 -> "1m15s"; 4000 -> "1h06m".
 std::string format_duration(double seconds);
 
-/// Joins with a separator.
+/// Joins the parts with a separator.
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
-/// A table for a terminal: columns as wide as their widest cell, numbers (cells that start with a
-/// digit or a sign) set to the right.
+/// A table for a terminal. Columns are as wide as their widest cell, and numbers (cells that start
+/// with a digit or a sign) are aligned right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
@@ -39,5 +42,8 @@ class Table {
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// Formats seconds with four significant digits: 0.01234 -> "12.34 ms".
+std::string format_seconds(double seconds);
 
 }  // namespace tessera

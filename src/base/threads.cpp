@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// Threads that exist at once, all ended by stop().
+/// Threads that all exist at once and wait until stop() ends them.
 class WaitingThreads {
  public:
   ~WaitingThreads() { stop(); }
@@ -32,8 +32,9 @@ class WaitingThreads {
   std::vector<std::jthread> threads_;
 };
 
-/// Tries it: what a process may start hangs on limits of the user, of the memory's addresses, of
-/// the control group and of the machine, and on what else runs.
+/// Throws Error unless this process can start that many threads. It starts them to find out: the
+/// number depends on limits of the user, of the address space, of the control group and of the
+/// machine, and on what else is running.
 void require_startable(int threads, int cores) {
   WaitingThreads started;
   try {

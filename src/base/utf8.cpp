@@ -5,15 +5,15 @@
 #include <simdjson.h>
 
 namespace tessera {
-/// By the table of well-formed sequences (Unicode 15, table 3-7).
+/// Follows the table of well-formed sequences (Unicode 15, table 3-7).
 Utf8Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xC2 || lead > 0xF4) return {1, false};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range is narrower where an overlong form, a surrogate or a value above
-  // U+10FFFF would begin.
+  // The second byte's range is narrower for lead bytes that could begin an overlong form, a
+  // surrogate or a value above U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {

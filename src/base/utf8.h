@@ -11,11 +11,11 @@ inline constexpr size_t kLongestCharacter = 4;  ///< bytes of UTF-8
 
 /// The character that a text begins with.
 struct Utf8Character {
-  size_t length;  ///< bytes of the character, or of its maximal valid start when it is broken
+  size_t length;  ///< bytes of the character, or of its maximal valid start if it is broken
   bool valid;
 };
 
-/// The first character of `text`, which is not empty.
+/// The first character of `text`, which must not be empty.
 Utf8Character first_character(std::string_view text);
 
 /// Whether a byte of valid UTF-8 belongs to a character that began before it.
@@ -23,20 +23,21 @@ inline bool is_inside_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// `text` itself when it is valid UTF-8; otherwise `buffer`, filled with the text in which each
-/// maximal broken part (Unicode's "substitution of maximal subparts") is replaced by U+FFFD.
+/// Returns `text` itself if it is valid UTF-8. Otherwise returns `buffer`, filled with the text in
+/// which U+FFFD replaces each maximal broken part (Unicode's "substitution of maximal subparts").
 /// Adds the number of replacements to `replaced`.
 std::string_view repair_utf8(std::string_view text, std::string& buffer, int64_t& replaced);
 
-/// Where the character begins that holds the byte at `place` of `text`, which is valid UTF-8.
+/// The position at which the character that contains byte `place` begins. `text` must be valid
+/// UTF-8.
 inline size_t character_begin(std::string_view text, size_t place) {
   while (place > 0 && is_inside_character(text[place])) --place;
   return place;
 }
 
-/// The first position from `position` on that is not inside a character, be it broken: at most 3
-/// bytes further, at most the end of the text. What stands before and after it is repaired as in
-/// the whole.
+/// The first position from `position` on that is not inside a character, valid or broken. It is at
+/// most 3 bytes further and at most the end of the text. The parts before and after it can be
+/// repaired separately, with the same result as for the whole.
 size_t next_character(std::string_view text, size_t position);
 
 }  // namespace tessera

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tessera {
 
-/// The words by which configurations and files call the values of an enum, one a value from 0 on:
+/// The words for an enum's values in configurations and files, one per value from 0 on:
 ///   template <>
 ///   inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
-/// Enums that have none cannot be read or written.
+/// Enums without words cannot be read or written.
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kWords{};
 
@@ -31,7 +32,7 @@ std::string_view word(Enum value) {
   return kWords<Enum>[index];
 }
 
-/// The value of a word; none where no value is called so.
+/// The value of a word, or none if no value has that word.
 template <Worded Enum>
 std::optional<Enum> find_word(std::string_view text) {
   const auto found = std::ranges::find(kWords<Enum>, text);
@@ -39,13 +40,24 @@ std::optional<Enum> find_word(std::string_view text) {
   return static_cast<Enum>(found - kWords<Enum>.begin());
 }
 
-/// All words, for rules and options that take one of them.
+/// All words, for rules and options that accept one of them.
 template <Worded Enum>
 std::vector<std::string> words_of() {
   return {kWords<Enum>.begin(), kWords<Enum>.end()};
 }
 
-/// The value of a word that was checked to be one.
+/// The value of a word out of a file. Throws Error, naming the known words, if no value has it.
+/// `what` is the thing that the enum says, such as "memory loop".
+template <Worded Enum>
+Enum known_word(std::string_view text, std::string_view what) {
+  const std::optional<Enum> value = find_word<Enum>(text);
+  if (!value) {
+    throw Error("there is no {} '{}'; known are {}", what, text, join(words_of<Enum>(), ", "));
+  }
+  return *value;
+}
+
+/// The value of a word that is known to be valid.
 template <Worded Enum>
 Enum from_word(std::string_view text) {
   const std::optional<Enum> value = find_word<Enum>(text);

@@ -10,21 +10,21 @@
 
 namespace tessera {
 
-/// The tokenizer of a run's data, for its checkpoints to carry. Throws Error when it is no longer
-/// what it was when the data was opened.
+/// Reads the files of the tokenizer of a run's data, for its checkpoints to carry. Throws Error
+/// when the tokenizer has changed since the data was opened.
 std::vector<CarriedFile> tokenizer_files(const DataTokenizer& tokenizer);
 
-/// Adds what a checkpoint carries under other names than those of `files`, but for its
-/// configuration. A file that is damaged is warned of and left out: no training is lost for it.
+/// Adds the extra files of a checkpoint whose names are not in `files`, except for its
+/// configuration. A damaged file is left out with a warning, because training must not stop for it.
 void add_other_files(const CheckpointReader& reader, std::vector<CarriedFile>& files,
                      const Logger& logger);
 
-/// Compares the tokenizer's files in a checkpoint's folder with the hashes of its manifest. Throws
-/// Error naming the first that is damaged, or that is there without being the checkpoint's.
+/// Compares the tokenizer's files in a checkpoint's folder with the hashes in its manifest. Throws
+/// Error naming the first file that is damaged, or that is in the folder but not in the manifest.
 void verify_carried_tokenizer(const CheckpointReader& reader);
 
-/// The tokenizer that a checkpoint carries, its files verified. Throws Error also when there is
-/// none, or one that Tessera cannot read.
+/// Loads the tokenizer that a checkpoint carries, after verifying its files. Throws Error also when
+/// there is no tokenizer, or one that Tessera cannot read.
 std::unique_ptr<Tokenizer> load_carried_tokenizer(const CheckpointReader& reader);
 
 }  // namespace tessera

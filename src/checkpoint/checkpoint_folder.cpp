@@ -24,7 +24,7 @@ struct Folder {
   fs::path path;
 };
 
-/// The step and state that a name says; nothing for a name that is not ours.
+/// Returns the step and the state that a name gives, or nothing if the name is not a checkpoint's.
 std::optional<std::pair<int64_t, FolderState>> parse_name(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -38,7 +38,7 @@ std::optional<std::pair<int64_t, FolderState>> parse_name(std::string_view name)
   return std::nullopt;
 }
 
-/// parse_name() of a path as a user gives it: with a slash at its end, or as ".".
+/// Parses a path as a user writes it: with a slash at its end, or as ".".
 std::optional<std::pair<int64_t, FolderState>> parse_path(const fs::path& path) {
   fs::path plain = path.lexically_normal();
   if (!plain.has_filename()) plain = plain.parent_path();
@@ -60,7 +60,7 @@ std::vector<Folder> find_folders(const fs::path& directory) {
   return found;
 }
 
-/// What keeps a folder from being a complete checkpoint; empty when nothing does.
+/// Returns why a folder is not a complete checkpoint, or an empty text if it is one.
 std::string find_problem(const Folder& folder) {
   try {
     const CheckpointManifest manifest = read_checkpoint_manifest(folder.path);
@@ -123,7 +123,7 @@ CheckpointListing list_checkpoints(const fs::path& directory) {
     const bool named = folder.state == FolderState::complete;
     if (!named && folder.state != FolderState::replaced) continue;
     if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
-      continue;  // the save that replaces it has been completed
+      continue;  // the save that replaces it is complete
     }
     std::string problem = find_problem(folder);
     if (problem.empty()) {
@@ -157,7 +157,7 @@ CheckpointLock::CheckpointLock(const fs::path& directory)
 
 CheckpointLock::CheckpointLock(const fs::path& directory, const std::string& busy)
     : lock_(FileLock::on_folder(directory)) {
-  // A file system without locks is no reason to refuse: the lock only guards against a mistake.
+  // A file system without locks is accepted: the lock only guards against a mistake.
   if (lock_.state() == FileLock::State::busy) throw Error(busy);
 }
 
@@ -171,7 +171,7 @@ void remove_stale_checkpoints(const fs::path& directory) {
     if (folder.state == FolderState::complete) continue;
     const fs::path name = checkpoint_path(directory, folder.step);
     if (folder.state == FolderState::deleted) {
-      std::error_code ignored;  // it is in nobody's way, and what removes checkpoints tells of it
+      std::error_code ignored;  // it does no harm, and the code that removes checkpoints reports it
       fs::remove_all(folder.path, ignored);
     } else if (folder.state == FolderState::partial) {
       remove_folder(folder.path);

@@ -11,32 +11,34 @@
 
 namespace tessera {
 
-/// A run's folder of checkpoints holds one folder a checkpoint. Its name says its state:
+/// The state of a checkpoint's folder. A run's folder of checkpoints holds one folder per
+/// checkpoint, and its name gives its state:
 ///
-///   step-00000100           complete: the name is given after all its bytes are on the disk
+///   step-00000100           complete: gets this name after all its bytes are on the disk
 ///   step-00000100.partial   being written
-///   step-00000100.replaced  complete; it stood under the name of a newer save of the same step for
-///                           the moment between two renames, and counts where the newer is absent
+///   step-00000100.replaced  complete; gave its name to a newer save of the same step, and counts
+///                           only if that save is missing or broken
 ///   step-00000100.deleted   being removed
 ///
-/// A process may be killed at any moment: what is not complete is never taken for complete, and the
-/// next save removes it.
+/// A process may be killed at any moment. An incomplete folder is never taken for a complete one,
+/// and the next save removes it.
 enum class FolderState { complete, partial, replaced, deleted };
 
-/// directory/step-00000100 with the suffix of the state.
+/// Returns directory/step-00000100 with the suffix of the state.
 fs::path checkpoint_path(const fs::path& directory, int64_t step,
                          FolderState state = FolderState::complete);
 
-/// The step that the name of a checkpoint's folder says, of whatever state; nothing for a name that
+/// Returns the step in the name of a checkpoint's folder, in any state. Returns nothing if the name
 /// is not a checkpoint's.
 std::optional<int64_t> step_of_name(const fs::path& folder);
 
-/// What the name of a checkpoint's folder says against it, given the step of its manifest: another
-/// step, or that it is being written or removed. Empty where nothing does.
+/// Compares the name of a checkpoint's folder with `step`, the step in its manifest. Returns a
+/// problem if the name has another step, or says that the folder is being written or removed.
+/// Otherwise returns an empty text.
 std::string name_problem(const fs::path& folder, int64_t step);
 
-/// Folders of checkpoints that are being written or removed, or were left so by a process that was
-/// killed.
+/// Returns the folders of checkpoints that are being written or removed, or that a killed process
+/// left in this state.
 std::vector<fs::path> unfinished_checkpoints(const fs::path& directory);
 
 struct FoundCheckpoint {
@@ -44,57 +46,58 @@ struct FoundCheckpoint {
   fs::path path;
 };
 
-/// A folder with the name of a checkpoint but without a valid manifest, or with files missing.
+/// A folder with the name of a checkpoint that has no valid manifest or lacks files.
 struct BrokenCheckpoint {
   int64_t step = 0;
   fs::path path;
-  std::string problem;  // a sentence to show to the user
+  std::string problem;  // a sentence for the user
 };
 
-/// The checkpoints of a folder, oldest first. Their manifests were read and their files' sizes
-/// checked; their contents were not (see verify_checkpoint).
+/// The checkpoints of a folder, oldest first. Their manifests have been read and the sizes of their
+/// files checked, but not the contents (see verify_checkpoint).
 struct CheckpointListing {
   std::vector<FoundCheckpoint> complete;
   std::vector<BrokenCheckpoint> broken;
 };
 
-/// Empty for a folder that does not exist. Throws Error when it cannot be read.
+/// Lists the checkpoints of a folder; none if it does not exist. Throws Error when it cannot be
+/// read.
 CheckpointListing list_checkpoints(const fs::path& directory);
 
-/// The newest complete checkpoint, and every broken one that is newer, of which a caller should
-/// warn before it resumes from the older.
+/// The newest complete checkpoint, and every broken one of the same or a newer step. A caller
+/// should warn of these before it resumes from the complete one.
 struct LatestCheckpoint {
   std::optional<fs::path> path;
   std::vector<BrokenCheckpoint> newer_broken;
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
 
-/// Holds a folder of checkpoints for one process that changes it; the system lifts the lock when
-/// the process dies. Throws Error when another holds it.
+/// Locks a folder of checkpoints for one process that changes it. The system releases the lock when
+/// the process dies. Throws Error when another process holds it.
 class CheckpointLock {
  public:
   explicit CheckpointLock(const fs::path& directory);
-  /// Of another folder; `busy` is the error when another process holds it.
+  /// Locks any folder. `busy` is the error's message when another process holds the lock.
   CheckpointLock(const fs::path& directory, const std::string& busy);
 
-  /// Whether the folder that is locked stands at `path`: it may have been renamed or removed since.
+  /// Whether `path` is the locked folder. The folder may have been renamed or removed since.
   bool is_at(const fs::path& path) const { return lock_.is_at(path); }
 
  private:
   FileLock lock_;
 };
 
-/// Cleans up after processes that were killed: removes partial and deleted folders, and replaced
-/// ones whose newer save is complete; gives a replaced one without a newer its name back. Nothing
-/// goes because it could not be read. A deleted folder that cannot be removed stays. The caller
-/// holds the lock.
+/// Cleans up after killed processes. Removes partial and deleted folders, and replaced ones whose
+/// newer save is complete. Gives a replaced folder without a newer save its name back. A folder is
+/// never removed because it could not be read. A deleted folder that cannot be removed stays. The
+/// caller holds the lock.
 void remove_stale_checkpoints(const fs::path& directory);
 
-/// Renames a folder within its parent folder; throws Error.
+/// Renames a folder within its parent folder. Throws Error when that fails.
 void rename_folder(const fs::path& from, const fs::path& to);
 
-/// Removes a folder of the given step: renamed to ".deleted" first, durably, so that what is half
-/// removed is never taken for complete. The caller holds the lock.
+/// Removes the folder of the given step. It is first renamed to ".deleted", durably, so a
+/// half-removed folder is never taken for complete. The caller holds the lock.
 void discard_checkpoint(const fs::path& path, int64_t step);
 
 }  // namespace tessera

@@ -61,7 +61,7 @@ OrderedJson to_json(const CheckpointManifest& manifest) {
           {"tensors", std::move(tensors)}};
 }
 
-/// Reads the fields of one manifest; every failure names the file and the field.
+/// Reads the fields of one manifest. Every error names the file and the field.
 class ManifestParser {
  public:
   explicit ManifestParser(std::string origin) : origin_(std::move(origin)) {}
@@ -152,7 +152,7 @@ class ManifestParser {
     std::vector<CheckpointFile> result;
     for (const Json& entry : list(json, key)) {
       CheckpointFile file{text(entry, "name"), size(entry, "bytes"), hash_field(entry, hash_key)};
-      // The name is joined to the folder's path, so it may not lead out of the folder.
+      // The name is joined to the folder's path, so it must not lead out of the folder.
       if (!is_plain_name(file.name)) fail("the file {} is not a plain name", in_quotes(file.name));
       if (!names.insert(file.name).second) fail("it lists the file {} twice", in_quotes(file.name));
       result.push_back(std::move(file));
@@ -188,7 +188,8 @@ class ManifestParser {
     }
   }
 
-  /// Adds the tensor's bytes to `total`, which is kept from overflowing.
+  /// Reads the shape and adds the tensor's bytes to `total`. Throws Error when `total` would
+  /// overflow.
   Shape shape(const Json& entry, const std::string& label, int64_t bytes, int64_t& total) const {
     std::vector<int64_t> dims;
     for (const Json& dim : list(entry, "shape")) {

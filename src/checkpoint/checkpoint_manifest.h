@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// A tensor of a checkpoint and where its bytes stand.
+/// A tensor of a checkpoint and the file that holds it.
 struct CheckpointTensor {
   std::string group;
   std::string name;
@@ -25,14 +25,15 @@ struct CheckpointTensor {
   std::string label() const { return group + "/" + name; }
 };
 
-/// A file of a checkpoint, by its plain name.
+/// A file of a checkpoint. Its name has no folder in it.
 struct CheckpointFile {
   std::string name;
   int64_t bytes = 0;
-  std::string hash;  // XXH3, hexadecimal: of a .safetensors file's header, of another file's whole
+  std::string hash;  // XXH3, hexadecimal: of the header of a .safetensors file, of the whole of
+                     // another file
 };
 
-/// manifest.json, written last into a checkpoint's folder:
+/// The content of manifest.json, which is the last file written into a checkpoint's folder:
 ///
 ///   {"xxh3": hash of this file's bytes after this line,
 ///    "format": "tessera-checkpoint", "version": 1, "created_by", "step",
@@ -42,14 +43,14 @@ struct CheckpointFile {
 ///    "tensors": [{"name", "group", "file", "dtype", "shape", "xxh3"}, ...]}
 ///
 /// Together the hashes cover every byte of the checkpoint. A real number that JSON cannot hold is
-/// {"real": "nan"}, {"real": "inf"} or {"real": "-inf"}.
+/// written as {"real": "nan"}, {"real": "inf"} or {"real": "-inf"}.
 struct CheckpointManifest {
-  CheckpointState state;  // but for `config`, which is the extra file config.toml
+  CheckpointState state;  // without `config`, which is the extra file config.toml
   std::vector<CheckpointFile> tensor_files;
   std::vector<CheckpointFile> extra_files;
   std::vector<CheckpointTensor> tensors;
 
-  /// The bytes of all tensors.
+  /// The number of bytes of all tensors.
   int64_t tensor_bytes() const;
 };
 
@@ -59,12 +60,12 @@ inline constexpr std::string_view kCheckpointConfigName = "config.toml";
 /// Writes folder/manifest.json atomically.
 void write_checkpoint_manifest(const fs::path& folder, const CheckpointManifest& manifest);
 
-/// Reads folder/manifest.json and checks that it is undamaged and consistent in itself. Throws
-/// Error saying what is wrong.
+/// Reads folder/manifest.json and checks that it is undamaged and consistent. Throws Error saying
+/// what is wrong.
 CheckpointManifest read_checkpoint_manifest(const fs::path& folder);
 
-/// Checks that the manifest's files stand in the folder with the sizes it states, without reading
-/// them. Throws Error naming the first that does not.
+/// Checks that the manifest's files are in the folder and have the sizes it states. Does not read
+/// the files. Throws Error naming the first wrong file.
 void check_checkpoint_files(const fs::path& folder, const CheckpointManifest& manifest);
 
 }  // namespace tessera

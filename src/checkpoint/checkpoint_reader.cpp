@@ -12,14 +12,14 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMostDifferences = 10;  // listed in one message
+constexpr size_t kMostDifferences = 10;  // the most listed in one message
 
 std::string type_text(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), shape.text());
 }
 
-/// Reads a tensor into memory of its own type and returns the hash of what is there then, so that
-/// what was checked is what was loaded.
+/// Reads a tensor into memory of its own type and returns the hash of the bytes in that memory. So
+/// the bytes that were checked are those that were loaded.
 uint64_t read_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry,
                        std::span<std::byte> to) {
   StreamHash hash;
@@ -32,7 +32,7 @@ uint64_t read_and_hash(const SafetensorsReader& file, const SafetensorsEntry& en
   return hash.value();
 }
 
-/// The same for elements of the shorter floating type `stored`, widened on the way.
+/// Does the same for elements of the shorter floating type `stored`, and widens them.
 uint64_t widen_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry, DType stored,
                         const Tensor& to) {
   const Tensor flat = to.reshape({to.elements()});
@@ -47,7 +47,7 @@ uint64_t widen_and_hash(const SafetensorsReader& file, const SafetensorsEntry& e
   return hash.value();
 }
 
-/// What `read` gives; an Error of it means that the checkpoint is damaged.
+/// Returns the result of `read`. Its Error means that the checkpoint is damaged.
 template <typename Read>
 auto undamaged(Read&& read) {
   try {

@@ -6,8 +6,8 @@
 namespace tessera {
 namespace {
 
-/// What a folder's name says against a manifest that can be read; one that cannot is told of by
-/// whoever reads it.
+/// Returns the problem of a folder's name, given its manifest. Returns an empty text if the
+/// manifest cannot be read; the code that reads it reports that.
 std::string problem_of_name(const fs::path& checkpoint) {
   try {
     return name_problem(checkpoint, read_checkpoint_manifest(checkpoint).state.step);

@@ -10,40 +10,42 @@
 
 namespace tessera {
 
-/// The folder of checkpoints in a run's folder.
+/// The name of the folder of checkpoints in a run's folder.
 inline constexpr std::string_view kCheckpointsName = "checkpoints";
 
-/// Whether a path names one checkpoint, whole or not, and no folder of them: by the manifest that
-/// it holds, or by its own name.
+/// Whether a path names a single checkpoint, complete or not, rather than a folder of checkpoints.
+/// It does if it contains a manifest or has the name of a checkpoint.
 bool names_checkpoint(const fs::path& path);
 
-/// The folder of checkpoints that a path names: itself, or the one in it when it is a run's.
-/// Throws Error for what is not a folder.
+/// Returns the folder of checkpoints that a path names: the one in it if `path` is a run's folder,
+/// otherwise `path` itself. Throws Error when `path` is not a folder.
 fs::path checkpoints_folder(const fs::path& path);
 
-/// The checkpoint that a path names.
+/// The checkpoint that find_checkpoint() chose.
 struct ChosenCheckpoint {
   fs::path path;
-  /// What is newer but broken, and was passed over: the caller says so, see warn_of_newer().
+  /// Newer checkpoints that are broken and were skipped. The caller reports them, see
+  /// warn_of_newer().
   std::vector<BrokenCheckpoint> newer_broken;
 };
 
-/// `path` itself when it is a checkpoint, the newest complete one in it when it is a folder of
-/// checkpoints or a run's folder. Complete is judged by manifests and sizes; tensors are checked
-/// when they are read. Throws Error when it is none of these, naming the broken checkpoints, and
-/// when it is a checkpoint under the name of another or one that is being written or removed.
+/// Returns `path` itself if it is a checkpoint. If it is a folder of checkpoints or a run's folder,
+/// returns the newest complete checkpoint in it. A checkpoint counts as complete by its manifest
+/// and the sizes of its files; tensors are checked when they are read. Throws Error when `path` is
+/// none of these, naming the broken checkpoints, and when it is a checkpoint under the name of
+/// another one or one that is being written or removed.
 ChosenCheckpoint find_checkpoint(const fs::path& path);
 
-/// Says which newer checkpoints are broken, why, and what is used in their place.
+/// Warns which newer checkpoints are broken, why, and what is used instead.
 void warn_of_newer(const ChosenCheckpoint& chosen, const Logger& logger);
 
-/// The sentence that says which complete checkpoint stands before this one in its folder; empty
-/// where this one's name is not a checkpoint's.
+/// Returns a sentence that names the newest complete checkpoint before this one in its folder.
+/// Returns an empty text if this one does not have the name of a checkpoint.
 std::string older_checkpoint_advice(const fs::path& checkpoint);
 
-/// What `read` gives, which reads the checkpoint for use. One that turns out to be damaged only
-/// now is an Error that also says which older one is complete: it is not taken in silence, because
-/// its results would be mistaken for those of the newer.
+/// Returns the result of `read`, which reads the checkpoint for use. If the checkpoint turns out to
+/// be damaged, throws an Error that also names an older complete one. The older one is not used
+/// silently, because its results would be mistaken for those of the newer.
 template <typename Read>
 auto read_or_advise(const fs::path& checkpoint, Read&& read) {
   try {

@@ -24,7 +24,7 @@ struct GroupTotal {
   int64_t bytes = 0;
 };
 
-/// In order of first appearance.
+/// Returns the totals of the groups, in order of first appearance.
 std::vector<GroupTotal> group_totals(const CheckpointManifest& manifest) {
   std::vector<GroupTotal> totals;
   for (const CheckpointTensor& tensor : manifest.tensors) {
@@ -51,7 +51,7 @@ OrderedJson value_json(const StateValue& value) {
   return real != nullptr ? fmt::format("{}", *real) : std::get<std::string>(value);
 }
 
-/// "name   value" lines; not a Table, which would set the numbers among the values to the right.
+/// Returns lines of "name   value". A Table would align the numbers among the values to the right.
 std::string summary_text(const fs::path& checkpoint, const CheckpointManifest& manifest) {
   std::vector<std::pair<std::string, std::string>> lines{
       {"checkpoint", checkpoint.string()},

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// A folder that is written into. Unless keep() is called its destructor removes it, which also
-/// gives the space of a writing that failed back.
+/// A folder to write files into. The destructor removes it unless keep() was called. This also
+/// frees the disk space of a failed write.
 class PartialFolder {
  public:
   explicit PartialFolder(fs::path path) : path_(std::move(path)) { ensure_directory(path_); }
@@ -26,8 +26,8 @@ class PartialFolder {
   bool kept_ = false;
 };
 
-/// Makes sure that a folder is there. Unless keep() is called its destructor removes what it had to
-/// create, parents too, as far as that is empty: it serves results that may fail to come.
+/// Creates a folder and its missing parents. Unless keep() was called, the destructor removes those
+/// it created, as far as they are empty. It is for results whose writing may fail.
 class CreatedFolders {
  public:
   explicit CreatedFolders(const fs::path& path) {
@@ -45,7 +45,7 @@ class CreatedFolders {
   }
   CreatedFolders(const CreatedFolders&) = delete;
   CreatedFolders& operator=(const CreatedFolders&) = delete;
-  /// Keeps them, durably.
+  /// Keeps the created folders and makes them durable.
   void keep() {
     kept_ = true;
     for (const fs::path& path : created_) {

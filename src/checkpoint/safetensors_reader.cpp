@@ -28,7 +28,7 @@ std::string tensor_origin(const fs::path& path, std::string_view name) {
   return fmt::format("{}: tensor {}", path.string(), in_quotes(name));
 }
 
-/// A JSON integer in [0, 2^63).
+/// Returns a JSON integer in [0, 2^63). Throws Error for any other value.
 int64_t non_negative(const Json& json, const std::string& origin, std::string_view what) {
   if (!json.is_number_unsigned() ||
       json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -38,7 +38,8 @@ int64_t non_negative(const Json& json, const std::string& origin, std::string_vi
   return json.get<int64_t>();
 }
 
-/// The bytes of a tensor; throws when they do not fit 63 bits or are no whole number.
+/// Returns the number of bytes of a tensor. Throws Error when it does not fit in 63 bits or is not
+/// a whole number.
 int64_t size_of(const SafetensorsEntry& entry, int bits, const std::string& origin) {
   int64_t total = bits;
   for (const int64_t dim : entry.shape) {

@@ -11,15 +11,15 @@ namespace tessera {
 /// The largest header that a safetensors file may have, in bytes: the format's own limit.
 inline constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;
 
-/// Bits of one element of a safetensors type name ("F32" has 32); nothing for an unknown name.
-/// Includes types that Tessera does not compute with (I64, BOOL, F8_E4M3, F4, ...), so that a
-/// file that holds some can still be checked and listed.
+/// Returns the bits per element of a safetensors type name ("F32" has 32), or nothing for an
+/// unknown name. Includes types that Tessera does not compute with (I64, BOOL, F8_E4M3, F4, ...),
+/// so that files with such tensors can still be checked and listed.
 std::optional<int> safetensors_bits(std::string_view name);
 
-/// Our type for a safetensors name; nothing where we have none.
+/// Returns our type for a safetensors name, or nothing if we have none.
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
-/// The safetensors name of our type: f32 -> "F32".
+/// Returns the safetensors name of our type: f32 -> "F32".
 std::string_view safetensors_name(DType dtype);
 
 }  // namespace tessera

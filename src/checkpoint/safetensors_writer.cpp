@@ -40,10 +40,10 @@ std::vector<size_t> data_order(std::span<const TensorStream> items) {
   return order;
 }
 
-/// The header's JSON, padded, without its size.
+/// Returns the header's JSON, padded, without its size.
 std::string header_text(std::span<const TensorStream> items, std::span<const size_t> order,
                         const std::map<std::string, std::string>& metadata) {
-  // Joined by hand: the library's ordered object searches all its keys at each insertion.
+  // Joined by hand, because the library's ordered object searches all its keys at each insertion.
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + OrderedJson(metadata).dump();
   int64_t offset = 0;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kExtension = ".safetensors";
 
-/// A safetensors file to be written: its name and the indices of its tensors.
+/// A safetensors file to write: its name and the indices of its tensors.
 struct PlannedFile {
   std::string group;
   std::string name;
@@ -32,7 +32,8 @@ void check_group(const std::string& group) {
   TESSERA_CHECK(plain, "a group of tensors named {}; it becomes a file's name", in_quotes(group));
 }
 
-/// Groups in order of first appearance, each cut where a file would exceed the limit.
+/// Returns the files of each group, in order of the group's first appearance. A group is split
+/// where a file would exceed the limit.
 std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors, int64_t limit) {
   std::vector<std::string> groups;
   for (const GroupStream& item : tensors) {
@@ -86,7 +87,7 @@ void check_file_names(const std::vector<PlannedFile>& files, const CheckpointSta
   }
 }
 
-/// Writes the file and enters it and its tensors in the manifest at their places.
+/// Writes the file. Fills in `file` and the entries of its tensors for the manifest.
 void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
                        std::span<const GroupStream> tensors, CheckpointFile& file,
                        std::vector<CheckpointTensor>& entries) {
@@ -115,7 +116,7 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
   if (path_exists(name)) {
     if (path_exists(replaced)) {
       discard_checkpoint(name,
-                         step);  // it is broken: a complete one would have outlived `replaced`
+                         step);  // it is broken: otherwise `replaced` would be gone
     } else {
       rename_folder(name, replaced);
       sync_directory(directory);
@@ -169,7 +170,7 @@ fs::path save_streams(const fs::path& directory, const CheckpointState& state,
   for (const CarriedFile& file : carried) {
     manifest.extra_files.push_back(write_extra_file(partial.path(), file.name, file.content));
   }
-  // Flushes itself and the folder, as every file did.
+  // This flushes the manifest and the folder. Every other file was flushed when it was written.
   write_checkpoint_manifest(partial.path(), manifest);
   publish(directory, state.step, partial);
   created.keep();

@@ -11,29 +11,29 @@
 namespace tessera {
 
 struct SaveOptions {
-  /// A group's tensors are split over several files where they exceed this; a larger tensor has a
-  /// file of its own.
+  /// The most bytes of tensors in one file. A group with more is split into several files. A larger
+  /// tensor has a file of its own.
   int64_t file_bytes = int64_t{4} << 30;
-  /// Files written at once. The bytes do not depend on it.
+  /// The number of files written at once. It does not change the bytes written.
   int threads = 2;
 };
 
 /// Saves a checkpoint as directory/step-00000100 (see CheckpointManifest for its files) and returns
-/// that path. It appears when all its bytes are on the disk and not before: a process killed at any
+/// that path. The folder appears only when all its bytes are on the disk: a process killed at any
 /// moment leaves the earlier checkpoints and nothing that looks like a new one. A checkpoint of the
-/// same step is replaced; at every moment either the old or the new one is complete on the disk and
-/// found by latest_checkpoint(). What killed processes left behind is removed first.
+/// same step is replaced. At every moment either the old or the new one is complete on the disk,
+/// and latest_checkpoint() finds it. Leftovers of killed processes are removed first.
 ///
-/// Tensors of a group are written in the order given, wider elements first. `carried` (the
-/// tokenizer, ...) are written beside them. Throws Error on a full disk, an unwritable
-/// folder, an equal pair (group, name) or a file name taken twice; nothing partial is left then,
-/// nor an empty `directory` that was not there.
+/// The tensors of a group are written in the order given, but those with wider elements first. The
+/// files of `carried` (the tokenizer, ...) are written beside them. Throws Error on a full disk, a
+/// folder that cannot be written, a pair (group, name) that occurs twice, and a file name that is
+/// used twice. Nothing partial is left then, nor an empty `directory` that was not there before.
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors,
                          std::span<const CarriedFile> carried = {},
                          const SaveOptions& options = {});
 
-/// A tensor of a group that is made while it is saved.
+/// A tensor of a group whose bytes are made while it is saved.
 struct GroupStream {
   std::string group;
   TensorStream stream;
@@ -41,7 +41,8 @@ struct GroupStream {
   std::string label() const { return group + "/" + stream.name; }
 };
 
-/// save_checkpoint() of tensors that need not be in memory. What a stream throws ends the save.
+/// Does the same as save_checkpoint() with tensors that need not be in memory. If a stream throws,
+/// the save ends with that exception.
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const GroupStream> tensors,
                       std::span<const CarriedFile> carried = {}, const SaveOptions& options = {});

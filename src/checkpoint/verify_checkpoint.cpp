@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/find_checkpoint.h"
 #include "checkpoint/parallel_tasks.h"
 #include "checkpoint/safetensors_reader.h"
 #include "tensor/dispatch.h"
@@ -31,7 +32,7 @@ struct TensorResult {
   int64_t infinities = 0;
 };
 
-/// Adds the NaNs and infinities among elements.
+/// Counts the NaNs and infinities among the elements into `result`.
 void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResult& result) {
   dispatch_stored(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -45,7 +46,7 @@ void count_non_finite(std::span<const std::byte> bytes, DType dtype, TensorResul
   });
 }
 
-/// What is wrong; empty when nothing is.
+/// Returns what is wrong, or an empty text if nothing is.
 template <typename Check>
 std::string problem_of(Check&& check) {
   try {
@@ -263,6 +264,11 @@ VerifyReport verify_newest(const fs::path& directory, int threads) {
                                "killed; the next save or --resume removes it then"});
   }
   return report;
+}
+
+VerifyReport verify_named(const fs::path& path, int threads) {
+  return names_checkpoint(path) ? verify_checkpoint(path, threads)
+                                : verify_newest(checkpoints_folder(path), threads);
 }
 
 }  // namespace tessera

@@ -10,44 +10,47 @@
 
 namespace tessera {
 
-/// Something found in a checkpoint.
+/// A finding about a checkpoint.
 struct VerifyFinding {
   std::string file;    // its name in the checkpoint's folder
-  std::string tensor;  // "GROUP/NAME"; empty when it is about the whole file
+  std::string tensor;  // "GROUP/NAME"; empty if it concerns the whole file
   std::string message;
 };
 
 struct VerifyReport {
   fs::path checkpoint;
-  int64_t step = -1;  // -1 where the manifest cannot be read
+  int64_t step = -1;  // -1 if the manifest cannot be read
   int64_t tensors = 0;
   int64_t bytes = 0;                    // of the tensors
   std::vector<VerifyFinding> problems;  // the checkpoint is damaged
-  std::vector<VerifyFinding> warnings;  // it is as it was saved, but look: NaN, infinities, files
-                                        // that are not its own
-  /// Where the checkpoint is the newest of a folder: all others of it that are broken, and the
-  /// newest of the others that is complete by its manifest and its files' sizes.
+  std::vector<VerifyFinding> warnings;  // as saved, but suspicious: NaN, infinities, foreign files
+  /// Set by verify_newest(): all other broken checkpoints of the folder, and the newest of the
+  /// others that is complete by its manifest and the sizes of its files.
   std::vector<BrokenCheckpoint> others_broken;
   std::optional<fs::path> other_complete;
 
   bool ok() const { return problems.empty() && others_broken.empty(); }
-  /// Lines for a terminal.
+  /// Returns the report as lines for a terminal.
   std::string text() const;
-  /// {"checkpoint", "ok", "step", "tensors", "bytes", "problems": [{"file", "tensor", "message"}],
-  /// "warnings": [...], "others_broken": [{"checkpoint", "message"}], "other_complete": path or
-  /// null}.
+  /// Returns the report as {"checkpoint", "ok", "step", "tensors", "bytes", "problems": [{"file",
+  /// "tensor", "message"}], "warnings": [...], "others_broken": [{"checkpoint", "message"}],
+  /// "other_complete": path or null}.
   std::string json() const;
 };
 
-/// Reads a whole checkpoint: the manifest, the structure of every file and the hash of every
-/// header, tensor and extra file, and counts NaN and infinities. A folder whose name says another
-/// step, or that it is unfinished, is damaged too. Reports everything that is wrong; throws Error
-/// only when `checkpoint` is not a folder.
+/// Reads a whole checkpoint. Checks the manifest, the structure of every file and the hash of every
+/// header, tensor and extra file, and counts NaN and infinities. A folder whose name has another
+/// step, or says that it is unfinished, is damaged too. Reports everything that is wrong. Throws
+/// Error only when `checkpoint` is not a folder.
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads = 1);
 
-/// verify_checkpoint() of the newest checkpoint by its name in a folder of checkpoints, broken or
-/// not: an older one that is complete does not speak for the run. Every other broken one is in the
-/// report too. Throws Error when there is none.
+/// Verifies the newest checkpoint, by its name, in a folder of checkpoints, broken or not. An older
+/// complete one does not vouch for the run. The report also lists every other broken checkpoint.
+/// Throws Error when there is none.
 VerifyReport verify_newest(const fs::path& directory, int threads = 1);
+
+/// Verifies the checkpoint that a path names, or the newest one of the run that it names. It passes
+/// over no broken checkpoint, since finding one is the purpose.
+VerifyReport verify_named(const fs::path& path, int threads = 1);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-#include <algorithm>
+#include "plan/blocks/bench_blocks.h"
+
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -6,66 +7,52 @@
 
 #include "base/file.h"
 #include "base/interrupt.h"
-#include "base/threads.h"
 #include "cli/bench_commands.h"
-#include "model/model.h"
-#include "plan/block_picture.h"
-#include "plan/layer_blocks.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
-void add_precision(CLI::App& command, std::string& precision) {
-  command.add_option("--precision", precision, "What is computed in")
-      ->check(CLI::IsMember(words_of<Precision>()))
-      ->capture_default_str();
-}
-
-CLI::Option* add_size(CLI::App& command, const std::string& name, int64_t& size,
-                      const std::string& help) {
-  return command.add_option(name, size, help)
+void add_size(CLI::App& command, const std::string& name, int64_t& size, const std::string& help) {
+  command.add_option(name, size, help)
       ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->capture_default_str();
 }
 
-/// The measurement of one sequence length.
-struct AttentionResult {
-  AttentionBlockSizes sizes;
-  BlockProgram block;
-  BlockMeasurement measurement;
+/// What both blocks ask for.
+struct BlockArguments {
+  std::string precision{word(Precision::bf16)};
+  std::string picture;  // empty: none
+  RepeatArguments repeats;
 };
 
-/// Returns a block for each length, in ascending order, not yet measured. In this order, the
-/// process's peak memory after a length is the peak of that length.
-std::vector<AttentionResult> attention_blocks(AttentionBlockSizes sizes,
-                                              std::vector<int64_t> lengths, DType dtype) {
-  std::sort(lengths.begin(), lengths.end());
-  std::vector<AttentionResult> results;
-  for (const int64_t length : lengths) {
-    sizes.tokens = length;
-    results.push_back({sizes, attention_block(sizes, dtype), {}});
-  }
-  return results;
+void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
+  command.add_option("--precision", arguments.precision, "What is computed in")
+      ->check(CLI::IsMember(words_of<Precision>()))
+      ->capture_default_str();
+  add_repeat_arguments(command, arguments.repeats, "--repeats");
+  add_picture(command, arguments.picture);
 }
 
-std::string picture_of(const std::vector<AttentionResult>& results, const MeasuredOn& on) {
-  std::vector<std::pair<int64_t, PassRates>> rates;
-  for (const AttentionResult& result : results) {
-    rates.emplace_back(result.sizes.tokens, pass_rates(result.block, result.measurement));
-  }
-  return attention_picture(results.front().sizes, rates, on);
+/// Measures, prints and draws. `measure` takes BlockBenchOptions.
+template <typename Measure>
+void run(const BlockArguments& arguments, const Measure& measure) {
+  require_picture(arguments.picture);
+  const InterruptGuard guard;
+  const auto report = measure(BlockBenchOptions{
+      .precision = from_word<Precision>(arguments.precision),
+      .threads = arguments.repeats.threads,
+      .repeats = [&](const std::string& what) { return arguments.repeats.make(what); }});
+  fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
+  if (!arguments.picture.empty()) write_file(arguments.picture, report.picture());
 }
 
 }  // namespace
 
 void add_bench_moe(CLI::App& bench) {
-  struct Arguments {
+  struct Arguments : BlockArguments {
     MixtureBlockSizes sizes;
-    std::string precision = "bf16";
-    std::string picture;
-    RepeatArguments repeats;
   };
   CLI::App* command = bench.add_subcommand(
       "moe", "One mixture-of-experts layer, forward and backward; the defaults are OLMoE's sizes");
@@ -78,34 +65,17 @@ void add_bench_moe(CLI::App& bench) {
   add_size(*command, "--expert-size", sizes.expert_size, "Intermediate size of one expert");
   command->add_flag("--uniform-routing", sizes.uniform_routing,
                     "Every expert gets equally many tokens, whatever the router says");
-  add_precision(*command, arguments->precision);
-  add_repeat_arguments(*command, arguments->repeats, "--repeats");
-  add_picture(*command, arguments->picture);
+  add_block_arguments(*command, *arguments);
   command->callback([arguments] {
-    require_picture(arguments->picture);
-    const InterruptGuard guard;
-    const int threads = threads_or_all(arguments->repeats.threads);
-    const BlockProgram block =
-        mixture_block(arguments->sizes, compute_dtype(from_word<Precision>(arguments->precision)));
-    require_memory(block, threads,
-                   "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
-    const BlockMeasurement measurement =
-        measure_block(block, threads, arguments->repeats.make("moe"));
-    const MeasuredOn on = measured_on(from_word<Precision>(arguments->precision), threads);
-    const auto report = arguments->repeats.json ? mixture_json : mixture_text;
-    fmt::print("{}", report(arguments->sizes, block, measurement, on));
-    if (arguments->picture.empty()) return;
-    write_file(arguments->picture, mixture_picture(arguments->sizes, measurement, on));
+    run(*arguments,
+        [&](const BlockBenchOptions& options) { return bench_mixture(arguments->sizes, options); });
   });
 }
 
 void add_bench_attention(CLI::App& bench) {
-  struct Arguments {
+  struct Arguments : BlockArguments {
     std::vector<int64_t> tokens{1024, 2048, 4096, 8192, 16384};
     AttentionBlockSizes sizes;
-    std::string precision = "bf16";
-    std::string picture;
-    RepeatArguments repeats;
   };
   CLI::App* command = bench.add_subcommand(
       "attention", "Causal attention over one sequence, forward and backward, by its length");
@@ -125,30 +95,11 @@ void add_bench_attention(CLI::App& bench) {
                    "Equal documents that do not attend each other; 0: no document mask")
       ->check(CLI::Range(int64_t{0}, kMostTokens))
       ->capture_default_str();
-  add_precision(*command, arguments->precision);
-  add_repeat_arguments(*command, arguments->repeats, "--repeats");
-  add_picture(*command, arguments->picture);
+  add_block_arguments(*command, *arguments);
   command->callback([arguments] {
-    require_picture(arguments->picture);
-    const InterruptGuard guard;
-    const int threads = threads_or_all(arguments->repeats.threads);
-    std::vector<AttentionResult> results =
-        attention_blocks(arguments->sizes, arguments->tokens,
-                         compute_dtype(from_word<Precision>(arguments->precision)));
-    for (const AttentionResult& result : results) {
-      require_memory(result.block, threads, "lower --tokens, --heads or --head-size");
-    }
-    for (AttentionResult& result : results) {
-      const std::string what = fmt::format("attention of {} tokens", result.sizes.tokens);
-      result.measurement = measure_block(result.block, threads, arguments->repeats.make(what));
-    }
-    const MeasuredOn on = measured_on(from_word<Precision>(arguments->precision), threads);
-    const auto report = arguments->repeats.json ? attention_json : attention_text;
-    for (const AttentionResult& result : results) {
-      fmt::print("{}", report(result.sizes, result.block, result.measurement, on));
-    }
-    if (arguments->picture.empty()) return;
-    write_file(arguments->picture, picture_of(results, on));
+    run(*arguments, [&](const BlockBenchOptions& options) {
+      return bench_attention(arguments->sizes, arguments->tokens, options);
+    });
   });
 }
 

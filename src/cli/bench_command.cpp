@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
-#include "hardware/turns.h"
+#include "plan/blocks/turns.h"
 
 namespace tessera {
 

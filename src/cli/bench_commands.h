@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/measurement_report.h"
+#include "plan/blocks/measurement_report.h"
 #include "tensor/dtype.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's

@@ -24,13 +24,6 @@ std::shared_ptr<CheckpointArguments> add_arguments(CLI::App& command) {
   return arguments;
 }
 
-/// Skips no broken checkpoint, because finding one is the purpose of verify.
-VerifyReport verify(const fs::path& path) {
-  const int threads = threads_or_all(0);
-  return names_checkpoint(path) ? verify_checkpoint(path, threads)
-                                : verify_newest(checkpoints_folder(path), threads);
-}
-
 }  // namespace
 
 void add_checkpoint_command(CLI::App& app) {
@@ -51,7 +44,7 @@ void add_checkpoint_command(CLI::App& app) {
       "verify", "Read it all and check every hash; of a run the newest; status 1 when damaged");
   auto verified = add_arguments(*verifying);
   verifying->callback([verified] {
-    const VerifyReport report = verify(verified->path);
+    const VerifyReport report = verify_named(verified->path, threads_or_all(0));
     fmt::print("{}", verified->json ? report.json() : report.text());
     if (!report.ok()) throw CommandStatus{1};
   });

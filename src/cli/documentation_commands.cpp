@@ -17,7 +17,7 @@ namespace {
 /// name.
 std::vector<std::string> settable_keys() {
   std::vector<std::string> names;
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     for (const Key& key : section.keys) names.push_back(section.name + "." + key.name);
   }
   return names;

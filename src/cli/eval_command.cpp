@@ -13,7 +13,8 @@ namespace {
 
 struct EvalArguments {
   CheckpointEvaluationOptions held_out;  // its checkpoint, batch and threads also apply to tasks
-  std::vector<std::string> files;        // files of questions; none: held-out data
+  std::string dtype{word(TokenFileType::header)};
+  std::vector<std::string> files;  // files of questions; none: held-out data
   MultipleChoiceOptions questions;
   std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
@@ -21,9 +22,10 @@ struct EvalArguments {
 
 void add_task_options(CLI::App& command, EvalArguments& arguments,
                       std::initializer_list<CLI::Option*> of_held_out_data) {
-  auto* files = command.add_option("--tasks", arguments.files,
-                                   "JSON Lines of multiple-choice questions to answer instead: "
-                                   "{\"context\": TEXT, \"choices\": [TEXT, ...], \"answer\": N}");
+  auto* files =
+      command.add_option("--tasks", arguments.files,
+                         "JSON Lines of multiple-choice questions to answer instead: "
+                         "{\"context\": PROMPT, \"choices\": [TEXT, ...], \"answer\": N}");
   for (CLI::Option* option : of_held_out_data) files->excludes(option);
   command
       .add_option("--predictions", arguments.predictions,
@@ -31,12 +33,12 @@ void add_task_options(CLI::App& command, EvalArguments& arguments,
       ->needs(files);
   command
       .add_option("--delimiter", arguments.questions.delimiter,
-                  "With --tasks: what joins a context and a choice that begins without white space")
+                  "With --tasks: what joins a prompt and a choice that begins without white space")
       ->needs(files)
       ->capture_default_str();
   command
       .add_option("--beginning-of-document", arguments.questions.beginning_of_document,
-                  "With --tasks: control token before every context, such as Llama 3's "
+                  "With --tasks: control token before every prompt, such as Llama 3's "
                   "<|begin_of_text|>")
       ->needs(files);
 }
@@ -76,9 +78,9 @@ void add_eval_command(CLI::App& app) {
       "What `prepare` wrote, of which the held-out part is taken, or a Megatron prefix or token "
       "files, which are taken whole; left out: the held-out part of what the model was trained on");
   command
-      ->add_option("--dtype", options.data.dtype,
+      ->add_option("--dtype", arguments->dtype,
                    "With --data: element type of token files without a .npy header")
-      ->check(CLI::IsMember({"header", "uint16", "uint32", "int32", "int64"}))
+      ->check(CLI::IsMember(words_of<TokenFileType>()))
       ->needs(data)
       ->capture_default_str();
   command->add_option("--batch", options.batch, "Sequences at a time")
@@ -97,7 +99,10 @@ void add_eval_command(CLI::App& app) {
                         ->excludes(instances);
   command->add_flag("--json", arguments->json, "One JSON object");
   add_task_options(*command, *arguments, {data, instances, baselines});
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] {
+    arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);
+    run(*arguments);
+  });
 }
 
 }  // namespace tessera

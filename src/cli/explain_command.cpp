@@ -59,7 +59,10 @@ void add_explain_command(CLI::App& app) {
                    "For the machine on which `tessera bench all` wrote this file; left out: this "
                    "machine")
       ->check(CLI::ExistingFile);
-  command->add_option("--rank", arguments->rank, "Whose program is shown")->capture_default_str();
+  command
+      ->add_option("--rank", arguments->rank,
+                   "The rank whose program is shown; only 0 in this build")
+      ->capture_default_str();
   command->add_flag("--all", arguments->all, "Every layer, not only the first");
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] { run(*arguments); });

@@ -87,7 +87,7 @@ void add_generate_command(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", sampling.seed, "Of the draws")->capture_default_str();
+  command->add_option("--seed", sampling.seed, "Seed of the sampling")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
   command->add_option("--threads", arguments->threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)

@@ -16,7 +16,7 @@ namespace {
 struct PlotArguments {
   std::vector<std::string> runs;
   PlotOptions options;
-  std::string x{kPlotAxes.front()};
+  std::string x{word(PlotAxis::step)};
   std::string range;
   std::string output = "plot.svg";
 };
@@ -45,20 +45,6 @@ void set_range(PlotOptions& options, const std::string& range) {
   }
 }
 
-std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths) {
-  std::vector<RunMetrics> runs;
-  for (const std::string& path : paths) {
-    runs.emplace_back(path);
-    for (size_t i = 0; i + 1 < runs.size(); ++i) {
-      std::error_code code;
-      if (fs::equivalent(runs[i].file(), runs.back().file(), code)) {
-        throw Error("{} is given twice", runs.back().file().string());
-      }
-    }
-  }
-  return runs;
-}
-
 void run_plot(PlotArguments& arguments) {
   const std::string& output = arguments.output;
   if (output != "-" && fs::path(output).extension() != ".svg") {
@@ -68,8 +54,7 @@ void run_plot(PlotArguments& arguments) {
         output);
   }
   set_range(arguments.options, arguments.range);
-  const auto axis = std::find(kPlotAxes.begin(), kPlotAxes.end(), arguments.x);
-  arguments.options.x = static_cast<PlotAxis>(axis - kPlotAxes.begin());
+  arguments.options.x = from_word<PlotAxis>(arguments.x);
   const std::vector<RunMetrics> runs = read_runs(arguments.runs);
   const std::string svg = plot_metrics(runs, arguments.options);
   if (output == "-") {
@@ -94,7 +79,7 @@ void add_plot_command(CLI::App& app) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--x", arguments->x, "The x axis; seconds: time spent in steps")
-      ->check(CLI::IsMember(std::vector<std::string>(kPlotAxes.begin(), kPlotAxes.end())))
+      ->check(CLI::IsMember(words_of<PlotAxis>()))
       ->capture_default_str();
   command
       ->add_option("--smooth", options.smooth,

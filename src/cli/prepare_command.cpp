@@ -51,8 +51,7 @@ void add_prepare_command(CLI::App& app) {
                    "Train a SentencePiece model with this many pieces on the input")
       ->excludes(tokenizer);
   command->add_option("--context", options->context, "Tokens an instance")->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the permutation of all instances")
-      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the shuffle")->capture_default_str();
   command
       ->add_option("--held-out", options->held_out, "Fraction of the instances kept for evaluation")
       ->capture_default_str();

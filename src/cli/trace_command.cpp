@@ -1,12 +1,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "base/affinity.h"
-#include "base/file.h"
 #include "cli/commands.h"
-#include "plan/account_tables.h"
-#include "plan/ceilings.h"
-#include "plan/product_timer.h"
+#include "plan/account/account_tables.h"
+#include "plan/account/summarize_trace.h"
 
 namespace tessera {
 namespace {
@@ -21,20 +18,12 @@ struct TraceArguments {
 };
 
 void run_summarize(const TraceArguments& arguments) {
-  fs::path path = arguments.path;
-  if (is_folder(path)) path /= "trace.json";
-  const StepTrace trace = read_trace(path);
-  // The timer refuses another machine before anything is measured.
-  const ProductTimer timer = arguments.measure ? measuring_timer(trace.origin) : ProductTimer();
-  // The threads are bound as in a step, whose threads are bound unless run.bind_threads is false.
-  const BoundTeam team(arguments.measure ? trace.origin.threads : 1);
   constexpr double kGiga = 1e9;
-  const Ceilings ceilings =
-      find_ceilings(trace.origin, {.gemm_flops = arguments.gemm_peak * kGiga,
-                                   .memory_bytes = arguments.memory_bandwidth * kGiga,
-                                   .hardware = arguments.hardware,
-                                   .measure = arguments.measure});
-  const StepAccount account = account_for(trace, ceilings, timer);
+  const StepAccount account =
+      summarize_trace(arguments.path, {.gemm_flops = arguments.gemm_peak * kGiga,
+                                       .memory_bytes = arguments.memory_bandwidth * kGiga,
+                                       .hardware = arguments.hardware,
+                                       .measure = arguments.measure});
   fmt::print("{}", arguments.json ? account_json(account) : account_text(account));
 }
 

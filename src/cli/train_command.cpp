@@ -24,7 +24,9 @@ void add_train_command(CLI::App& app) {
   add_config_arguments(*command, arguments->config);
   command->add_flag("--resume", arguments->options.resume,
                     "Go on from the run's newest complete checkpoint");
-  command->add_option("--ranks", arguments->ranks, "Ranks as threads of this process")
+  command
+      ->add_option("--ranks", arguments->ranks,
+                   "Ranks as threads of this process; only 1 in this build")
       ->capture_default_str();
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer([] { return "The configuration's keys:\n\n" + describe_keys(); });

@@ -4,24 +4,6 @@
 
 namespace tessera {
 
-std::string_view axis_name(Axis axis) {
-  switch (axis) {
-    case Axis::tensor:
-      return "tensor";
-    case Axis::context:
-      return "context";
-    case Axis::pipeline:
-      return "pipeline";
-    case Axis::data:
-      return "data";
-    case Axis::expert:
-      return "expert";
-    case Axis::expert_data:
-      return "expert_data";
-  }
-  return "?";
-}
-
 Distribution Distribution::with(Axis axis, Placement placement, int dim) const {
   Distribution result = *this;
   result.axes_[static_cast<size_t>(axis)] = {
@@ -47,7 +29,7 @@ std::string Distribution::text() const {
     const auto axis = static_cast<Axis>(i);
     if (placement(axis) == Placement::invariant) continue;
     if (!result.empty()) result += ", ";
-    result += fmt::format("{}: ", axis_name(axis));
+    result += fmt::format("{}: ", word(axis));
     switch (placement(axis)) {
       case Placement::replicated:
         result += "replicated";

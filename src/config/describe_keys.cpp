@@ -39,7 +39,7 @@ void describe_key(const Key& key, const std::string& standard, std::string& text
       fmt::format("  {} = {}\n      {} ({})\n", key.name, standard, key.help, rule_text(key.rule));
 }
 
-void describe_list(const Section& section, const TableList& list, std::string& text) {
+void describe_list(const ConfigSection& section, const TableList& list, std::string& text) {
   text += fmt::format("\n[[{}.{}]] {}\n", section.name, list.name, list.help);
   RunConfig config;
   list.resize(config, 1);
@@ -51,7 +51,7 @@ void describe_list(const Section& section, const TableList& list, std::string& t
 std::string describe_keys() {
   auto defaults = defaults_by_family();
   std::string text;
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     text += fmt::format("{}[{}] {}\n", text.empty() ? "" : "\n", section.name, section.help);
     for (const Key& key : section.keys) {
       const bool is_family = section.name == "model" && key.name == "family";

@@ -35,7 +35,7 @@ void compare_lists(const std::string& name, const TableList& list, const RunConf
 
 std::vector<ConfigDifference> differences(const RunConfig& first, const RunConfig& second) {
   std::vector<ConfigDifference> result;
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     compare(section.name + ".", section.keys, first, second, result);
     for (const TableList& list : section.lists) {
       compare_lists(fmt::format("{}.{}", section.name, list.name), list, first, second, result);

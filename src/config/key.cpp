@@ -168,7 +168,7 @@ const Key* find_key(const std::vector<Key>& keys, std::string_view name) {
   return found == keys.end() ? nullptr : &*found;
 }
 
-const TableList* Section::find_list(std::string_view list) const {
+const TableList* ConfigSection::find_list(std::string_view list) const {
   const auto found = std::ranges::find(lists, list, &TableList::name);
   return found == lists.end() ? nullptr : &*found;
 }

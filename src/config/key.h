@@ -101,7 +101,7 @@ struct TableList {
 
 /// One section of the file. The keys are in the order in which they are printed; the lists of
 /// tables follow them.
-struct Section {
+struct ConfigSection {
   std::string name;
   std::string help;
   std::vector<Key> keys;
@@ -233,14 +233,14 @@ class SectionWriter {
     return *this;
   }
 
-  Section section() const {
-    Section result = section_;
+  ConfigSection section() const {
+    ConfigSection result = section_;
     result.keys = keys_.keys();
     return result;
   }
 
  private:
-  Section section_;
+  ConfigSection section_;
   Fields RunConfig::*part_;
   KeyWriter<Fields> keys_;
 };

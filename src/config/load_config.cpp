@@ -16,15 +16,16 @@
 namespace tessera {
 namespace {
 
-std::string section_names(const std::vector<Section>& sections) {
+std::string section_names(const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
-  for (const Section& section : sections) names.push_back("[" + section.name + "]");
+  for (const ConfigSection& section : sections) names.push_back("[" + section.name + "]");
   return join(names, ", ");
 }
 
-[[noreturn]] void refuse_section(const Setting& setting, const std::vector<Section>& sections) {
+[[noreturn]] void refuse_section(const Setting& setting,
+                                 const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
-  for (const Section& section : sections) names.push_back(section.name);
+  for (const ConfigSection& section : sections) names.push_back(section.name);
   names.insert(names.end(), kOneRankSections.begin(), kOneRankSections.end());
   const std::string nearest = nearest_name(setting.section, names);
   throw Error("{}: unknown section [{}]; {}", setting.where, setting.section,
@@ -33,9 +34,9 @@ std::string section_names(const std::vector<Section>& sections) {
 }
 
 /// Returns the sections that have a key of that name, as "[train]".
-std::string homes(std::string_view key, const std::vector<Section>& sections) {
+std::string homes(std::string_view key, const std::vector<ConfigSection>& sections) {
   std::vector<std::string> found;
-  for (const Section& section : sections) {
+  for (const ConfigSection& section : sections) {
     if (section.find(key) != nullptr) found.push_back("[" + section.name + "]");
     for (const TableList& list : section.lists) {
       if (find_key(list.keys(0), key) == nullptr) continue;
@@ -48,7 +49,7 @@ std::string homes(std::string_view key, const std::vector<Section>& sections) {
 /// `home` holds the keys `known`. It is written as "[train]".
 [[noreturn]] void refuse_key(const Setting& setting, const std::string& home,
                              const std::vector<std::string>& known,
-                             const std::vector<Section>& sections) {
+                             const std::vector<ConfigSection>& sections) {
   const std::string start =
       fmt::format("{}: unknown key '{}' in {}", setting.where, setting.key, home);
   const std::string elsewhere = homes(setting.key, sections);
@@ -64,8 +65,9 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
   return names;
 }
 
-[[noreturn]] void refuse_sectionless(const Setting& setting, const std::vector<Section>& sections) {
-  if (std::ranges::find(sections, setting.key, &Section::name) != sections.end()) {
+[[noreturn]] void refuse_sectionless(const Setting& setting,
+                                     const std::vector<ConfigSection>& sections) {
+  if (std::ranges::find(sections, setting.key, &ConfigSection::name) != sections.end()) {
     throw Error("{}: '{}' is a section, not a key; write [{}] and its keys below it", setting.where,
                 setting.key, setting.key);
   }
@@ -75,9 +77,10 @@ std::vector<std::string> names_of(const std::vector<Key>& keys) {
                                 : "write it below " + elsewhere);
 }
 
-const Section& find_section(const Setting& setting, const std::vector<Section>& sections) {
+const ConfigSection& find_section(const Setting& setting,
+                                  const std::vector<ConfigSection>& sections) {
   if (setting.section.empty()) refuse_sectionless(setting, sections);
-  const auto section = std::ranges::find(sections, setting.section, &Section::name);
+  const auto section = std::ranges::find(sections, setting.section, &ConfigSection::name);
   if (section == sections.end()) refuse_section(setting, sections);
   return *section;
 }
@@ -112,12 +115,12 @@ size_t table_number(const Setting& setting, const TableList& list, const RunConf
       labels.empty() ? "" : " (" + join(labels, ", ") + ")");
 }
 
-void apply_to_table(const Setting& setting, const Section& section,
-                    const std::vector<Section>& sections, RunConfig& config) {
+void apply_to_table(const Setting& setting, const ConfigSection& section,
+                    const std::vector<ConfigSection>& sections, RunConfig& config) {
   const TableList* list = section.find_list(setting.list);
   if (list == nullptr) {
     std::vector<std::string> lists;
-    for (const Section& other : sections) {
+    for (const ConfigSection& other : sections) {
       for (const TableList& known : other.lists) {
         lists.push_back(fmt::format("[[{}.{}]]", other.name, known.name));
       }
@@ -141,8 +144,8 @@ void apply_to_table(const Setting& setting, const Section& section,
   apply_value(setting, *key, config);
 }
 
-void apply(const Setting& setting, const std::vector<Section>& sections, RunConfig& config) {
-  const Section& section = find_section(setting, sections);
+void apply(const Setting& setting, const std::vector<ConfigSection>& sections, RunConfig& config) {
+  const ConfigSection& section = find_section(setting, sections);
   if (!setting.list.empty()) {
     apply_to_table(setting, section, sections, config);
     return;
@@ -186,7 +189,7 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   }
   std::erase_if(settings, accepted_on_one_rank);
 
-  const std::vector<Section> sections = all_sections();
+  const std::vector<ConfigSection> sections = all_sections();
   RunConfig config;
   // First come the settings that decide what the whole of [model] starts from.
   for (const Setting& setting : settings) {

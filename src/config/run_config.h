@@ -8,6 +8,7 @@
 #include "engine/recompute.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"
+#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -15,7 +16,7 @@ namespace tessera {
 /// The [run] section.
 struct RunSection {
   std::string directory = "runs/demo";  ///< where a run writes everything
-  std::string device = "cpu";
+  Device device = Device::cpu;
   int64_t threads = 0;       ///< 0: all cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none

@@ -7,14 +7,14 @@
 namespace tessera {
 
 /// Each section declares its keys in its own file under sections/.
-Section run_section();
-Section model_section();
-Section data_section();
-Section train_section();
-Section optimizer_section();
-Section checkpoint_section();
+ConfigSection run_section();
+ConfigSection model_section();
+ConfigSection data_section();
+ConfigSection train_section();
+ConfigSection optimizer_section();
+ConfigSection checkpoint_section();
 
 /// Returns all sections, in the order in which they are printed.
-std::vector<Section> all_sections();
+std::vector<ConfigSection> all_sections();
 
 }  // namespace tessera

@@ -7,7 +7,7 @@ namespace tessera {
 
 std::string to_toml(const RunConfig& config) {
   std::string text;
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
     for (const Key& key : section.keys) {
       text += fmt::format("{} = {}\n", key.name, value_text(key.get(config)));

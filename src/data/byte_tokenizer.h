@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// Each byte is a token, 0 to 255; token 256 ends a document.
+/// A tokenizer in which each byte is a token, 0 to 255. Token 256 ends a document.
 class ByteTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;

@@ -23,17 +23,17 @@ int64_t bytes_of(const WorkItem& item) {
   return bytes;
 }
 
-/// What the threads have done so far, as the progress line shows it.
+/// What the threads have done so far, for the progress line.
 struct Done {
   std::atomic<int64_t> bytes{0};
   std::atomic<int64_t> tokens{0};
   std::atomic<int64_t> bad_lines{0};
 };
 
-/// The progress line of tokenizing.
+/// Shows the progress line of tokenizing.
 class TokenizingProgress {
  public:
-  /// `before` are the bytes that an earlier run had done, of `all`.
+  /// `before` is the number of bytes, out of `all`, that an earlier run has done.
   TokenizingProgress(const Done& done, int64_t before, int64_t all)
       : done_(done), before_(before), all_(all) {}
 

@@ -15,49 +15,50 @@
 
 namespace tessera {
 
-/// What tokenizing a corpus takes. What it refers to must outlive it.
+/// What CorpusTokenizer needs to tokenize a corpus. The objects it refers to must outlive it.
 struct CorpusTokens {
   const Corpus& corpus;
   const ReadOptions& read_options;
   const Tokenizer& tokenizer;
-  const std::vector<int32_t>& beginning;  ///< stands before each document
+  const std::vector<int32_t>& beginning;  ///< the tokens before each document
   int64_t item_bytes = 0;                 ///< see plan_items()
-  DType dtype = DType::u16;               ///< of the ids in the items' files
+  DType dtype = DType::u16;               ///< the type of the ids in the items' files
   int threads = 1;
   int64_t max_bad_lines = 0;
   bool progress = true;
 };
 
-/// "corpus/a.jsonl:17: reason" for each line.
+/// Returns "corpus/a.jsonl:17: reason" for each line.
 std::vector<std::string> describe_bad_lines(const Corpus& corpus,
                                             const std::vector<BadLine>& lines);
 
-/// Throws Error when there are more bad lines than allowed, with the `first` of them.
+/// Throws Error when there are more bad lines than `allowed`. The message lists `first`, the first
+/// of them.
 void require_few_bad_lines(int64_t bad_lines, int64_t allowed,
                            const std::vector<std::string>& first);
 
-/// Tokenizes the work items of a corpus on all threads (Optimus §4, tokenization), but for those
-/// that an earlier run has done.
+/// Tokenizes the work items of a corpus on all threads (Optimus §4, tokenization). It skips the
+/// items that an earlier run has tokenized.
 class CorpusTokenizer {
  public:
-  /// `paths` are the files of `items`.
+  /// `paths` are the files of `items`, in the same order.
   CorpusTokenizer(const CorpusTokens& wanted, const std::vector<WorkItem>& items,
                   const std::vector<fs::path>& paths, const Logger& logger);
 
-  /// Returns what stands in each item. Throws Error as read_slice() does, on more bad lines than
-  /// allowed, and where it was interrupted; it goes on from there when it is called again.
+  /// Returns a summary of each item. Throws Error as read_slice() does, when there are more bad
+  /// lines than allowed, and when it is interrupted. The next call continues from there.
   std::vector<WorkItemSummary> run();
 
-  /// Items that an earlier run had done.
+  /// The number of items that an earlier run had tokenized.
   int64_t items_reused() const { return items_reused_; }
 
  private:
-  /// Reads the summaries of what is done, and returns the other items.
+  /// Reads the summaries of the items that are done. Returns the indices of the others.
   std::vector<size_t> find_missing();
   void tokenize(const std::vector<size_t>& missing);
   bool joins(size_t item) const;
-  /// Tokenizes again the items that do not begin where the one before ends (see ItemTokenizer). The
-  /// end of each is the begin of the next, so they come one after another.
+  /// Tokenizes again each item that does not begin where the item before it ends (see
+  /// ItemTokenizer). Each item's end is the next one's begin, so this takes one item at a time.
   void join();
   ScratchPool<ItemTokenizer>::Lease item_tokenizer();
 
@@ -67,7 +68,7 @@ class CorpusTokenizer {
   const Logger& logger_;
   std::vector<WorkItemSummary> summaries_;
   int64_t items_reused_ = 0;
-  ScratchPool<ItemTokenizer> tokenizers_;  // one a thread
+  ScratchPool<ItemTokenizer> tokenizers_;  // one per thread
 };
 
 }  // namespace tessera

@@ -6,18 +6,17 @@
 
 namespace tessera {
 
-/// Encodes one document that arrives in pieces of any length: the ids are those of
-/// Tokenizer::encode() of the whole document, in memory that does not grow with it. Used by one
-/// thread.
+/// Encodes one document that arrives in pieces of any length. The ids are those that
+/// Tokenizer::encode() gives for the whole document. Memory does not grow with the document. One
+/// thread uses an encoder.
 ///
-/// It also serves a document that several threads encode, each a stretch of it. An encoder may
-/// begin anywhere in a document; where it did not begin at a place that is known to be a boundary,
-/// what it gives before its first boundaries are guesses. The promise: where two encoders of the
-/// same document have a boundary at the same place of the text, all that they give after it is
-/// equal.
+/// Several threads can also encode one document together, each with its own encoder for its own
+/// stretch. An encoder may begin anywhere in the document. If it did not begin at a known boundary,
+/// its output before its first boundaries is a guess. It promises this: where two encoders of the
+/// same document have a boundary at the same place of the text, all their output after it is equal.
 class DocumentEncoder {
  public:
-  /// A place in the text at which the encoding of what follows depends on nothing before it.
+  /// A place in the text from which on the encoding does not depend on anything before it.
   struct Boundary {
     int64_t text = 0;    ///< bytes added before it
     int64_t tokens = 0;  ///< ids settled before it
@@ -26,15 +25,15 @@ class DocumentEncoder {
 
   virtual ~DocumentEncoder() = default;
 
-  /// Forgets all, for another text. `starts_document`: the text is a document's start; otherwise it
-  /// goes on with a document at a boundary, or somewhere in it, in which case see above.
+  /// Resets the encoder for another text. With `starts_document` the text begins a document.
+  /// Otherwise it continues a document, from a boundary or from any other place (see above).
   virtual void begin(bool starts_document) = 0;
-  /// Adds a piece of valid UTF-8, and appends to `ids` those that nothing that follows can change,
-  /// and to `boundaries` the places reached, ascending, one at least in every few kilobytes where
-  /// the text has any.
+  /// Adds a piece of valid UTF-8. Appends to `ids` the tokens that no later text can change.
+  /// Appends to `boundaries` the boundaries reached so far, in ascending order. Where the text has
+  /// boundaries, at least one is reported every few kilobytes.
   virtual void add(std::string_view piece, std::vector<int32_t>& ids,
                    std::vector<Boundary>& boundaries) = 0;
-  /// The document ends: appends the ids that are left. Its end is a boundary too.
+  /// Ends the document and appends the remaining ids. The end is a boundary too.
   virtual void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) = 0;
 };
 

@@ -11,9 +11,10 @@ namespace {
 
 constexpr int64_t kUnknown = WorkItemSummary::kUnknown;
 constexpr int64_t kLongestLead = int64_t{4} << 10;
-/// Pieces of text end at multiples of this, wherever the reading began.
+/// Pieces of text end at multiples of this, wherever reading began.
 constexpr int64_t kTextPiece = int64_t{16} << 10;
-/// The first piece behind a place at which a boundary is sought; the next ones are longer.
+/// The length of the first piece behind a place where a boundary is sought. The next ones are
+/// longer.
 constexpr int64_t kShortPiece = 256;
 
 bool is_cut_freely(const CorpusFile& file) {
@@ -92,7 +93,7 @@ ItemTokenizer::Stretch ItemTokenizer::read_text(const Slice& slice, std::optiona
   }
   const Wanted wanted{std::max(slice.begin, text.begin()), std::max(slice.end, text.begin())};
   if (wanted.begin == text.begin()) from = text.begin();
-  // The item before may have had to read beyond this one to find a boundary.
+  // The item before may have read beyond this one to find a boundary.
   if (from && *from >= wanted.end) return {*from, *from};
   if (from == text.begin()) append(beginning_, writer);
   const Stretch stretch = encode_text(text, wanted, from, writer);
@@ -120,7 +121,7 @@ std::span<const DocumentEncoder::Boundary> ItemTokenizer::sought_boundaries(cons
                                                                             Wanted wanted,
                                                                             int64_t read) const {
   const bool near = read >= (stretch.from == kUnknown ? wanted.begin : wanted.end);
-  // The last one is asked for all the same, so that the places before it are forgotten.
+  // The last boundary is always looked up, so that `places` can drop the places before it.
   return std::span(boundaries_)
       .last(near ? boundaries_.size() : std::min<size_t>(1, boundaries_.size()));
 }
@@ -130,9 +131,9 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
                                                   WorkItemWriter& writer) {
   Stretch stretch;
   if (from) stretch.from = *from;
-  int64_t read = from ? *from : text.cut(wanted.begin - lead_);  // of the file
-  int64_t added = 0;                                             // of the repaired text
-  int64_t given = 0;                                             // ids that the encoder gave before
+  int64_t read = from ? *from : text.cut(wanted.begin - lead_);  // a place in the file
+  int64_t added = 0;                                             // bytes of the repaired text
+  int64_t given = 0;  // number of ids from earlier encoder calls
   PlaceMap places;
   encoder_->begin(/*starts_document=*/read == text.begin());
   for (;;) {
@@ -150,11 +151,11 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
       read = end;
     }
     const auto count = static_cast<int64_t>(ids_.size());
-    int64_t first = stretch.from == kUnknown ? count : 0;  // of these ids, to be written
+    int64_t first = stretch.from == kUnknown ? count : 0;  // the first of these ids to write
     int64_t last = count;
     for (const auto& boundary : sought_boundaries(stretch, wanted, read)) {
       const auto place = places.find(boundary.text);
-      // At its end a document may give more ids.
+      // At its end a document may still give ids.
       if (!place || (*place == text.end() && !ends)) continue;
       const int64_t before = *place == text.end() ? count : boundary.tokens - given;
       TESSERA_CHECK(before >= 0, "a boundary before ids that were given earlier");
@@ -174,7 +175,7 @@ ItemTokenizer::Stretch ItemTokenizer::encode_text(PlainText& text, Wanted wanted
     }
     if (stretch.to != kUnknown) return stretch;
     TESSERA_CHECK(!ends, "an encoder that gave no boundary at a document's end");
-    // A text without boundaries is the affair of the item in which it begins.
+    // A text without boundaries belongs to the item in which it begins.
     if (stretch.from == kUnknown && read >= wanted.end + lead_) return {};
     given += count;
   }

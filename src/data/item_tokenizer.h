@@ -18,63 +18,66 @@
 
 namespace tessera {
 
-/// Tokenizes work items. The ids of a document are those of Tokenizer::encode() of the whole
-/// document, however it is cut, read and packed.
+/// Tokenizes work items. The ids of a document are those that Tokenizer::encode() gives for the
+/// whole document, however it is cut, read and packed.
 ///
-/// A plain-text file that is cut into the slices of several items is one document. An item's tokens
-/// are those from the first boundary of the encoding at or after its slice's begin to the first at
-/// or after its end. To know the boundaries an encoder begins some kilobytes before the slice: that
-/// is a guess, which nearly always falls in step with the document after a few words. Whether it
-/// did is seen when the items are put together: the first item begins with the document, so its
-/// tokens are right; and if an item begins where the one before ends, its tokens are right as well
-/// (see DocumentEncoder). An item that does not is tokenized again from there (`from`).
+/// A plain-text file is one document, even when it is cut into slices of several items. An item's
+/// tokens run from the encoding's first boundary at or after the begin of its slice to the first
+/// boundary at or after its end. To find these boundaries, an encoder begins some kilobytes before
+/// the slice. This start is a guess, but the encoder nearly always agrees with the whole document
+/// after a few words. Whether it did is checked when the items are joined. The first item begins
+/// with the document, so its tokens are right. If an item begins where the one before it ends, its
+/// tokens are right as well (see DocumentEncoder). Otherwise the item is tokenized again from there
+/// (`from`).
 class ItemTokenizer {
  public:
-  /// All must outlive it. `beginning` stands before each document; items have about `item_bytes`.
+  /// All references must outlive this object. `beginning` is put before each document. Items have
+  /// about `item_bytes` bytes.
   ItemTokenizer(const Corpus& corpus, const ReadOptions& options, const Tokenizer& tokenizer,
                 const std::vector<int32_t>& beginning, int64_t item_bytes);
 
-  /// Tokenizes an item into the file at `path`. `from`, if known, is where the item before ends.
-  /// Adds to `tokens_done` as it goes. Throws Cancelled when `cancelled` is set, and Error as
+  /// Tokenizes an item into the file at `path`. `from` is where the item before it ends, if known.
+  /// Adds to `tokens_done` as it proceeds. Throws Cancelled when `cancelled` is set, and Error as
   /// read_slice() does.
   WorkItemSummary run(const WorkItem& item, const fs::path& path, DType dtype,
                       std::optional<int64_t> from, const std::atomic<bool>& cancelled,
                       std::atomic<int64_t>& tokens_done);
 
  private:
-  /// The two places of WorkItemSummary, for a slice.
+  /// `from` and `to` of WorkItemSummary, for one slice.
   struct Stretch {
     int64_t from = WorkItemSummary::kUnknown;
     int64_t to = WorkItemSummary::kUnknown;
   };
-  /// What is sought in the text of a slice.
+  /// A slice's bounds in its file: the first boundary at or after each is sought.
   struct Wanted {
     int64_t begin;
     int64_t end;
   };
 
   void append(std::span<const int32_t> ids, WorkItemWriter& writer);
-  /// Lines, and what is compressed: documents that lie in one slice.
+  /// Reads documents that lie within one slice: JSONL lines and compressed files.
   void read_documents(const Slice& slice, WorkItemWriter& writer, ReadStatistics& statistics);
   Stretch read_text(const Slice& slice, std::optional<int64_t> from, WorkItemWriter& writer,
                     ReadStatistics& statistics);
   Stretch encode_text(PlainText& text, Wanted wanted, std::optional<int64_t> from,
                       WorkItemWriter& writer);
-  /// Those of the last call that can be among the sought, when the file has been read to `read`.
+  /// Returns the boundaries of the last encoder call to look up, once the file has been read up to
+  /// `read`: all if a sought one may be among them, otherwise only the last.
   std::span<const DocumentEncoder::Boundary> sought_boundaries(const Stretch& stretch,
                                                                Wanted wanted, int64_t read) const;
-  /// Where a piece of text ends that begins at `place`.
+  /// Returns where the piece of text that begins at `place` ends.
   int64_t end_of_piece(const PlainText& text, int64_t place, Wanted wanted) const;
 
   const Corpus& corpus_;
   const ReadOptions& options_;
   const Tokenizer& tokenizer_;
   const std::vector<int32_t>& beginning_;
-  const int64_t lead_;  // bytes before a slice at which its encoder begins
+  const int64_t lead_;  // how many bytes before a slice its encoder begins
   std::unique_ptr<DocumentEncoder> encoder_;
   std::vector<int32_t> ids_;
   std::vector<DocumentEncoder::Boundary> boundaries_;
-  const std::atomic<bool>* cancelled_ = nullptr;  // while run() runs, as the next one
+  const std::atomic<bool>* cancelled_ = nullptr;  // valid while run() runs, like tokens_done_
   std::atomic<int64_t>* tokens_done_ = nullptr;
 };
 

@@ -9,14 +9,15 @@
 
 namespace tessera {
 
-/// Things by number, such as open files, of which only the `most` lately used are kept, so that
-/// data of many files needs few descriptors. Many threads may use it.
+/// A cache of things identified by number, such as open files. It keeps the `most` that were used
+/// last, so data in many files needs few descriptors. Many threads may use it.
 template <typename Thing>
 class LatelyUsed {
  public:
   explicit LatelyUsed(size_t most) : most_(most) {}
 
-  /// The thing of this number, made by make() where it is not kept. One thread at a time makes one.
+  /// Returns the thing with this number, and calls make() if it is not kept. One thread at a time
+  /// makes one.
   template <typename Make>
   std::shared_ptr<const Thing> get(size_t number, Make&& make) {
     const std::lock_guard lock(mutex_);
@@ -27,7 +28,7 @@ class LatelyUsed {
     return made;
   }
 
-  /// The thing where it is kept, otherwise null.
+  /// Returns the thing if it is kept, otherwise null.
   std::shared_ptr<const Thing> find(size_t number) {
     const std::lock_guard lock(mutex_);
     return take_forward(number);
@@ -45,7 +46,7 @@ class LatelyUsed {
 
   const size_t most_;
   std::mutex mutex_;
-  std::vector<Entry> kept_;  // the one used last first
+  std::vector<Entry> kept_;  // most recently used first
 };
 
 }  // namespace tessera

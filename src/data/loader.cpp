@@ -18,14 +18,14 @@
 namespace tessera {
 namespace {
 
-/// Where one row of a batch comes from.
+/// The origin of one row of a batch.
 struct Draw {
   const InstanceSource* source;
   int64_t epoch;
   int64_t instance;
 };
 
-/// Walks through the data: which instance of which source comes next.
+/// Walks through the data and decides which instance of which source comes next.
 class Cursor {
  public:
   Cursor(const TrainingData& data, Split split, LoaderState state)
@@ -64,13 +64,13 @@ class Cursor {
   Mix mix_;
 };
 
-/// A batch and the position behind it.
+/// A batch and the position after it.
 struct PositionedBatch {
   Batch batch;
   LoaderState after;
 };
 
-/// Prepares batches ahead on a thread of its own. The destructor ends the thread.
+/// Prepares batches ahead on its own thread. The destructor ends the thread.
 class ReadAhead {
  public:
   ReadAhead(const TrainingData& data, const LoaderOptions& options, const LoaderState& start)
@@ -89,7 +89,7 @@ class ReadAhead {
     thread_.join();
   }
 
-  /// Prepares at least so many ahead.
+  /// Prepares at least `batches` ahead from now on.
   void deepen(int64_t batches) {
     const std::lock_guard lock(mutex_);
     depth_ = std::max(depth_, batches);
@@ -112,18 +112,18 @@ class ReadAhead {
   }
 
  private:
-  /// The rows of a batch of ours, and the position behind that batch of all parts.
+  /// The rows of a batch of this part, and the position after the batches of all parts.
   struct Plan {
     std::vector<Draw> rows;
     LoaderState after;
   };
 
   void work() {
-    run_on_any_core();  // not only on that of the thread that trains
+    run_on_any_core();  // not only on the core of the training thread
     try {
       Plan plan = next_plan();
       while (true) {
-        Plan following = next_plan();  // so that the system reads it while this one is copied
+        Plan following = next_plan();  // lets the system read it while this one is copied
         PositionedBatch batch{read(plan.rows), std::move(plan.after)};
         plan = std::move(following);
         std::unique_lock lock(mutex_);
@@ -166,7 +166,7 @@ class ReadAhead {
     return batch;
   }
 
-  /// The sources have compared the ids with the tokenizer's vocabulary; the model's may be smaller.
+  /// The sources check the ids against the tokenizer's vocabulary. The model's may be smaller.
   void require_in_model(const Draw& draw, std::span<const int32_t> tokens) const {
     const int64_t size = options_.vocabulary_size;
     if (size == 0 || size >= data_.tokenizer.range.vocabulary_size) return;
@@ -181,7 +181,7 @@ class ReadAhead {
 
   const TrainingData& data_;
   const LoaderOptions& options_;
-  Cursor cursor_;  // the thread's alone
+  Cursor cursor_;  // used by the thread alone
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t depth_;  // of the queue
@@ -243,7 +243,7 @@ struct Loader::Implementation {
   TrainingData data;
   LoaderOptions options;
   LoaderState state;
-  std::optional<ReadAhead> read_ahead;  // begun by the first next() after a seek
+  std::optional<ReadAhead> read_ahead;  // created by the first next() after a seek
 };
 
 Loader::Loader(const TrainingData& data, const LoaderOptions& options) {
@@ -301,7 +301,7 @@ void Loader::seek(const LoaderState& state) {
   for (size_t i = 0; i < data.sources.size(); ++i) {
     require_position(data.sources[i], split, target.sources[i]);
   }
-  const Cursor possible(data, split, target);  // throws where the counts do not fit the weights
+  const Cursor possible(data, split, target);  // throws when the counts do not fit the weights
   implementation_->read_ahead.reset();
   implementation_->state = std::move(target);
 }

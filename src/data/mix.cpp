@@ -10,7 +10,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr double kWeightSum = 0x1p40;  // of the weights as whole numbers, but for rounding
+constexpr double kWeightSum = 0x1p40;  // the sum of the weights as whole numbers, up to rounding
 
 }  // namespace
 
@@ -41,8 +41,8 @@ Mix::Mix(std::span<const double> weights, std::span<const int64_t> drawn) {
 }
 
 size_t Mix::next() {
-  // In units of one draw: a source may be drawn once it is 1 / (2k - 2) behind its share, and then
-  // has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be.
+  // In units of one draw, with k sources: a source may be drawn once it is 1 / (2k - 2) behind its
+  // share. It then has (1 - 1 / (2k - 2) - behind) / weight draws left until it must be drawn.
   const auto span = static_cast<Wide>(2 * sources_.size()) - 2;
   size_t chosen = sources_.size();
   Wide chosen_left = 0;

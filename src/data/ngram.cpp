@@ -38,21 +38,21 @@ NgramBaseline::NgramBaseline(int64_t vocabulary_size)
     : vocabulary_size_(vocabulary_size),
       target_counts_(static_cast<size_t>(vocabulary_size)),
       predecessors_(static_cast<size_t>(vocabulary_size)),
-      contexts_(static_cast<size_t>(vocabulary_size)) {}
+      histories_(static_cast<size_t>(vocabulary_size)) {}
 
 void NgramBaseline::count(std::span<const int32_t> row) {
   for (size_t i = 1; i < row.size(); ++i) {
     const size_t before = static_cast<size_t>(row[i - 1]);
     const size_t token = static_cast<size_t>(row[i]);
-    TESSERA_CHECK(before < contexts_.size() && token < contexts_.size(),
+    TESSERA_CHECK(before < histories_.size() && token < histories_.size(),
                   "tokens {} {} outside a vocabulary of {}", row[i - 1], row[i], vocabulary_size_);
     ++targets_;
     if (++target_counts_[token] == 1) ++seen_;
-    ++contexts_[before].count;
+    ++histories_[before].count;
     const int64_t count = ++pairs_[pair_key(row[i - 1], row[i])];
     if (count == 1) {
       ++once_;
-      ++contexts_[before].followers;
+      ++histories_[before].followers;
       ++predecessors_[token];
     } else if (count == 2) {
       --once_;
@@ -81,16 +81,16 @@ double NgramBaseline::discount() const {
 }
 
 double NgramBaseline::bigram(int32_t before, int32_t token) const {
-  // Every distinct pair counts once for the token that it ends in.
+  // Every distinct pair counts once, for its second token.
   const double continuation =
       smoothed(predecessors_[static_cast<size_t>(token)], static_cast<int64_t>(pairs_.size()));
-  const History& context = contexts_[static_cast<size_t>(before)];
-  if (context.count == 0) return continuation;
+  const History& history = histories_[static_cast<size_t>(before)];
+  if (history.count == 0) return continuation;
   const auto found = pairs_.find(pair_key(before, token));
   const double count = found == pairs_.end() ? 0 : static_cast<double>(found->second);
   const double discounted = std::max(count - discount(), 0.0);
-  const double left = discount() * static_cast<double>(context.followers);
-  return (discounted + left * continuation) / static_cast<double>(context.count);
+  const double left = discount() * static_cast<double>(history.followers);
+  return (discounted + left * continuation) / static_cast<double>(history.count);
 }
 
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size) {

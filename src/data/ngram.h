@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-/// What counting alone achieves, for a model's loss to be compared with: a unigram and a bigram
-/// model of token rows. With V the vocabulary's size, c(w) and c(v,w) how often w was a target and
-/// w followed v:
+/// A unigram and a bigram model of token rows. They show what counting alone achieves, as a
+/// baseline for a model's loss. V is the size of the vocabulary, c(w) is how often w was a target,
+/// and c(v,w) is how often w followed v:
 ///
 ///  unigram (Witten-Bell with the uniform distribution)
 ///    p(w) = (c(w) + T / V) / (n + T),  n = sum of c(w), T = how many w have c(w) > 0
@@ -20,14 +20,14 @@ namespace tessera {
 ///    p(w|v) = (max(c(v,w) - D, 0) + D * T(v) * q(w)) / c(v)    p(w|v) = q(w) where c(v) = 0
 ///    q(w)   = (T'(w) + T / V) / (sum of T' + T)
 ///    c(v) = sum of c(v,w) over w; T(v) = how many words follow v; T'(w) = how many precede w;
-///    D = n1 / (n1 + 2 n2), held in [0.1, 0.9], n1 and n2 the pairs seen once and twice
+///    D = n1 / (n1 + 2 n2), limited to [0.1, 0.9]; n1 and n2 are the pairs seen once and twice
 ///
 /// Every probability is positive and each distribution sums to 1.
 class NgramBaseline {
  public:
   explicit NgramBaseline(int64_t vocabulary_size);
 
-  /// Counts the targets of one row: each token but the first, with the token before it.
+  /// Counts the targets of one row: each token but the first, together with the token before it.
   void count(std::span<const int32_t> row);
 
   double unigram(int32_t token) const;
@@ -49,21 +49,21 @@ class NgramBaseline {
   int64_t twice_ = 0;                   // n2
   std::vector<int64_t> target_counts_;  // c(w)
   std::vector<int64_t> predecessors_;   // T'(w)
-  std::vector<History> contexts_;
+  std::vector<History> histories_;
   std::unordered_map<uint64_t, int64_t> pairs_;  // c(v,w) by (v << 32) | w
 };
 
-/// Nats per target token over the held-out split.
+/// The baselines' losses on the held-out split, in nats per target token.
 struct BaselineLoss {
   double unigram = 0;
   double bigram = 0;
   int64_t targets = 0;
 };
 
-/// Counts the training split of a source and evaluates on its held-out split, over exactly the
-/// targets that a Loader hands out in one epoch, so that a model's held-out loss is comparable.
-/// Memory grows with the number of distinct pairs. Throws Error as InstanceSource::read() does, and
-/// on a token outside the vocabulary that is counted.
+/// Counts the training split of a source and evaluates on its held-out split. It uses exactly the
+/// targets that a Loader hands out in one epoch, so a model's held-out loss is comparable. Memory
+/// grows with the number of distinct pairs. Throws Error as InstanceSource::read() does, and when a
+/// counted token lies outside the vocabulary.
 BaselineLoss ngram_baseline(const InstanceSource& source, int64_t vocabulary_size);
 
 }  // namespace tessera

@@ -17,14 +17,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
-constexpr size_t kNpyHeaderBytes = 128;  // of the files we write; room for any two 64-bit sizes
+constexpr size_t kNpyHeaderBytes = 128;  // in files we write; enough for any two 64-bit sizes
 
 constexpr std::pair<DType, std::string_view> kTypeNames[] = {
     {DType::u16, "<u2"}, {DType::i32, "<i4"}, {DType::u8, "|u1"},
     {DType::f32, "<f4"}, {DType::f64, "<f8"},
 };
 
-/// Reads the header's dictionary, the subset of Python that NumPy writes.
+/// Reads the header's dictionary, in the subset of Python that NumPy writes.
 class DictionaryReader {
  public:
   DictionaryReader(std::string_view text, const std::string& name, std::span<const NpyType> types)
@@ -161,7 +161,7 @@ class DictionaryReader {
   std::optional<std::vector<int64_t>> shape_;
 };
 
-/// The bytes that an array takes, or nothing when they do not fit in 63 bits.
+/// Returns the number of bytes of an array, or nothing if it does not fit in 63 bits.
 std::optional<int64_t> array_bytes(const NpyArray& array) {
   int64_t bytes = array.type.bytes;
   for (const int64_t size : array.shape) {

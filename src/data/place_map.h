@@ -6,17 +6,20 @@
 
 namespace tessera {
 
-/// Where the places of a text stand in the text that it was made of, for a text that arrives in
-/// pieces and is asked about in ascending order. It remembers only where the two do not keep step.
+/// Maps places of a text to places of the source text that it was made from. The text arrives in
+/// pieces, and places are looked up in ascending order. Only the places where the two get out of
+/// step are stored.
 class PlaceMap {
  public:
   void clear() { runs_.clear(); }
 
-  /// What begins at `place`, ascending, was made of what begins at `source`. `kept`: byte for byte;
-  /// otherwise only its first place has a counterpart.
+  /// Records that the text from `place` on was made from the source from `source` on. Places are
+  /// added in ascending order. `kept`: the bytes are unchanged. Otherwise only the first place has
+  /// a counterpart.
   void add(int64_t place, int64_t source, bool kept);
 
-  /// The counterpart of `place`, if it has one; `place` is not below that of earlier calls.
+  /// Returns the counterpart of `place`, if it has one. `place` must not be below that of an
+  /// earlier call.
   std::optional<int64_t> find(int64_t place);
 
  private:

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kSmallestItem = int64_t{256} << 10;
 constexpr int64_t kLargestItem = int64_t{16} << 20;
-constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy to the end
+constexpr int64_t kItemsWanted = 1024;  // enough to keep many cores busy until the end
 
 void check_options(const PrepareOptions& options) {
   if (options.output.empty()) throw Error("no output folder given; name one");
@@ -66,7 +66,7 @@ void check_options(const PrepareOptions& options) {
   require_at_least(options.threads, 0, "threads");
 }
 
-/// The state of one run, its steps in the order in which run() takes them.
+/// The state of one run. Its steps stand in the order in which run() calls them.
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const Logger& logger)
@@ -132,8 +132,8 @@ class Preparation {
     return recipe;
   }
 
-  /// Trains the tokenizer if one is wanted and an earlier run has not done so; puts its file into
-  /// the folder.
+  /// Trains the tokenizer if one is wanted and no earlier run has done so. Puts its files into the
+  /// folder.
   void settle_tokenizer() {
     const fs::path& folder = folder_->path();
     const bool trained = !tokenizer_;
@@ -146,7 +146,7 @@ class Preparation {
       try {
         tokenizer_ = train_tokenizer(lines, options_.train_tokenizer);
       } catch (const Error&) {
-        folder_->remove_all();  // nothing of use is in it, and another size shall not be refused
+        folder_->remove_all();  // it holds nothing of use; another size must not be refused
         throw;
       }
     }
@@ -158,7 +158,7 @@ class Preparation {
     if (const std::string reason = tokenizer_->why_slow(); !reason.empty()) {
       logger_.info("encoding takes several times as long as with other tokenizers: {}", reason);
     }
-    // Training takes long and cannot be stopped midway.
+    // Training takes long and cannot be stopped halfway.
     if (InterruptGuard::requested()) {
       throw Error(
           "interrupted before tokenizing; run prepare again, without overwriting, to continue");
@@ -216,7 +216,7 @@ class Preparation {
           "the inputs hold no documents with text; give other files, or another text field");
     }
     if (plan.instances == 0) {
-      folder_->remove_all();  // so that a shorter context is not refused
+      folder_->remove_all();  // then a shorter context is not refused
       throw Error(
           "a context of {} tokens is longer than the data, which has {} tokens; choose a shorter "
           "context or give more text",
@@ -293,7 +293,7 @@ class Preparation {
   const int threads_;
   const ReadOptions read_options_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::vector<int32_t> beginning_;  // stands before each document
+  std::vector<int32_t> beginning_;  // the tokens before each document
   Corpus corpus_;
   Recipe recipe_;
   std::optional<OutputFolder> folder_;

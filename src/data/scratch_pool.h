@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-/// Memory that calls of one object use anew, one for each thread that is in a call at once.
+/// A pool of scratch memory that an object's calls reuse. It holds one Scratch for each thread that
+/// is in a call at the same time.
 template <typename Scratch>
 class ScratchPool {
  public:
-  /// A Scratch that no other thread has, for as long as this lives; the pool must outlive it.
+  /// A Scratch that no other thread uses while the lease lives. The pool must outlive it.
   class Lease {
    public:
     Lease(ScratchPool& pool, std::unique_ptr<Scratch> scratch)
@@ -31,7 +32,8 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  /// The memory is unspecified, as the last user left it. `make` gives more where all is in use.
+  /// Leases a Scratch. Its content is unspecified: it is as the last user left it. `make` creates
+  /// another one when all are in use.
   template <typename Make>
   Lease lease(const Make& make) {
     std::unique_ptr<Scratch> scratch = idle();

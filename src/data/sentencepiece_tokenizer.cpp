@@ -16,9 +16,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
         "with eos_id >= 0",
         origin);
   }
-  // A model without a dummy space and with byte pieces can keep a U+2581 of the text apart from
-  // its own: spelt in bytes, it decodes to itself. With a dummy space the parts around it would
-  // each get a space of their own, so such models keep SentencePiece's usual behaviour.
+  // A model with byte pieces and without a dummy space can keep a U+2581 of the text apart from its
+  // own spaces: spelled in bytes, it decodes to itself. With a dummy space, the parts around it
+  // would each get a space of their own, so such models keep SentencePiece's usual behaviour.
   const SentencePieceDescription& description = model_.description();
   if (description.adds_dummy_space || !description.byte_fallback) return;
   for (const unsigned char byte : kSpaceMark) {

@@ -11,17 +11,17 @@
 
 namespace tessera {
 
-/// A SentencePiece model. Its end-of-sentence piece ends a document. The ids are those of the
-/// SentencePiece library, which reads the model, trains, decodes, and encodes with all models but
-/// those of byte-pair encoding.
+/// A SentencePiece model. Its end-of-sentence piece ends a document. The ids equal those of the
+/// SentencePiece library. The library reads the model, trains and decodes. It also encodes with all
+/// models that are not byte-pair encodings.
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  /// `model` is the content of a .model file; `origin` names it in errors. Throws Error when it is
-  /// no SentencePiece model, is damaged, or has no end-of-sentence piece.
+  /// `model` is the content of a .model file, and `origin` names it in errors. Throws Error when it
+  /// is not a SentencePiece model, is damaged, or has no end-of-sentence piece.
   SentencePieceTokenizer(std::string model, const std::string& origin);
 
-  /// Adds no beginning-of-sentence piece. With a model from train_tokenizer(), decode() gives back
-  /// `text` byte for byte; other models normalise as they were trained to.
+  /// Encodes without a beginning-of-sentence piece. With a model from train_tokenizer(), decode()
+  /// restores `text` byte for byte. Other models normalise as they were trained to.
   std::vector<int32_t> encode(std::string_view text) const override;
   std::unique_ptr<DocumentEncoder> document_encoder() const override;
   std::string decode(std::span<const int32_t> tokens) const override;
@@ -39,7 +39,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string file_;
   SentencePieceModel model_;
   mutable ScratchPool<SentencePieceDocumentEncoder> encoders_;
-  /// The byte pieces that spell U+2581, where encode() must use them; otherwise empty.
+  /// The byte pieces that spell U+2581 if encode() must use them, otherwise empty.
   std::vector<int32_t> space_mark_bytes_;
 };
 

@@ -32,7 +32,8 @@ Loaded load_sentencepiece(const fs::path& path, const std::string& end_of_docume
   return std::make_unique<SentencePieceTokenizer>(read_file(path), path.string());
 }
 
-/// A file of ours when `json` says so; otherwise null or one that the `tokenizers` library reads.
+/// Whether `json` is a tokenizer file of ours. Otherwise it is null or a file of the `tokenizers`
+/// library.
 bool is_bytes(const nlohmann::json& json) {
   return json.is_object() && json.value("kind", nlohmann::json()) == "bytes";
 }
@@ -63,7 +64,7 @@ Loaded load_folder(const fs::path& folder, const std::string& end_of_document) {
   return load_json(json_path, std::move(text), json, end_of_document);
 }
 
-/// The tokenizer that a prepared folder's data was made with.
+/// Loads the tokenizer that a prepared folder's data was made with.
 Loaded load_prepared(const fs::path& folder, const std::string& end_of_document) {
   const Manifest manifest = read_manifest(folder);
   if (manifest.version > 1) {
@@ -73,7 +74,7 @@ Loaded load_prepared(const fs::path& folder, const std::string& end_of_document)
   const bool same = tokenizer->fingerprint() == manifest.tokenizer_fingerprint &&
                     tokenizer->vocabulary_size() == manifest.vocabulary_size &&
                     tokenizer->end_of_document() == manifest.end_of_document;
-  // With another token at the end of documents it is meant to be another.
+  // A caller who names an end-of-document token may want a different tokenizer.
   if (same || !end_of_document.empty()) return tokenizer;
   throw Error(
       "the tokenizer of {} is not the one that its {} describes: its fingerprint is {} instead of "

@@ -12,11 +12,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSampleBlock = int64_t{64} << 10;  // bytes of the corpus read at one place
+constexpr int64_t kSampleBlock = int64_t{64} << 10;  // bytes of the corpus to read at one place
 constexpr size_t kLongestLine = 4096;                // SentencePiece skips longer ones; we cut them
 constexpr int64_t kBytesAndControls = 256 + 3;       // byte pieces; unknown, begin, end
 
-/// Hands the sample to SentencePiece.
+/// Passes the sample to SentencePiece.
 class Lines : public sentencepiece::SentenceIterator {
  public:
   explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -30,7 +30,7 @@ class Lines : public sentencepiece::SentenceIterator {
   size_t next_ = 0;
 };
 
-/// Ends the reading of a compressed file, of which the sample takes the start only.
+/// Thrown to stop reading a compressed file, from which the sample takes only the start.
 struct EnoughRead {};
 
 void add_lines(std::string_view text, std::vector<std::string>& lines) {
@@ -47,12 +47,12 @@ void add_lines(std::string_view text, std::vector<std::string>& lines) {
   }
 }
 
-/// Adds the lines of a slice; of a compressed file, about the first `maximum_bytes`.
+/// Adds the lines of a slice. From a compressed file it takes about the first `maximum_bytes`.
 void add_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
                int64_t maximum_bytes, std::vector<std::string>& lines) {
   const bool whole = corpus.files[static_cast<size_t>(slice.file)].compression == Compression::none;
   int64_t bytes = 0;
-  ReadStatistics ignored;  // the tokenization counts what is wrong with the text
+  ReadStatistics ignored;  // tokenizing counts what is wrong with the text
   try {
     read_slice(corpus, slice, options, ignored, [&](std::string_view piece, bool) {
       if (!whole && bytes >= maximum_bytes) throw EnoughRead();
@@ -71,7 +71,7 @@ std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_byte
   const std::vector<WorkItem> blocks = plan_items(corpus, kSampleBlock);
   const int64_t count = static_cast<int64_t>(blocks.size());
   const int64_t wanted = std::clamp<int64_t>(maximum_bytes / kSampleBlock, 1, count);
-  const int64_t share = maximum_bytes / wanted;  // at least a block where there are many
+  const int64_t share = maximum_bytes / wanted;  // at least one block, if there are many
   for (int64_t i = 0; i < wanted; ++i) {
     for (const Slice& slice : blocks[static_cast<size_t>(i * count / wanted)]) {
       add_slice(corpus, slice, options, share, lines);
@@ -86,8 +86,8 @@ std::unique_ptr<Tokenizer> train_tokenizer(const std::vector<std::string>& lines
     throw Error("a vocabulary of {} is too small: the byte and control pieces alone are {}",
                 vocabulary_size, kBytesAndControls);
   }
-  // A newline or a tab never occurs inside a piece: each is its byte piece. So a text may be cut at
-  // any line end and encodes to the same tokens.
+  // A newline or a tab never occurs inside a longer piece: each is its own byte piece. So a text
+  // can be cut at any line end and still encodes to the same tokens.
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},

@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-/// Lines of text from the whole corpus, evenly spread over it, of about `maximum_bytes` in all (the
-/// whole corpus when it is smaller). Compressed files give their beginnings. The same corpus gives
-/// the same lines.
+/// Returns lines of text, evenly spread over the whole corpus, of about `maximum_bytes` in all (the
+/// whole corpus if it is smaller). From a compressed file it takes the beginning. The same corpus
+/// gives the same lines.
 std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_bytes,
                                       const ReadOptions& options);
 
 /// Trains a SentencePiece model (byte-pair encoding with byte fallback) of exactly
-/// `vocabulary_size` pieces. It normalises nothing, so decode(encode(x)) == x for any valid UTF-8.
-/// The same lines give the same model. Throws Error when the vocabulary is too small for the byte
-/// pieces and the characters, or larger than the lines can fill.
+/// `vocabulary_size` pieces. The model normalises nothing, so decode(encode(x)) == x for any valid
+/// UTF-8. The same lines give the same model. Throws Error when the vocabulary is too small for the
+/// byte pieces and the characters, or larger than the lines can fill.
 std::unique_ptr<Tokenizer> train_tokenizer(const std::vector<std::string>& lines,
                                            int64_t vocabulary_size);
 

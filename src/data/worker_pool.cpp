@@ -40,7 +40,7 @@ void run_workers(int threads, int64_t count, const char* interrupted_message,
     ended.notify_all();
   };
 
-  std::vector<std::jthread> workers;  // joined before anything above goes out of scope
+  std::vector<std::jthread> workers;  // joined before the variables above go out of scope
   for (int64_t i = running; i > 0; --i) workers.emplace_back(work);
   std::unique_lock lock(mutex);
   while (running > 0) {

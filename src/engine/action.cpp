@@ -11,7 +11,7 @@ bool is_backward(const Node& node) {
   return node.phase == Phase::backward || node.phase == Phase::recompute;
 }
 
-/// By node: whether an output of the backward pass depends on it, within that pass.
+/// By node: whether it is in the backward pass and an output depends on it through that pass.
 std::vector<bool> needed_by_outputs(const Program& program) {
   const std::vector<Node>& nodes = program.nodes();
   std::vector<bool> wanted(program.values().size(), false);
@@ -29,22 +29,6 @@ std::vector<bool> needed_by_outputs(const Program& program) {
 }
 
 }  // namespace
-
-std::string_view segment_name(Segment segment) {
-  switch (segment) {
-    case Segment::whole:
-      return "whole";
-    case Segment::forward:
-      return "forward";
-    case Segment::backward:
-      return "backward";
-    case Segment::input_gradients:
-      return "input_gradients";
-    case Segment::weight_gradients:
-      return "weight_gradients";
-  }
-  throw InternalError("unknown Segment");
-}
 
 std::vector<int> segment_nodes(const Program& program, Segment segment) {
   const std::vector<bool> needed = needed_by_outputs(program);

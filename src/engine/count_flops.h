@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-/// Floating-point operations of the matrix products of one run of a program.
+/// The floating-point operations of the matrix products in one run of a program.
 struct FlopCount {
-  double forward = 0;   ///< that the model demands
-  double backward = 0;  ///< that the model demands
-  double repeated = 0;  ///< done again to save memory
+  double forward = 0;   ///< required by the model
+  double backward = 0;  ///< required by the model
+  double repeated = 0;  ///< repeated to save memory
 
-  /// What a step's FLOPs and MFU count.
+  /// The part that counts for a step's FLOPs and MFU.
   double useful() const { return forward + backward; }
 };
 

@@ -11,7 +11,9 @@ namespace {
 class Differentiation {
  public:
   Differentiation(Builder& builder, std::span<const Value> wanted)
-      : builder_(builder), wanted_(wanted), contributions_(builder.program().values().size()) {}
+      : builder_(builder), wanted_(wanted), contributions_(builder.program().values().size()) {
+    find_computed_weights();
+  }
 
   void contribute(Value value, Value gradient) {
     if (!gradient) return;
@@ -38,19 +40,40 @@ class Differentiation {
     for (size_t i = 0; i < of_inputs.size(); ++i) contribute(node.inputs[i], of_inputs[i]);
   }
 
-  /// The sum of what all consumers have given back, in the value's own type; null for nothing.
+  /// The sum of the gradients from all consumers; null if there are none. It has the value's own
+  /// type, or for a computed weight the accumulation type, as a parameter's gradient has.
   Value total(Value value) {
     const std::vector<Value>& parts = contributions_[static_cast<size_t>(value.id)];
-    const DType dtype = builder_.spec(value).dtype;
+    DType dtype = builder_.spec(value).dtype;
+    if (of_weights_[static_cast<size_t>(value.id)]) dtype = accumulation_dtype(dtype);
     if (parts.empty()) return {};
     if (parts.size() == 1) return cast(builder_, parts[0], dtype);
     return add(builder_, parts, dtype);
   }
 
  private:
+  /// Finds the floating values that are parameters in another form, such as a part of a gathered
+  /// unit.
+  void find_computed_weights() {
+    const Program& program = builder_.program();
+    of_weights_.assign(program.values().size(), false);
+    const auto is_weight = [&](Value value) {
+      return program.info(value).kind == ValueKind::parameter ||
+             of_weights_[static_cast<size_t>(value.id)];
+    };
+    for (const Node& node : program.nodes()) {
+      if (!node.operation->takes_wide_gradients()) continue;
+      if (node.inputs.empty() || !std::ranges::all_of(node.inputs, is_weight)) continue;
+      for (const Value output : node.outputs) {
+        of_weights_[static_cast<size_t>(output.id)] = is_floating(program.spec(output).dtype);
+      }
+    }
+  }
+
   Builder& builder_;
   std::span<const Value> wanted_;
   std::vector<std::vector<Value>> contributions_;
+  std::vector<bool> of_weights_;  // by value of the forward pass
 };
 
 }  // namespace

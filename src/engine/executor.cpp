@@ -14,7 +14,7 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
     : programs_(std::move(programs)),
       plan_(std::move(plan)),
       runtime_(runtime),
-      arena_(plan_.arena_bytes),
+      arena_(plan_.arena_bytes, runtime.target().device),
       frames_(programs_.size()) {
   size_t inputs = 0, outputs = 0;
   for (size_t p = 0; p < programs_.size(); ++p) {
@@ -62,11 +62,6 @@ void Executor::bind(size_t p, const GivenTensors& given) {
     }
     frames_[p].push_back(std::move(frame));
   }
-  for (size_t id = 0; id < program.values().size(); ++id) {
-    const ValueInfo& info = program.values()[id];
-    const bool sums = info.kind == ValueKind::main_gradient || info.kind == ValueKind::state;
-    if (sums && places.values[0][id] >= 0) frames_[p][0].values[id].fill_zero();
-  }
 }
 
 const Executor::Frame& Executor::frame(int program, int micro_batch) const {
@@ -93,8 +88,8 @@ const Tensor& Executor::tensor(std::string_view name, int program, int micro_bat
 size_t Executor::segment_position(int program, Segment segment) const {
   const std::vector<Segment>& order = plan_.programs[static_cast<size_t>(program)].order;
   const auto found = std::ranges::find(order, segment);
-  TESSERA_CHECK(found != order.end(), "the segment {} of program {} was not planned",
-                segment_name(segment), program);
+  TESSERA_CHECK(found != order.end(), "the segment {} of program {} was not planned", word(segment),
+                program);
   return static_cast<size_t>(found - order.begin());
 }
 
@@ -102,11 +97,43 @@ std::span<const Value> Executor::inputs(Segment segment, int program) const {
   return plan_.programs[static_cast<size_t>(program)].inputs[segment_position(program, segment)];
 }
 
+void Executor::begin(const Action& action, int segment) {
+  const auto p = static_cast<size_t>(action.program);
+  const int number = plan_.programs[p].frames.at(action.micro_batch);
+  Frame& frame = frames_[p][static_cast<size_t>(number)];
+  const auto found = std::ranges::find_if(in_flight_, [&](const WaitingFrame& other) {
+    return other.program == action.program && other.frame == number;
+  });
+  const int done = found == in_flight_.end() ? 0 : found->done;
+  if (found != in_flight_.end()) in_flight_.erase(found);
+  if (segment == 0) frame.micro_batch = action.micro_batch;
+  TESSERA_CHECK(segment == 0 || (done == segment && frame.micro_batch == action.micro_batch),
+                "the segment {} of micro-batch {} of program {} does not follow the one before it",
+                word(action.segment), action.micro_batch, action.program);
+  const bool planned = std::ranges::any_of(plan_.situations, [&](const Situation& situation) {
+    return situation.program == action.program && situation.frame == number &&
+           situation.segment == segment && situation.waiting == in_flight_;
+  });
+  TESSERA_CHECK(planned,
+                "the segment {} of micro-batch {} of program {} was not planned while {} frames "
+                "wait as they do",
+                word(action.segment), action.micro_batch, action.program, in_flight_.size());
+}
+
+void Executor::end(const Action& action, int segment) {
+  const ProgramPlaces& places = plan_.programs[static_cast<size_t>(action.program)];
+  if (segment + 1 == std::ssize(places.order)) return;
+  const WaitingFrame now{action.program, places.frames.at(action.micro_batch), segment + 1};
+  in_flight_.insert(std::upper_bound(in_flight_.begin(), in_flight_.end(), now), now);
+}
+
 void Executor::run(const Action& action) {
   const Frame& of = frame(action.program, action.micro_batch);
   const auto p = static_cast<size_t>(action.program);
   const size_t segment = segment_position(action.program, action.segment);
+  begin(action, static_cast<int>(segment));
   for (const int node : plan_.programs[p].nodes[segment]) run_node(*programs_[p], of, node);
+  end(action, static_cast<int>(segment));
 }
 
 void Executor::run_node(const Program& program, const Frame& frame, int index) {
@@ -137,8 +164,7 @@ void Executor::check_outputs(const Program& program, const Node& node) const {
     const int64_t at = first_non_finite(outputs_[i]);
     if (at >= 0) {
       throw Error("{} is not finite at element {} (made by {} in the {} pass)",
-                  program.info(node.outputs[i]).name, at, node.operation->name(),
-                  phase_name(node.phase));
+                  program.info(node.outputs[i]).name, at, node.operation->name(), word(node.phase));
     }
   }
 }

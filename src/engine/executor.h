@@ -11,26 +11,28 @@
 
 namespace tessera {
 
-/// Runs programs as they were planned. All memory is one arena, reserved at the beginning; running
-/// allocates nothing.
+/// Runs programs as they were planned. The memory of all values and workspaces is one arena,
+/// reserved at construction.
 class Executor {
  public:
-  /// Refers to the programs and the runtime, which must outlive it; `given` has the memory of those
-  /// kept values that the plan left out. Main gradients and states begin as zeros. Throws Error
-  /// when the system does not give the arena's addresses.
+  /// Refers to the programs and the runtime, which must outlive it. `given` has the memory of the
+  /// kept values that the plan left out. Everything in the arena begins as zeros.
+  /// Throws Error if the system does not give the arena's addresses.
   Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtime& runtime,
            const GivenTensors& given = {});
   /// Plans programs for these actions and runs them.
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
 
-  /// Runs an action that was planned, or one of the same segment and micro-batch.
+  /// Runs an action. The plan must have it with the same frames in flight, since it gives their
+  /// memory to others at other times. A frame that is in flight may begin anew with its first
+  /// segment. Throws InternalError otherwise.
   void run(const Action& action);
 
-  /// Where a value of a program lies in a micro-batch's frame. What it holds is right while the
-  /// plan has it live (see plan_memory()).
+  /// The tensor of a program's value in a micro-batch's frame. Its contents are valid while the
+  /// value is live in the plan (see plan_memory()).
   const Tensor& tensor(Value value, int program = 0, int micro_batch = 0) const;
-  /// The same by name. Throws InternalError where no value is called so.
+  /// The same by name. Throws InternalError if no value has that name.
   const Tensor& tensor(std::string_view name, int program = 0, int micro_batch = 0) const;
   /// The inputs that the caller writes right before an action of a segment.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
@@ -39,22 +41,25 @@ class Executor {
   const Arena& arena() const { return arena_; }
   const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }
 
-  /// Records each node's time there while it is set.
+  /// Records each node's time in `trace` from now on; null ends that.
   void set_trace(Trace* trace) { trace_ = trace; }
-  /// Checks every floating result for NaN and infinity; the first one found throws Error with the
-  /// name of the value and of the operation that made it.
+  /// Whether to check every floating result for NaN and infinity. The first one found throws Error
+  /// with the name of the value and of the operation that made it.
   void set_check_finite(bool check) { check_finite_ = check; }
 
  private:
-  /// The tensors of one frame, by value, and its nodes' workspaces.
+  /// The tensors of one frame by value, and the workspaces of its nodes.
   struct Frame {
     std::vector<Tensor> values;
     std::vector<Tensor> workspaces;
+    int micro_batch = 0;  // that uses it
   };
 
   void bind(size_t program, const GivenTensors& given);
   const Frame& frame(int program, int micro_batch) const;
   size_t segment_position(int program, Segment segment) const;
+  void begin(const Action& action, int segment);
+  void end(const Action& action, int segment);
   void run_node(const Program& program, const Frame& frame, int index);
   void check_outputs(const Program& program, const Node& node) const;
 
@@ -63,13 +68,14 @@ class Executor {
   Runtime& runtime_;
   Arena arena_;
   std::vector<std::vector<Frame>> frames_;  // by program
-  std::vector<Tensor> inputs_;              // of the node that runs; as long as the longest list
+  std::vector<WaitingFrame> in_flight_;     // ascending
+  std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
   bool check_finite_ = false;
 };
 
-/// The position of the first NaN or infinity, or -1.
+/// The position of the first NaN or infinity, or -1 if there is none.
 int64_t first_non_finite(const Tensor& tensor);
 
 }  // namespace tessera

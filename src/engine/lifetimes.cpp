@@ -62,7 +62,7 @@ class Walk {
       const int segment = use(output).first.segment;
       use(output).at({segment, step_count(segment) - 1});
     }
-    // What the caller writes lies there before the segment begins.
+    // The caller writes an input before the segment begins.
     for (size_t id = 0; id < uses_.size(); ++id) {
       if (program_.values()[id].kind != ValueKind::input) continue;
       uses_[id].first.step = 0;
@@ -107,8 +107,9 @@ class Walk {
     }
   }
 
-  /// The input whose memory an output takes over: one that ends here and is used once, of the same
-  /// type and size; null for none.
+  /// The input whose memory an output takes over, or null. It must end here, be used once by this
+  /// node, and have the same type and size as the output. Neither it nor a view of it may be read
+  /// later.
   Value taken_over(const Node& node, int output) const {
     const int position = node.operation->in_place_input(output);
     if (position < 0) return {};
@@ -116,12 +117,14 @@ class Walk {
     const Value value = node.outputs[static_cast<size_t>(output)];
     const ValueInfo& from = program_.info(input);
     const ValueInfo& to = program_.info(value);
+    const auto has_its_memory = [&](Value other) { return program_.base(other) == input; };
     const bool fits = from.kind == ValueKind::computed && !from.view &&
-                      !program_.is_output(input) && from.rows.has_value() == to.rows.has_value() &&
+                      std::ranges::none_of(program_.outputs(), has_its_memory) &&
+                      from.rows.has_value() == to.rows.has_value() &&
                       from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();
     const bool ends = uses_[index(input)].last == uses_[index(value)].first;
-    if (!fits || !ends || std::ranges::count(node.inputs, input) != 1) return {};
-    // Another output of this node may have taken it.
+    if (!fits || !ends || std::ranges::count_if(node.inputs, has_its_memory) != 1) return {};
+    // Another output of this node may have taken it already.
     const int block = lifetimes_.block_of[index(input)];
     for (const Value other : node.outputs) {
       if (other != value && lifetimes_.block_of[index(other)] == block) return {};
@@ -131,7 +134,7 @@ class Walk {
 
   const Program& program_;
   Lifetimes& lifetimes_;
-  std::vector<Use> uses_;  // by value that is no view
+  std::vector<Use> uses_;  // by value; those of views stay unused
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// A moment of a frame: a step of one of its program's segments.
+/// A moment in a frame: one step of one of its program's segments.
 struct Moment {
   int segment = 0;  ///< position in the order of the segments
   int step = 0;     ///< position among the segment's nodes
@@ -18,29 +18,29 @@ struct Moment {
   }
 };
 
-/// Memory that one or more values of a frame have one after the other: a computed value or an
-/// input, with its views, and the values that take its memory over.
+/// Memory that one or more values of a frame use one after the other: a computed value or an input,
+/// with its views, and the values that take over its memory.
 struct FrameBlock {
   int64_t bytes = 0;
   Moment begin;
   Moment last;
-  bool rows = false;           ///< brought at run time (see Rows)
-  int64_t expected_bytes = 0;  ///< of rows
+  bool rows = false;           ///< rows whose number is known only at run time (see Rows)
+  int64_t expected_bytes = 0;  ///< of such rows, when the load is even
 };
 
-/// When the memory of a program's values comes and goes within a frame.
+/// The times within a frame at which a program's values are in memory.
 struct Lifetimes {
-  /// Of a program whose segments run in this order. Throws InternalError when they leave out nodes
-  /// or hold one twice.
+  /// Finds the lifetimes in a program whose segments run in this order. Throws InternalError if the
+  /// segments leave out a node or hold one twice.
   Lifetimes(const Program& program, std::vector<Segment> order);
 
   std::vector<Segment> order;
-  std::vector<std::vector<int>> nodes;  ///< by segment: its nodes, as they run
+  std::vector<std::vector<int>> nodes;  ///< by segment: its nodes, in the order in which they run
   std::vector<FrameBlock> blocks;
-  /// By value: its block, or -1 for a kept value, for a view of one, and for a value that no node
-  /// uses or makes. Views have their base's.
+  /// By value: its block, or -1 for a kept value, for a view of one, and for a computed value that
+  /// no node makes. A view has its base's block.
   std::vector<int> block_of;
-  /// By value: whether a segment after the one that makes it uses it.
+  /// By value: whether it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
 };
 

@@ -1,48 +1,30 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
+#include <utility>
 
 #include "base/error.h"
+#include "engine/arena_places.h"
 #include "engine/lifetimes.h"
-#include "engine/placement.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// A frame of a program: the memory of a micro-batch, used by another one when that is done.
-struct FrameKey {
-  int program = 0;
-  int frame = 0;
+/// A frame of a program: the memory of one micro-batch. Another one uses it when that one is done.
+using FrameKey = std::pair<int, int>;  // program, frame
 
-  bool operator==(const FrameKey&) const = default;
-  bool operator<(const FrameKey& other) const {
-    return std::tie(program, frame) < std::tie(other.program, other.frame);
-  }
-};
-
-/// A frame that waits while another one's action runs.
-struct Waiting {
-  FrameKey key;
-  int done = 0;  ///< segments that it has run
-
-  bool operator==(const Waiting&) const = default;
-};
-
-/// What is in memory while an action runs. Actions that meet the same situation need it once.
-struct Situation {
-  FrameKey running;
-  int segment = 0;  ///< position in the program's order
-  std::vector<Waiting> waiting;
-  int begin = 0;  ///< on the timeline
+/// A situation's place on the timeline. Actions in the same situation share one.
+struct Period {
+  Situation situation;
+  int begin = 0;
   int steps = 1;
 
-  auto key() const { return std::tie(running, segment, waiting); }
+  FrameKey running() const { return {situation.program, situation.frame}; }
 };
 
-/// Sets the order of each program's segments by the first micro-batch of it.
+/// The order of each program's segments, taken from its first micro-batch. Throws InternalError if
+/// another micro-batch has another order.
 std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<const Action> actions) {
   std::vector<std::map<int, std::vector<Segment>>> by_micro_batch(programs);
   for (const Action& action : actions) {
@@ -63,7 +45,7 @@ std::vector<std::vector<Segment>> segment_orders(size_t programs, std::span<cons
   return orders;
 }
 
-/// Follows the actions: which frames there are, and what is in flight while each one runs.
+/// Follows the actions and finds the frames, and what is in flight while each action runs.
 class Timeline {
  public:
   Timeline(std::span<const Lifetimes> lifetimes, std::span<const Action> actions)
@@ -78,7 +60,7 @@ class Timeline {
  public:
   std::vector<std::map<int, int>> frames;  ///< by program, by micro-batch
   std::vector<int> frame_counts;           ///< by program
-  std::vector<Situation> situations;
+  std::vector<Period> periods;
   int steps = 0;
 
  private:
@@ -96,17 +78,16 @@ class Timeline {
     if (fresh) found->second = lowest_free_frame(action.program);
     const FrameKey key{action.program, found->second};
     const int segment = in_flight_[key];
-    Situation situation{.running = key, .segment = segment, .waiting = {}};
+    Situation situation{
+        .program = key.first, .frame = key.second, .segment = segment, .waiting = {}};
     for (const auto& [other, done] : in_flight_) {
-      if (other != key) situation.waiting.push_back({other, done});
+      if (other != key) situation.waiting.push_back({other.first, other.second, done});
     }
-    if (!std::ranges::any_of(
-            situations, [&](const Situation& known) { return known.key() == situation.key(); })) {
+    if (std::ranges::find(periods, situation, &Period::situation) == periods.end()) {
       const auto nodes = std::ssize(lifetimes_[program].nodes[static_cast<size_t>(segment)]);
-      situation.begin = steps;
-      situation.steps = std::max<int>(static_cast<int>(nodes), 1);
-      steps += situation.steps;
-      situations.push_back(std::move(situation));
+      const int count = std::max<int>(static_cast<int>(nodes), 1);
+      periods.push_back({std::move(situation), steps, count});
+      steps += count;
     }
     if (segment + 1 == std::ssize(lifetimes_[program].order)) {
       in_flight_.erase(key);
@@ -116,7 +97,7 @@ class Timeline {
   }
 };
 
-/// When a block of a frame is in use, on the timeline.
+/// The intervals on the timeline in which a block of a frame is in use.
 std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
                                    const Timeline& timeline) {
   std::vector<Interval> result;
@@ -127,22 +108,21 @@ std::vector<Interval> intervals_of(const FrameBlock& block, FrameKey key,
       result.push_back({begin, end});
     }
   };
-  for (const Situation& situation : timeline.situations) {
-    const int whole = situation.begin + situation.steps;
-    if (situation.running == key) {
-      if (situation.segment < block.begin.segment || situation.segment > block.last.segment) {
-        continue;
-      }
-      const bool begins = situation.segment == block.begin.segment;
-      const bool ends = situation.segment == block.last.segment;
-      add(begins ? situation.begin + block.begin.step : situation.begin,
-          ends ? situation.begin + block.last.step + 1 : whole);
+  for (const Period& period : timeline.periods) {
+    const int whole = period.begin + period.steps;
+    const int segment = period.situation.segment;
+    if (period.running() == key) {
+      if (segment < block.begin.segment || segment > block.last.segment) continue;
+      const bool begins = segment == block.begin.segment;
+      const bool ends = segment == block.last.segment;
+      add(begins ? period.begin + block.begin.step : period.begin,
+          ends ? period.begin + block.last.step + 1 : whole);
       continue;
     }
-    for (const Waiting& waiting : situation.waiting) {
-      if (waiting.key == key && block.begin.segment < waiting.done &&
+    for (const WaitingFrame& waiting : period.situation.waiting) {
+      if (FrameKey{waiting.program, waiting.frame} == key && block.begin.segment < waiting.done &&
           block.last.segment >= waiting.done) {
-        add(situation.begin, whole);
+        add(period.begin, whole);
       }
     }
   }
@@ -171,6 +151,7 @@ class Planner {
     plan_.rows.bound_bytes = plan_.arena_bytes - plan_.rows.offset;
     hand_out();
     account();
+    for (const Period& period : timeline_.periods) plan_.situations.push_back(period.situation);
     return std::move(plan_);
   }
 
@@ -198,8 +179,12 @@ class Planner {
       places.inputs[static_cast<size_t>(block.begin.segment)].push_back(
           Value{static_cast<int>(id)});
     }
-    for (const FrameBlock& block : lifetimes.blocks) {
-      if (block.last.segment > block.begin.segment) places.saved_bytes += block.bytes;
+    for (int segment = 0; segment + 1 < std::ssize(lifetimes.order); ++segment) {
+      int64_t bytes = 0;
+      for (const FrameBlock& block : lifetimes.blocks) {
+        if (block.begin.segment <= segment && block.last.segment > segment) bytes += block.bytes;
+      }
+      places.saved_bytes = std::max(places.saved_bytes, bytes);
     }
     for (const Node& node : program.nodes()) {
       places.workspace_bytes.push_back(
@@ -207,7 +192,7 @@ class Planner {
     }
   }
 
-  /// Weights, main gradients and states: one place for all programs, for all of the time.
+  /// Gives weights, main gradients and states one place for all programs and all of the time.
   void keep_values() {
     std::map<std::pair<ValueKind, std::string>, std::pair<Spec, int>> known;
     kept_.resize(programs_.size());
@@ -257,10 +242,10 @@ class Planner {
     frame_blocks_.push_back(std::move(own));
   }
 
-  /// From blocks to values and nodes.
+  /// Copies the offsets of blocks to values and nodes.
   void hand_out() {
     for (const FrameBlocks& frame : frame_blocks_) {
-      const auto p = static_cast<size_t>(frame.key.program);
+      const auto p = static_cast<size_t>(frame.key.first);
       const Lifetimes& lifetimes = lifetimes_[p];
       std::vector<int64_t> values(programs_[p]->values().size(), -1);
       for (size_t id = 0; id < values.size(); ++id) {
@@ -285,7 +270,7 @@ class Planner {
     }
   }
 
-  /// How much is in use at each node, at most, and where the peak falls.
+  /// Finds the most bytes in use at each node, and where the peak falls.
   void account() {
     std::vector<int64_t> live = live_bytes(blocks_, timeline_.steps);
     const std::vector<int64_t> rows = live_bytes(row_blocks_, timeline_.steps);
@@ -300,12 +285,12 @@ class Planner {
       plan_.programs[p].live_bytes.assign(programs_[p]->nodes().size(), 0);
     }
     plan_.live_bytes = plan_.kept_bytes;
-    for (const Situation& situation : timeline_.situations) {
-      const int program = situation.running.program;
-      const auto& nodes =
-          lifetimes_[static_cast<size_t>(program)].nodes[static_cast<size_t>(situation.segment)];
+    for (const Period& period : timeline_.periods) {
+      const int program = period.situation.program;
+      const auto& nodes = lifetimes_[static_cast<size_t>(program)]
+                              .nodes[static_cast<size_t>(period.situation.segment)];
       for (size_t step = 0; step < nodes.size(); ++step) {
-        const int64_t bytes = live[static_cast<size_t>(situation.begin) + step];
+        const int64_t bytes = live[static_cast<size_t>(period.begin) + step];
         int64_t& most = plan_.programs[static_cast<size_t>(program)]
                             .live_bytes[static_cast<size_t>(nodes[step])];
         most = std::max(most, bytes);
@@ -317,7 +302,7 @@ class Planner {
     }
   }
 
-  /// A frame's blocks, as positions in the lists of all.
+  /// The positions of a frame's blocks in the lists of all blocks.
   struct FrameBlocks {
     FrameKey key;
     std::vector<int> of_block;

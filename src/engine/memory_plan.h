@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/action.h"
@@ -12,59 +13,85 @@
 
 namespace tessera {
 
-/// Kept values that someone else has the memory of, by name: weights that several plans share.
+/// Tensors by name for kept values whose memory belongs to someone else: weights that several plans
+/// share.
 using GivenTensors = std::map<std::string, Tensor>;
 
-/// Rows that are brought at run time. Their number is known only then: `bound_bytes` are reserved,
-/// and `expected_bytes` of them touched where the load is even.
+/// The memory of rows whose number is known only at run time. `bound_bytes` are reserved, and
+/// `expected_bytes` of them are touched when the load is even.
 struct RunTimeRows {
-  int64_t offset = 0;  ///< of their region in the arena, behind all else
+  int64_t offset = 0;  ///< of their region in the arena, after everything else
   int64_t bound_bytes = 0;
   int64_t expected_bytes = 0;
 };
 
-/// Where the values of one program lie, in bytes from the arena's beginning.
+/// A frame between two of its segments.
+struct WaitingFrame {
+  int program = 0;
+  int frame = 0;
+  int done = 0;  ///< segments that it has run
+
+  bool operator==(const WaitingFrame&) const = default;
+  bool operator<(const WaitingFrame& other) const {
+    return std::tie(program, frame, done) < std::tie(other.program, other.frame, other.done);
+  }
+};
+
+/// An action as the plan sees it: which segment of which frame runs, and which frames wait
+/// meanwhile. Their values keep their memory.
+struct Situation {
+  int program = 0;
+  int frame = 0;
+  int segment = 0;                    ///< position in the program's order
+  std::vector<WaitingFrame> waiting;  ///< ascending
+
+  bool operator==(const Situation&) const = default;
+};
+
+/// The places of one program's values, in bytes from the start of the arena.
 struct ProgramPlaces {
-  /// By frame, then by value; -1 for a value without memory here: never used, or given.
+  /// By frame, then by value; -1 for a value without memory here: never made, or given.
   std::vector<std::vector<int64_t>> values;
   /// By frame, then by node; -1 for a node without a workspace.
   std::vector<std::vector<int64_t>> workspaces;
   std::vector<int64_t> workspace_bytes;    ///< by node
-  std::map<int, int> frames;               ///< by micro-batch: which frame it has
-  std::vector<Segment> order;              ///< in which a frame runs its segments
-  std::vector<std::vector<int>> nodes;     ///< by segment of the order: the nodes that run
-  std::vector<std::vector<Value>> inputs;  ///< by segment: what the caller writes right before it
-  /// By value: whether a segment after the one that makes it uses it.
+  std::map<int, int> frames;               ///< by micro-batch: its frame
+  std::vector<Segment> order;              ///< of the segments, as a frame runs them
+  std::vector<std::vector<int>> nodes;     ///< by position in `order`: the nodes that run
+  std::vector<std::vector<Value>> inputs;  ///< by position in `order`: what the caller writes first
+  /// By value: whether it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
-  /// By node: the most bytes in use while it runs, all frames and kept values included.
+  /// By node: the most bytes in use while it runs, over all frames, kept values included.
   std::vector<int64_t> live_bytes;
-  int64_t saved_bytes = 0;  ///< what a frame leaves in use from segment to segment
+  int64_t saved_bytes = 0;  ///< what a frame keeps in use from one segment to a later one
 };
 
-/// The place of every value of every frame, of the workspaces and of what is kept between the
-/// actions, in one arena.
+/// The places, in one arena, of every value of every frame, of the workspaces and of the values
+/// that are kept between actions.
 struct MemoryPlan {
-  int64_t arena_bytes = 0;  ///< what is reserved: holes between blocks included
+  int64_t arena_bytes = 0;  ///< what is reserved, with the holes between blocks
   int64_t live_bytes = 0;   ///< the most in use at once, without holes
   int64_t kept_bytes = 0;   ///< of weights, main gradients and states
   RunTimeRows rows;
   std::vector<ProgramPlaces> programs;
-  int peak_program = -1;  ///< where the most is in use
+  std::vector<Situation> situations;  ///< those that occur; memory is right in these alone
+  int peak_program = -1;              ///< where the most is in use
   int peak_node = -1;
 };
 
 /// Plans the memory of programs that run by `actions`, in this order, again and again. A pure
-/// function: nothing is asked of this machine.
+/// function: it asks nothing of this machine.
 ///
-/// Kept values (weights, main gradients, states) are one over all programs by kind and name. A
-/// micro-batch has a frame of a program from its first action of it to its last; frames that are
-/// not in flight at once share memory.
+/// Kept values (weights, main gradients, states) with the same kind and name are one value for all
+/// programs. A micro-batch has a frame of a program from its first action in that program to its
+/// last. Frames that are not in flight at the same time share memory.
 ///
 /// Within a frame an input lives from the beginning of the segment that first uses it to its last
-/// use: the caller writes it right before that action. A computed value lives from its node to its
-/// last use, an output to the end of its segment: the caller reads it before the next action.
+/// use. The caller writes it right before that action. A computed value lives from its node to its
+/// last use. An output lives at least to the end of its segment. The caller reads it before the
+/// next action.
 ///
-/// Throws InternalError when the actions of a program do not cover its nodes, or run them twice.
+/// Throws InternalError if the actions of a program do not cover its nodes, or run them twice.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,
                        const Target& target, const GivenTensors& given = {});
 

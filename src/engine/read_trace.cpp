@@ -16,11 +16,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kTraceDepth = 64;  // other programs nest deeper than we do, and are told apart later
+constexpr int kTraceDepth = 64;  // other programs' traces nest deeper and are refused later
 constexpr uintmax_t kLargestFile = uintmax_t{256} << 20;
 constexpr int64_t kMost = int64_t{1} << 40;  // of any count or length: far above what occurs
-constexpr double kLargestNumber = 1e30;      // so that no sum overflows
-constexpr double kClockRounding = 1e-9;      // seconds that writing as text may move
+constexpr double kLargestNumber = 1e30;      // small enough that no sum overflows
+constexpr double kClockRounding = 1e-9;      // seconds by which writing as text may move a time
 
 /// Reads the parts of a trace; every failure names the file, the place and what was expected.
 class TraceParser {
@@ -206,7 +206,7 @@ class TraceParser {
     return result;
   }
 
-  /// What lies outside the step, or overlaps on its lane, would make shares that do not add up.
+  /// Fails if events lie outside the step or overlap on their lane: their shares would not add up.
   void check_order(const StepTrace& step) const {
     std::array<double, kWords<Lane>.size()> ends{};
     ends.fill(step.start);

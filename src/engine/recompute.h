@@ -8,15 +8,15 @@
 
 namespace tessera {
 
-/// A block that is computed again in the backward pass instead of kept (selective activation
-/// checkpointing, Optimus §1): norms, attention, the SparseMoE block with its router (for a dense
-/// model its feed-forward block), or whole layers.
+/// The kinds of block that can be computed again in the backward pass instead of kept (selective
+/// activation checkpointing, Optimus §1): norms, attention, the SparseMoE block with its router and
+/// all other feed-forward blocks, or whole layers.
 enum class Recomputed { norm, attention, experts, layer };
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<Recomputed>{"norm", "attention", "experts",
                                                                     "layer"};
 
-/// Which blocks are.
+/// Which blocks are recomputed.
 struct Recompute {
   bool norm = false;
   bool attention = false;
@@ -26,7 +26,7 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-/// The blocks of a list.
+/// Sets the blocks that a list names.
 Recompute recompute_of(std::span<const Recomputed> blocks);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// How deep the recomputation of a node's results goes: not at all, its block, or its whole layer.
+/// How much is recomputed with a node's results: nothing, its block, or its whole layer.
 enum class Depth { none, block, layer };
 
 Depth depth_of(const Node& node, const Recompute& recompute) {
@@ -37,7 +37,7 @@ class Rematerialization {
       const Depth depth = depth_of(forward_[i], recompute);
       for (const Value output : forward_[i].outputs) {
         producer_[index(output)] = static_cast<int>(i);
-        // A view is there as long as what it is a part of.
+        // A view is kept if its base is.
         const Value base = builder.program().base(output);
         dropped_[index(output)] =
             base == output ? depth != Depth::none && !stays(output, depth) : dropped_[index(base)];
@@ -61,7 +61,7 @@ class Rematerialization {
     return keep == Keep::layer || (keep == Keep::block && depth == Depth::block);
   }
 
-  /// The value itself, or its repetition, which is built at its first use.
+  /// The value itself if it is kept. Otherwise its repetition, which is built at its first use.
   Value available(Value value, const Node& consumer) {
     if (index(value) >= dropped_.size() || !dropped_[index(value)]) return value;
     if (!again_[index(value)])

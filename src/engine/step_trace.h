@@ -13,7 +13,7 @@ namespace tessera {
 
 /// How often a matrix product of a step ran.
 struct ProductRuns {
-  int product = 0;  ///< which one: its place in StepTrace::products
+  int product = 0;  ///< which one: its index in StepTrace::products
   int64_t runs = 0;
 
   bool operator==(const ProductRuns&) const = default;
@@ -28,9 +28,9 @@ struct TraceEvent {
   Lane lane = Lane::compute;
   double start = 0;           ///< seconds since the trace began, by the lane's own clock
   double duration = 0;        ///< seconds
-  double flops = 0;           ///< that the model demands, of matrix products
-  double backward_flops = 0;  ///< of them, those of the backward pass that the forward pass does
-  double repeated_flops = 0;  ///< done again instead of keeping results: beyond `flops`
+  double flops = 0;           ///< of matrix products, required by the model
+  double backward_flops = 0;  ///< the part of `flops` for the backward pass in a forward node
+  double repeated_flops = 0;  ///< repeated instead of keeping results; not part of `flops`
   double bytes = 0;           ///< read and written, each operand once
   std::string shape;          ///< of the first output
   std::vector<ProductRuns> products;  ///< that really ran, with padding and masked halves of tiles
@@ -41,12 +41,12 @@ struct TraceEvent {
 /// The run and the machine that a trace comes from.
 struct TraceOrigin {
   std::string processor;              ///< its name
-  std::vector<std::string> features;  ///< of its instruction sets (see Processor)
+  std::vector<std::string> features;  ///< names of its instruction sets (see Processor)
   int threads = 1;
   int rank = 0;
   Precision precision = Precision::bf16;  ///< of the run
-  /// Best rate of a square product, FLOP/s, to which the run's MFU refers: of run.hardware, or
-  /// measured when the run began.
+  /// The best rate of a square matrix product in FLOP/s, to which the run's MFU refers. It comes
+  /// from run.hardware or was measured when the run began.
   double gemm_peak = 0;
   int64_t tokens = 0;  ///< of one step
 
@@ -54,7 +54,7 @@ struct TraceOrigin {
 };
 
 /// One training step of a rank: what ran when. Events of a lane follow one another without overlap;
-/// what lies between them is idle time.
+/// the time between them is idle.
 struct StepTrace {
   TraceOrigin origin;
   int64_t number = 0;   ///< of the step, from 1
@@ -63,19 +63,19 @@ struct StepTrace {
   std::vector<TraceEvent> events;
   std::vector<GemmShape> products;  ///< each matrix product of the step once
 
-  /// The number of a product, which is added where it is new.
+  /// The index of a product in `products`; adds the product if it is new.
   int number_of(const GemmShape& product);
 
   bool operator==(const StepTrace&) const = default;
 };
 
-/// Writes a step as JSON in the trace event format that Chrome (chrome://tracing) and Perfetto
-/// (ui.perfetto.dev) open; what is not of that format stands in "otherData". Atomic; throws Error
-/// when it cannot.
+/// Writes a step as JSON in the trace event format, which Chrome (chrome://tracing) and Perfetto
+/// (ui.perfetto.dev) open. What is not part of that format goes into "otherData". The write is
+/// atomic. Throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const StepTrace& step);
 
-/// Reads what write_trace() wrote. Throws Error that says what is wrong with a damaged file, with
-/// the trace of another program, of another version, of no step or of several.
+/// Reads what write_trace() wrote. Throws Error, which says what is wrong, if the file is damaged,
+/// comes from another program or another version, or has no step or several.
 StepTrace read_trace(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -47,8 +47,8 @@ Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trac
   const std::vector<Spec> outputs = program.specs(node.outputs);
   const Cost cost = node.operation->cost(program.specs(node.inputs), outputs);
   event_ = {.name = std::string(node.operation->name()),
-            .block = std::string(block_name(node.block)),
-            .phase = std::string(phase_name(node.phase)),
+            .block = std::string(word(node.block)),
+            .phase = std::string(word(node.phase)),
             .layer = node.layer,
             .lane = node.operation->lane(),
             .start = start,
@@ -61,13 +61,11 @@ Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trac
   trace_->set_clock(start);
 }
 
-Trace::Span::Span(Trace* trace, std::string_view name, std::string_view block, double bytes)
-    : trace_(trace) {
+Trace::Span::Span(Trace* trace, std::string_view name, std::string_view block) : trace_(trace) {
   if (trace_ == nullptr) return;
   event_.name = name;
   event_.block = block;
   event_.phase = "step";
-  event_.bytes = bytes;
   event_.start = trace_->now();
 }
 

@@ -11,19 +11,19 @@
 
 namespace tessera {
 
-/// Records one training step: what ran when, what it costs by its statement, and which matrix
-/// products it really took. The clock stands still while an event is described, so that recording
-/// does not show in the record.
+/// Records one training step: what ran when, what each operation says that it costs, and which
+/// matrix products really ran. The time spent recording is not counted.
 class Trace {
  public:
-  /// Seconds since some moment.
+  /// Gives the seconds since some fixed moment.
   using Clock = std::function<double()>;
 
-  /// Counts the runtime's matrix products while it lives; the runtime must outlive it. Times are
-  /// the processor's, or another clock's.
+  /// Counts the runtime's matrix products while it lives; the runtime must outlive it. Times come
+  /// from `clock`, or from the processor's clock if none is given.
   explicit Trace(Runtime& runtime, Clock clock = {});
 
-  /// The whole step while it lives: events lie within it. Does nothing when `trace` is null.
+  /// Times the whole step while it lives; all events lie within it. Does nothing if `trace` is
+  /// null.
   class Step {
    public:
     Step(Trace* trace, int64_t number);
@@ -35,13 +35,12 @@ class Trace {
     Trace* trace_;
   };
 
-  /// Times one node while it lives; does nothing when `trace` is null. Spans do not overlap.
+  /// Times one node while it lives; does nothing if `trace` is null. Spans do not overlap.
   class Span {
    public:
     Span(Trace* trace, const Program& program, const Node& node);
-    /// Times something that is no node of a program: the optimizer, reading data. `bytes`: what it
-    /// reads and writes, where that says how long it should take.
-    Span(Trace* trace, std::string_view name, std::string_view block, double bytes = 0);
+    /// Times something that is not a node of a program, such as reading data.
+    Span(Trace* trace, std::string_view name, std::string_view block);
     ~Span();
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -51,17 +50,17 @@ class Trace {
     TraceEvent event_;
   };
 
-  /// Adds what was timed elsewhere, by a device's events: its times are seconds since the trace
-  /// began.
+  /// Adds an event that was timed elsewhere, by a device's own events. Its times are seconds since
+  /// the trace began.
   void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
 
-  /// What was recorded.
+  /// What was recorded so far.
   const StepTrace& step() const { return step_; }
 
  private:
-  /// Seconds since the trace began, without those in which the clock stood still.
+  /// Seconds since the trace began, without the time in which the clock stood still.
   double now() const;
-  /// Goes on from `seconds`.
+  /// Sets the clock to `seconds`; it runs on from there.
   void set_clock(double seconds);
 
   Clock clock_;

@@ -8,13 +8,13 @@ namespace tessera {
 
 // What the writer and the reader of a trace agree on.
 
-inline constexpr double kTraceMicroseconds = 1e6;  ///< a second in the format's unit of time
+inline constexpr double kTraceMicroseconds = 1e6;  ///< one second in the format's unit of time
 inline constexpr const char* kTraceVersionKey = "tessera_trace";
 inline constexpr int kTraceVersion = 2;
-/// The block of the event that holds all others.
+/// The block of the event that spans all others.
 inline constexpr const char* kTraceStepBlock = "step";
 
-/// A matrix product as traces and accounts write it: {"m": 4096, "n": 768, ..., "threads": 2}.
+/// A matrix product as JSON, in traces and accounts: {"m": 4096, "n": 768, ..., "threads": 2}.
 nlohmann::ordered_json product_json(const GemmShape& shape);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-/// Processes are ranks, threads lanes.
+/// An event in which ranks are processes and lanes are threads.
 OrderedJson span(std::string_view name, std::string_view category, double start, double duration,
                  int rank, Lane lane) {
   return {{"name", name},

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/quantile.h"
 #include "base/text.h"
-#include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
 
 namespace tessera {
@@ -17,16 +17,6 @@ GemmRate square(DType dtype, int64_t side) {
 }
 
 }  // namespace
-
-GemmLayout gemm_layout_from_name(std::string_view name) {
-  const auto found = std::find(kGemmLayouts.begin(), kGemmLayouts.end(), name);
-  if (found == kGemmLayouts.end()) {
-    const std::vector<std::string> known(kGemmLayouts.begin(), kGemmLayouts.end());
-    throw Error("there is no layout of matrix products '{}'; known are {}", name,
-                join(known, ", "));
-  }
-  return static_cast<GemmLayout>(found - kGemmLayouts.begin());
-}
 
 GemmShape gemm_shape(const GemmRate& rate, int threads) {
   const bool weight_gradient = rate.layout == GemmLayout::weight_gradient;
@@ -63,13 +53,13 @@ std::string describe(const GemmRate& product) {
   std::string text =
       fmt::format("{} {}x{}x{}", dtype_name(product.dtype), product.m, product.n, product.k);
   if (product.layout != GemmLayout::forward) {
-    text += fmt::format(" {}", kGemmLayouts[static_cast<size_t>(product.layout)]);
+    text += fmt::format(" {}", word(product.layout));
   }
   return text;
 }
 
 double gemm_operand_bytes(const GemmRate& product) {
-  constexpr int kOneSet = 1;  // of operands, however many threads work on them
+  constexpr int kOneSet = 1;  // one set of operands, however many threads work on it
   return timed_gemm_bytes(gemm_shape(product, kOneSet), kOneSet);
 }
 

@@ -8,9 +8,9 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
-#include "hardware/repeats.h"
 #include "ops/gemm/gemm.h"
 #include "ops/host_target.h"
 
@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLongestRun = 1;  // seconds
-constexpr int kLeastRuns = 4;      // of a product: one of warm-up and the least samples
+constexpr int kLeastRuns = 4;      // of a product: one for warm-up and the least samples
 
 std::vector<GemmRate> products_of(const GemmSweep& sweep, DType dtype) {
   std::vector<GemmRate> products;
@@ -39,12 +39,14 @@ bool has_product(const std::vector<GemmRate>& rates, const GemmRate& product) {
   });
 }
 
-/// What one run of a product may take, of a sweep of so many products of a type.
+/// Returns the longest time that one run of a product may take, if `products` products of a type
+/// share `seconds` seconds.
 double longest_run(double seconds, size_t products) {
   return std::max(kLongestRun, seconds / static_cast<double>(products) / kLeastRuns);
 }
 
-/// Of no product that is measured; `shortest` is about what the quickest would take a run.
+/// Throws the Error for a sweep in which no product is measured. `shortest` is about what one run
+/// of the quickest product would take.
 [[noreturn]] void refuse(const GemmSweep& sweep, size_t products, double shortest) {
   const double enough = std::ceil(shortest * static_cast<double>(products) * kLeastRuns);
   throw Error(
@@ -83,7 +85,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;
-  double shortest = std::numeric_limits<double>::infinity();  // run of what is left out
+  double shortest = std::numeric_limits<double>::infinity();  // run of the products left out
   for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
     progress(fmt::format("{} squares", dtype_name(dtype)), done, all);

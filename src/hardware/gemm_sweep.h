@@ -9,47 +9,48 @@
 
 namespace tessera {
 
-/// Which matrix products are measured: every m with every n and every k, in every layout and type.
+/// The matrix products to measure: every m with every n and every k, in every layout and type.
 struct GemmSweep {
   std::vector<int64_t> m{256, 512, 1024, 2048, 4096};
   std::vector<int64_t> n{256, 512, 1024, 2048, 4096};
   std::vector<int64_t> k{256, 1024, 4096};
   std::vector<GemmLayout> layouts{GemmLayout::forward};
   std::vector<DType> dtypes{DType::bf16, DType::f32};
-  /// What the measuring of one type may take, shared equally by its products. Each is run four
-  /// times at least, so that slow machines need longer.
+  /// The time for measuring one type, shared equally by its products. Each product runs at least
+  /// four times, so slow machines need longer.
   double seconds = 15;
 };
 
-/// The most that GemmSweep::seconds may be.
+/// The largest value that GemmSweep::seconds may have.
 inline constexpr double kMostSweepSeconds = 1e6;
 
-/// What came of a sweep.
+/// The result of a sweep.
 struct GemmSweepResult {
-  std::vector<GemmRate> rates;  ///< of squares (see measure_square_gemms()) and the products asked
-                                ///< for, each once
-  /// Products whose run would have taken more than a second, and more than a quarter of their share
-  /// of the seconds: not measured, without rates.
+  /// The squares (see measure_square_gemms()) and the requested products, each once.
+  std::vector<GemmRate> rates;
+  /// Products that were not measured and have no rates. One run would have taken more than a second
+  /// and more than a quarter of the product's share of the seconds.
   std::vector<GemmRate> left_out;
 };
 
-/// Called before each product with what is measured next, how many are done and how many there are.
+/// Called before each product, before the squares of each type and at the end. Its arguments are
+/// what is measured next, the number of products done and the number of all products.
 using SweepProgress = std::function<void(const std::string& what, size_t done, size_t all)>;
 
-/// Whether a product is one of those that the sweep asks for.
+/// Returns true if the sweep asks for the product.
 bool asks_for(const GemmSweep& sweep, const GemmRate& product);
 
-/// Throws Error when the operands of a product of the sweep take more than half of the machine's
+/// Throws Error if the operands of a product of the sweep take more than half of the machine's
 /// memory.
 void require_memory(const GemmSweep& sweep);
 
-/// Measures the sweep, and square products beside it from which the peak is read, each thread bound
-/// to a core (see BoundTeam). Throws Error when all products would take too long, and when a signal
-/// has come that an InterruptGuard caught.
+/// Measures the products of the sweep, and the squares that the peak is read from. Each thread is
+/// bound to a core (see BoundTeam). Throws Error if every product would take too long, or if an
+/// InterruptGuard has caught a signal.
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress);
 
-/// Whether this processor and build have matrix products of that type.
+/// Returns true if this processor and build can multiply matrices of that type.
 bool has_gemm(DType dtype);
 
 }  // namespace tessera

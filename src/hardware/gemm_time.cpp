@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// The matrices as they lie in memory: rows, and elements from one to the next.
+/// A matrix as it lies in memory: its rows, and the elements from one row to the next.
 struct Matrix {
   int64_t rows;
   int64_t leading;
@@ -45,7 +45,7 @@ struct Operands {
   }
 
   Tensor a, b, c, workspace, packed;
-  const void* b_of_run;  // b, or the same laid out for the product
+  const void* b_of_run;  // b, or `packed` if b was laid out for the product
 };
 
 }  // namespace
@@ -73,7 +73,7 @@ std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBud
 
 std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock) {
-  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's grain
+  constexpr double kShortest = 200e-6;  // seconds of one sample, far above the clock's resolution
   const Gemm& gemm = prepare_gemm(runtime, shape);
   const int copies = copies_of(shape, runtime.threads());
   std::vector<Operands> operands;

@@ -8,30 +8,36 @@
 
 namespace tessera {
 
-/// How long one product is measured: samples follow one of warm-up for that long, and there are at
-/// least so many.
+/// How long to measure one product. After one sample for warm-up, samples are taken for `seconds`
+/// seconds, but at least `least_samples` of them.
 struct GemmBudget {
   double seconds = 0.1;
   int least_samples = 3;
 };
 
-/// Bytes of the operands with which time_gemm() measures a product on that many threads.
+/// Returns the bytes of the operands with which time_gemm() measures a product on `threads`
+/// threads.
 double timed_gemm_bytes(const GemmShape& shape, int threads);
 
-/// The seconds that one run takes when `copies` threads at once did `repeats` runs each.
+/// Returns the seconds of one run, if `copies` threads at once did `repeats` runs each in `elapsed`
+/// seconds.
 double seconds_a_run(double elapsed, int64_t repeats, int copies);
 
-/// The seconds that one run of a product takes when nothing else runs, one number for each sample;
-/// a short product runs several times in a sample. The operands are random normal numbers, warm in
-/// the caches as far as they fit. A product of several threads has them all. Of a product of one
-/// thread each of `threads` runs its own at the same time and the time is divided by their number:
-/// what one costs within a parallel region whose work divides evenly. Where B is laid out for the
-/// product (packed_b), it is so before the first run, and no sample holds that. A signal that an
-/// InterruptGuard caught ends the samples early; whoever then reports asks for it (see
-/// require_no_interrupt()).
+/// Measures the seconds that one run of a product takes when nothing else runs. Returns one number
+/// for each sample. A short product runs several times in a sample.
+///
+/// The operands are random normal numbers. They are warm in the caches as far as they fit. A
+/// product of several threads runs alone. For a product of one thread, each of `threads` threads
+/// runs its own copy at the same time, and the time is divided by the number of threads. That is
+/// the cost of one run within a parallel region whose work divides evenly. With packed_b, B is laid
+/// out before the first run, and no sample includes that.
+///
+/// A signal that an InterruptGuard caught ends the samples early. The caller must check for it
+/// before it reports anything (see require_no_interrupt()).
 std::vector<double> time_gemm(const GemmShape& shape, int threads, const GemmBudget& budget);
 
-/// The same with a runtime's products and threads, by a clock that gives seconds since some moment.
+/// Does the same with a runtime's products and threads. `clock` returns the seconds since some
+/// fixed moment.
 std::vector<double> time_gemm(Runtime& runtime, const GemmShape& shape, const GemmBudget& budget,
                               const std::function<double()>& clock);
 

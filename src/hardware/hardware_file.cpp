@@ -19,17 +19,17 @@ constexpr int64_t kVersion = 1;
 
 constexpr const char* kPlainText = "a text of at most 200 bytes without control characters";
 
-/// Whether a text may stand in reports and errors as it is.
+/// Returns true if a text may stand in reports and errors as it is.
 bool is_plain_text(const nlohmann::json& json) {
   return json.is_string() && printable(json.get<std::string>()) == json.get<std::string>();
 }
 
-/// What users call the computing in that type.
+/// Returns the name that users give to computing in that type.
 std::string precision_name(DType dtype) {
   return dtype == DType::bf16 ? "bf16" : fmt::format("fp{}", 8 * dtype_size(dtype));
 }
 
-/// The members of one JSON object; errors say where it stands.
+/// The members of one JSON object. Errors say where the object stands.
 class Members {
  public:
   Members(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {
@@ -44,7 +44,8 @@ class Members {
     if (!is_plain_text(member(name))) wrong(name, kPlainText);
     return member(name).get<std::string>();
   }
-  /// A text that `convert` knows.
+  /// Converts a text with `convert`. Adds the place to the Error if `convert` does not know the
+  /// text.
   template <typename Convert>
   auto named(const char* name, const Convert& convert) const {
     const std::string value = text(name);
@@ -70,7 +71,7 @@ class Members {
     }
     return member(name).get<double>();
   }
-  /// The elements of an array, each with its place.
+  /// Visits the elements of an array, each with its place.
   template <typename Visitor>
   void each(const char* name, const Visitor& visit) const {
     if (!member(name).is_array()) wrong(name, "an array");
@@ -107,9 +108,17 @@ Processor read_processor(const nlohmann::json& json, const std::string& place) {
   return processor;
 }
 
+GemmLayout known_layout(std::string_view name) {
+  return known_word<GemmLayout>(name, "layout of matrix products");
+}
+
+MemoryKernel known_kernel(std::string_view name) {
+  return known_word<MemoryKernel>(name, "memory loop");
+}
+
 GemmRate read_gemm(const Members& members) {
   return {.dtype = members.named("dtype", dtype_from_name),
-          .layout = members.named("layout", gemm_layout_from_name),
+          .layout = members.named("layout", known_layout),
           .m = members.whole("m", 1),
           .n = members.whole("n", 1),
           .k = members.whole("k", 1),
@@ -119,7 +128,7 @@ GemmRate read_gemm(const Members& members) {
 
 nlohmann::ordered_json gemm_json(const GemmRate& rate) {
   return {{"dtype", dtype_name(rate.dtype)},
-          {"layout", kGemmLayouts[static_cast<size_t>(rate.layout)]},
+          {"layout", word(rate.layout)},
           {"m", rate.m},
           {"n", rate.n},
           {"k", rate.k},
@@ -127,7 +136,7 @@ nlohmann::ordered_json gemm_json(const GemmRate& rate) {
           {"median", rate.median}};
 }
 
-/// One element a line: files that people read and compare.
+/// Writes one element per line, because people read and compare these files.
 std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
   std::vector<std::string> texts;
   for (const auto& element : elements) texts.push_back("\n    " + element.dump());
@@ -182,7 +191,7 @@ std::string hardware_json(const Hardware& hardware) {
   }
   std::vector<nlohmann::ordered_json> memory;
   for (const MemoryRate& rate : hardware.memory) {
-    memory.push_back({{"kernel", kMemoryKernels[static_cast<size_t>(rate.kernel)]},
+    memory.push_back({{"kernel", word(rate.kernel)},
                       {"bytes", rate.bytes},
                       {"best", rate.best},
                       {"median", rate.median}});
@@ -210,7 +219,7 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
   });
   members.each("memory", [&](const nlohmann::json& element, const std::string& place) {
     const Members rate(element, place);
-    hardware.memory.push_back({.kernel = rate.named("kernel", memory_kernel_from_name),
+    hardware.memory.push_back({.kernel = rate.named("kernel", known_kernel),
                                .bytes = rate.whole("bytes", 1),
                                .best = rate.rate("best"),
                                .median = rate.rate("median")});

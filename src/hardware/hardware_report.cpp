@@ -17,8 +17,8 @@ namespace {
 
 using PanelKey = std::tuple<DType, GemmLayout, int64_t>;  // type, layout, k
 
-/// The products that a sweep asked for side by side: the best rate in GFLOP/s for each m and n, by
-/// type, layout and k. Squares that were measured beside it are not among them.
+/// The tables of the products that a sweep asked for: the best rate in GFLOP/s for each m and n, by
+/// type, layout and k. Squares that the sweep did not ask for are left out.
 struct GemmTables {
   std::vector<int64_t> m, n;
   std::map<PanelKey, std::map<std::pair<int64_t, int64_t>, double>> panels;
@@ -39,7 +39,7 @@ struct GemmTables {
     n.assign(columns.begin(), columns.end());
   }
 
-  /// NaN where that product was not measured.
+  /// Returns NaN if that product was not measured.
   static double at(const std::map<std::pair<int64_t, int64_t>, double>& cells, int64_t m,
                    int64_t n) {
     const auto found = cells.find({m, n});
@@ -49,9 +49,7 @@ struct GemmTables {
 
 std::string title_of(const PanelKey& key) {
   const auto& [dtype, layout, k] = key;
-  const std::string name = layout == GemmLayout::forward
-                               ? ""
-                               : fmt::format(" {}", kGemmLayouts[static_cast<size_t>(layout)]);
+  const std::string name = layout == GemmLayout::forward ? "" : fmt::format(" {}", word(layout));
   return fmt::format("{}{}, K = {}", dtype_name(dtype), name, k);
 }
 
@@ -124,12 +122,12 @@ std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep) {
 std::string memory_text(const Hardware& hardware) {
   std::map<int64_t, std::map<MemoryKernel, double>> rows;
   for (const MemoryRate& rate : hardware.memory) rows[rate.bytes][rate.kernel] = rate.best;
-  std::vector<std::string> header(kMemoryKernels.begin(), kMemoryKernels.end());
+  std::vector<std::string> header(kWords<MemoryKernel>.begin(), kWords<MemoryKernel>.end());
   header.insert(header.begin(), "working set");
   Table table(header);
   for (const auto& [bytes, rates] : rows) {
     std::vector<std::string> row{format_bytes(bytes)};
-    for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
+    for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
       const auto found = rates.find(static_cast<MemoryKernel>(kernel));
       row.push_back(found == rates.end() ? "" : fmt::format("{:.1f}", found->second * 1e-9));
     }
@@ -151,7 +149,7 @@ std::string memory_picture(const Hardware& hardware) {
   Panel panel{"GB/s", {}};
   int64_t least = hardware.memory.front().bytes;
   int64_t most = least;
-  for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
+  for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
     Curve curve{.run = chart.runs.size(), .faint = {}, .line = {}, .markers = {}};
     for (const MemoryRate& rate : hardware.memory) {
       if (rate.kernel != static_cast<MemoryKernel>(kernel)) continue;
@@ -163,11 +161,11 @@ std::string memory_picture(const Hardware& hardware) {
     std::sort(curve.line.begin(), curve.line.end(),
               [](const Point& one, const Point& other) { return one.x < other.x; });
     curve.markers = curve.line;
-    chart.runs.emplace_back(kMemoryKernels[kernel]);
+    chart.runs.emplace_back(kWords<MemoryKernel>[kernel]);
     panel.curves.push_back(std::move(curve));
   }
   chart.panels.push_back(std::move(panel));
-  // A margin, so that a single size has a range as well.
+  // The margin gives a single size a range too.
   chart.x.range = {static_cast<double>(least) / 1.3, static_cast<double>(most) * 1.3};
   return draw(chart);
 }

@@ -7,17 +7,18 @@
 
 namespace tessera {
 
-/// Tables of the matrix products that the sweep asked for in GFLOP/s, one for each type, layout and
-/// k, with m down and n across; and the peaks.
+/// Returns tables of the matrix products that the sweep asked for, in GFLOP/s, and then the peaks.
+/// There is one table for each type, layout and k, with m down and n across.
 std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep);
 
-/// The same as a picture: a heat map for each table. There is at least one product.
+/// Returns the same tables as a picture, with a heat map for each. There must be at least one
+/// product.
 std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep);
 
-/// A table of bandwidths in GB/s by working set.
+/// Returns a table of bandwidths in GB/s by working set.
 std::string memory_text(const Hardware& hardware);
 
-/// The same as a picture of lines. There is at least one bandwidth.
+/// Returns the same as a picture of lines. There must be at least one bandwidth.
 std::string memory_picture(const Hardware& hardware);
 
 }  // namespace tessera

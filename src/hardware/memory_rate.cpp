@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "base/quantile.h"
 #include "base/text.h"
-#include "hardware/repeats.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -19,13 +19,13 @@ constexpr auto kSize = static_cast<int64_t>(sizeof(double));
 
 int64_t arrays_of(MemoryKernel kernel) { return kernel == MemoryKernel::triad ? 3 : 2; }
 
-/// Arrays read and arrays written.
+/// Returns the number of arrays read plus the number of arrays written.
 int64_t accesses_of(MemoryKernel kernel) {
   return arrays_of(kernel) + (kernel == MemoryKernel::update ? 1 : 0);
 }
 
-/// What a pass needs beside the arrays. The numbers are known at run time only: with constants the
-/// compiler would replace the copy by memcpy(), which stores past the caches where it likes.
+/// The numbers that a pass needs beside the arrays. They are known only at run time. With constants
+/// the compiler would replace the copy by memcpy(), which may store past the caches.
 struct Factors {
   double scale = 3;
   uint64_t nothing = 0;
@@ -61,7 +61,7 @@ void pass(MemoryKernel kernel, const Part& part, const Factors& factors) {
   }
 }
 
-/// Seconds of `passes` passes of all threads, each over its own part.
+/// Returns the seconds of `passes` passes of all threads, each over its own part.
 double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Factors& factors,
                     int64_t passes) {
   const Stopwatch watch;
@@ -71,22 +71,13 @@ double timed_passes(MemoryKernel kernel, std::span<const Part> parts, const Fact
                       for (int64_t part = begin; part < end; ++part) {
                         pass(kernel, parts[static_cast<size_t>(part)], factors);
                       }
-                      asm volatile("" ::: "memory");  // so that no pass is left out as repeated
+                      asm volatile("" ::: "memory");  // keeps repeated passes
                     }
                   });
   return watch.seconds();
 }
 
 }  // namespace
-
-MemoryKernel memory_kernel_from_name(std::string_view name) {
-  const auto found = std::find(kMemoryKernels.begin(), kMemoryKernels.end(), name);
-  if (found == kMemoryKernels.end()) {
-    const std::vector<std::string> known(kMemoryKernels.begin(), kMemoryKernels.end());
-    throw Error("there is no memory loop '{}'; known are {}", name, join(known, ", "));
-  }
-  return static_cast<MemoryKernel>(found - kMemoryKernels.begin());
-}
 
 int64_t MemoryPass::bytes() const { return accesses_of(kernel) * kSize * threads * elements; }
 
@@ -100,7 +91,7 @@ MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads) {
 }
 
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds) {
-  constexpr double kLeastRun = 1e-3;  // seconds, beside which starting the threads is nothing
+  constexpr double kLeastRun = 1e-3;  // seconds, much longer than starting the threads
   constexpr size_t kLeastRuns = 5;
   const MemoryPass work = memory_pass(kernel, bytes, threads);
   const int64_t count = work.elements;
@@ -109,7 +100,7 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
     arrays.emplace_back(Shape{threads, count}, DType::f64);
   }
   std::vector<Part> parts(static_cast<size_t>(threads));
-  // Each thread fills its own part, so that the system puts it into memory near that thread.
+  // Each thread fills its own part, so the system puts it into memory near that thread.
   parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t thread = begin; thread < end; ++thread) {
       const auto at = [&](const Tensor& array) { return array.data<double>() + thread * count; };
@@ -117,7 +108,7 @@ MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, doubl
       parts[static_cast<size_t>(thread)] = {at(arrays[0]), at(arrays[1]), at(arrays.back()), count};
     }
   });
-  // Volatile: read once, and unknown to the compiler.
+  // Volatile, so the numbers are read once and unknown to the compiler.
   const volatile Factors unknown;
   const Factors factors{unknown.scale, unknown.nothing};
   int64_t passes = 1;

@@ -5,57 +5,57 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.h"
+
 namespace tessera {
 
-/// Loops over arrays of f64: three of McCalpin's STREAM, and one in place as optimizers run.
+/// Loops over arrays of f64: three of McCalpin's STREAM, and one in place, as optimizers run.
 enum class MemoryKernel {
-  copy,    ///< a = b: 16 bytes an element
-  scale,   ///< a = s b: 16 bytes an element
-  triad,   ///< a = b + s c: 24 bytes an element
-  update,  ///< a = a + s b: 24 bytes an element
+  copy,    ///< a = b: 16 bytes per element
+  scale,   ///< a = s b: 16 bytes per element
+  triad,   ///< a = b + s c: 24 bytes per element
+  update,  ///< a = a + s b: 24 bytes per element
 };
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<MemoryKernel>{"copy", "scale", "triad",
+                                                                      "update"};
 
-/// What users call them, in the order of MemoryKernel.
-inline constexpr std::array<std::string_view, 4> kMemoryKernels{"copy", "scale", "triad", "update"};
-/// The inverse; throws Error naming the known ones.
-MemoryKernel memory_kernel_from_name(std::string_view name);
-
-/// The bytes a second that a loop reads and writes. Stores are ordinary ones, and each element
-/// counts once for being read and once for being written: what caches fetch of a line before it is
-/// overwritten is not counted, so that main memory moves up to half as much again. Of `update`
-/// every byte counts, since it reads what it overwrites.
+/// The bytes per second that a loop reads and writes. Each element counts once when it is read and
+/// once when it is written. Stores are ordinary ones, so caches fetch a line before it is
+/// overwritten. These fetches are not counted, so main memory moves up to half as much again. For
+/// `update` every byte counts, because it reads what it overwrites.
 struct MemoryRate {
   MemoryKernel kernel = MemoryKernel::copy;
-  int64_t bytes = 0;  ///< asked for, of all arrays of all threads together
-  double best = 0;    ///< bytes a second, of the fastest run
-  double median = 0;  ///< of the median run
+  int64_t bytes = 0;  ///< requested bytes of all arrays of all threads together
+  double best = 0;    ///< bytes per second of the fastest run
+  double median = 0;  ///< bytes per second of the median run
 
   bool operator==(const MemoryRate&) const = default;
 };
 
-/// One pass of a loop: what of each array a thread works on.
+/// One pass of a loop, with the part of each array that a thread works on.
 struct MemoryPass {
   MemoryKernel kernel = MemoryKernel::copy;
   int threads = 1;
-  int64_t elements = 1;  ///< of each array, a thread
+  int64_t elements = 1;  ///< of each array, per thread
 
-  /// What a pass of all threads reads and writes.
+  /// Returns the bytes that a pass of all threads reads and writes.
   int64_t bytes() const;
-  /// Bytes a second of `passes` passes.
+  /// Returns the bytes per second of `passes` passes that took `seconds` seconds.
   double rate(int64_t passes, double seconds) const;
 };
 
-/// The pass over arrays of that many bytes together: whole elements, equally many a thread, one at
-/// least.
+/// Returns the pass over arrays of `bytes` bytes together. Every thread has the same number of
+/// whole elements, at least one.
 MemoryPass memory_pass(MemoryKernel kernel, int64_t bytes, int threads);
 
-/// Measures one loop over arrays of that many bytes together, shared equally by the threads, each
-/// of which works on its own part again and again, for about so many seconds. The rates are those
-/// of what was really moved (see memory_pass()).
+/// Measures one loop for about `seconds` seconds. The arrays take `bytes` bytes together and are
+/// shared equally by the threads. Each thread works on its own part again and again. The rates
+/// count the bytes that were really moved (see memory_pass()).
 MemoryRate measure_memory(MemoryKernel kernel, int64_t bytes, int threads, double seconds);
 
-/// Powers of two times 16 KiB a thread, up to at least four times the last-level caches (256 MiB
-/// where they are unknown or small), those above `most` left out.
+/// Returns 16 KiB per thread times 1, 2, 4 and so on. The last one is at least 256 MiB and at least
+/// four times the last-level caches (0 if unknown). Sizes above `most` are left out.
 std::vector<int64_t> memory_sweep_sizes(int64_t last_level_cache, int threads, int64_t most);
 
 }  // namespace tessera

@@ -4,9 +4,9 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
-#include "hardware/repeats.h"
 
 namespace tessera {
 
@@ -24,9 +24,10 @@ std::vector<MemoryRate> measure_memory_sweep(
   const BoundTeam team(threads);
   std::vector<MemoryRate> rates;
   for (const int64_t size : sizes) {
-    for (size_t kernel = 0; kernel < kMemoryKernels.size(); ++kernel) {
+    for (size_t kernel = 0; kernel < kWords<MemoryKernel>.size(); ++kernel) {
       require_no_interrupt();
-      progress(fmt::format("{} of {}", kMemoryKernels[kernel], format_bytes(size)));
+      progress(
+          fmt::format("{} of {}", word(static_cast<MemoryKernel>(kernel)), format_bytes(size)));
       rates.push_back(measure_memory(static_cast<MemoryKernel>(kernel), size, threads, seconds));
     }
   }

@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-/// Throws Error unless each working set takes from one byte to half of the machine's memory.
+/// Throws Error unless each working set takes between one byte and half of the machine's memory.
 void require_memory(std::span<const int64_t> sizes);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
-/// so many seconds each, each thread bound to a core (see BoundTeam). `progress` is called before
-/// each with what is measured next. Throws Error when a signal has come that an InterruptGuard
-/// caught.
+/// `seconds` seconds each. Each thread is bound to a core (see BoundTeam). `progress` is called
+/// before each loop with what is measured next. Throws Error if an InterruptGuard has caught a
+/// signal.
 std::vector<MemoryRate> measure_memory_sweep(
     std::span<const int64_t> sizes, int threads, double seconds,
     const std::function<void(const std::string& what)>& progress);

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-/// Of x86 and of Arm, in the order in which they are listed.
+/// The known features of x86 and of Arm, in the order in which a Processor lists them.
 constexpr std::array<std::string_view, 19> kFeatures{
     "avx2",        "fma",      "avx_vnni", "avx512f",  "avx512bw", "avx512_vnni", "avx512_bf16",
     "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "asimd",       "asimdhp",
@@ -28,10 +28,10 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-/// What /proc/cpuinfo says of one core, by key.
+/// The entries of /proc/cpuinfo for one core, by key.
 using CoreFacts = std::map<std::string, std::string, std::less<>>;
 
-/// The name of a processor that has none, on Arm.
+/// Returns a name for a processor that has none, as on Arm.
 std::string name_from_facts(const CoreFacts& facts) {
   const auto fact = [&](const char* key) {
     const auto found = facts.find(key);
@@ -56,7 +56,7 @@ Processor processor_from_cpuinfo(std::string_view text, int threads) {
   const auto name = facts.find("model name");
   Processor processor{.name = name == facts.end() ? name_from_facts(facts) : name->second,
                       .threads = threads};
-  // Virtual machines give several generations one name.
+  // Virtual machines give several generations the same name.
   if (facts.contains("cpu family") && facts.contains("model")) {
     processor.name += fmt::format(" (family {}, model {})", facts["cpu family"], facts["model"]);
   }

@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// The processor that something was measured on, and how many of its threads worked.
+/// The processor that something was measured on, and the number of its threads that worked.
 struct Processor {
-  std::string name;  ///< as the system calls it, on x86 with family and model
-  /// Those of its instruction sets that matrix products and element-wise passes can use, by the
-  /// system's names: "avx512_bf16", "amx_tile".
+  std::string name;  ///< the system's name for it, on x86 with family and model
+  /// The instruction sets of the processor that matrix products and element-wise passes can use,
+  /// under the system's names: "avx512_bf16", "amx_tile".
   std::vector<std::string> features;
-  /// Bytes of a core's first-level data cache, its second-level cache, and all last-level caches of
-  /// the machine together; 0 where the system does not tell.
+  /// The bytes of a core's first-level data cache, of its second-level cache, and of all last-level
+  /// caches of the machine together. 0 if the system does not tell.
   int64_t first_level_cache = 0;
   int64_t second_level_cache = 0;
   int64_t last_level_cache = 0;
@@ -25,21 +25,21 @@ struct Processor {
   bool operator==(const Processor&) const = default;
 };
 
-/// This machine's processor with so many threads at work.
+/// Returns this machine's processor with `threads` threads at work.
 Processor this_processor(int threads);
 
-/// The same from the text of /proc/cpuinfo, without caches. Arm's has no name but numbers of the
-/// maker, the part and the variant, which then stand for it.
+/// Returns the processor that the text of /proc/cpuinfo describes, without caches. Arm's text has
+/// no name. The numbers of the maker, the part and the variant then serve as the name.
 Processor processor_from_cpuinfo(std::string_view text, int threads);
 
-/// "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
+/// Returns a text such as "AMD EPYC, 2 threads (avx2 avx512f avx512_bf16)".
 std::string describe(const Processor& processor);
 
-/// Whether what was measured on the one holds on the other: the name, the features and the number
-/// of threads at work are the same.
+/// Returns true if measurements on one processor hold on the other: the name, the features and the
+/// number of threads at work are the same.
 bool same_processor(const Processor& a, const Processor& b);
 
-/// The members of Processor under the names that hardware files have for them.
+/// Returns the members of Processor under their names in hardware files.
 nlohmann::ordered_json processor_json(const Processor& processor);
 
 }  // namespace tessera

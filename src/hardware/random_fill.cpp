@@ -10,7 +10,7 @@
 namespace tessera {
 
 void fill_normal(const Tensor& tensor, std::string_view name, double deviation, int threads) {
-  // A prime, so that no two rows of a matrix are equal.
+  // A prime, so no two rows of a matrix are equal.
   constexpr int64_t kDistinct = 1048573;
   const CounterRandom random(1, name);
   dispatch_floating(tensor.dtype(), [&](auto type) {

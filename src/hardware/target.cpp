@@ -13,8 +13,8 @@ MatrixInstructions instructions_of(const Processor& processor) {
       return std::ranges::find(processor.features, feature) != processor.features.end();
     });
   };
-  // "avx512bw" stands for all of what servers since Skylake have; the first processors with
-  // AVX-512 have it not, and products are none of theirs.
+  // "avx512bw" stands for everything that servers since Skylake have. The first processors with
+  // AVX-512 lack it, and products do not use their AVX-512.
   if (!has({"avx512f", "avx512bw"})) return MatrixInstructions::avx2;
   if (!has({"avx512_bf16"})) return MatrixInstructions::avx512;
   if (!has({"amx_tile", "amx_int8", "amx_bf16"})) return MatrixInstructions::avx512_bf16;

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The target that programs on this processor are planned for, as host_target() gives it there. Its
-/// instructions are those that oneDNN takes of the processor's features.
+/// Returns the target that programs on this processor are planned for, as host_target() returns it
+/// there. Its instructions are those of the processor's features that oneDNN uses.
 Target target_of(const Processor& processor);
 
 }  // namespace tessera

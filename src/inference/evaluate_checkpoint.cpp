@@ -56,9 +56,9 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
   require_evaluation_memory(config.model, compute, model.weights, size, runtime.target());
   StandaloneEvaluator evaluator(config.model, compute, model.weights, size, runtime);
   CheckpointEvaluation result{.checkpoint = model.checkpoint, .step = model.step};
+  if (options.baselines) result.baselines = baseline(data);
   result.sources = evaluate_sources(*evaluator, data, size.sequences, options.instances);
   result.model = mean_evaluation(result.sources);
-  if (options.baselines) result.baselines = baseline(data);
   return result;
 }
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// The family's norm of queries or keys: of whole rows (OLMoE) or of each head.
+/// Applies the family's norm of queries or keys: over whole rows (OLMoE), over each head, or none.
 Value query_key_norm(ModelWriter& writer, std::string_view name, Value x) {
   const ModelConfig& config = writer.config;
   const int64_t row = writer.builder.spec(x).shape[1];

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// What the attention layers of one program share: where the tokens stand.
+/// What the attention layers of one program share: the positions of the tokens.
 struct AttentionPlace {
   int64_t sequence = 0;                  ///< tokens of one sequence
   Value rotary_table;                    ///< [tokens, rotated channels]
@@ -15,11 +15,11 @@ struct AttentionPlace {
   int64_t capacity = 0;
 };
 
-/// The rotated channels of each head, an even number.
+/// The number of rotated channels in each head; always even.
 int64_t rotary_channels(const ModelConfig& config);
 
-/// Self-attention: q, k, v projections, the family's norm of q and k, clipping, rotary embedding,
-/// causal attention, output projection. x and the result are [tokens, hidden].
+/// Writes self-attention: q, k and v projections, the family's norm of q and k, clipping, rotary
+/// embedding, causal attention, output projection. x and the result are [tokens, hidden].
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place);
 
 }  // namespace tessera

@@ -158,6 +158,8 @@ class ChunkWriter {
     const Value wanted[] = {chunk_.boundary_in.stream, chunk_.boundary_in.output};
     const std::vector<Value> gradients = differentiate(builder_, seeds, wanted);
     chunk_.of_boundary_in = {gradients[0], gradients[1]};
+    TESSERA_CHECK(gradients[0] && gradients[1],
+                  "a chunk whose results do not depend on its inputs");
     for (const Value gradient : gradients) builder_.output(gradient);
   }
 

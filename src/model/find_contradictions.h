@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// Adds what validate() would refuse, all of it.
+/// Adds everything that validate() would refuse.
 void find_contradictions(const ModelConfig& config, Contradictions& found);
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ Value table_of_angles(ModelWriter& writer, Value positions) {
                                     .theta = writer.config.rope_theta,
                                     .scaling = rotary_scaling(writer.config)},
                                    writer.wide());
-  writer.builder.keep(table, Keep::layer);  // all layers share it, whatever they recompute
+  writer.builder.keep(table, Keep::layer);  // all layers share it, even recomputed ones
   return table;
 }
 

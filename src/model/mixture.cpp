@@ -27,8 +27,8 @@ Routing route(ModelWriter& writer, Value x) {
       writer.matrix("weight", {config.experts, config.hidden_size}, ParameterRole::router);
   const Value logits = linear(builder, cast(builder, x, writer.wide()), weight);
   const Value probabilities = router_softmax(builder, logits);
-  // The routers' losses stand behind all layers, so that their gradients come first: without these
-  // small values they would have every recomputed layer made again at once.
+  // The router losses come after all layers, so their gradients come first. If these small values
+  // were not kept, those gradients would make every recomputed layer run again at once.
   builder.keep(logits, Keep::layer);
   builder.keep(probabilities, Keep::layer);
   const TopKOptions options{.k = config.experts_per_token,

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// What a mixture-of-experts layer gives beside its output.
+/// The output of a mixture-of-experts layer, and the values of its router.
 struct RoutedLayer {
   Value output;         ///< [tokens, hidden]
   Value logits;         ///< [tokens, experts], of the router
@@ -12,9 +12,8 @@ struct RoutedLayer {
   Value counts;         ///< i32 [experts]: how many tokens chose each expert, before dropping
 };
 
-/// A mixture-of-experts layer: a linear router in f32, and FastSparseMoE (Optimus §3.1) over merged
-/// expert weights [experts, out, in]; to their output the shared experts' is added, where there are
-/// some.
+/// Writes a mixture-of-experts layer: a linear router in f32 and FastSparseMoE (Optimus §3.1) over
+/// merged expert weights [experts, out, in]. If there are shared experts, their output is added.
 RoutedLayer mixture_of_experts(ModelWriter& writer, Value x);
 
 }  // namespace tessera

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// The whole model from the tokens to the last norm, and the head's matrix.
+/// The output of the whole model up to the last norm, and the head's matrix.
 struct Trunk {
   Value hidden;  ///< [tokens, hidden]
   Value head;    ///< [vocabulary, hidden]

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// The forward pass alone: what evaluation runs.
+/// The forward pass alone, for evaluation.
 struct EvaluationProgram {
   Program program;
   ParameterList parameters;
@@ -25,17 +25,18 @@ struct DecodingProgram {
   ParameterList parameters;
   Value tokens;     ///< i32 [tokens]
   Value positions;  ///< i32 [tokens]
-  Value first;      ///< i32 [1]: the position of the first of them
+  Value first;      ///< i32 [1]: the position of the first of these tokens
   Value logits;     ///< [tokens, vocabulary], f32 (f64); an output
 };
-/// The caches hold `capacity` positions.
+/// Writes a decoding program whose caches hold `capacity` positions.
 DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t tokens,
                                int64_t capacity);
 
 /// The parameters of a model, in the order of their declaration.
 ParameterList model_parameters(const ModelConfig& config, DType compute);
 
-/// Parameters that a token meets: all of a dense model, of experts only its share.
+/// The number of parameters that one token uses: all of a dense model, but of the experts only
+/// those that are chosen for it.
 int64_t active_parameters(const ModelConfig& config, const std::vector<ParameterSpec>& parameters);
 
 }  // namespace tessera

@@ -22,18 +22,20 @@ enum class QueryKeyNorm { none, projection, head };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<QueryKeyNorm>{"none", "projection", "head"};
 
-/// How rotary frequencies are stretched to longer contexts; llama3: low ones are (Llama 3.1).
+/// How rotary frequencies are stretched to longer contexts. llama3 stretches the low ones (Llama
+/// 3.1).
 enum class RopeScaling { none, llama3 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<RopeScaling>{"none", "llama3"};
 
-/// scaled: output matrices' deviation is divided by sqrt(2 layers).
+/// How weights are initialised. `scaled` divides the deviation of output matrices by sqrt(2
+/// layers).
 enum class InitializationRule { normal, scaled };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<InitializationRule>{"normal", "scaled"};
 
 /// What a model is made of: the [model] section. A family's preset fills all of it; the other keys
-/// of the section overwrite single fields. Zero sizes mean "derived" where said so.
+/// of the section overwrite single fields. A size of 0 means "derived" if its comment says so.
 struct ModelConfig {
   Family family = Family::olmoe;
 
@@ -43,14 +45,14 @@ struct ModelConfig {
   int64_t kv_heads = 4;
   int64_t head_dim = 0;           ///< 0: hidden_size / heads
   int64_t feed_forward_size = 0;  ///< intermediate size of a dense layer; 0 in a mixture of experts
-  int64_t vocabulary_size = 0;    ///< 0: the data's tokenizer's
+  int64_t vocabulary_size = 0;    ///< 0: that of the data's tokenizer
   int64_t max_context = 0;        ///< tokens that the model declares to support; 0: data.context
 
   int64_t experts = 0;  ///< 0: a dense model
   int64_t experts_per_token = 0;
   int64_t expert_size = 0;     ///< intermediate size of one expert
-  int64_t shared_experts = 0;  ///< experts that every token visits beside its chosen ones
-  int64_t dense_layers = 0;    ///< first layers that are dense although the model is a mixture
+  int64_t shared_experts = 0;  ///< experts that every token uses besides its chosen ones
+  int64_t dense_layers = 0;    ///< the number of first layers without experts in a mixture
 
   NormKind norm = NormKind::rms;
   bool norm_weights = true;  ///< false: OLMo's norm without parameters
@@ -63,7 +65,7 @@ struct ModelConfig {
   double rope_low_frequency_factor = 1;
   double rope_high_frequency_factor = 4;
   int64_t rope_original_context = 8192;  ///< tokens that the unscaled frequencies were made for
-  double rotary_fraction = 1;            ///< of a head's channels that are rotated
+  double rotary_fraction = 1;            ///< the part of a head's channels that is rotated
   Activation activation = Activation::silu;
   bool tied_head = false;
 
@@ -87,8 +89,8 @@ struct ModelConfig {
 /// The preset of a published family (model/families/).
 ModelConfig family_preset(Family family);
 
-/// Throws Error when sizes contradict each other, naming the keys and the numbers (which does not
-/// divide which).
+/// Throws Error if sizes contradict each other. The message names the keys and the numbers (which
+/// does not divide which).
 void validate(const ModelConfig& config);
 
 }  // namespace tessera

@@ -19,17 +19,17 @@ struct ModelWriter {
   ParameterList parameters;
   std::string unit;  ///< of the parameters declared next
 
-  /// Norms, the router and statistics are in this type.
+  /// The type of norms, the router and statistics.
   DType wide() const { return accumulation_dtype(compute); }
 
-  /// A matrix [out, in] as the configuration initialises it.
+  /// Declares a matrix [out, in], initialised as the configuration says.
   Value matrix(std::string_view name, const Shape& shape,
                ParameterRole role = ParameterRole::matrix);
   /// The same for a projection that writes to the residual stream, which "scaled" initialisation
   /// treats differently.
   Value output_matrix(std::string_view name, const Shape& shape,
                       ParameterRole role = ParameterRole::matrix);
-  /// A norm over rows of `size` entries, with its weight where the family has one.
+  /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
 

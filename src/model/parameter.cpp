@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-/// The element's normal number; one beyond the cutoff is replaced by that of a further index, far
-/// from those of other elements.
+/// The normal number of an element. One beyond the cutoff is replaced by the number at a further
+/// index, far from the indices of other elements.
 double truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
   constexpr uint64_t kFurther = uint64_t{1} << 48;
   double value = random.normal(element);
@@ -39,7 +39,7 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, 
             how.deviation > 0
                 ? how.deviation * truncated_normal(random, static_cast<uint64_t>(i), how.cutoff)
                 : how.constant;
-        // Drawn in f32 for every type, so that an f64 model is the f32 one exactly.
+        // Rounded to f32 for every type, so an f64 model begins exactly as the f32 one.
         out[i] = static_cast<Wide>(static_cast<float>(drawn));
       }
     });

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// How a parameter's first values are drawn: normal with this deviation (truncated at `cutoff`
-/// deviations where that is positive), or a constant where the deviation is zero.
+/// How a parameter's first values are drawn. They are normal with this deviation (truncated at
+/// `cutoff` deviations if that is positive), or a constant if the deviation is zero.
 struct Initialization {
   double deviation = 0;
   double cutoff = 0;
@@ -25,18 +25,18 @@ enum class ParameterRole { matrix, expert, embedding, head, router, norm };
 struct ParameterSpec {
   std::string name;
   Shape shape;
-  DType dtype = DType::f32;  ///< in which it is computed with
+  DType dtype = DType::f32;  ///< that programs compute with
   ParameterRole role = ParameterRole::matrix;
   Initialization initialization;
   std::string unit;         ///< parameters of one unit are stored and sharded together
-  int unit_index = -1;      ///< its place in ParameterList::units()
+  int unit_index = -1;      ///< its index in ParameterList::units()
   int64_t unit_offset = 0;  ///< of its first element in the unit's flat memory
 };
 
-/// Parameters of one unit and one type (a layer's dense part, a layer's experts, embedding, head),
-/// flattened one behind another, each padded to whole cache lines of the smallest type: what is
-/// updated, reduced, sharded or gathered as one piece. In programs it is one parameter, of which
-/// the model's parameters are views.
+/// The parameters of one unit with one type (a layer's dense part, a layer's experts, embedding,
+/// head). They are flattened one after another, each padded to whole cache lines of the smallest
+/// type. They are updated, reduced, sharded or gathered as one piece. In programs a unit is one
+/// parameter, and the model's parameters are views of it.
 struct ParameterUnit {
   std::string name;  ///< of the flat value: "layers.0.experts/bf16"
   DType dtype = DType::f32;
@@ -44,38 +44,38 @@ struct ParameterUnit {
   Value value;  ///< in the program that declares it
 };
 
-/// The names of what is kept beside a unit's weights, in every program that uses it. Where the
-/// weights are of the accumulation type they are the masters themselves.
+/// The names of the masters and moments of a unit's weights, in every program that uses them. If
+/// the weights have the accumulation type, they are the masters themselves.
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
 /// Whether the weights are a rounded copy of the masters.
 bool rounds(const ParameterUnit& unit);
 
-/// Fills an f32 or f64 tensor with a parameter's first values. Each element depends on the seed,
-/// the parameter's name and its own position alone, so that every layout starts with the same
-/// model.
+/// Fills an f32 or f64 tensor with a parameter's first values. Each element depends only on the
+/// seed, the parameter's name and its own position, so every layout starts with the same model.
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads);
 
-/// Declares parameters while a model is written into a program, and remembers what they are. All of
-/// a unit are declared before anything uses its size: a unit grows with each of them.
+/// Declares parameters while a model is written into a program, and remembers what they are. All
+/// parameters of a unit must be declared before anything uses the unit's size, because each of them
+/// enlarges it.
 class ParameterList {
  public:
-  /// Declares `name` below the builder's current scope and gives its value in the program.
+  /// Declares `name` below the builder's current scope and returns its value in the program.
   Value declare(Builder& builder, std::string_view name, const Shape& shape, DType dtype,
                 ParameterRole role, const Initialization& initialization, std::string unit);
 
-  /// In the order of their declaration.
+  /// The parameters in the order of their declaration.
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   /// Their values in the program, views of their units, in the same order.
   const std::vector<Value>& values() const { return values_; }
-  /// In the order of their first parameters.
+  /// The units in the order of their first parameters.
   const std::vector<ParameterUnit>& units() const { return units_; }
-  /// Entries of all parameters together.
+  /// The number of elements of all parameters together, without padding.
   int64_t elements() const;
 
  private:
-  /// The unit's place in the list; declared where it is new.
+  /// The unit's index in the list; declares the unit if it is new.
   size_t unit_of(Builder& builder, const std::string& unit, DType dtype);
 
   std::vector<ParameterSpec> specs_;

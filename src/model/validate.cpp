@@ -112,7 +112,7 @@ void find_contradictions(const ModelConfig& config, Contradictions& found) {
   require_positive(found, "hidden_size", config.hidden_size);
   require_positive(found, "heads", config.heads);
   require_positive(found, "kv_heads", config.kv_heads);
-  if (!found.none()) return;  // sizes below are taken of these
+  if (!found.none()) return;  // the checks below divide by these
   if (config.vocabulary_size < 0) {
     found.add("model.vocabulary_size is {}; it must not be negative", config.vocabulary_size);
   }

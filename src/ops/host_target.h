@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// The processor that this process runs on, used by so many threads. Its products are those that
-/// oneDNN takes here, which ONEDNN_MAX_CPU_ISA may limit.
+/// Returns the processor that this process runs on as a target with `threads` threads. Its
+/// instructions are those that oneDNN uses here, which ONEDNN_MAX_CPU_ISA may limit.
 Target host_target(int threads, Kernels kernels = Kernels::fast);
 
 }  // namespace tessera

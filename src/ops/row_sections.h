@@ -5,15 +5,16 @@
 
 namespace tessera {
 
-/// Rows [begin, end) that are worked on in chunks of `chunk` rows, which divide them evenly.
+/// Rows [begin, end) that are processed in chunks of `chunk` rows, which divide them evenly.
 struct RowSection {
   int64_t begin;
   int64_t end;
   int64_t chunk;
 };
 
-/// Rows [0, rows) in chunks of at most `chunk`, at least 1: those of whole chunks, and what is left
-/// over. A product is made ready once for each.
+/// Divides rows [0, rows) into chunks of at most `chunk` rows; `chunk` is at least 1. Returns a
+/// section of the whole chunks and a section of the rows that are left over, if there are any. A
+/// product is prepared once for each section.
 inline std::vector<RowSection> row_sections(int64_t rows, int64_t chunk) {
   const int64_t whole = rows / chunk * chunk;
   std::vector<RowSection> sections;

@@ -10,19 +10,19 @@
 #include "program/builder.h"
 #include "tensor/dispatch.h"
 
-/// States what an operation accepts; the message names the operation.
+/// Checks what an operation accepts. The message names the operation.
 #define TESSERA_EXPECT(operation, condition, ...) \
   TESSERA_CHECK(condition, "{}: {}", (operation).name(), ::fmt::format(__VA_ARGS__))
 
 namespace tessera {
 
-/// Rows of vectorised work that make a thread worth its start: about 16 Ki elements.
+/// Returns the rows of vectorised work that make a thread worth its start: about 16 Ki elements.
 inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
 }
 
-/// The bytes of all the operands by the rule of Cost::bytes; `updated` are the inputs of which all
-/// is read and written, by position (see Operation::updated_inputs()).
+/// Returns the bytes of all the operands by the rule of Cost::bytes. `updated` has the positions of
+/// the inputs that are read and written as a whole (see Operation::updated_inputs()).
 inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
                             const std::vector<int>& updated = {}) {
   double bytes = 0;
@@ -34,14 +34,14 @@ inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> 
   return bytes;
 }
 
-/// FLOPs of the product of a matrix [rows, k] and one of k rows and so many columns: 2 a
-/// multiply-add. As an integer this may overflow where the operands are tensors of a fair size.
+/// Returns the FLOPs of the product of a matrix [rows, k] and a matrix [k, columns]: 2 per
+/// multiply-add. As an integer this may overflow for fairly large tensors.
 inline double product_flops(const Shape& matrix, int64_t columns) {
   return 2.0 * static_cast<double>(matrix.elements()) * static_cast<double>(columns);
 }
 
-/// What a tensor at hand is, as a spec. Kernels ask for shapes and types only: the distribution,
-/// which memory does not know, is left out.
+/// Returns the spec of a tensor. Kernels need only shapes and types, so the distribution, which
+/// memory does not know, is left out.
 inline Spec spec_of(const Tensor& tensor) { return {tensor.shape(), tensor.dtype(), {}}; }
 
 inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
@@ -51,7 +51,7 @@ inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
   return specs;
 }
 
-/// Whether the plain kernel runs: on request, and always in f64.
+/// Returns true if the plain kernel runs: on request, and always in f64.
 inline bool use_plain(const Target& target, DType dtype) {
   return target.kernels == Kernels::plain || dtype == DType::f64;
 }

@@ -14,6 +14,8 @@ namespace {
 
 /// A node as the tables show it.
 struct Row {
+  int program = 0;
+  int node = 0;
   std::string operation, block, phase, outputs, results;
   int layer = -1;
   Cost cost;
@@ -21,12 +23,15 @@ struct Row {
   int64_t memory_bytes = 0;
 };
 
-Row row_of(const Program& program, const ProgramPlaces& places, size_t index) {
-  const Node& node = program.nodes()[index];
+Row row_of(const StepPlan& plan, const Program& program, int number, int index) {
+  const ProgramPlaces& places = plan.memory.programs[static_cast<size_t>(number)];
+  const Node& node = program.nodes()[static_cast<size_t>(index)];
   const std::vector<Spec> outputs = program.specs(node.outputs);
-  Row row{.operation = std::string(node.operation->name()),
-          .block = std::string(block_name(node.block)),
-          .phase = std::string(phase_name(node.phase)),
+  Row row{.program = number,
+          .node = index,
+          .operation = std::string(node.operation->name()),
+          .block = std::string(word(node.block)),
+          .phase = std::string(word(node.phase)),
           .outputs = {},
           .results = {},
           .layer = node.layer,
@@ -53,7 +58,7 @@ Row row_of(const Program& program, const ProgramPlaces& places, size_t index) {
                 : row.saved_bytes > 0          ? "saved"
                 : result                       ? "result"
                                                : "";
-  row.memory_bytes = places.live_bytes[index];
+  row.memory_bytes = places.live_bytes[static_cast<size_t>(index)];
   return row;
 }
 
@@ -68,19 +73,28 @@ std::vector<Row> operation_rows(const StepPlan& plan) {
   for (const int number : order) {
     const auto p = static_cast<size_t>(number);
     for (const int node : segment_nodes(*list[p], Segment::whole)) {
-      rows.push_back(row_of(*list[p], plan.memory.programs[p], static_cast<size_t>(node)));
+      rows.push_back(row_of(plan, *list[p], number, node));
     }
   }
   return rows;
 }
 
+/// The row in which the most memory is in use, or -1 if that is in the evaluation.
+int peak_row(const std::vector<Row>& rows, const MemoryPlan& plan) {
+  const auto found = std::ranges::find_if(rows, [&](const Row& row) {
+    return row.program == plan.peak_program && row.node == plan.peak_node;
+  });
+  return found == rows.end() ? -1 : static_cast<int>(found - rows.begin());
+}
+
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
-std::string operations_table(const std::vector<Row>& rows, bool all_layers) {
+/// Of the layers only the first of each kind, unless `all_layers`.
+std::string operations_table(const std::vector<Row>& rows, int64_t first_mixture, bool all_layers) {
   Table table({"phase", "layer", "block", "operation", "FLOPs", "bytes", "results", "saved",
                "in use", "outputs"});
   for (const Row& row : rows) {
-    if (!all_layers && row.layer > 0) continue;
+    if (!all_layers && row.layer > 0 && row.layer != first_mixture) continue;
     table.add({row.phase, row.layer < 0 ? "" : std::to_string(row.layer), row.block, row.operation,
                number_or_blank(row.cost.flops + row.cost.repeated_flops),
                format_bytes(static_cast<int64_t>(row.cost.bytes)), row.results,
@@ -93,10 +107,9 @@ std::string operations_table(const std::vector<Row>& rows, bool all_layers) {
 }  // namespace
 
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers) {
-  std::string text = operations_table(operation_rows(plan), all_layers);
+  std::string text = operations_table(operation_rows(plan), config.model.dense_layers, all_layers);
   if (!all_layers && config.model.layers > 1) {
-    text +=
-        fmt::format("(layers 1 to {} repeat layer 0; --all shows them)\n", config.model.layers - 1);
+    text += "(the other layers repeat these; --all shows them)\n";
   }
   const auto tokens = static_cast<double>(plan.tokens);
   const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
@@ -122,9 +135,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   if (plan.memory.peak_node >= 0) {
     const Program& program = *plan.programs.list()[static_cast<size_t>(plan.memory.peak_program)];
     const Node& node = program.nodes()[static_cast<size_t>(plan.memory.peak_node)];
-    text += fmt::format("the peak falls in {} of the {} pass{}\n", node.operation->name(),
-                        phase_name(node.phase),
-                        node.layer < 0 ? "" : fmt::format(", layer {}", node.layer));
+    text +=
+        fmt::format("the peak falls in {} of the {} pass{}\n", node.operation->name(),
+                    word(node.phase), node.layer < 0 ? "" : fmt::format(", layer {}", node.layer));
   }
   return text;
 }
@@ -138,7 +151,8 @@ std::string explain_fit(const StepPlan& plan) {
 std::string explain_json(const RunConfig& config, const StepPlan& plan) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
-  for (const Row& row : operation_rows(plan)) {
+  const std::vector<Row> rows = operation_rows(plan);
+  for (const Row& row : rows) {
     operations.push_back({{"phase", row.phase},
                           {"layer", row.layer},
                           {"block", row.block},
@@ -165,7 +179,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
                            {"saved_bytes", plan.memory.programs.front().saved_bytes},
                            {"peak_bytes", plan.memory.arena_bytes},
                            {"live_bytes", plan.memory.live_bytes},
-                           {"peak_operation", plan.memory.peak_node}};
+                           {"peak_operation", peak_row(rows, plan.memory)}};
   return OrderedJson{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
 }
 

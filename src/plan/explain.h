@@ -10,7 +10,8 @@ namespace tessera {
 /// Returns the step program of a resolved configuration as a table for a terminal. It lists every
 /// operation with its block, shape, FLOPs, bytes and what becomes of its results: saved for the
 /// backward pass, recomputed there, or a result of the run. Totals follow: parameters, active
-/// parameters, FLOPs per token, memory. Layers after the first are left out unless `all_layers`.
+/// parameters, FLOPs per token, memory. Unless `all_layers`, only the first layer of each kind is
+/// listed.
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers);
 
 /// Returns a line that says that the step needs more memory than this machine has. Empty if it

@@ -1,5 +1,7 @@
 #include "plan/programs.h"
 
+#include <utility>
+
 namespace tessera {
 namespace {
 
@@ -22,30 +24,37 @@ std::vector<const Program*> StepPrograms::list() const {
   for (const Chunk& chunk : chunks) result.push_back(&chunk.program);
   result.push_back(&start);
   result.push_back(&update.program);
+  result.push_back(&rounding);
   if (evaluation) result.push_back(&evaluation->program);
   return result;
 }
 
-std::vector<Action> StepPrograms::actions(int64_t micro_batches) const {
-  std::vector<Action> result{{.segment = Segment::whole, .program = start_number()}};
-  for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    result.push_back({Segment::forward, 0, micro_batch});
-    result.push_back({Segment::backward, 0, micro_batch});
-  }
-  result.push_back({.segment = Segment::whole, .program = update_number()});
+std::vector<Action> StepPrograms::actions() const {
+  std::vector<Action> result{{.segment = Segment::whole, .program = start_number()},
+                             {.segment = Segment::forward},
+                             {.segment = Segment::backward},
+                             {.segment = Segment::whole, .program = update_number()},
+                             {.segment = Segment::whole, .program = rounding_number()}};
   if (evaluation) result.push_back({.segment = Segment::whole, .program = evaluation_number()});
   return result;
 }
 
-StepPrograms step_programs(const RunConfig& config) {
-  const DType compute = compute_dtype(config.train.precision);
+StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) {
   StepPrograms programs;
-  programs.chunks.push_back(
-      write_training(config.model, compute, size_of(config), recompute_of(config.train.recompute)));
+  programs.chunks.push_back(std::move(whole_model));
   const Chunk& chunk = programs.chunks.front();
   programs.start = write_step_start(chunk.parameters.units(), chunk.sums());
   programs.update = write_update(chunk.parameters.units(), chunk.parameters.specs(),
-                                 chunk.loss_sums(), config.optimizer);
+                                 chunk.loss_sums(), optimizer);
+  programs.rounding = write_rounding(chunk.parameters.units());
+  return programs;
+}
+
+StepPrograms step_programs(const RunConfig& config) {
+  const DType compute = compute_dtype(config.train.precision);
+  StepPrograms programs = step_programs(
+      write_training(config.model, compute, size_of(config), recompute_of(config.train.recompute)),
+      config.optimizer);
   if (config.train.evaluate_every > 0) {
     programs.evaluation =
         write_evaluation(inference_config(config.model), compute, size_of(config));

@@ -20,16 +20,22 @@ struct StepPrograms {
   std::vector<Chunk> chunks;                    ///< of the model; there is one
   Program start;                                ///< runs before the micro-batches of a step
   UpdateProgram update;                         ///< runs after them
+  Program rounding;                             ///< after weights were set: masters to weights
   std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
 
   std::vector<const Program*> list() const;
   int start_number() const { return static_cast<int>(chunks.size()); }
   int update_number() const { return start_number() + 1; }
-  int evaluation_number() const { return start_number() + 2; }
+  int rounding_number() const { return start_number() + 2; }
+  int evaluation_number() const { return start_number() + 3; }
 
-  /// Returns what a step runs, in order, followed by an evaluation if the run evaluates.
-  std::vector<Action> actions(int64_t micro_batches) const;
+  /// The actions of a step with one micro-batch, in order, followed by an evaluation. Micro-batches
+  /// run one after the other, each with the number 0: its frame begins anew.
+  std::vector<Action> actions() const;
 };
+
+/// Writes the programs around a chunk that is the whole model, without an evaluation.
+StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer);
 
 /// Writes the programs of a resolved configuration.
 StepPrograms step_programs(const RunConfig& config);

@@ -26,9 +26,7 @@ StepPlan plan_step(const RunConfig& config, const Target& target) {
   plan.tokens = config.train.micro_batch * config.data.context;
   plan.flops = count_flops(chunk.program);
   plan.input_bytes = input_bytes(chunk.program);
-  plan.memory = plan_memory(
-      plan.programs.list(),
-      plan.programs.actions(config.train.global_batch / config.train.micro_batch), target);
+  plan.memory = plan_memory(plan.programs.list(), plan.programs.actions(), target);
   return plan;
 }
 

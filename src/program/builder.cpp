@@ -91,21 +91,21 @@ Value Builder::main_gradient(Value value) {
   return gradient;
 }
 
+ValueInfo& Builder::info(Value value) {
+  program_.info(value);  // refuses what is no value
+  return program_.values_[static_cast<size_t>(value.id)];
+}
+
 void Builder::output(Value value) {
+  program_.info(value);  // refuses what is no value
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
 }
 
-void Builder::rows(Value value, Rows rows) {
-  program_.values_[static_cast<size_t>(value.id)].rows = std::move(rows);
-}
+void Builder::rows(Value value, Rows rows) { info(value).rows = std::move(rows); }
 
-void Builder::keep(Value value, Keep keep) {
-  program_.values_[static_cast<size_t>(value.id)].keep = keep;
-}
+void Builder::keep(Value value, Keep keep) { info(value).keep = keep; }
 
-void Builder::name(Value value, std::string_view name) {
-  program_.values_[static_cast<size_t>(value.id)].name = qualified(name);
-}
+void Builder::name(Value value, std::string_view name) { info(value).name = qualified(name); }
 
 void Builder::append(Node node) { program_.nodes_.push_back(std::move(node)); }
 

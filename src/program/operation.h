@@ -17,35 +17,37 @@ namespace tessera {
 class Builder;
 struct Node;
 
-/// Where the executor issues an operation: what computes, and what waits for other ranks, run
-/// beside one another.
+/// The lane on which the executor issues an operation. Operations that compute and operations that
+/// wait for other ranks run side by side, on a lane each.
 enum class Lane { compute, network };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "network"};
 
-/// Where an output lies that has no memory of its own: in that of an input.
+/// The place of an output that has no memory of its own: it lies in the memory of an input.
 struct View {
   int input = 0;
   int64_t byte_offset = 0;
 };
 
-/// What an operation costs, without running it.
+/// The cost of one run of an operation, known without running it.
 struct Cost {
-  /// Floating-point operations of its matrix products (2 a multiply-add) that the model demands:
-  /// what a model's FLOPs a token and MFU count.
+  /// The floating-point operations of its matrix products (2 per multiply-add) that the model
+  /// requires. A model's FLOPs per token and its MFU count these.
   double flops = 0;
-  /// Of `flops`, those of the backward pass that a node of the forward pass does.
+  /// The part of `flops` that belongs to the backward pass but is done by a node of the forward
+  /// pass.
   double backward_flops = 0;
-  /// Those that the operation does again instead of keeping results: beyond `flops`.
+  /// The FLOPs that the operation repeats instead of keeping results. They are not part of `flops`.
   double repeated_flops = 0;
-  /// Bytes read and written: each operand once, however often the operation comes back to it, and
-  /// twice where it is read and written (main gradients). Of a table of which only some rows are
-  /// touched, those rows; of a cache all, for how much of it is filled is known at the run only.
+  /// The bytes read and written. Each operand counts once, however often the operation returns to
+  /// it, and twice if it is both read and written (main gradients). A table of which only some rows
+  /// are touched counts with those rows. A cache counts in full, because how much of it is filled
+  /// is known only at run time.
   double bytes = 0;
 };
 
-/// One run of an operation. Tensors are contiguous and of the inferred specs; `workspace` has the
-/// size that workspace_bytes() gave and is aligned to 64 bytes.
+/// One run of an operation. Tensors are contiguous and have the inferred specs. `workspace` has the
+/// size that workspace_bytes() returned and is aligned to 64 bytes.
 struct Execution {
   Runtime& runtime;
   std::span<const Tensor> inputs;
@@ -53,62 +55,68 @@ struct Execution {
   std::span<std::byte> workspace;
 };
 
-/// Everything known about one kind of operation. Its attributes are constant members; a node of a
-/// program refers to it. Operations with integer results (indices, counts) give them no gradient.
+/// Everything known about one kind of operation. Its attributes are constant members, and nodes of
+/// programs refer to it. Integer results (indices, counts) have no gradient.
 class Operation {
  public:
   virtual ~Operation() = default;
 
-  /// "linear", "attention_gradient": what tables, traces and errors call it.
+  /// The name in tables, traces and errors: "linear", "attention_gradient".
   virtual std::string_view name() const = 0;
 
-  /// The specs of the outputs. Throws InternalError naming the operation and the shapes when the
-  /// inputs do not fit.
+  /// The specs of the outputs. Throws InternalError, which names the operation and the shapes, if
+  /// the inputs do not fit.
   virtual std::vector<Spec> infer(std::span<const Spec> inputs) const = 0;
 
-  /// Builds the gradients of the inputs from those of the outputs (null where nothing depends on
-  /// that output), as operations; never calls kernels. Gives one value an input: null where there
-  /// is no gradient; builder.main_gradient(input) itself where the built operation has already
-  /// added into it. A gradient may be of a wider type than its input. What is built for the inputs
-  /// stands before what is built for weights, so that a chunk can pass its boundary's gradients on
-  /// first. The default gives none.
+  /// Builds the operations that compute the gradients of the inputs; never calls kernels.
+  /// `of_outputs` has the gradients of the outputs, null if nothing depends on an output. Returns
+  /// one value per input: null if it has no gradient, or builder.main_gradient(input) itself if the
+  /// built operation already adds into it. A gradient may have a wider type than its input. What is
+  /// built for inputs comes before what is built for weights, so a chunk can pass on its boundary's
+  /// gradients first. The default returns no gradients.
   virtual std::vector<Value> gradient(Builder& builder, const Node& self,
                                       std::span<const Value> of_outputs) const;
 
-  /// The inputs that recompute() needs when the outputs in `kept` stayed in memory (null where one
-  /// did not); null where one is not needed, so that it need not be kept either. The default needs
-  /// all of them.
+  /// The inputs that recompute() needs. An input that it does not need is null, and need not be
+  /// kept either. `kept` has the outputs that stayed in memory, null for one that did not. The
+  /// default needs all inputs.
   virtual std::vector<Value> recompute_inputs(const Node& self, std::span<const Value> kept) const;
 
-  /// Builds the outputs again from `inputs`, what recompute_inputs() asked for as it is available
-  /// in the backward pass. The default applies the operation once more.
+  /// Builds the outputs again. `inputs` are those that recompute_inputs() asked for, as they are
+  /// available in the backward pass. The default applies the operation once more.
   virtual std::vector<Value> recompute(Builder& builder, const Node& self,
                                        std::span<const Value> inputs,
                                        std::span<const Value> kept) const;
 
-  /// What one run costs on these inputs.
+  /// The cost of one run on these inputs.
   virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const = 0;
 
-  /// Whether repeating it in the backward pass always beats keeping its results (a cast).
+  /// Whether repeating it in the backward pass is always better than keeping its results (a cast).
   virtual bool cheap_to_repeat() const { return false; }
 
-  /// Where it runs; the default computes.
+  /// The lane on which it runs; by default the compute lane.
   virtual Lane lane() const { return Lane::compute; }
 
-  /// Bytes of scratch memory that one run takes on a target.
+  /// The bytes of workspace that one run needs on a target.
   virtual int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const;
 
-  /// The inputs that run() adds into (main gradients, caches), by position.
+  /// The positions of the inputs that run() adds into (main gradients, caches).
   virtual std::vector<int> updated_inputs() const { return {}; }
 
-  /// Of an output that is a part of an input's memory, which part: then run() is not called.
+  /// Whether gradient() takes gradients in the accumulation type for outputs of another type. If an
+  /// operation of this kind makes a weight of parameters (a part of a gathered unit, say), the
+  /// parameters get a gradient that was never rounded.
+  virtual bool takes_wide_gradients() const { return false; }
+
+  /// The part of an input's memory that an output is, or none if the output has its own memory.
+  /// run() is not called for a view.
   virtual std::optional<View> view(int output) const;
 
-  /// The input whose memory output `output` may take over when the input is not needed again: run()
-  /// must be right when both are the same memory. -1: none.
+  /// The input whose memory output `output` may take over if that input is not needed again; -1 for
+  /// none. run() must be right when both are the same memory.
   virtual int in_place_input(int output) const;
 
-  /// Computes the outputs, and adds into updated_inputs(). Equal inputs give equal bits.
+  /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits.
   virtual void run(const Execution& execution) const = 0;
 };
 

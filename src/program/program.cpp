@@ -6,46 +6,6 @@
 
 namespace tessera {
 
-std::string_view block_name(Block block) {
-  switch (block) {
-    case Block::other:
-      return "other";
-    case Block::embedding:
-      return "embedding";
-    case Block::norm:
-      return "norm";
-    case Block::attention:
-      return "attention";
-    case Block::feed_forward:
-      return "feed_forward";
-    case Block::router:
-      return "router";
-    case Block::experts:
-      return "experts";
-    case Block::head:
-      return "head";
-    case Block::loss:
-      return "loss";
-    case Block::optimizer:
-      return "optimizer";
-  }
-  return "?";
-}
-
-std::string_view phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::forward:
-      return "forward";
-    case Phase::recompute:
-      return "recompute";
-    case Phase::backward:
-      return "backward";
-    case Phase::update:
-      return "update";
-  }
-  return "?";
-}
-
 const ValueInfo& Program::info(Value value) const {
   TESSERA_CHECK(value.id >= 0 && value.id < static_cast<int>(values_.size()),
                 "value {} of a program of {}", value.id, values_.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.h"
 #include "program/operation.h"
 #include "program/value.h"
 
@@ -15,14 +17,15 @@ namespace tessera {
 
 /// Where a value's memory comes from.
 enum class ValueKind {
-  input,          ///< given anew for each micro-batch
+  input,          ///< provided anew for each micro-batch
   parameter,      ///< a weight
-  main_gradient,  ///< a weight's gradient, added into over the micro-batches of a step
+  main_gradient,  ///< a weight's gradient, summed over the micro-batches of a step
   state,          ///< kept between runs and changed by them (key-value caches)
   computed,       ///< made by a node
 };
 
-/// The part of a model that a node belongs to: what is recomputed together and accounted together.
+/// The part of a model that a node belongs to. The nodes of a block are recomputed together and
+/// accounted together.
 enum class Block {
   other,
   embedding,
@@ -35,33 +38,38 @@ enum class Block {
   loss,
   optimizer
 };
-/// "attention", "feed_forward": the name in tables and traces.
-std::string_view block_name(Block block);
+template <>
+inline constexpr std::array<std::string_view, 10> kWords<Block>{
+    "other",  "embedding", "norm", "attention", "feed_forward",
+    "router", "experts",   "head", "loss",      "optimizer"};
 
-/// The pass that a node runs in: `recompute` nodes stand among the backward ones, `update` nodes in
-/// programs of their own.
+/// The pass that a node runs in. `recompute` nodes are among the backward ones; `update` nodes are
+/// in programs of their own.
 enum class Phase { forward, recompute, backward, update };
-/// "forward", "recompute", "backward", "update".
-std::string_view phase_name(Phase phase);
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<Phase>{"forward", "recompute", "backward",
+                                                               "update"};
 
-/// How far rematerialization may go: a value marked `block` stays when norms, attention or experts
-/// are recomputed but goes when the whole layer is; one marked `layer` always stays.
+/// Whether a value stays in memory despite rematerialization. One marked `block` stays when norms,
+/// attention or experts are recomputed, but not when the whole layer is. One marked `layer` always
+/// stays.
 enum class Keep { no, block, layer };
 
-/// The memory that a value is a part of: another value's, which is no view itself.
+/// The value whose memory a view is a part of. It is not a view itself.
 struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
 };
 
-/// Of a value whose rows are brought at run time: its first dim is a bound, a node's output is the
-/// number. Plans give such values a region of their own (see RunTimeRows).
+/// The rows of a value whose number is known only at run time. The value's first dim is a bound,
+/// and the output of a node holds the number. Plans give such values a region of their own (see
+/// RunTimeRows).
 struct Rows {
-  int64_t expected = 0;  ///< of the bound, where the load is even
-  std::string key;       ///< of the configuration, that sets the bound
+  int64_t expected = 0;  ///< how many of the bound when the load is even
+  std::string key;       ///< the configuration key that sets the bound
 };
 
-/// What a program knows of one value.
+/// What a program knows about one value.
 struct ValueInfo {
   std::string name;
   Spec spec;
@@ -71,7 +79,7 @@ struct ValueInfo {
   std::optional<Rows> rows;
 };
 
-/// One operation at work in a program.
+/// One use of an operation in a program.
 struct Node {
   std::shared_ptr<const Operation> operation;
   std::vector<Value> inputs;
@@ -81,36 +89,36 @@ struct Node {
   Phase phase = Phase::forward;
 };
 
-/// A rank's work for one micro-batch: operations over named values, in the order in which they run,
-/// the forward pass first. Everything else (executor, memory plan, explain, tracer) reads this
-/// list.
+/// A rank's work for one micro-batch: operations over named values, in the order in which they run.
+/// The forward pass comes first. Everything else (executor, memory plan, explain, tracer) reads
+/// this list.
 class Program {
  public:
-  /// In the order in which they run.
+  /// The nodes in the order in which they run.
   const std::vector<Node>& nodes() const { return nodes_; }
-  /// By the value's id.
+  /// The values by id.
   const std::vector<ValueInfo>& values() const { return values_; }
-  /// Throws InternalError for a value of no or another, larger program.
+  /// What is known about a value. Throws InternalError if it is null or of another, larger program.
   const ValueInfo& info(Value value) const;
   const Spec& spec(Value value) const { return info(value).spec; }
 
   /// The number of nodes of the forward pass; the rest is the backward pass.
   int forward_size() const;
 
-  /// Values that outlive the run: the caller reads them.
+  /// The values that the caller reads after the run.
   const std::vector<Value>& outputs() const { return outputs_; }
-  /// Whether it is one of outputs().
+  /// Whether a value is one of outputs().
   bool is_output(Value value) const;
 
-  /// The value whose memory a value lies in: itself, where it is no view.
+  /// The value whose memory a value lies in: its base if it is a view, otherwise itself.
   Value base(Value value) const;
 
-  /// The main gradient of a parameter or of a view of one; null where nothing adds into one.
+  /// The main gradient of a parameter or of a view of one; null if nothing adds into one.
   Value main_gradient(Value parameter) const;
   /// The value of that name; throws InternalError when there is none.
   Value find(std::string_view name) const;
 
-  /// Their specs, in the same order.
+  /// The specs of these values, in the same order.
   std::vector<Spec> specs(std::span<const Value> values) const;
 
  private:

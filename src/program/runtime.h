@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// What a rank brings to the running of operations: the machine that it runs on, and caches.
-/// Nothing here is global, so that ranks can be threads of one process.
+/// What a rank provides for running operations: the machine that it runs on, and caches. Nothing
+/// here is global, so ranks can be threads of one process.
 class Runtime {
  public:
   explicit Runtime(const Target& target) : target_(target) {}
@@ -17,7 +17,7 @@ class Runtime {
   const Target& target() const { return target_; }
   int threads() const { return target_.threads; }
 
-  /// The rank's one object of a type, made at first use: for example the cache of oneDNN's
+  /// The rank's only object of a type, made at first use: for example the cache of oneDNN's
   /// primitives.
   template <typename Cache>
   Cache& cache() {

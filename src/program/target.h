@@ -9,18 +9,18 @@ namespace tessera {
 /// f64).
 enum class Kernels { fast, plain };
 
-/// What a processor's matrix products are made of, each with all that stands before it.
+/// The instructions that a processor has for matrix products. Each value includes those before it.
 enum class MatrixInstructions {
-  none,         ///< no library of products: plain loops
-  avx2,         ///< or any other processor without the following
-  avx512,       ///< products of f32
-  avx512_bf16,  ///< of bf16 too
+  none,         ///< no library of matrix products: plain loops
+  avx2,         ///< or any other processor without those below
+  avx512,       ///< for f32
+  avx512_bf16,  ///< for bf16 too
   amx,          ///< bf16 in tiles
 };
 
-/// What planning needs to know of the machine that a program will run on. The workspaces and tiles
-/// of all operations are functions of it, so that a plan for another machine needs nothing of this
-/// one, and ranks with equal targets have equal plans.
+/// What planning needs to know about the machine that a program will run on. The workspaces and
+/// tiles of all operations depend on nothing else of the machine. So a plan for another machine
+/// needs nothing of this one, and ranks with equal targets have equal plans.
 struct Target {
   Device device = Device::cpu;
   Kernels kernels = Kernels::fast;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// A value before it exists: what a program knows of it.
+/// What a program knows about a value before it exists.
 struct Spec {
   Shape shape;
   DType dtype = DType::f32;
@@ -18,7 +18,7 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 
-/// A name for one value of a Program; null when default-constructed (an absent gradient).
+/// A handle to one value of a Program; null when default-constructed (an absent gradient).
 struct Value {
   int id = -1;
   explicit operator bool() const { return id >= 0; }

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-/// input: a part's gradient; output: that of the whole, [elements], zero beside the part.
+/// The gradient of a view. Input: the gradient of the part. Output: the gradient of the whole, zero
+/// outside the part.
 class ViewGradient final : public Operation {
  public:
   ViewGradient(int64_t first, const Shape& whole) : first_(first), whole_(whole) {}
@@ -50,6 +51,7 @@ class ViewOperation final : public Operation {
         std::make_shared<ViewGradient>(first_, builder.spec(self.inputs[0]).shape),
         {of_outputs[0]})};
   }
+  bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int) const override { return View{0, byte_offset_}; }
   void run(const Execution&) const override {}

@@ -12,12 +12,12 @@ enum class OptimizerName { adamw };
 template <>
 inline constexpr std::array<std::string_view, 1> kWords<OptimizerName>{"adamw"};
 
-/// Of the learning rate after the warm-up.
+/// The course of the learning rate after the warm-up.
 enum class Schedule { cosine, linear, constant };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
 
-/// Which weights decay: matrices (no norms), all (Optimus §2.1), or matrices but the embedding.
+/// Which weights decay: matrices (no norms), all (Optimus §2.1), or matrices except the embedding.
 enum class DecayRule { matrices, all, no_embedding };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DecayRule>{"matrices", "all",

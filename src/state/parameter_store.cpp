@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-ParameterStore::ParameterStore(const Executor& executor, int update,
-                               const ParameterList& parameters) {
+ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
+                               const ParameterList& parameters)
+    : executor_(executor), rounding_(rounding) {
   for (const ParameterSpec& spec : parameters.specs()) {
     const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
     const auto part = [&](const std::string& name) {
@@ -37,9 +38,7 @@ void ParameterStore::initialize(uint64_t seed, int threads) const {
 }
 
 void ParameterStore::masters_to_weights() const {
-  for (const ParameterState& state : parameters_) {
-    if (state.weight.raw() != state.master.raw()) convert(state.master, state.weight);
-  }
+  executor_.run({.segment = Segment::whole, .program = rounding_});
 }
 
 }  // namespace tessera

@@ -11,34 +11,38 @@
 
 namespace tessera {
 
-/// The tensors of one parameter, views into its unit's flat memory. All but `weight` are of the
-/// accumulation type (f32; f64 in f64).
+/// The tensors of one parameter, views into its unit's flat memory. All but `weight` have the
+/// accumulation type (f32, or f64 for f64).
 struct ParameterState {
   ParameterSpec spec;
   Tensor weight;         ///< what the program computes with
-  Tensor master;         ///< the same memory as `weight` where that is not bf16
-  Tensor gradient;       ///< main gradient, added into over the micro-batches of a step
+  Tensor master;         ///< the same memory as `weight` unless that is bf16
+  Tensor gradient;       ///< main gradient, summed over the micro-batches of a step
   Tensor first_moment;   ///< AdamW's m
   Tensor second_moment;  ///< AdamW's v
 };
 
-/// All persistent state of training by parameter, where the plan has put it.
+/// The persistent state of training by parameter, in the memory that the plan gave it.
 class ParameterStore {
  public:
-  /// Of the units that program `update` of the executor updates.
-  ParameterStore(const Executor& executor, int update, const ParameterList& parameters);
+  /// Finds the tensors of the units that program `update` of the executor updates. Program
+  /// `rounding` rounds masters to weights (see write_rounding()). The executor must outlive the
+  /// store.
+  ParameterStore(Executor& executor, int update, int rounding, const ParameterList& parameters);
 
-  /// In the order of the list.
+  /// The parameters in the order of the list.
   std::span<const ParameterState> parameters() const { return parameters_; }
   /// The parameter of that name; throws InternalError when there is none.
   const ParameterState& find(std::string_view name) const;
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;
-  /// Rounds the masters to the weights that the program computes with: after a load.
+  /// Rounds the masters to the weights that the program computes with. Needed after a load.
   void masters_to_weights() const;
 
  private:
+  Executor& executor_;
+  int rounding_;
   std::vector<ParameterState> parameters_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
+#include "ops/update/round.h"
 #include "ops/update/sum_of_squares.h"
 #include "ops/update/zero.h"
 #include "program/builder.h"
@@ -18,7 +19,7 @@ struct UnitValues {
   Value gradient;
 };
 
-/// Update programs have one block and one phase.
+/// A builder of an update program, whose nodes all have one block and one phase.
 Builder update_builder(Program& program) {
   Builder builder(program);
   Node place;
@@ -89,6 +90,8 @@ UpdateProgram write_update(std::span<const ParameterUnit> units,
   update.gradient_norm = clipped.norm;
   builder.name(update.gradient_norm, "gradient_norm");
   builder.output(update.gradient_norm);
+  update.scale = clipped.scale;
+  builder.output(update.scale);
   adamw(builder,
         {.scale = clipped.scale, .learning_rate = update.learning_rate, .step = update.step},
         states, std::move(sections),
@@ -97,6 +100,20 @@ UpdateProgram write_update(std::span<const ParameterUnit> units,
          .epsilon = config.epsilon,
          .weight_decay = config.weight_decay});
   return update;
+}
+
+Program write_rounding(std::span<const ParameterUnit> units) {
+  Program program;
+  Builder builder = update_builder(program);
+  std::vector<Value> masters, weights;
+  for (const ParameterUnit& unit : units) {
+    if (!rounds(unit)) continue;
+    const Spec wide{{unit.elements}, accumulation_dtype(unit.dtype), {}};
+    masters.push_back(builder.state(master_name(unit), wide));
+    weights.push_back(builder.parameter(unit.name, {{unit.elements}, unit.dtype, {}}));
+  }
+  if (!masters.empty()) round_to_weights(builder, masters, weights);
+  return program;
 }
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {

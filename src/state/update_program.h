@@ -9,23 +9,31 @@
 
 namespace tessera {
 
-/// What stands before the micro-batches of a step: main gradients and sums become zero.
+/// Writes the program that runs before the micro-batches of a step. It sets main gradients and sums
+/// to zero.
 Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums);
 
-/// What stands after them: the gradients' norm, clipping and AdamW over all units.
+/// The program that runs after the micro-batches of a step: the gradients' norm, clipping and AdamW
+/// over all units.
 struct UpdateProgram {
   Program program;
-  Value learning_rate;  ///< f64 [1], as the next two: an input of each step (see schedule.h)
+  Value learning_rate;  ///< f64 [1], like the next two: an input of each step (see schedule.h)
   Value clip_norm;      ///< 0: no clipping
   Value step;           ///< counted from 1
-  Value gradient_norm;  ///< f64 [1]: an output
+  Value gradient_norm;  ///< f64 [1], like the next: an output
+  Value scale;          ///< the factor on gradients; NaN if nothing was updated
 };
 
-/// `parameters` are those of `units`, in the order in which their squares are added up. Nothing is
-/// updated where the norm or one of `losses`, sums of shape [1], is not finite.
+/// Writes the update program. `parameters` are those of `units`, in the order in which their
+/// squares are added up. Nothing is updated if the norm or one of `losses`, sums of shape [1], is
+/// not finite.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters,
                            std::span<const StepSum> losses, const OptimizerConfig& config);
+
+/// Writes the program that runs after the masters were set from outside (first values, a
+/// checkpoint): it rounds them to the weights that the programs compute with.
+Program write_rounding(std::span<const ParameterUnit> units);
 
 /// Whether weight decay applies to a parameter under the configured rule.
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec);

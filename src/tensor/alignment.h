@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// What every block of memory begins at: a cache line.
+/// The alignment in bytes of every block of memory: a cache line.
 inline constexpr int64_t kAlignment = 64;
 
-/// What the system maps at once where it is asked to.
+/// The bytes of a huge page, which the system maps at once if asked to.
 inline constexpr int64_t kHugePage = int64_t{1} << 21;
 
-/// Bytes that a block of `bytes` takes: rounded up to the alignment, at least one unit.
+/// The bytes that a block of `bytes` takes: rounded up to kAlignment, and at least kAlignment.
 constexpr int64_t aligned_bytes(int64_t bytes) {
   return std::max(round_up(bytes, kAlignment), kAlignment);
 }

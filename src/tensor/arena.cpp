@@ -12,14 +12,14 @@
 namespace tessera {
 namespace {
 
-/// Whole huge pages, so that the last bytes may lie in one.
+/// Rounds up to whole huge pages, so the last bytes can also lie in one.
 size_t mapped_bytes(int64_t bytes) {
   return static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kHugePage));
 }
 
 }  // namespace
 
-Arena::Arena(int64_t bytes) : bytes_(bytes) {
+Arena::Arena(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
   void* address = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
@@ -36,7 +36,7 @@ Tensor Arena::at(int64_t offset, const Shape& shape, DType dtype) const {
   const int64_t size = shape.elements() * dtype_size(dtype);
   TESSERA_CHECK(offset >= 0 && offset + size <= bytes_, "{} bytes at {} of an arena of {}", size,
                 offset, bytes_);
-  return Tensor::wrap(memory_ + offset, shape, dtype);
+  return Tensor::wrap(memory_ + offset, shape, dtype, device_);
 }
 
 }  // namespace tessera

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Calls function(T{}) with the C++ type of a floating DType that is computed in: double, float or
-/// BFloat16.
+/// Calls function(T{}) with the C++ type of a floating DType that the program computes in: double,
+/// float or BFloat16.
 template <typename Function>
 decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   switch (dtype) {
@@ -24,7 +24,7 @@ decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
 }
 
-/// The same for every floating DType that a file may hold: f16 as well.
+/// The same for every floating DType that a file may hold, which adds f16.
 template <typename Function>
 decltype(auto) dispatch_stored(DType dtype, Function&& function) {
   if (dtype == DType::f16) return function(Float16{});

@@ -90,7 +90,7 @@ Float16::Float16(float value) {
     bits = static_cast<uint16_t>(sign | kInfinity);
     return;
   }
-  // 13 bits are cut off, and where the result is subnormal as many more as its exponent is short.
+  // 13 bits are cut off. A subnormal result loses one more for each step of its exponent below 1.
   const uint32_t mantissa =
       exponent > 0 ? magnitude & 0x7fffffu : (magnitude & 0x7fffffu) | 0x800000u;
   const int cut = exponent > 0 ? 13 : 14 - exponent;

@@ -10,14 +10,14 @@
 namespace tessera {
 
 /// Element types. The numbers are not stored anywhere; files use dtype_name(). Nothing is computed
-/// in f16: it is the type of weights that others wrote and that are widened when they are loaded.
+/// in f16. It is only a type of weights in files, which are widened when they are loaded.
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, u16, u8 };
 
 /// Bytes of one element.
 int64_t dtype_size(DType dtype);
-/// "f32", "bf16", ...
+/// The name of a type: "f32", "bf16", ...
 std::string_view dtype_name(DType dtype);
-/// The inverse of dtype_name; throws Error naming the known ones.
+/// The type of that name; throws Error naming the known ones.
 DType dtype_from_name(std::string_view name);
 bool is_floating(DType dtype);
 /// The type in which values of `dtype` are summed: f64 for f64, otherwise f32.
@@ -25,11 +25,11 @@ DType accumulation_dtype(DType dtype);
 /// Whether every value of the floating type `from` is a value of the floating type `to`.
 bool holds_exactly(DType to, DType from);
 
-/// What a model computes in, as configurations call it.
+/// The precision that a model computes in, as configurations name it.
 enum class Precision : uint8_t { bf16, fp32, fp64 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Precision>{"bf16", "fp32", "fp64"};
-/// The element type of its weights and activations.
+/// The element type of the weights and activations in a precision.
 DType compute_dtype(Precision precision);
 
 /// A 16-bit brain float: the upper half of an f32. Arithmetic is done in f32.
@@ -37,7 +37,7 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  /// Rounds to nearest, ties to even; NaN stays NaN. Branch-free, so that loops vectorise.
+  /// Rounds to nearest, ties to even; NaN stays NaN. Branch-free, so loops vectorise.
   explicit BFloat16(float value) {
     const uint32_t word = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
@@ -49,12 +49,12 @@ struct BFloat16 {
   }
 };
 
-/// An IEEE half-precision float, in which files hold weights. Arithmetic is done in f32.
+/// An IEEE half-precision float, for weights in files. Arithmetic is done in f32.
 struct Float16 {
   uint16_t bits = 0;
 
   Float16() = default;
-  /// Rounds to nearest, ties to even; what is 65520 or more becomes infinite, NaN stays NaN.
+  /// Rounds to nearest, ties to even. Magnitudes of 65520 or more become infinite; NaN stays NaN.
   explicit Float16(float value);
   explicit operator float() const;
 };
@@ -80,7 +80,7 @@ inline constexpr DType dtype_of<uint16_t> = DType::u16;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
-/// The C++ type in which elements of T are computed: double for double, float for shorter ones.
+/// The C++ type that elements of T are computed in: double for double, float for all others.
 template <typename T>
 struct ComputeType {
   using type = float;

@@ -18,7 +18,7 @@ class Shape {
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
-  /// Negative dims count from the end: dim(-1) is the innermost.
+  /// The size of one dim. Negative indices count from the end: dim(-1) is the innermost.
   int64_t dim(int index) const;
   int64_t operator[](int index) const { return dim(index); }
   int64_t elements() const;
@@ -27,7 +27,7 @@ class Shape {
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
   /// The same shape with one dim replaced.
   Shape with_dim(int index, int64_t size) const;
-  /// "[4, 16]".
+  /// The shape as text: "[4, 16]".
   std::string text() const;
   bool operator==(const Shape& other) const;
 

@@ -13,16 +13,16 @@
 
 namespace tessera {
 
-/// A contiguous array: a shape, an element type and a reference to memory. Copies share the memory,
-/// as views do; a constant Tensor is a constant handle, not constant data. Only tensors of the
-/// processor can be read and written in place: upload() and readback() are the ways to others.
+/// A contiguous array: a shape, an element type and a reference to memory. Copies and views share
+/// the memory. A const Tensor is a const handle, not const data. Only tensors on the processor can
+/// be read and written in place; upload() and readback() reach the others.
 class Tensor {
  public:
   /// Holds nothing; defined() is false.
   Tensor() = default;
-  /// Memory of its own on the processor, aligned to 64 bytes, contents undefined.
+  /// Allocates memory on the processor, aligned to at least 64 bytes, with undefined contents.
   Tensor(const Shape& shape, DType dtype);
-  /// Memory that someone else owns and keeps alive.
+  /// Refers to memory that someone else owns and keeps alive.
   static Tensor wrap(void* data, const Shape& shape, DType dtype, Device device = Device::cpu);
 
   bool defined() const { return data_ != nullptr; }
@@ -32,7 +32,7 @@ class Tensor {
   int64_t elements() const { return shape_.elements(); }
   int64_t bytes() const { return elements() * dtype_size(dtype_); }
 
-  /// The elements; T must be the tensor's element type, and its device the processor.
+  /// The elements. T must be the tensor's element type, and its device the processor.
   template <typename T>
   T* data() const {
     TESSERA_CHECK(dtype_of<T> == dtype_, "a tensor of {} read as {}", dtype_name(dtype_),
@@ -44,15 +44,15 @@ class Tensor {
   std::span<T> values() const {
     return {data<T>(), static_cast<size_t>(elements())};
   }
-  /// The bytes, of a tensor of the processor.
+  /// The bytes of a tensor on the processor.
   std::byte* raw() const {
     require_host();
     return static_cast<std::byte*>(data_);
   }
-  /// Where it begins in its device's memory: for the device's own kernels.
+  /// The start of the tensor in its device's memory, for the device's own kernels.
   void* address() const { return data_; }
 
-  /// The same memory under another shape of as many elements.
+  /// The same memory with another shape of the same number of elements.
   Tensor reshape(const Shape& shape) const;
   /// Rows [begin, end) of the outermost dim.
   Tensor slice(int64_t begin, int64_t end) const;
@@ -66,7 +66,7 @@ class Tensor {
  private:
   void require_host() const {
     TESSERA_CHECK(device_ == Device::cpu, "the host reads or writes a tensor of device {}",
-                  device_name(device_));
+                  word(device_));
   }
 
   std::shared_ptr<std::byte> owned_;
@@ -76,18 +76,19 @@ class Tensor {
   Device device_ = Device::cpu;
 };
 
-/// Copies the host's bytes, as many as the tensor has, into a tensor of any device.
+/// Copies bytes from the host into a tensor on any device. The sizes must be equal.
 void upload(std::span<const std::byte> from, const Tensor& to);
-/// Copies the bytes of a tensor of any device to the host's, which are as many.
+/// Copies the bytes of a tensor on any device to the host. The sizes must be equal.
 void readback(const Tensor& from, std::span<std::byte> to);
 
-/// The elements of a tensor of f64 of any device.
+/// The elements of an f64 tensor on any device.
 std::vector<double> read_numbers(const Tensor& from);
 
-/// Converts between floating types element by element, rounding to nearest even; shapes are equal.
+/// Converts between floating types element by element, rounding to nearest even. The shapes must be
+/// equal.
 void convert(const Tensor& from, const Tensor& to);
 
-/// The sum of an f32 or f64 tensor, taken in f64 in order.
+/// The sum of the elements of an f32 or f64 tensor, added in order in f64.
 double sum(const Tensor& tensor);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
+#include "base/quantile.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "data/loader.h"
@@ -38,12 +39,6 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-void require_finite(double loss, double norm, int64_t step) {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
-  throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", step, loss,
-              norm);
-}
-
 }  // namespace
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
@@ -52,6 +47,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const ParameterStore store(executor, plan.programs.update_number(),
+                             plan.programs.rounding_number(),
                              plan.programs.chunks.front().parameters);
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
@@ -68,7 +64,10 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
     step.accumulate(batches);
     step.update(config.optimizer, {.step = ++done, .steps = steps});
     const double loss = step.losses().cross_entropy;
-    require_finite(loss, step.gradient_norm(), done);
+    if (!step.updated()) {
+      throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", done, loss,
+                  step.gradient_norm());
+    }
     if (measured) result.seconds.push_back(watch.seconds());
     result.losses.push_back(loss);
   });

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "config/run_config.h"
-#include "hardware/repeats.h"
-#include "plan/measurement_report.h"
+#include "plan/blocks/measurement_report.h"
+#include "plan/blocks/repeats.h"
 
 namespace tessera {
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,11 +22,11 @@
 #include "inference/evaluate.h"
 #include "metrics/metrics_writer.h"
 #include "metrics/plot/plot.h"
-#include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "plan/step_plan.h"
 #include "train/initial_weights.h"
+#include "train/run_console.h"
 #include "train/run_lock.h"
 #include "train/training_state.h"
 #include "train/training_step.h"
@@ -53,12 +51,14 @@ class Trainer {
       : config_(std::move(config)),
         options_(options),
         logger_(logger),
+        console_(config_, options, logger),
         peak_flops_(peak_flops),
         runtime_(host_target(static_cast<int>(config_.run.threads))),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
         executor_(programs_.list(), std::move(plan.memory), runtime_),
-        store_(executor_, programs_.update_number(), chunk().parameters),
+        store_(executor_, programs_.update_number(), programs_.rounding_number(),
+               chunk().parameters),
         step_(programs_, executor_, store_),
         data_(open_data(config_.data)),
         loader_(data_, {.rows = config_.train.micro_batch,
@@ -83,7 +83,7 @@ class Trainer {
       if (end || (every > 0 && position_.step % every == 0)) save();
     }
     report.step = position_.step;
-    finish(report);
+    console_.finish(report, contributions());
     return report;
   }
 
@@ -120,8 +120,8 @@ class Trainer {
     }
   }
 
-  TrainReport nothing_to_do() const {
-    logger_.info("nothing to do: step {} of {} is done", position_.step, last_step());
+  TrainReport nothing_to_do() {
+    console_.nothing_to_do(position_.step, last_step());
     TrainReport report{.step = position_.step, .loss = std::nan("")};
     const fs::path path = fs::path(config_.run.directory) / "metrics.jsonl";
     if (!path_exists(path)) return report;
@@ -137,29 +137,8 @@ class Trainer {
     }
     flops_ = count_flops(chunk().program).useful() *
              static_cast<double>(config_.train.global_batch / config_.train.micro_batch);
-    const auto& specs = chunk().parameters.specs();
-    logger_.info(
-        "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
-        "peak {}FLOP/s ({}, {} threads)",
-        format_count(static_cast<double>(chunk().parameters.elements())),
-        format_count(static_cast<double>(active_parameters(config_.model, specs))),
-        format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
-        format_count(flops_) + "FLOP", format_count(peak_flops_), word(config_.train.precision),
-        runtime_.threads());
-    if (!multiplies(runtime_.target(), compute_dtype(config_.train.precision))) {
-      logger_.info(
-          "this processor has no matrix products in {}: their operands are widened to fp32; "
-          "train.precision = \"fp32\" may be faster here",
-          word(config_.train.precision));
-    }
-    if (config_.run.trace_step > config_.train.steps) {
-      logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
-                   config_.run.trace_step, config_.train.steps);
-    }
-    if (position_.step > 0) {
-      logger_.info("going on after step {} ({} tokens)", position_.step,
-                   format_count(static_cast<double>(position_.tokens)));
-    }
+    console_.announce(chunk(), runtime_.target(), flops_, peak_flops_);
+    if (position_.step > 0) console_.announce_position(position_.step, position_.tokens);
   }
 
   StepMetrics one_step(Trace* trace) {
@@ -220,7 +199,7 @@ class Trainer {
     if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
     end_where_it_fails([&] { metrics_->append(metrics); });
-    show(metrics);
+    console_.show(metrics, last_step());
   }
 
   /// Runs an action that a run cannot continue without. If it fails, the run ends, but only after
@@ -231,18 +210,6 @@ class Trainer {
       action();
     } catch (const Error& error) {
       if (!ending_) ending_ = error.what();
-    }
-  }
-
-  /// Runs an action that a run can do without. A failure is reported once.
-  template <typename Action>
-  void attempt(const std::string& what, Action&& action) {
-    try {
-      action();
-    } catch (const std::runtime_error& error) {  // our own errors and those of the file system
-      if (!failed_.insert(what).second) return;
-      progress_.clear();
-      logger_.warn("{}: {}", what, error.what());
     }
   }
 
@@ -265,16 +232,13 @@ class Trainer {
   void announce_repetition(const LoaderState& before, const LoaderState& now) {
     for (size_t i = 0; i < now.sources.size(); ++i) {
       if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
-      progress_.clear();
-      logger_.info("{}: all {} tokens were trained on once; from here on they repeat",
-                   data_.sources[i].name,
-                   format_count(static_cast<double>(loader_.instances(i) * loader_.context())));
+      console_.announce_repetition(data_.sources[i].name, loader_.instances(i) * loader_.context());
     }
   }
 
   void require_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
-    if (std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm)) return;
-    progress_.clear();
+    if (step_.updated()) return;
+    console_.clear();
     try {
       step_.report_non_finite(batches);
     } catch (const Error& error) {
@@ -312,24 +276,8 @@ class Trainer {
     }
   }
 
-  void show(const StepMetrics& metrics) {
-    if (!options_.progress) return;
-    // The time between steps includes evaluations and checkpoints.
-    const double seconds = since_last_.seconds();
-    since_last_ = Stopwatch();
-    seconds_each_ = seconds_each_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
-    const int64_t last = last_step();
-    const double left = seconds_each_ * static_cast<double>(last - metrics.step);
-    std::string line = fmt::format(
-        "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
-        last, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
-        100 * metrics.mfu, format_bytes(metrics.memory_bytes));
-    if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
-    progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last);
-  }
-
   void save() {
-    progress_.clear();
+    console_.clear();
     for (const ParameterState& state : store_.parameters()) {
       if (first_non_finite(state.master) >= 0) {
         throw Error(
@@ -347,9 +295,9 @@ class Trainer {
       throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
     }
     saved_step_ = position_.step;
-    attempt("old checkpoints were not removed", [&] { prune_training(config_); });
+    console_.attempt("old checkpoints were not removed", [&] { prune_training(config_); });
     // The picture can be drawn from the metrics at any time.
-    attempt("loss.svg was not drawn", [&] { plot(); });
+    console_.attempt("loss.svg was not drawn", [&] { plot(); });
     if (ending_) {
       throw Error("{} (step {} was saved: go on from it with --resume once that is mended)",
                   *ending_, position_.step);
@@ -379,42 +327,19 @@ class Trainer {
                    .gemm_peak = peak_flops_,
                    .tokens = config_.train.global_batch * config_.data.context};
     const fs::path path = fs::path(config_.run.directory) / "trace.json";
-    attempt("the trace was not written", [&] {
+    console_.attempt("the trace was not written", [&] {
       write_trace(path, step);
-      progress_.clear();
-      logger_.info(
+      console_.info(
           "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
           metrics.step, path.string());
     });
     return metrics;
   }
 
-  void finish(const TrainReport& report) {
-    progress_.clear();
-    report_contributions();
-    const fs::path directory = config_.run.directory;
-    if (report.interrupted) {
-      logger_.info("interrupted: saved step {}; the same command with --resume goes on",
-                   report.step);
-    } else {
-      logger_.info("done: step {}, loss {:.4f}; {} holds metrics.jsonl, loss.svg and checkpoints",
-                   report.step, report.loss, directory.string());
-    }
-  }
-
-  void report_contributions() const {
-    if (data_.sources.size() == 1) return;
-    Table table({"source", "tokens", "epochs"});
-    for (const SourceMetrics& source : contributions()) {
-      table.add(
-          {source.name, fmt::format("{}", source.tokens), fmt::format("{:.3f}", source.epochs)});
-    }
-    logger_.info("the run's tokens came from\n{}", table.text());
-  }
-
   RunConfig config_;
   const TrainOptions& options_;
   const Logger& logger_;
+  RunConsole console_;
   double peak_flops_;  // per second; 0 until it is measured
   Runtime runtime_;
   BoundTeam team_;
@@ -426,14 +351,10 @@ class Trainer {
   Loader loader_;
   std::optional<Evaluator> evaluator_;
   std::unique_ptr<MetricsWriter> metrics_;
-  Progress progress_;
   TrainingPosition position_;
-  std::set<std::string> failed_;       // the optional actions that failed
   std::optional<std::string> ending_;  // why the run cannot continue; it saves and ends
   int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none
   double flops_ = 0;                   // useful FLOPs of a step
-  double seconds_each_ = 0;            // running mean of the time between steps
-  Stopwatch since_last_;
 };
 
 /// Throws Error if the folder already holds a run, which must not be overwritten by mistake.

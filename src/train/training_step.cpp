@@ -1,6 +1,7 @@
 #include "train/training_step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "state/schedule.h"
@@ -30,14 +31,13 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
 }
 
 void TrainingStep::run(std::span<const Batch> micro_batches) {
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const auto micro_batch = static_cast<int>(i);
+  for (const Batch& batch : micro_batches) {
     {
       const Trace::Span span(trace_, "copy_batch", "data");
-      inputs_.fill(executor_, 0, micro_batch, micro_batches[i]);
+      inputs_.fill(executor_, 0, 0, batch);
     }
-    executor_.run({Segment::forward, 0, micro_batch});
-    executor_.run({Segment::backward, 0, micro_batch});
+    executor_.run({.segment = Segment::forward});
+    executor_.run({.segment = Segment::backward});
   }
 }
 
@@ -50,6 +50,11 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
   set_scalar(executor_.tensor(program.step, number), static_cast<double>(update.step));
   executor_.run({.segment = Segment::whole, .program = number});
   return rate;
+}
+
+bool TrainingStep::updated() const {
+  const Tensor& scale = executor_.tensor(programs_.update.scale, programs_.update_number());
+  return !std::isnan(read_numbers(scale)[0]);
 }
 
 double TrainingStep::gradient_norm() const {

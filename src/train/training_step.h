@@ -36,8 +36,7 @@ class TrainingStep {
   TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store);
 
   /// Runs the forward and backward passes. Leaves the gradients of the loss over all
-  /// `micro_batches` in the store's main gradients. There may be at most as many micro-batches as
-  /// were planned.
+  /// `micro_batches` in the store's main gradients.
   void accumulate(std::span<const Batch> micro_batches);
 
   /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradients'
@@ -48,6 +47,8 @@ class TrainingStep {
   StepLosses losses() const;
   /// Returns the Euclidean norm of all main gradients in the last update().
   double gradient_norm() const;
+  /// Whether the last update() changed the weights: every loss and the gradients' norm were finite.
+  bool updated() const;
 
   /// Runs the micro-batches once more and checks every result. Throws Error that names the first
   /// value that is NaN or infinite, or the parameter whose weight or gradient is. Call it when a

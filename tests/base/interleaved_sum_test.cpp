@@ -21,17 +21,17 @@ TEST(InterleavedSum, AddsEveryTermOnce) {
   }
 }
 
-/// The order that the header promises, one addition after another: 64 lanes, then pairs of lanes
-/// with the upper half added to the lower.
+/// The order that the header promises, one addition after another: 64 running sums, then pairs of
+/// them with the upper half added to the lower.
 float in_the_promised_order(const std::vector<float>& terms) {
-  std::vector<float> lanes(64);
-  for (size_t i = 0; i < terms.size(); ++i) lanes[i % 64] += terms[i];
-  for (; lanes.size() > 1; lanes.resize(lanes.size() / 2)) {
-    for (size_t lane = 0; lane < lanes.size() / 2; ++lane) {
-      lanes[lane] += lanes[lane + lanes.size() / 2];
+  std::vector<float> sums(64);
+  for (size_t i = 0; i < terms.size(); ++i) sums[i % 64] += terms[i];
+  for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+    for (size_t i = 0; i < sums.size() / 2; ++i) {
+      sums[i] += sums[i + sums.size() / 2];
     }
   }
-  return lanes[0];
+  return sums[0];
 }
 
 TEST(InterleavedSum, TheOrderDependsOnTheCountAlone) {

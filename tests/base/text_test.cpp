@@ -94,5 +94,11 @@ TEST(Check, SaysWhatWasPromisedAndWhere) {
   }
 }
 
+TEST(FormatSeconds, TakesTheFittingUnit) {
+  EXPECT_EQ(format_seconds(2.34567), "2.346 s");
+  EXPECT_EQ(format_seconds(0.0123456), "12.35 ms");
+  EXPECT_EQ(format_seconds(4.2e-6), "4.2 us");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/error_of.h"
+
 namespace tessera {
 
 enum class Season { spring, summer, winter };
@@ -28,6 +30,12 @@ TEST(Words, WhatIsNoWordIsFoundToBeNone) {
     EXPECT_THROW(from_word<Season>(text), InternalError) << text;
   }
   EXPECT_THROW(word(static_cast<Season>(3)), InternalError);
+}
+
+TEST(Words, AnUnknownWordOfAFileIsRefusedWithTheKnownOnes) {
+  EXPECT_EQ(known_word<Season>("winter", "season"), Season::winter);
+  EXPECT_EQ(error_of([] { known_word<Season>("autumn", "season"); }),
+            "there is no season 'autumn'; known are spring, high summer, winter");
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(Distribution, OnlyShardedAxesHaveADim) {
 
 TEST(Axis, NamesAreDistinct) {
   std::set<std::string_view> names;
-  for (int axis = 0; axis < kAxisCount; ++axis) names.insert(axis_name(static_cast<Axis>(axis)));
+  for (int axis = 0; axis < kAxisCount; ++axis) names.insert(word(static_cast<Axis>(axis)));
   EXPECT_EQ(names.size(), static_cast<size_t>(kAxisCount));
   EXPECT_EQ(Mesh{}.size(Axis::expert_data), 1);
 }

@@ -23,7 +23,7 @@ struct Place {
 template <typename Kind>
 std::vector<Place> keys_with() {
   std::vector<Place> found;
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     for (const Key& key : section.keys) {
       if (std::holds_alternative<Kind>(key.rule)) found.push_back({section.name, key});
     }
@@ -106,8 +106,8 @@ RC_GTEST_PROP(Keys, WhatIsWrittenReadsBackToTheSameValues, ()) {
   // One key at a time, because keys drawn at random would contradict each other.
   const std::string family = *rc::gen::elementOf(words_of<Family>());
   RunConfig config = parse("", {"model.family=" + family});
-  const std::vector<Section> sections = all_sections();
-  const Section section = *rc::gen::elementOf(sections);
+  const std::vector<ConfigSection> sections = all_sections();
+  const ConfigSection section = *rc::gen::elementOf(sections);
   const Key changed = *rc::gen::elementOf(section.keys);
   changed.set(config, accepted_value(changed.rule));
   try {
@@ -117,7 +117,7 @@ RC_GTEST_PROP(Keys, WhatIsWrittenReadsBackToTheSameValues, ()) {
   }
   const std::string text = to_toml(config);
   const RunConfig again = parse(text);
-  for (const Section& each : sections) {
+  for (const ConfigSection& each : sections) {
     for (const Key& key : each.keys) RC_ASSERT(key.get(again) == key.get(config));
   }
   RC_ASSERT(to_toml(again) == text);
@@ -128,7 +128,7 @@ TEST(Keys, DefaultsObeyTheirOwnRules) {
     RunConfig config;
     config.model = family_preset(from_word<Family>(family));
     EXPECT_NO_THROW(validate(config));
-    for (const Section& section : all_sections()) {
+    for (const ConfigSection& section : all_sections()) {
       for (const Key& key : section.keys) {
         EXPECT_EQ(checked_value(key.rule, key.get(config)), key.get(config)) << key.name;
       }
@@ -138,7 +138,7 @@ TEST(Keys, DefaultsObeyTheirOwnRules) {
 
 TEST(Keys, DescriptionNamesEveryKeyWithItsDefaultAndRule) {
   const std::string text = describe_keys();
-  for (const Section& section : all_sections()) {
+  for (const ConfigSection& section : all_sections()) {
     EXPECT_THAT(text, HasSubstr("[" + section.name + "] " + section.help));
     for (const Key& key : section.keys) {
       EXPECT_THAT(text, HasSubstr("  " + key.name + " = "));

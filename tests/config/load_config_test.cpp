@@ -16,7 +16,7 @@ TEST(LoadConfig, LeavesOutMeanDefaults) {
   const RunConfig config = parse("");
   EXPECT_EQ(config.train.steps, TrainSection{}.steps);
   EXPECT_EQ(config.optimizer.schedule, Schedule::cosine);
-  EXPECT_EQ(config.run.device, "cpu");
+  EXPECT_EQ(config.run.device, Device::cpu);
   EXPECT_TRUE(config.train.recompute.empty());
 }
 

@@ -26,7 +26,7 @@ TEST(TableList, IsReadInOrderWithDefaults) {
   EXPECT_EQ(config.data.sources[0].held_out, SourceConfig{}.held_out);
   EXPECT_EQ(config.data.sources[1].path, "megatron/code.v2");
   EXPECT_EQ(config.data.sources[1].weight, 3);
-  EXPECT_EQ(config.data.sources[1].format, "auto");
+  EXPECT_EQ(config.data.sources[1].format, SourceFormat::automatic);
   EXPECT_EQ(config.data.directory, "");
   EXPECT_EQ(config.data.context, 64);
   EXPECT_EQ(parse("").data.directory, DataConfig{}.directory);
@@ -108,9 +108,10 @@ RC_GTEST_PROP(TableList, WhatIsWrittenReadsBackToTheSameValues, ()) {
          .path = *rc::gen::nonEmpty<std::string>(
              rc::gen::container<std::string>(rc::gen::element('a', '"', '\\', '\n', ' ', '*'))),
          .weight = *rc::gen::inRange(1, 1000) / 7.0,
-         .format = *rc::gen::element<std::string>("auto", "prepared", "megatron", "tokens"),
-         .dtype = *rc::gen::element<std::string>("header", "uint16", "uint32"),
-         .end_of_document = *rc::gen::element<std::string>("add", "present"),
+         .format = *rc::gen::element(SourceFormat::automatic, SourceFormat::prepared,
+                                     SourceFormat::megatron, SourceFormat::tokens),
+         .dtype = *rc::gen::element(TokenFileType::header, TokenFileType::u16, TokenFileType::u32),
+         .end_of_document = *rc::gen::element(DocumentEnds::add, DocumentEnds::present),
          .held_out = *rc::gen::inRange(0, 100) / 99.0,
          .seed = static_cast<uint64_t>(*rc::gen::inRange(0, 1000))});
   }

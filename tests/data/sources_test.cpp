@@ -57,7 +57,7 @@ class SourcesTest : public ::testing::Test {
   SourceConfig direct() const {
     return {.name = "direct",
             .path = path("tokens/*.npy"),
-            .dtype = "uint16",
+            .dtype = TokenFileType::u16,
             .held_out = 0.1,
             .seed = 7};
   }
@@ -126,7 +126,7 @@ TEST_F(SourcesTest, FormatsAreFoundAndNamesComeFromPaths) {
       named_sources(mix_of({web(),
                             {.path = source_fixture("ended").string()},
                             {.path = source_fixture("bare.idx").string()},
-                            {.path = path("tokens/*.npy"), .dtype = "uint16"},
+                            {.path = path("tokens/*.npy"), .dtype = TokenFileType::u16},
                             {.path = source_fixture("array.npy").string()},
                             {.name = "named", .path = source_fixture("array_i64.npy").string()}}));
   std::vector<std::string> names;
@@ -184,13 +184,13 @@ TEST_F(SourcesTest, KeysThatAFormatDoesNotTakeAreRefused) {
   const auto message = [&](const SourceConfig& source) {
     return error_of([&] { open_data(mix_of({source})); });
   };
-  EXPECT_THAT(message({.path = path("web"), .dtype = "uint16"}),
+  EXPECT_THAT(message({.path = path("web"), .dtype = TokenFileType::u16}),
               HasSubstr("dtype of the source web is set, but"));
   EXPECT_THAT(message({.path = path("web"), .held_out = 0.2}), HasSubstr("held_out of the source"));
   EXPECT_THAT(message({.path = path("web"), .seed = 3}), HasSubstr("seed of the source"));
-  EXPECT_THAT(message({.path = path("web"), .end_of_document = "present"}),
+  EXPECT_THAT(message({.path = path("web"), .end_of_document = DocumentEnds::present}),
               HasSubstr("end_of_document of the source"));
-  EXPECT_THAT(message({.path = source_fixture("ended").string(), .dtype = "uint16"}),
+  EXPECT_THAT(message({.path = source_fixture("ended").string(), .dtype = TokenFileType::u16}),
               HasSubstr("whose index says it"));
   EXPECT_THAT(message({.path = path("nothing")}),
               AllOf(HasSubstr("there is no data at"), HasSubstr("nothing.idx")));
@@ -263,7 +263,7 @@ class MixedLoaderTest : public SourcesTest {
       return SourceConfig{.name = name,
                           .path = path(name) + "/tokens.npy",
                           .weight = weight,
-                          .dtype = "uint16",
+                          .dtype = TokenFileType::u16,
                           .held_out = 0};
     };
     return open_data(mix_of({source("a", a), source("b", b), source("c", c)}));

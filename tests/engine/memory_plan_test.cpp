@@ -95,22 +95,6 @@ TEST(MemoryPlan, SeveralFramesInFlightGiveTheBitsOfOne) {
   EXPECT_EQ(gradients_after(chain, three), gradients_after(chain, one));
 }
 
-TEST(MemoryPlan, FramesOfLivingValuesDoNotMeet) {
-  const Chain chain;
-  const std::vector<Action> actions{{Segment::forward, 0, 0},  {Segment::forward, 0, 1},
-                                    {Segment::backward, 0, 0}, {Segment::forward, 0, 2},
-                                    {Segment::backward, 0, 1}, {Segment::backward, 0, 2}};
-  const MemoryPlan plan = plan_of(chain.program, actions);
-  const ProgramPlaces& places = plan.programs[0];
-  ASSERT_EQ(places.values.size(), 2U);
-  for (size_t id = 0; id < places.saved.size(); ++id) {
-    if (!places.saved[id]) continue;
-    const int64_t bytes = chain.program.values()[id].spec.bytes();
-    EXPECT_GE(std::abs(places.values[0][id] - places.values[1][id]), bytes)
-        << chain.program.values()[id].name;
-  }
-}
-
 TEST(MemoryPlan, WhatIsKeptHasOnePlaceInAllProgramsAndFrames) {
   const Chain chain;
   Program start;
@@ -194,6 +178,79 @@ TEST(Executor, RefusesWhatWasNotPlanned) {
   EXPECT_THROW(executor.run({.segment = Segment::whole}), InternalError);
   EXPECT_THROW(executor.run({Segment::forward, 1, 0}), InternalError);
   EXPECT_THROW(executor.tensor("nothing"), InternalError);
+}
+
+TEST(Executor, RefusesActionsWhoseFramesThePlanGivesToOthers) {
+  const Chain chain;
+  Runtime runtime(host_target(1));
+  const auto refuses_last = [&](const std::vector<Action>& planned, std::vector<Action> run) {
+    Executor executor({&chain.program}, planned, runtime);
+    const Action last = run.back();
+    run.pop_back();
+    for (const Action& action : run) executor.run(action);
+    EXPECT_THROW(executor.run(last), InternalError);
+  };
+  const std::vector<Action> one{
+      kForward, kBackward, {Segment::forward, 0, 1}, {Segment::backward, 0, 1}};
+  refuses_last(one, {kBackward});
+  refuses_last(one, {kForward, {Segment::backward, 0, 1}});
+  refuses_last(one, {kForward, {Segment::forward, 0, 1}, kBackward});
+  refuses_last(one, {kForward, kBackward, kBackward});
+  // Two in flight: the first one's backward pass may not come after the second one's, whose values
+  // have gone by then, and neither may run without the other's forward pass.
+  const std::vector<Action> two{
+      kForward, {Segment::forward, 0, 1}, kBackward, {Segment::backward, 0, 1}};
+  refuses_last(two, {kForward, {Segment::forward, 0, 1}, {Segment::backward, 0, 1}});
+  refuses_last(two, {kForward, kBackward});
+}
+
+TEST(Executor, AFrameMayBeginAnew) {
+  const Chain chain;
+  Runtime runtime(host_target(1));
+  const std::vector<Action> actions{kForward, kBackward};
+  Executor executor({&chain.program}, actions, runtime);
+  executor.run(kForward);
+  executor.run(kForward);
+  executor.run(kBackward);
+  executor.run(kForward);
+  EXPECT_NO_THROW(executor.run(kBackward));
+}
+
+TEST(Executor, AnotherProgramMayNotRunWhereValuesOfOneWait) {
+  const Chain chain, other;
+  Runtime runtime(host_target(1));
+  const std::vector<Action> actions{kForward, kBackward, {.segment = Segment::whole, .program = 1}};
+  Executor executor({&chain.program, &other.program}, actions, runtime);
+  executor.run(kForward);
+  EXPECT_THROW(executor.run(actions[2]), InternalError);
+  executor.run(kForward);
+  executor.run(kBackward);
+  EXPECT_NO_THROW(executor.run(actions[2]));
+}
+
+TEST(Executor, OfADevicesTargetHasTensorsOfTheDevice) {
+  const Chain chain;
+  Target target = host_target(1);
+  target.device = Device::emulated;
+  Runtime runtime(target);
+  const std::vector<Action> actions{kForward, kBackward};
+  Executor executor({&chain.program}, actions, runtime);
+  const Tensor& weight = executor.tensor(chain.weights[0]);
+  EXPECT_EQ(weight.device(), Device::emulated);
+  EXPECT_THROW(weight.data<float>(), InternalError);
+  EXPECT_THROW(executor.run(kForward), InternalError) << "kernels of the processor read its bytes";
+  std::vector<float> values(32 * 32, 3.5f), back(32 * 32);
+  upload(std::as_bytes(std::span(values)), weight);
+  readback(weight, std::as_writable_bytes(std::span(back)));
+  EXPECT_EQ(back, values);
+}
+
+TEST(Builder, RefusesAnOutputThatIsNoValue) {
+  Program program;
+  Builder builder(program);
+  EXPECT_THROW(builder.output(Value{}), InternalError);
+  EXPECT_THROW(builder.keep(Value{}, Keep::block), InternalError);
+  EXPECT_THROW(builder.name(Value{3}, "third"), InternalError);
 }
 
 TEST(Segments, ABackwardPassIsWhatTheBoundaryNeedsAndTheRest) {

@@ -103,13 +103,13 @@ TEST(Trace, RecordsEveryNodeWithItsProducts) {
   {
     const Trace::Step whole(&trace, 3);
     frame.run();
-    const Trace::Span span(&trace, "adamw", "optimizer", 64);
+    const Trace::Span span(&trace, "next_batches", "data");
   }
   const StepTrace& step = trace.step();
   EXPECT_EQ(step.number, 3);
   ASSERT_EQ(step.events.size(), small.program.nodes().size() + 1);
   EXPECT_EQ(step.events[0].name, "linear");
-  EXPECT_EQ(step.events.back().bytes, 64);
+  EXPECT_EQ(step.events.back().name, "next_batches");
   EXPECT_EQ(step.events.back().phase, "step");
   double last = step.start;
   for (const TraceEvent& event : step.events) {
@@ -134,7 +134,7 @@ TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
     const Trace::Step whole(&trace, 1);
     seconds += 2;
     {
-      const Trace::Span span(&trace, "adamw", "optimizer");
+      const Trace::Span span(&trace, "next_batches", "data");
       seconds += 0.5;
     }
     trace.add({.name = "all_reduce", .lane = Lane::network, .start = 1.0, .duration = 1.5});
@@ -152,7 +152,7 @@ TEST(Trace, TakesItsTimesFromTheClockThatItIsGiven) {
 
 TEST(Trace, NothingIsRecordedWithoutOne) {
   const Trace::Step whole(nullptr, 1);
-  const Trace::Span span(nullptr, "adamw", "optimizer");
+  const Trace::Span span(nullptr, "next_batches", "data");
   Runtime runtime(host_target(1));
   Trace trace(runtime);
   const Trace::Step first(&trace, 1);

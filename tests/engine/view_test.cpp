@@ -130,5 +130,34 @@ TEST(ComputedWeights, OfAHeadGetTheirGradient) {
       {.seed = "seed"});
 }
 
+/// A weight that a program computes (a part of a gathered unit, say) has the gradient that the
+/// parameter itself would have, without being rounded on the way.
+TEST(ComputedWeights, HaveTheGradientsOfParametersInBfloat16) {
+  const auto gradient = [](const auto& weight_of) {
+    Program program;
+    Builder builder(program);
+    const Value x = builder.input("x", {{48, 32}, DType::bf16, {}});
+    const Value flat = builder.parameter("flat", {{32 * 32}, DType::bf16, {}});
+    const Value output = linear(builder, x, weight_of(builder, flat));
+    builder.output(output);
+    const Seed seeds[] = {{output, builder.input("seed", builder.spec(output))}};
+    differentiate(builder, seeds);
+    Runtime runtime(host_target(1));
+    testing::ProgramRun run(program, runtime);
+    for (const Value value : {x, flat, seeds[0].gradient}) {
+      const ValueInfo& info = program.info(value);
+      run.bind(value, testing::random_tensor(info.spec.shape, DType::bf16, info.name));
+    }
+    run.run();
+    const auto values = run[program.main_gradient(flat)].values<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const auto part = [](Builder& builder, Value flat) { return view(builder, flat, 0, {32, 32}); };
+  const auto copy = [&](Builder& builder, Value flat) {
+    return part(builder, scale(builder, flat, 1));
+  };
+  EXPECT_EQ(gradient(copy), gradient(part));
+}
+
 }  // namespace
 }  // namespace tessera

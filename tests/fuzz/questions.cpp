@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::expect_result_or_error([&] {
     for (const Question& question : read_questions(folder.path() / "task.jsonl")) {
       TESSERA_CHECK(question.answer < question.choices.size() &&
-                        question.contexts.size() == question.choices.size(),
+                        question.prompts.size() == question.choices.size(),
                     "a question without its answer");
     }
   });

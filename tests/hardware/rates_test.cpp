@@ -35,11 +35,6 @@ TEST(GemmRate, LayoutsAreTheProductsOfALinearLayer) {
   expected.transpose_a = expected.accumulate = true;
   expected.output = DType::f32;
   EXPECT_EQ(shape(GemmLayout::weight_gradient), expected);
-  for (size_t layout = 0; layout < kGemmLayouts.size(); ++layout) {
-    EXPECT_EQ(gemm_layout_from_name(kGemmLayouts[layout]), static_cast<GemmLayout>(layout));
-  }
-  EXPECT_THAT(error_of([] { gemm_layout_from_name("sideways"); }),
-              HasSubstr("known are forward, input_gradient, weight_gradient"));
 }
 
 TEST(GemmRate, IsThatOfTheFastestAndOfTheMedianSample) {
@@ -146,10 +141,6 @@ TEST(MemoryRate, CountsWhatTheLoopMoves) {
   EXPECT_GT(copy.median, 0);
   EXPECT_GE(copy.best, copy.median);
   EXPECT_GT(measure_memory(MemoryKernel::update, 1000, 2, 0).best, 0);
-  EXPECT_EQ(memory_kernel_from_name("triad"), MemoryKernel::triad);
-  EXPECT_EQ(memory_kernel_from_name("update"), MemoryKernel::update);
-  EXPECT_THAT(error_of([] { memory_kernel_from_name("add"); }),
-              HasSubstr("copy, scale, triad, update"));
 }
 
 TEST(MemoryRate, BytesAreWholeElementsOfEveryArrayAndThread) {

@@ -63,6 +63,13 @@ Tensor repeated(const std::vector<int32_t>& values, int64_t times) {
   return result;
 }
 
+/// Numbers as a tensor.
+Tensor narrowed(std::vector<double> numbers, const Shape& shape, DType dtype) {
+  const Tensor result(shape, dtype);
+  convert(Tensor::wrap(numbers.data(), shape, DType::f64), result);
+  return result;
+}
+
 /// Attention of some queries on some keys of the case's sequences, forward and backward.
 AttentionResults run_part(const AttentionCase& test, DType dtype, Kernels kernels,
                           std::span<const Tensor> inputs, const Positions& queries,
@@ -88,8 +95,8 @@ AttentionResults run_part(const AttentionCase& test, DType dtype, Kernels kernel
   AttentionOptions options = test.options();
   options.sequence = std::ssize(queries);
   options.keys = std::ssize(keys);
-  const Value output = attention(builder, values[0], values[1], values[2], options, places);
-  const Value log_sum_exp = program.nodes()[0].outputs[1];
+  const auto [output, log_sum_exp] =
+      attention_part(builder, values[0], values[1], values[2], options, places);
   builder.output(output);
   builder.output(log_sum_exp);
   const Seed seed{output, builder.input("of_output", builder.spec(output))};
@@ -207,6 +214,60 @@ TEST(AttentionPlaces, PartsOfTheKeysJoinByTheirLogSumExps) {
     const double tolerance = dtype == DType::f64 ? 1e-13 : 1e-5;
     expect_within(joined, whole.output, tolerance * largest_entry(whole.output), "output");
     expect_within(total, std::vector<double>(total.size(), 1.0), 10 * tolerance, "weights");
+  }
+}
+
+/// As a ring's backward pass does: each part of the keys contributes to all gradients, given what
+/// the parts joined to.
+TEST(AttentionPlaces, PartsOfTheKeysContributeToTheGradients) {
+  for (const Kernels kernels : {Kernels::plain, Kernels::fast}) {
+    const AttentionCase test{
+        .sequences = 2, .sequence = 290, .heads = 2, .kv_heads = 1, .head_dim = 8};
+    const DType dtype = kernels == Kernels::plain ? DType::f64 : DType::f32;
+    const auto inputs = attention_inputs(test, dtype);
+    const AttentionResults whole = run_attention(test, dtype, kernels, 2, inputs);
+    const Positions queries = range_of(0, 290);
+    AttentionResults sum{{},
+                         {},
+                         std::vector<double>(whole.of_q.size()),
+                         std::vector<double>(whole.of_k.size()),
+                         std::vector<double>(whole.of_v.size())};
+    for (const Positions& keys : {zigzag(290, 0, 2), zigzag(290, 1, 2)}) {
+      Runtime runtime(test.target(2, kernels));
+      Program program;
+      Builder builder(program);
+      const Tensor given[] = {inputs[0],
+                              rows_at(inputs[1], 290, keys),
+                              rows_at(inputs[2], 290, keys),
+                              narrowed(whole.output, inputs[0].shape(), dtype),
+                              narrowed(whole.log_sum_exp, {2, 580}, dtype),
+                              inputs[3]};
+      std::vector<Value> values;
+      for (const Tensor& tensor : given) {
+        values.push_back(builder.input(fmt::format("input{}", values.size()),
+                                       {tensor.shape(), tensor.dtype(), {}}));
+      }
+      const Value places = builder.input("key_positions", {{2 * std::ssize(keys)}, DType::i32, {}});
+      AttentionOptions options = test.options();
+      options.sequence = 290;
+      options.keys = std::ssize(keys);
+      const auto gradients =
+          attention_part_gradient(builder, values[0], values[1], values[2], {values[3], values[4]},
+                                  values[5], options, {.key_positions = places});
+      for (const Value gradient : gradients) builder.output(gradient);
+      ProgramRun run(program, runtime);
+      for (size_t i = 0; i < values.size(); ++i) run.bind(values[i], given[i]);
+      run.bind(places, repeated(keys, 2));
+      run.poison();
+      run.run();
+      add_rows(sum.of_q, widened(run[gradients[0]]), 2, 290, queries);
+      add_rows(sum.of_k, widened(run[gradients[1]]), 2, 290, keys);
+      add_rows(sum.of_v, widened(run[gradients[2]]), 2, 290, keys);
+    }
+    const double tolerance = dtype == DType::f64 ? 1e-13 : 1e-5;
+    expect_within(sum.of_q, whole.of_q, tolerance * largest_entry(whole.of_q), "dQ");
+    expect_within(sum.of_k, whole.of_k, tolerance * largest_entry(whole.of_k), "dK");
+    expect_within(sum.of_v, whole.of_v, tolerance * largest_entry(whole.of_v), "dV");
   }
 }
 

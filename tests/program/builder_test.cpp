@@ -151,8 +151,8 @@ TEST_F(BuilderTest, AnOperationWithoutARuleGivesNoGradients) {
 }
 
 TEST(Names, OfBlocksAndPhases) {
-  EXPECT_EQ(block_name(Block::feed_forward), "feed_forward");
-  EXPECT_EQ(phase_name(Phase::recompute), "recompute");
+  EXPECT_EQ(word(Block::feed_forward), "feed_forward");
+  EXPECT_EQ(word(Phase::recompute), "recompute");
 }
 
 TEST(Runtime, HasOneCacheOfAType) {

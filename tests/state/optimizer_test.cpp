@@ -45,9 +45,10 @@ class UpdateMachine {
       : parameters(some_parameters(dtype)),
         start(write_step_start(parameters.units(), losses)),
         update(write_update(parameters.units(), parameters.specs(), losses, config)),
+        rounding(write_rounding(parameters.units())),
         runtime_(host_target(threads)),
-        executor({&start, &update.program}, kActions, runtime_),
-        store(executor, 1, parameters) {}
+        executor({&start, &update.program, &rounding}, kActions, runtime_),
+        store(executor, 1, 2, parameters) {}
 
   void step(int64_t number, double rate, double limit = 0) {
     const auto set = [&](Value value, double number_given) {
@@ -63,12 +64,14 @@ class UpdateMachine {
 
  private:
   static constexpr Action kActions[] = {{.segment = Segment::whole, .program = 0},
-                                        {.segment = Segment::whole, .program = 1}};
+                                        {.segment = Segment::whole, .program = 1},
+                                        {.segment = Segment::whole, .program = 2}};
 
  public:
   ParameterList parameters;
   Program start;
   UpdateProgram update;
+  Program rounding;
 
  private:
   Runtime runtime_;

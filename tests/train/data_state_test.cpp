@@ -19,8 +19,11 @@ class DataStateTest : public ::testing::Test {
     std::string bytes;
     for (int i = 0; i < 16 * 50; ++i) bytes += std::string{content[0], '\0'};
     write_file(path, bytes);
-    return {
-        .name = name, .path = path.string(), .weight = weight, .dtype = "uint16", .held_out = 0};
+    return {.name = name,
+            .path = path.string(),
+            .weight = weight,
+            .dtype = TokenFileType::u16,
+            .held_out = 0};
   }
   static TrainingData open(std::vector<SourceConfig> sources) {
     return open_data(

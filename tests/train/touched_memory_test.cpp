@@ -92,6 +92,7 @@ TEST_P(TouchedMemoryTest, OfAStepIsTheArena) {
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const std::byte* const begin = executor.arena().at(0, {1}, DType::u8).raw();
   const ParameterStore store(executor, plan.programs.update_number(),
+                             plan.programs.rounding_number(),
                              plan.programs.chunks.front().parameters);
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
@@ -118,7 +119,13 @@ INSTANTIATE_TEST_SUITE_P(
     Steps, TouchedMemoryTest,
     ::testing::Values(std::vector<std::string>{},
                       std::vector<std::string>{"train.precision=\"fp32\""},
+                      std::vector<std::string>{"train.recompute=[\"norm\"]"},
+                      std::vector<std::string>{"train.recompute=[\"attention\"]"},
+                      std::vector<std::string>{"train.recompute=[\"experts\"]"},
                       std::vector<std::string>{"train.recompute=[\"layer\"]"},
+                      std::vector<std::string>{"model.family=\"llama\"", "model.experts=0",
+                                               "model.experts_per_token=0", "model.expert_size=0",
+                                               "model.feed_forward_size=300"},
                       std::vector<std::string>{
                           "train.recompute=[\"norm\",\"attention\",\"experts\"]"},
                       std::vector<std::string>{"train.evaluate_every=1"},

@@ -26,6 +26,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using testing::kQuiet;
@@ -175,6 +176,16 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunWithItsName) {
     EXPECT_THAT(error.what(), HasSubstr("step 1"));
     EXPECT_THAT(error.what(), HasSubstr("embedding"));
     EXPECT_THAT(error.what(), HasSubstr("is not finite"));
+  }
+}
+
+TEST_F(TrainerTest, ALossOfTheRoutersThatIsNotFiniteStopsTheRunToo) {
+  for (const char* loss : {"model.balance_coefficient=1e38", "model.router_z_coefficient=1e38"}) {
+    const std::string message = error_of([&] {
+      train(config("routers", {loss, "train.precision=\"fp32\""}), kQuiet, Logger());
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr("step 1"), HasSubstr("is not finite"))) << loss;
+    fs::remove_all(run_folder("routers"));
   }
 }
 

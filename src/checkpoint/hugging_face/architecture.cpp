@@ -61,7 +61,7 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .experts_key = "num_local_experts"},
 }};
 
-/// Collects what an architecture cannot express.
+/// Collects the keys that an architecture cannot express.
 class Requirements {
  public:
   template <typename Value>

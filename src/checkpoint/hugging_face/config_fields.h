@@ -10,37 +10,37 @@
 
 namespace tessera::hugging_face {
 
-/// Of a model's sizes.
+/// The limit for a model's sizes.
 inline constexpr int64_t kLargestSize = 1 << 24;
 
-/// The keys of a JSON object that is not trusted. It remembers which were asked for, and every
-/// error names the object's origin and the key. A null counts as a key that is left out.
+/// Reads the keys of an untrusted JSON object. It remembers which keys were requested. Every error
+/// names the object's origin and the key. A key with the value null counts as left out.
 class ConfigFields {
  public:
   /// `json` must outlive this.
   ConfigFields(const nlohmann::json& json, std::string origin);
 
   const std::string& origin() const { return origin_; }
-  /// The value, or null.
+  /// Returns the value, or null if the key is left out.
   const nlohmann::json* find(const std::string& key);
-  /// Whether the key is there, be it as a null.
+  /// Whether the key is present, even with the value null.
   bool has(const std::string& key) const;
 
   std::optional<int64_t> size(const std::string& key, int64_t minimum, int64_t maximum);
-  /// Throws Error where the key is left out.
+  /// Throws Error when the key is left out.
   int64_t required_size(const std::string& key, int64_t minimum, int64_t maximum);
-  /// A finite number.
+  /// Reads a finite number.
   std::optional<double> number(const std::string& key, double minimum);
   std::optional<double> number_above_zero(const std::string& key);
   double required_number(const std::string& key, double minimum);
   bool flag(const std::string& key, bool standard);
   std::optional<std::string> text(const std::string& key);
 
-  /// "origin: key is VALUE; expected EXPECTED" as an Error.
+  /// Throws "origin: key is VALUE; expected EXPECTED" as an Error.
   [[noreturn]] void refuse(const std::string& key, const nlohmann::json& found,
                            const std::string& expected) const;
 
-  /// The keys that were not asked for and have a value, sorted.
+  /// Returns the keys that have a value and were not requested, sorted.
   std::vector<std::string> unread() const;
 
  private:

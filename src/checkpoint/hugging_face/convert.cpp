@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// f16 holds digits that bf16 does not.
+/// Returns the precision to run a model in. f16 has digits that bf16 does not have.
 Precision precision_of(DType widest) {
   return widest == DType::bf16 ? Precision::bf16 : Precision::fp32;
 }
@@ -23,7 +23,7 @@ std::optional<DType> export_dtype(const CheckpointReader& reader, const RunConfi
   return config.train.precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
-/// Whether the checkpoint carries the library's own config.json, which has the ids of special
+/// Whether the checkpoint carries the library's own config.json, which contains the ids of special
 /// tokens.
 bool carries_config(const CheckpointReader& reader) {
   for (const CheckpointFile& file : reader.manifest().extra_files) {
@@ -52,8 +52,8 @@ hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::p
   return hugging_face::export_checkpoint(reader, output, details);
 }
 
-/// What the folder's tokenizer has to do with its model. One that Tessera does not read may still
-/// be exported again.
+/// Checks that the folder's tokenizer fits its model. A tokenizer that Tessera cannot read is
+/// accepted, since it can still be exported again.
 void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logger& logger) {
   std::unique_ptr<Tokenizer> tokenizer;
   try {
@@ -76,7 +76,7 @@ void check_tokenizer(const fs::path& folder, int64_t vocabulary_size, const Logg
       folder.string(), tokens, vocabulary_size, vocabulary_size);
 }
 
-/// Throws where a file that says which tokens end a text does not say it in a way that is known.
+/// Throws Error when generation_config.json names the tokens that end a text in an unknown way.
 void check_end_tokens(const fs::path& folder) {
   const fs::path path = folder / hugging_face::kGenerationConfigName;
   if (is_file(path)) {

@@ -11,13 +11,13 @@
 namespace tessera {
 
 struct ImportOptions {
-  std::optional<Precision> precision;  ///< what the model is run in; none: by its weights
-  /// Keys of config.json that Tessera does not know and that have no effect, says the user.
+  std::optional<Precision> precision;  ///< to run the model in; none: chosen by its weights
+  /// Keys of config.json that Tessera does not know. The user says that they have no effect.
   std::vector<std::string> accepted_keys;
   bool progress = true;
 };
 
-/// What import_model() made.
+/// The result of import_model().
 struct ImportReport {
   fs::path checkpoint;
   std::string architecture;
@@ -26,30 +26,31 @@ struct ImportReport {
   int64_t bytes = 0;
 };
 
-/// The text of the configuration that an imported model is run with; of its training nothing is
-/// known. It can be read back, as every checkpoint's can: throws Error, its message starting with
-/// `origin`, when the model breaks the rule of a key.
+/// Returns the text of the configuration for an imported model. Nothing is known of the model's
+/// training. Like every checkpoint's configuration, the text can be read back: throws Error, with a
+/// message that starts with `origin`, when the model breaks the rule of a key.
 std::string imported_config(const ModelConfig& model, Precision precision,
                             const std::string& origin);
 
-/// Imports a model of transformers from `folder` as the checkpoint of step 0 in `output`, which
-/// evaluation, generation and, as checkpoint.initial, training take. Says in lines that start with
-/// "note:" what transformers would train otherwise, and warns of a tokenizer with more tokens than
-/// the model. Throws Error as SourceModel does, and when the token that ends documents is none of
-/// the model's.
+/// Imports a transformers model from `folder` as the checkpoint of step 0 in `output`. Evaluation,
+/// generation and (as checkpoint.initial) training can use it. Logs, in lines that start with
+/// "note:", where transformers would train the model differently. Warns when the tokenizer has more
+/// tokens than the model. Throws Error as SourceModel does, and when the token that ends documents
+/// is not a token of the model.
 ImportReport import_model(const fs::path& folder, const fs::path& output,
                           const ImportOptions& options, const Logger& logger);
 
 struct ExportModelOptions {
   std::string dtype;  ///< "bf16", "f16", "f32"; empty: an imported checkpoint's own types,
-                      ///< otherwise that of the training's precision
+                      ///< otherwise the type of the training's precision
   int64_t shard_bytes = 5'000'000'000;
   bool fused_experts = false;
   bool progress = true;
 };
 
-/// Exports a checkpoint (`path` is a run's folder, its checkpoints or one) as a model of
-/// transformers. Chooses, warns and throws as load_model() does, and as export_checkpoint() does.
+/// Exports a checkpoint as a transformers model. `path` is a run's folder, its folder of
+/// checkpoints or one checkpoint. Chooses the checkpoint as find_checkpoint() does and warns as
+/// warn_of_newer() does. Throws as find_checkpoint(), read_or_advise() and export_checkpoint() do.
 hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
                                         const ExportModelOptions& options,
                                         const Logger& logger = Logger());

@@ -8,15 +8,15 @@
 
 namespace tessera::hugging_face {
 
-/// How far a copy of weights has come, on standard error; every thread may add to it.
+/// Shows the progress of copying weights on standard error. Every thread may add to it.
 class CopyProgress {
  public:
-  /// `verb` is what the line begins with; `shown` false keeps it silent.
+  /// `verb` begins the progress line. Nothing is shown if `shown` is false.
   CopyProgress(std::string verb, int64_t total_bytes, bool shown);
 
-  /// Counts bytes that were copied. Throws Error once the user has interrupted the program.
+  /// Counts copied bytes. Throws Error once the user has interrupted the program.
   void add(int64_t bytes);
-  /// Shows the end, when there is anything to show.
+  /// Shows the final state.
   void finish();
 
  private:

@@ -8,8 +8,8 @@
 
 namespace tessera::hugging_face {
 
-/// The index of the first NaN or infinity among elements of a floating type, which need not be
-/// aligned; -1 when all are finite.
+/// Returns the index of the first NaN or infinity among elements of a floating type, or -1 if all
+/// are finite. The elements need not be aligned.
 int64_t first_non_finite_element(std::span<const std::byte> bytes, DType dtype);
 
 }  // namespace tessera::hugging_face

@@ -18,12 +18,12 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int kThreads = 2;  // files written at once
-/// Of these each is enough for the library to make a tokenizer.
+constexpr int kThreads = 2;  // number of files written at once
+/// The library can make a tokenizer from any one of these files.
 constexpr std::array<std::string_view, 3> kTokenizerFiles{"tokenizer.json", "tokenizer.model",
                                                           "vocab.json"};
 
-/// The tensors of one file, by index.
+/// The tensors of one file, as indices.
 using Shard = std::vector<int64_t>;
 
 std::vector<Shard> plan_shards(const ExportTensors& tensors, int64_t limit) {
@@ -46,7 +46,7 @@ std::string shard_name(size_t index, size_t count) {
                     : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
 }
 
-/// Writes the files of weights and gives their bytes by name.
+/// Writes the weight files and returns their sizes in bytes by name.
 std::map<std::string, int64_t> write_shards(const fs::path& folder, const ExportTensors& tensors,
                                             const std::vector<Shard>& shards,
                                             CopyProgress& progress) {
@@ -76,7 +76,8 @@ std::string index_text(const ExportTensors& tensors, const std::vector<Shard>& s
   return json.dump(2) + "\n";
 }
 
-/// Whether a file is the byte tokenizer's, which is ours alone: the library could not read it.
+/// Whether a file is the byte tokenizer's. Only Tessera has this tokenizer; the library could not
+/// read it.
 bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile& file) {
   if (file.name != "tokenizer.json") return false;
   try {
@@ -86,7 +87,7 @@ bool is_byte_tokenizer(const CheckpointReader& checkpoint, const CheckpointFile&
   }
 }
 
-/// What the checkpoint carries of the library's files, each checked against its hash.
+/// Returns the library's files that the checkpoint carries, each checked against its hash.
 std::vector<CarriedFile> carried_files(const CheckpointReader& checkpoint) {
   std::vector<CarriedFile> files;
   for (const CheckpointFile& file : checkpoint.manifest().extra_files) {
@@ -118,7 +119,7 @@ std::string library_name(DType dtype) {
   throw Error("weights of type {} cannot be exported as they are; give --dtype", dtype_name(dtype));
 }
 
-/// The type of most weights, which config.json states.
+/// Returns the type of most weights, for config.json.
 std::string stated_dtype(const ExportTensors& tensors) {
   std::map<DType, int64_t> elements;
   for (int64_t i = 0; i < tensors.count(); ++i) {
@@ -135,7 +136,7 @@ ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::pat
                                const ExportOptions& options) {
   ExportReport report{.checkpoint = checkpoint.path(), .step = checkpoint.state().step};
   report.architecture = &architecture_of(options.model);
-  OutputFolder folder(output);
+  ModelFolder folder(output);
   const WeightMap map = weight_map(*report.architecture, options.model, options.experts);
   const ExportTensors tensors(checkpoint, map, options.dtype);
 

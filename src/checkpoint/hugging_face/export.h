@@ -10,36 +10,36 @@
 namespace tessera::hugging_face {
 
 struct ExportOptions {
-  ModelConfig model;  ///< of the checkpoint
+  ModelConfig model;  ///< the checkpoint's model
   int64_t max_context = 0;
-  int64_t end_of_document = -1;  ///< the tokenizer's; -1: not known
-  /// Of all weights: bf16, f16 or f32. Nothing: each keeps the type that the checkpoint has it in.
+  int64_t end_of_document = -1;  ///< the tokenizer's; -1: unknown
+  /// The type of all weights: bf16, f16 or f32. Nothing: each weight keeps its type in the
+  /// checkpoint; a tensor made from parameters of different types is f32.
   std::optional<DType> dtype;
-  int64_t shard_bytes = 5'000'000'000;  ///< tensors of a file at most; a larger tensor has its own
+  int64_t shard_bytes = 5'000'000'000;  ///< most bytes per file; a larger tensor gets its own
   ExpertNaming experts = ExpertNaming::single;
   bool progress = false;
 };
 
-/// What export_checkpoint() wrote.
+/// The result of export_checkpoint().
 struct ExportReport {
   fs::path checkpoint;
   int64_t step = 0;
   const Architecture* architecture = nullptr;
-  std::string dtype;  ///< of most weights: "bfloat16"
+  std::string dtype;  ///< the type of most weights: "bfloat16"
   int64_t tensors = 0;
   int64_t bytes = 0;
-  int64_t files = 0;                 ///< of weights
+  int64_t files = 0;                 ///< number of weight files
   std::vector<std::string> carried;  ///< files that came with the checkpoint
   bool tokenizer = false;            ///< whether a tokenizer is among them
 };
 
-/// Writes a checkpoint's parameters as a model of transformers: config.json, safetensors files with
-/// an index where there are several, the files that the checkpoint carries and
-/// generation_config.json. The folder appears whole or not at all, and memory does not grow with
-/// the model. Throws Error when `output` cannot be
-/// the folder (see OutputFolder), when no architecture of transformers has
-/// the model's layers (naming the keys), when the checkpoint is damaged, when a weight is not
-/// finite or leaves the range of the element type (naming tensor and element) and when interrupted.
+/// Writes a checkpoint's parameters as a transformers model: config.json, safetensors files with an
+/// index if there are several, the files that the checkpoint carries and generation_config.json.
+/// The folder appears whole or not at all. Memory does not grow with the model. Throws Error when
+/// `output` cannot be the folder (see ModelFolder), when no architecture of transformers has the
+/// model's layers (naming the keys), when the checkpoint is damaged, when a weight is not finite or
+/// is out of the range of the element type (naming tensor and element), and when interrupted.
 ExportReport export_checkpoint(const CheckpointReader& checkpoint, const fs::path& output,
                                const ExportOptions& options);
 

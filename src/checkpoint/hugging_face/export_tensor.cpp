@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kGroup = "parameters";
 
-/// Elements of one type as they are asked for: as they are, or converted in a buffer of its own.
+/// Returns elements in the requested type: unchanged, or converted in its own buffer.
 class Converter {
  public:
   Converter(DType from, DType to) : from_(from), to_(to) {
@@ -22,7 +22,7 @@ class Converter {
     }
   }
 
-  /// At most kReadPiece bytes.
+  /// Converts at most kReadPiece bytes.
   std::span<const std::byte> operator()(std::span<std::byte> bytes) {
     if (from_ == to_) return bytes;
     const int64_t count = static_cast<int64_t>(bytes.size()) / dtype_size(from_);
@@ -71,7 +71,7 @@ DType ExportTensors::dtype(int64_t index) const {
   const auto& segments = map_.of_tensor[static_cast<size_t>(index)];
   const DType first = source(segments.front()).dtype;
   const bool equal = std::ranges::all_of(
-      segments, [&](const Segment& segment) { return source(segment).dtype == first; });
+      segments, [&](const MappedSegment& segment) { return source(segment).dtype == first; });
   return equal ? first : DType::f32;
 }
 
@@ -91,7 +91,7 @@ void ExportTensors::check_once(size_t parameter) const {
 void ExportTensors::produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const {
   const std::string name = in_quotes(shape(index).name);
   const DType to = dtype(index);
-  for (const Segment& segment : map_.of_tensor[static_cast<size_t>(index)]) {
+  for (const MappedSegment& segment : map_.of_tensor[static_cast<size_t>(index)]) {
     const CheckpointTensor& tensor = source(segment);
     const int64_t size = dtype_size(tensor.dtype);
     check_once(segment.parameter);

@@ -12,26 +12,27 @@
 
 namespace tessera::hugging_face {
 
-/// The tensors of an export, each made while it is written.
+/// The tensors of an export. Each is made while it is written.
 class ExportTensors {
  public:
-  /// Matches the checkpoint's parameters with the model's. Throws Error naming every one that is
-  /// missing, left over or of another shape. All three arguments must outlive this.
+  /// Matches the checkpoint's parameters with the model's. Throws Error naming every parameter that
+  /// is missing, left over or of another shape or type. `checkpoint` and `map` must outlive this
+  /// object.
   ExportTensors(const CheckpointReader& checkpoint, const WeightMap& map,
                 std::optional<DType> dtype);
 
   int64_t count() const { return static_cast<int64_t>(map_.tensors.size()); }
-  /// What tensor `index` is in the export.
+  /// The name and the shape of tensor `index` in the export.
   const NamedShape& shape(int64_t index) const { return map_.tensors[static_cast<size_t>(index)]; }
   DType dtype(int64_t index) const;
   int64_t bytes(int64_t index) const;
   TensorStream stream(int64_t index, CopyProgress& progress) const;
 
  private:
-  const CheckpointTensor& source(const Segment& segment) const {
+  const CheckpointTensor& source(const MappedSegment& segment) const {
     return *sources_[segment.parameter];
   }
-  /// Checks the hash of the parameter's bytes the first time.
+  /// Checks the hash of the parameter's bytes, once.
   void check_once(size_t parameter) const;
   void produce(int64_t index, const ByteSink& sink, CopyProgress& progress) const;
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Biases, norms and attention of another kind.
+/// Biases, norms and attention that Tessera does not have.
 constexpr std::array<const char*, 24> kSwitches{"add_bias_linear",
                                                 "add_cross_attention",
                                                 "add_qkv_bias",
@@ -38,18 +38,18 @@ constexpr std::array<const char*, 24> kSwitches{"add_bias_linear",
                                                 "use_attention_sinks",
                                                 "zero_centered_norm"};
 
-/// Factors on what flows between layers.
+/// Factors applied to the values between layers.
 constexpr std::array<const char*, 9> kFactors{
     "embedding_multiplier", "logit_scale",           "logits_scaling",
     "lm_head_multiplier",   "partial_rotary_factor", "pretraining_tp",
     "residual_multiplier",  "routed_scaling_factor", "scale_emb"};
 
-/// Experts and layers of another kind.
+/// Experts and layers that Tessera does not have.
 constexpr std::array<const char*, 6> kCounts{
     "attention_chunk_size", "first_k_dense_replace",  "n_shared_experts",
     "num_shared_experts",   "no_rope_layer_interval", "shared_expert_intermediate_size"};
 
-/// Their presence says something, whatever the value.
+/// Keys that are refused if present, whatever their value.
 constexpr std::array<const char*, 8> kAlwaysForeign{
     "attention_multiplier",    "attn_logit_softcapping",
     "final_logit_softcapping", "kv_lora_rank",

@@ -5,9 +5,9 @@
 
 namespace tessera::hugging_face {
 
-/// Refuses keys of a config.json that change the mathematics in ways that Tessera does not have,
-/// those of the architectures that it knows and of others derived from them. Each may be left out,
-/// null, or have the value that changes nothing. Throws Error naming the key and that value.
+/// Refuses keys of a config.json that change the mathematics in ways that Tessera does not support.
+/// They are keys of the known architectures and of others derived from them. Each key may be left
+/// out, be null or have the value that changes nothing. Throws Error naming the key and that value.
 void refuse_other_layers(ConfigFields& fields, const ModelConfig& model);
 
 }  // namespace tessera::hugging_face

@@ -16,11 +16,11 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr size_t kMostNamed = 10;       // listed in one message
-constexpr int64_t kMostMissing = 1000;  // tensors that are looked for by name
+constexpr size_t kMostNamed = 10;       // the most listed in one message
+constexpr int64_t kMostMissing = 1000;  // the most missing tensors to look up by name
 
-/// Files beside the weights that a checkpoint carries along, where the folder has them. config.json
-/// keeps the ids of special tokens.
+/// The files beside the weights that a checkpoint carries if the folder has them. config.json keeps
+/// the ids of special tokens.
 constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
                                                          kGenerationConfigName,
                                                          "tokenizer.json",
@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, 11> kCarriedFiles{kConfigName,
 
 std::string shape_text(const std::vector<int64_t>& dims) { return Shape(dims).text(); }
 
-/// Frequencies that old versions of transformers stored although they are computed.
+/// Whether a tensor holds frequencies that old versions of transformers stored although they are
+/// computed.
 bool is_derived(std::string_view name) { return name.ends_with(".self_attn.rotary_emb.inv_freq"); }
 
 bool names_fused_experts(const WeightFolder& weights) {
@@ -44,7 +45,7 @@ bool names_fused_experts(const WeightFolder& weights) {
   });
 }
 
-/// How a tensor differs from another that should be the same; empty: not at all.
+/// Returns how a tensor differs from another that should be equal, or an empty text if it does not.
 std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
   const SafetensorsEntry& a = *tensor.entry;
   const SafetensorsEntry& b = *other.entry;
@@ -64,8 +65,8 @@ std::string difference(const FolderTensor& tensor, const FolderTensor& other) {
   return same ? "" : "differs from";
 }
 
-/// The map of a model whose folder holds about as many tensors as it asks for, so that the map is
-/// no larger than the folder warrants; a difference of fewer is told by name later.
+/// Returns the weight map of a model. Throws Error when the model needs many more tensors than the
+/// folder has, so the folder bounds the map's size. Smaller differences are reported by name later.
 WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
                       const WeightFolder& weights) {
   const ExpertNaming naming =
@@ -86,8 +87,8 @@ WeightMap checked_map(const fs::path& folder, const ReadConfig& config,
   return weight_map(architecture, config.model, naming);
 }
 
-/// Gives the elements of a segment to the sink, a little at a time.
-void copy_segment(const Segment& segment, const FolderTensor& source, DType dtype,
+/// Passes the elements of a segment to the sink, a little at a time.
+void copy_segment(const MappedSegment& segment, const FolderTensor& source, DType dtype,
                   const ByteSink& sink, CopyProgress& copied) {
   const int64_t size = dtype_size(dtype);
   int64_t element = segment.tensor_begin;
@@ -172,7 +173,7 @@ void SourceModel::check_element_types() const {
   }
   for (size_t i = 0; i < map_.parameters.size(); ++i) {
     const FolderTensor& first = tensor(map_.of_parameter[i].front());
-    for (const Segment& segment : map_.of_parameter[i]) {
+    for (const MappedSegment& segment : map_.of_parameter[i]) {
       const FolderTensor& other = tensor(segment);
       if (other.entry->dtype == first.entry->dtype) continue;
       throw Error("{}: the experts of one layer have one type, but tensor {} is {} and {} is {}",
@@ -182,7 +183,7 @@ void SourceModel::check_element_types() const {
   }
 }
 
-const FolderTensor& SourceModel::tensor(const Segment& segment) const {
+const FolderTensor& SourceModel::tensor(const MappedSegment& segment) const {
   return weights_.tensors().at(map_.tensors[segment.tensor].name);
 }
 
@@ -201,7 +202,7 @@ DType SourceModel::widest() const {
   DType widest = type_of(0);
   for (size_t i = 1; i < map_.parameters.size(); ++i) {
     const DType dtype = type_of(i);
-    // Of bf16 and f16, which hold different numbers, neither is the wider: f32 holds both.
+    // bf16 and f16 hold different numbers, so neither is wider than the other. f32 holds both.
     if (!holds_exactly(widest, dtype)) widest = holds_exactly(dtype, widest) ? dtype : DType::f32;
   }
   return widest;
@@ -233,7 +234,7 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
   for (size_t i = 0; i < map_.parameters.size(); ++i) {
     const DType dtype = type_of(i);
     const auto produce = [this, i, dtype, &copied](const ByteSink& sink) {
-      for (const Segment& segment : map_.of_parameter[i]) {
+      for (const MappedSegment& segment : map_.of_parameter[i]) {
         copy_segment(segment, tensor(segment), dtype, sink, copied);
       }
     };

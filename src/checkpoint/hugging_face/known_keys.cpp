@@ -13,9 +13,9 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// What the library writes into any model's file, in versions 4 and 5, of which no logit depends:
-/// names and versions, what a call returns, how it is computed, labels of classifiers, and what
-/// tools of others left behind.
+/// Keys that the library writes into any model's file, in versions 4 and 5, and that no logit
+/// depends on: names and versions, what a call returns, how it is computed, labels of classifiers,
+/// and keys left by other tools.
 constexpr std::array kOfEveryModel{"_attn_implementation",
                                    "_attn_implementation_autoset",
                                    "_commit_hash",
@@ -59,7 +59,8 @@ constexpr std::array kOfEveryModel{"_attn_implementation",
                                    "use_return_dict",
                                    "vocab_type"};
 
-/// How the library's generate() draws tokens, which older versions wrote here. Ours has options.
+/// Settings for how the library's generate() draws tokens, which older versions wrote here. Tessera
+/// has options for them.
 constexpr std::array kOfGeneration{"assistant_confidence_threshold",
                                    "assistant_lookbehind",
                                    "bad_words_ids",

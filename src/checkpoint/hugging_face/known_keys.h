@@ -8,9 +8,10 @@
 
 namespace tessera::hugging_face {
 
-/// The end of reading a config.json: what is left must be keys on which no result depends. Throws
-/// Error naming every other key with its value, unless it is among `accepted`, of which a note is
-/// taken; and naming an accepted one that is not there or needs no accepting.
+/// Checks the keys of a config.json that nothing has read: no result may depend on them. Throws
+/// Error naming every other unread key with its value, unless it is in `accepted`. An accepted key
+/// adds a note to `notes`. Throws Error also for an accepted key that is not in the file or need
+/// not be accepted.
 void refuse_unknown_keys(ConfigFields& fields, std::span<const std::string> accepted,
                          std::vector<std::string>& notes);
 

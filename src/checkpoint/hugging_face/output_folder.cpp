@@ -24,7 +24,7 @@ bool is_mount_point(const fs::path& folder) {
          inner.st_dev != outer.st_dev;
 }
 
-/// The path without links and dots. Throws Error where no folder can be renamed to it.
+/// Returns the path without links and dots. Throws Error when no folder can be renamed to it.
 fs::path resolve(const fs::path& output) {
   if (output.empty()) throw Error("--output is empty; give the folder that is to be written");
   const fs::path named = output.has_filename() ? output : output.parent_path();
@@ -36,7 +36,8 @@ fs::path resolve(const fs::path& output) {
   }
   fs::path place = canonical_path(named);
   require_free(place);
-  // A finished folder takes the place of an empty one, which cannot be these.
+  // The finished folder replaces an empty one. It cannot replace the current folder or a mount
+  // point.
   const char* role = !path_exists(place)                                   ? nullptr
                      : fs::equivalent(place, fs::current_path(code), code) ? "current folder"
                      : is_mount_point(place) ? "place where a file system is mounted"
@@ -49,8 +50,8 @@ fs::path resolve(const fs::path& output) {
   return place;
 }
 
-/// Locks the folder, which is created where it is missing. One that its owner renamed or removed
-/// between its opening and its locking is not the one that stands there.
+/// Locks the folder, and creates it if it is missing. Tries again if another process renamed or
+/// removed the folder between opening and locking it.
 void lock_folder(const fs::path& path, const fs::path& place, std::optional<CheckpointLock>& lock) {
   std::error_code code;
   if (fs::is_symlink(path, code)) {
@@ -74,16 +75,16 @@ void remove_content(const fs::path& folder) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(const fs::path& output)
+ModelFolder::ModelFolder(const fs::path& output)
     : place_(resolve(output)), partial_path_(place_.string() + std::string(kPartialSuffix)) {
   parents_.emplace(place_.parent_path());
   lock_folder(partial_path_, place_, lock_);
   partial_.emplace(partial_path_);
-  require_free(place_);  // another export may have ended while this one came to hold the lock
+  require_free(place_);  // another export may have ended before this one got the lock
   remove_content(partial_path_);
 }
 
-void OutputFolder::publish(const std::map<std::string, int64_t>& files) {
+void ModelFolder::publish(const std::map<std::string, int64_t>& files) {
   for (const auto& [name, bytes] : files) {
     std::error_code code;
     const auto found = fs::file_size(partial_path_ / name, code);

@@ -11,22 +11,24 @@
 
 namespace tessera::hugging_face {
 
-/// A new folder of files that appears whole or not at all: they are written into one beside it,
-/// ".tessera-partial" after its name, which publish() renames. It is locked, so that of several
-/// processes with one output the first writes it and the others are refused; what a process that
-/// was killed left in it is removed.
-class OutputFolder {
+/// A new folder of files that appears whole or not at all. The files are written into a folder
+/// beside it, with ".tessera-partial" after its name, and publish() renames that folder. That
+/// folder is locked: of several processes with one output, the first writes it and the others are
+/// refused. Files that a killed process left in it are removed.
+class ModelFolder {
  public:
-  /// Throws Error, before anything is created, when `output` cannot become the folder: it is empty,
-  /// holds something, is the current folder, a mount point or a link to nothing. A link to a folder
-  /// stands for that folder. Throws Error when another process is writing it.
-  explicit OutputFolder(const fs::path& output);
+  /// Throws Error, before anything is created, when `output` cannot become the folder: it is an
+  /// empty path, a folder with content, the current folder, a mount point or a link to nothing. A
+  /// link to a folder stands for that folder. Throws Error also when another process is writing the
+  /// output.
+  explicit ModelFolder(const fs::path& output);
 
-  /// Where files are written.
+  /// The folder to write files into.
   const fs::path& path() const { return partial_->path(); }
 
-  /// Gives the folder its name. `files` are all that it must hold, with their bytes. Throws Error
-  /// when one is missing or of another size, or the output was taken meanwhile.
+  /// Gives the folder its final name. `files` are the files it must hold, with their sizes in
+  /// bytes. Throws Error when one is missing or of another size, and when the output has been taken
+  /// meanwhile.
   void publish(const std::map<std::string, int64_t>& files);
 
  private:
@@ -34,7 +36,7 @@ class OutputFolder {
   fs::path partial_path_;
   std::optional<CreatedFolders> parents_;
   std::optional<CheckpointLock> lock_;
-  std::optional<PartialFolder> partial_;  // its end comes before the lock's
+  std::optional<PartialFolder> partial_;  // destroyed before the lock
 };
 
 }  // namespace tessera::hugging_face

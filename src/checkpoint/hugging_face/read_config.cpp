@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kConfigDepth = 16;  // of a whole configuration; its unknown keys may hold anything
+constexpr int kConfigDepth = 16;  // of a whole file; its unknown keys may hold anything
 constexpr int64_t kMostLayers = 1 << 12;
 constexpr int64_t kMostHeads = 1 << 16;
 constexpr int64_t kMostExperts = 1 << 12;
@@ -56,8 +56,8 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
   model.layers = fields.required_size("num_hidden_layers", 1, kMostLayers);
   model.heads = fields.required_size("num_attention_heads", 1, kMostHeads);
   const std::string kv_heads = "num_key_value_heads";
-  // Where it is left out, Mixtral's class takes 8 and the others take all heads: too easily
-  // confused.
+  // If the key is left out, Mixtral's class takes 8 and the others take the number of heads. This
+  // is too easy to confuse, so Mixtral must give it.
   model.kv_heads = architecture.family == Family::mixtral
                        ? fields.required_size(kv_heads, 1, kMostHeads)
                        : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
@@ -109,8 +109,8 @@ void read_experts(ConfigFields& fields, const Architecture& architecture, ModelC
   }
   model.balance_coefficient =
       fields.number("router_aux_loss_coef", 0).value_or(architecture.balance_coefficient);
-  model.balance_form = BalanceForm::pooled;  // the library takes all layers' tokens together
-  model.router_z_coefficient = 0;            // which the library does not have
+  model.balance_form = BalanceForm::pooled;  // the library pools the tokens of all layers
+  model.router_z_coefficient = 0;            // the library does not have this loss
 }
 
 }  // namespace
@@ -129,12 +129,13 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   read_experts(fields, architecture, model);
   read_rotary(fields, architecture, model);
   model.tied_head = fields.flag("tie_word_embeddings", false);
-  // OLMo's class has a fixed epsilon and no key for it.
+  // OLMo's class has a fixed epsilon and no key.
   if (architecture.family != Family::olmo) {
     model.norm_epsilon =
         fields.number_above_zero("rms_norm_eps").value_or(architecture.norm_epsilon);
   }
-  // The library clips to 0 where it is 0; to Tessera that is no limit, as null is to the library.
+  // A clip_qkv of 0 makes the library clip to 0, so it is refused. In Tessera 0 means no limit, as
+  // null does in the library.
   if (architecture.clips) model.clip_qkv = fields.number_above_zero("clip_qkv").value_or(0);
   if (const auto deviation = fields.number("initializer_range", 0); deviation && *deviation > 0) {
     model.initialization_deviation = *deviation;

@@ -9,20 +9,20 @@
 
 namespace tessera::hugging_face {
 
-/// What a config.json of transformers says, in our terms.
+/// The content of a transformers config.json, in our terms.
 struct ReadConfig {
   const Architecture* architecture = nullptr;
   ModelConfig model;  ///< validated
-  /// Sentences on what makes transformers train the model otherwise, and on accepted keys.
+  /// Sentences on what makes transformers train the model differently, and on accepted keys.
   std::vector<std::string> notes;
 };
 
-/// Reads the text of a config.json; `origin` is what errors call it. Keys are of three kinds: those
-/// that the model is made of, those that change the mathematics in ways that Tessera does not have
-/// (they must have the value that changes nothing), and those without effect on it. Throws Error
-/// naming the key, its value and what is supported: an unknown architecture, a key of the second
-/// kind, a value out of range, keys that contradict each other, and every key of none of the kinds
-/// that is not among `accepted_keys`.
+/// Reads the text of a config.json; `origin` names it in errors. There are three kinds of keys:
+/// keys that describe the model, keys that change the mathematics in ways that Tessera does not
+/// support (they must have the value that changes nothing), and keys without effect. Throws Error
+/// naming the key, its value and what is supported: for an unknown architecture, a key of the
+/// second kind, a value out of range, keys that contradict each other, and every unknown key that
+/// is not in `accepted_keys`.
 ReadConfig read_config(std::string_view text, const std::string& origin,
                        std::span<const std::string> accepted_keys = {});
 

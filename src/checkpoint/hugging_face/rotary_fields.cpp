@@ -10,10 +10,10 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// The rotary embedding as one of config.json's objects describes it.
+/// The rotary embedding as described by one object of config.json.
 struct Rope {
   double theta = 0;
-  bool scaled = false;  ///< Llama 3.1's way; the numbers below are its own
+  bool scaled = false;  ///< by Llama 3.1's rule, which uses the numbers below
   double factor = 0;
   double low_frequency_factor = 0;
   double high_frequency_factor = 0;
@@ -22,7 +22,7 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-/// What an object takes from beside it where it does not say so itself.
+/// The values for an object that does not give them itself.
 struct RopeDefaults {
   std::optional<double> given_theta;  ///< rope_theta
   double theta = 0;                   ///< the architecture's
@@ -67,8 +67,9 @@ Rope read_rope(const nlohmann::json& json, const std::string& origin,
   return rope;
 }
 
-/// Some files have it beside the object that it belongs to, where some versions of the library let
-/// it win over that object's own. Without a scaling the key is no rotary embedding's.
+/// Throws Error when the key beside the object contradicts the value in it. Some files have it
+/// there, and some versions of the library then prefer it over the object's own. Without a scaling
+/// the key does not concern the rotary embedding.
 void check_original_context(ConfigFields& fields, const Rope& rope) {
   if (!rope.scaled) return;
   const auto beside = fields.size(kOriginalContext, 1, kLargestSize);

@@ -5,9 +5,10 @@
 
 namespace tessera::hugging_face {
 
-/// Fills the model's rotary embedding. Version 5 of transformers has all of it in rope_parameters,
-/// version 4 in rope_theta and rope_scaling; a file may have both. Throws Error where they
-/// contradict each other and on a scaling that Tessera does not have. model.max_context is known.
+/// Reads the model's rotary embedding into `model`, whose max_context is already set. Version 5 of
+/// transformers has all of it in rope_parameters, version 4 in rope_theta and rope_scaling; a file
+/// may have both. Throws Error when they contradict each other, and on a scaling that Tessera does
+/// not support.
 void read_rotary(ConfigFields& fields, const Architecture& architecture, ModelConfig& model);
 
 }  // namespace tessera::hugging_face

@@ -11,7 +11,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr int kDeepestIds = 32;  // of the whole file, whose other keys may hold anything
+constexpr int kDeepestIds = 32;  // of the whole file; its other keys may hold anything
 
 bool is_no_token(const nlohmann::json& id) { return id.is_number_integer() && id == -1; }
 
@@ -19,7 +19,7 @@ bool is_below(const nlohmann::json& id, int64_t end) {
   return id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(end);
 }
 
-/// One id or a list of at least one, each from 0 to below `end`.
+/// Whether `ids` is one id or a list of at least one, each in [0, end).
 bool is_ids(const nlohmann::json& ids, int64_t end) {
   if (!ids.is_array()) return is_below(ids, end);
   return !ids.empty() &&

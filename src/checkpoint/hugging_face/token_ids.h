@@ -10,17 +10,17 @@
 
 namespace tessera::hugging_face {
 
-/// The keys of special tokens' ids, which an export hands on.
+/// The keys of special tokens' ids. An export keeps them.
 inline constexpr std::array<const char*, 3> kTokenIds{"bos_token_id", "eos_token_id",
                                                       "pad_token_id"};
 
-/// Throws Error when one of them is neither nothing (null, or -1 in the first Llama's files) nor a
-/// token of the vocabulary nor a list of such.
+/// Checks the ids of the special tokens. Each must be absent (null, or -1 in the first Llama's
+/// files), a token of the vocabulary, or a list of such tokens. Otherwise throws Error.
 void check_token_ids(ConfigFields& fields, int64_t vocabulary_size);
 
-/// The tokens of which each ends a generated text: eos_token_id of a config.json or
-/// generation_config.json, whose text this is, a number or a list of them; nothing where the file
-/// does not say. Throws Error naming `origin` when it is neither.
+/// Returns the tokens that end a generated text. `text` is a config.json or generation_config.json;
+/// its eos_token_id is a number or a list of numbers. Returns none if the file does not name any.
+/// Throws Error naming `origin` when the value is neither.
 std::vector<int32_t> read_end_tokens(std::string_view text, const std::string& origin);
 
 }  // namespace tessera::hugging_face

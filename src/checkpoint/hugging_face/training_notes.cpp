@@ -13,13 +13,13 @@ namespace {
 constexpr std::array kDropouts{"attention_dropout", "hidden_dropout", "resid_dropout",
                                "embedding_dropout", "router_jitter_noise"};
 
-/// The row of the embedding that the library keeps from learning; -1: none. A key that is left out
-/// is the class's own, null is none, and -1 counts from the end.
+/// Returns the row of the embedding that the library does not train; -1: none. If the key is left
+/// out, the class's own value counts; null means none, and -1 counts from the end.
 int64_t frozen_row(ConfigFields& fields, const Architecture& architecture,
                    const ModelConfig& model) {
   const nlohmann::json* id = fields.find("pad_token_id");
   if (id == nullptr) return fields.has("pad_token_id") ? -1 : architecture.pad_token;
-  if (!id->is_number_integer()) return -1;  // a list, which is no row
+  if (!id->is_number_integer()) return -1;  // a list, which names no row
   return *id == -1 ? model.vocabulary_size - 1 : id->get<int64_t>();
 }
 

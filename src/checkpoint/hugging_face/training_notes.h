@@ -8,9 +8,9 @@
 
 namespace tessera::hugging_face {
 
-/// What of a config.json changes nothing in what the model computes, but would make transformers
-/// train it otherwise than Tessera does, or read it otherwise where Tessera looks no further: a
-/// sentence each.
+/// Returns notes on a config.json, one sentence each. They tell what does not change the model's
+/// results but would make transformers train it differently than Tessera does, and what Tessera
+/// does not read, such as code of the model's own.
 std::vector<std::string> training_notes(ConfigFields& fields, const Architecture& architecture,
                                         const ModelConfig& model);
 

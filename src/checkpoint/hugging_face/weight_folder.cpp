@@ -7,7 +7,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// A shard that the index forgot would be weights dropped in silence.
+/// Throws Error for a shard that the index does not name: its weights would be dropped silently.
 void refuse_forgotten_shards(const fs::path& folder, const WeightIndex& index) {
   for (const fs::path& path : list_folder(folder)) {
     const std::string name = path.filename().string();

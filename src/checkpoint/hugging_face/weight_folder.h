@@ -12,28 +12,28 @@ namespace tessera::hugging_face {
 inline constexpr std::string_view kWeightsName = "model.safetensors";
 inline constexpr std::string_view kWeightsIndexName = "model.safetensors.index.json";
 
-/// A tensor and the file that it stands in.
+/// A tensor and the file that holds it.
 struct FolderTensor {
   const SafetensorsReader* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
 };
 
-/// The weights of a model of transformers: model.safetensors, or shards and their index
+/// The weights of a transformers model: model.safetensors, or shards and their index
 /// model.safetensors.index.json. Tensors are not read yet.
 ///
-/// Nothing is trusted: the index may name plain files of the folder only, each tensor that it names
-/// must stand in the file that it says, each tensor of a file must be named, no tensor may stand in
-/// two files, and no shard may lie beside those that it names. Throws Error naming the file and the
-/// tensor.
+/// Nothing is trusted. The index may name only plain files of the folder. Each tensor that it names
+/// must be in the file that it states, and each tensor of a file must be named. No tensor may be in
+/// two files. No shard may be in the folder that the index does not name. Throws Error naming the
+/// file and the tensor.
 class WeightFolder {
  public:
   explicit WeightFolder(const fs::path& folder);
   WeightFolder(const WeightFolder&) = delete;
   WeightFolder& operator=(const WeightFolder&) = delete;
 
-  /// By name.
+  /// The tensors by name.
   const std::map<std::string, FolderTensor>& tensors() const { return tensors_; }
-  /// Sentences on what is odd but harmless.
+  /// Sentences about odd but harmless findings.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

@@ -14,10 +14,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kIndexDepth = 4;  // index, metadata and what tools put there
+constexpr int kIndexDepth = 4;  // index, metadata and what tools put into it
 
-/// Some tools write a whole number with a fraction of zero. Beyond 2^53 it would not be exact, and
-/// no model has so many bytes.
+/// Returns a number as the text of a whole number. Some tools write whole numbers with a fraction
+/// of zero. Above 2^53 such a number would not be exact, and no model has that many bytes.
 std::string whole_text(const Json& number) {
   constexpr double kExact = 0x1p53;
   if (!number.is_number_float()) return number.dump();

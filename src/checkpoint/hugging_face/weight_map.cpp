@@ -10,8 +10,9 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// One kind of weight. '*' stands for the layer, '@' for the expert; where `parts` is not 1, the
-/// rows of several of our parameters alternate, expert by expert, in one tensor of theirs.
+/// One kind of weight. '*' stands for the layer, '@' for the expert. If `parts` is not 1, one
+/// tensor of transformers holds the rows of several of our parameters, alternating expert by
+/// expert.
 struct Row {
   std::string_view ours;
   std::string_view theirs;
@@ -73,7 +74,7 @@ std::string with(std::string_view pattern, char mark, std::string_view text) {
   return result;
 }
 
-/// "layers.12.attention.query" -> "layers.*.attention.query" and "12".
+/// Splits "layers.12.attention.query" into "layers.*.attention.query" and "12".
 std::pair<std::string, std::string> without_layer(const std::string& name) {
   constexpr std::string_view kStart = "layers.";
   if (!name.starts_with(kStart)) return {name, ""};
@@ -102,11 +103,11 @@ class MapWriter {
   WeightMap finish() {
     map_.of_parameter.resize(map_.parameters.size());
     map_.of_tensor.resize(map_.tensors.size());
-    for (const Segment& segment : segments_) {
+    for (const MappedSegment& segment : segments_) {
       map_.of_parameter[segment.parameter].push_back(segment);
       map_.of_tensor[segment.tensor].push_back(segment);
     }
-    for (auto& list : map_.of_tensor) std::ranges::sort(list, {}, &Segment::tensor_begin);
+    for (auto& list : map_.of_tensor) std::ranges::sort(list, {}, &MappedSegment::tensor_begin);
     return std::move(map_);
   }
 
@@ -138,11 +139,11 @@ class MapWriter {
 
   const ModelConfig& config_;
   WeightMap map_;
-  std::vector<Segment> segments_;
+  std::vector<MappedSegment> segments_;
   std::map<std::string, size_t> tensors_;
 };
 
-/// The row of a parameter, whose layer is cut from its name, and that layer.
+/// Returns the row for a parameter, matched by its name without the layer, and the layer.
 std::pair<Row, std::string> row_of(const ParameterSpec& spec, const std::vector<Row>& rows) {
   const auto [generic, layer] = without_layer(spec.name);
   const auto row = std::ranges::find(rows, generic, &Row::ours);
@@ -156,14 +157,14 @@ std::pair<Row, std::string> row_of(const ParameterSpec& spec, const std::vector<
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming) {
   const std::vector<Row> rows = rows_of(architecture, naming);
-  ModelConfig small = config;  // one of each that there are many of
+  ModelConfig small = config;  // with one layer and one expert
   small.layers = 1;
   if (config.mixture()) small.experts = small.experts_per_token = 1;
   int64_t count = 0;
   const ParameterList parameters = model_parameters(small, DType::f32);
   for (const ParameterSpec& spec : parameters.specs()) {
     const auto [row, layer] = row_of(spec, rows);
-    if (row.part > 0) continue;  // stands in the tensor of part 0
+    if (row.part > 0) continue;  // part of the tensor counted for part 0
     const bool single = row.theirs.find('@') != std::string_view::npos;
     count += (layer.empty() ? 1 : config.layers) * (single ? config.experts : 1);
   }

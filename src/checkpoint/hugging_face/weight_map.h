@@ -8,9 +8,9 @@
 
 namespace tessera::hugging_face {
 
-/// How a mixture's expert weights are named: a tensor for each expert and projection, as published
-/// checkpoints have them, or one for all experts of a layer, gate above up, as the library's newer
-/// classes do.
+/// How a mixture's expert weights are named. `single`: one tensor for each expert and projection,
+/// as in published checkpoints. `fused`: one tensor for all experts of a layer, gate above up, as
+/// in the library's newer classes.
 enum class ExpertNaming { single, fused };
 
 struct NamedShape {
@@ -18,8 +18,9 @@ struct NamedShape {
   Shape shape;
 };
 
-/// Elements that stand in a parameter of ours and, in the same order, in a tensor of theirs.
-struct Segment {
+/// A run of elements that is stored in a parameter of ours and, in the same order, in a tensor of
+/// transformers.
+struct MappedSegment {
   size_t parameter;  ///< index in WeightMap::parameters
   int64_t parameter_begin;
   size_t tensor;  ///< index in WeightMap::tensors
@@ -27,20 +28,19 @@ struct Segment {
   int64_t count;
 };
 
-/// How the parameters of a model and the tensors of a checkpoint of transformers make up each
-/// other. Import and export both go by it: every element of the one stands in one place of the
-/// other.
+/// Maps the parameters of a model to the tensors of a transformers checkpoint. Every element of one
+/// side has exactly one place on the other. Import and export both use this map.
 struct WeightMap {
   std::vector<NamedShape> parameters;
   std::vector<NamedShape> tensors;
-  /// By parameter, in the order of its elements.
-  std::vector<std::vector<Segment>> of_parameter;
-  /// By tensor, in the order of its elements.
-  std::vector<std::vector<Segment>> of_tensor;
+  /// The segments of each parameter, in the order of its elements.
+  std::vector<std::vector<MappedSegment>> of_parameter;
+  /// The segments of each tensor, in the order of its elements.
+  std::vector<std::vector<MappedSegment>> of_tensor;
 };
 
-/// The number of tensors of weight_map(), found without making it: a configuration of a few lines
-/// may ask for billions.
+/// Returns the number of tensors of weight_map() without making the map. A configuration of a few
+/// lines may need billions of tensors.
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming);
 

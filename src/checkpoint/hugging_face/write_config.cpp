@@ -10,7 +10,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 void write_rotary(const ModelConfig& model, OrderedJson& json) {
-  OrderedJson scaling;  // null: frequencies as they are
+  OrderedJson scaling;  // null: no scaling
   if (model.rope_scaling == RopeScaling::llama3) {
     scaling = {{"rope_type", "llama3"},
                {"factor", model.rope_factor},
@@ -25,9 +25,9 @@ void write_rotary(const ModelConfig& model, OrderedJson& json) {
   json["rope_parameters"] = parameters;
 }
 
-/// The library's loss pools all layers. A loss for each layer has the same gradients in balance
-/// under this coefficient: it divides by the experts of a token, which pooling does not, and it is
-/// summed over layers, which pooling averages (ops/router/losses.h).
+/// Returns the coefficient for the library's loss, which pools all layers. With it, a model that
+/// has one loss per layer gets the same gradients in balance. The pooled loss does not divide by
+/// the experts per token, and it averages over layers instead of summing (ops/router/losses.h).
 double pooled_coefficient(const ModelConfig& model) {
   if (model.balance_form == BalanceForm::pooled) return model.balance_coefficient;
   return model.balance_coefficient * static_cast<double>(model.layers) /
@@ -70,15 +70,17 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
   if (architecture.mixture) {
     json["output_router_logits"] = original.value("output_router_logits", OrderedJson()) == true;
   }
-  // No sequence of the exported model's own reaches the window; longer ones are cut by it again.
+  // No sequence that the exported model was made for reaches the window. Longer ones are cut by it
+  // again.
   if (const OrderedJson window = original.value("sliding_window", OrderedJson());
       window.is_number() && window >= surroundings.max_context) {
     json["sliding_window"] = window;
   }
-  // All three are written: left out, the library would fill in ids of its own models.
+  // All three are written, because the library would fill in ids of its own models for missing
+  // ones.
   for (const char* key : kTokenIds) {
     json[key] = original.value(key, OrderedJson());
-    if (json[key] == -1) json[key] = nullptr;  // as read_config() understands it
+    if (json[key] == -1) json[key] = nullptr;  // as in read_config()
   }
   if (surroundings.original.empty() && surroundings.end_of_document >= 0) {
     json["eos_token_id"] = surroundings.end_of_document;

@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-std::vector<Section> all_sections() {
+std::vector<ConfigSection> all_sections() {
   return {run_section(),   model_section(),     data_section(),
           train_section(), optimizer_section(), checkpoint_section()};
 }

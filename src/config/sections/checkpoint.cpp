@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-Section checkpoint_section() {
+ConfigSection checkpoint_section() {
   return SectionWriter("checkpoint", &RunConfig::checkpoint, "when the run is saved")
       .key("every", &CheckpointSection::every, at_least(0),
            "steps between checkpoints; 0: only one at the end")

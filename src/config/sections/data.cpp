@@ -13,12 +13,11 @@ void source_keys(KeyWriter<SourceConfig>& writer) {
            "OLMo has them, by name or glob")
       .key("weight", &SourceConfig::weight, number_above(0),
            "its share of the instances is this over the sum of all weights")
-      .key("format", &SourceConfig::format, TextRule{{"auto", "prepared", "megatron", "tokens"}},
+      .key("format", &SourceConfig::format, word_rule<SourceFormat>(),
            "what the path names; \"auto\": what is found there")
-      .key("dtype", &SourceConfig::dtype,
-           TextRule{{"header", "uint16", "uint32", "int32", "int64"}},
+      .key("dtype", &SourceConfig::dtype, word_rule<TokenFileType>(),
            "element type of token files; \"header\": as their .npy headers say")
-      .key("end_of_document", &SourceConfig::end_of_document, TextRule{{"add", "present"}},
+      .key("end_of_document", &SourceConfig::end_of_document, word_rule<DocumentEnds>(),
            "whether documents and files that do not end with the end-of-document token get one, or "
            "all are known to end with it")
       .key("held_out", &SourceConfig::held_out, NumberRule{.minimum = 0, .maximum = 1},
@@ -29,7 +28,7 @@ void source_keys(KeyWriter<SourceConfig>& writer) {
 
 }  // namespace
 
-Section data_section() {
+ConfigSection data_section() {
   return SectionWriter("data", &RunConfig::data, "what is learned from")
       .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true},
            "the folder that `prepare` wrote; empty where [[data.sources]] are given")

@@ -97,7 +97,7 @@ void add_training(SectionWriter<ModelConfig>& writer) {
 
 }  // namespace
 
-Section model_section() {
+ConfigSection model_section() {
   SectionWriter writer("model", &RunConfig::model,
                        "the model; keys that are left out have the family's values");
   writer.key("family", &ModelConfig::family, word_rule<Family>({"zaya"}),

@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-Section optimizer_section() {
+ConfigSection optimizer_section() {
   const NumberRule below_one{.minimum = 0, .maximum = 1, .excludes_maximum = true};
   return SectionWriter("optimizer", &RunConfig::optimizer, "how weights follow their gradients")
       .key("name", &OptimizerConfig::name, word_rule<OptimizerName>({"muon"}), "the optimizer")

@@ -3,10 +3,12 @@
 
 namespace tessera {
 
-Section run_section() {
+ConfigSection run_section() {
   return SectionWriter("run", &RunConfig::run, "where and on what the run takes place")
       .key("directory", &RunSection::directory, TextRule{}, "the folder that the run writes to")
-      .key("device", &RunSection::device, TextRule{{"cpu"}, {"cuda"}}, "what computes")
+      .key("device", &RunSection::device,
+           TextRule{.choices = {std::string(word(Device::cpu))}, .absent = {"cuda"}},
+           "what computes")
       .key("threads", &RunSection::threads, whole(0, kMostThreads),
            "threads of a rank; 0: all cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},

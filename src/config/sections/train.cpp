@@ -2,7 +2,7 @@
 
 namespace tessera {
 
-Section train_section() {
+ConfigSection train_section() {
   return SectionWriter("train", &RunConfig::train, "how long, in which portions and how precisely")
       .key("steps", &TrainSection::steps, at_least(1), "optimizer steps of the whole schedule")
       .key("stop_after", &TrainSection::stop_after, at_least(0),

@@ -15,13 +15,13 @@ constexpr const char* kWord =
     "[\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\u24B6-\u24E9\U0001F130-\U0001F149\U0001F150-\U0001F169"
     "\U0001F170-\U0001F189\u200C\u200D]";
 
-/// The characters that have Unicode's White_Space property, in UTF-8.
+/// The characters with Unicode's White_Space property, in UTF-8.
 constexpr std::array<std::string_view, 25> kWhiteSpace{
     " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\u0085", "\u00A0", "\u1680",
     "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
     "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
 
-/// Where the white space begins that ends at `end`; not before `begin`.
+/// Returns where the white space that ends at `end` begins, but not below `begin`.
 size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   for (;;) {
     const std::string_view rest = text.substr(begin, end - begin);
@@ -32,7 +32,7 @@ size_t white_space_before(std::string_view text, size_t begin, size_t end) {
   }
 }
 
-/// Where the white space ends that begins at `begin`.
+/// Returns where the white space that begins at `begin` ends.
 size_t white_space_after(std::string_view text, size_t begin) {
   for (;;) {
     const auto found = std::ranges::find_if(
@@ -127,7 +127,7 @@ void AddedTokenFinder::take(const AddedToken& token, std::string_view text, Text
 void AddedTokenFinder::settle_text(std::string_view text, bool ends, Search& search) const {
   size_t settled = search.place;
   if (strips_left_ && !ends) {
-    // White space of any length is not looked at twice.
+    // White space of any length is examined only once.
     const size_t known = std::max(search.blank, search.done);
     const size_t begin = white_space_before(text, known, search.place);
     settled = begin > known ? begin : search.done;
@@ -165,7 +165,7 @@ void AddedTokenFinder::search(std::string_view text, bool ends, Search& search,
     const bool taken_along =
         search.taking && token.strip_left &&
         white_space_after(text.substr(0, content.end), content.begin) == content.end;
-    if (taken_along) {  // by the token before it
+    if (taken_along) {  // included by the token before it
       take_white_space(content.end);
       search.place = content.end;
       continue;

@@ -10,79 +10,82 @@
 
 namespace tessera {
 
-/// A part of a text: an added token, or text without one.
+/// A part of a text: an added token, or text without added tokens.
 struct AddedTokenPart {
   static constexpr int32_t kText = -1;
 
-  TextRange range;  ///< of the text; of a token, its content and the white space before it
+  TextRange range;  ///< in the text; a token's range is its content and the white space before it
   int32_t id = kText;
 
   bool operator==(const AddedTokenPart&) const = default;
 };
 
-/// Finds added tokens in text: from left to right, at each place the longest. What control tokens
-/// spell stays text, so that no document can hold a control token, and no other token is found
-/// within it: the `tokenizers` library does the same with encode_special_tokens set, not by
-/// default.
+/// Finds added tokens in text, from left to right. At each place the longest token wins. The
+/// spelling of a control token stays text, so no document can contain a control token, and no other
+/// token is found within it. The `tokenizers` library does the same with encode_special_tokens set,
+/// which is not its default.
 class AddedTokenFinder {
  public:
-  /// Of tokens with equal content the first counts.
+  /// Of tokens with equal content, the first one is used.
   explicit AddedTokenFinder(const std::vector<AddedToken>& tokens);
 
-  /// Whether no text holds a token; find() then need not be called.
+  /// Whether no text can contain a token. find() need not be called then.
   bool finds_nothing() const { return finds_nothing_; }
 
-  /// The parts of `text`, valid UTF-8, in order; no text part is empty. White space that a token
-  /// takes along is in no text part. Takes operations in proportion to the text's length times the
-  /// longest token's, at worst.
+  /// Returns the parts of `text`, valid UTF-8, in order. No text part is empty. White space that a
+  /// token includes is in no text part. The worst-case time is proportional to the text's length
+  /// times the longest token's length.
   std::vector<AddedTokenPart> find(std::string_view text, SplitPattern::Scratch& scratch) const;
 
-  /// How far the search in a text has come whose end is not known yet. Places are bytes of it.
+  /// The state of a search in a text whose end is not known yet. Places are byte offsets in the
+  /// text.
   struct Search {
-    size_t done = 0;      // before it all lies in a part, or was taken along by a token
-    size_t place = 0;     // no token that is not found yet begins before it
-    size_t blank = 0;     // if it is not below `done`, all from there to it is white space
-    bool taking = false;  // the white space at `place`, for the token before it
-    std::vector<AddedTokenPart> parts;  // found by this call
-    std::vector<TextRange> passed_by;   // by this call: tokens that stay text
+    size_t done = 0;      // all text before it lies in a part or was included by a token
+    size_t place = 0;     // no token yet to be found begins before it
+    size_t blank = 0;     // unless it is below `done`, the text from `done` to it is white space
+    bool taking = false;  // the token before `place` includes white space at `place`
+    std::vector<AddedTokenPart> parts;  // found by the last call
+    std::vector<TextRange> passed_by;   // by the last call: tokens that stay text
   };
 
-  /// Goes on with the search in `text`, and to its end if it `ends`; otherwise as far as what
-  /// follows cannot change the parts. Text parts that follow each other belong together. Whoever
-  /// shortens the text keeps the character before `search.done`.
+  /// Continues the search in `text`. If the text `ends`, searches to its end; otherwise as far as
+  /// later text cannot change the parts. Consecutive text parts belong together. A caller that
+  /// drops the start of the text must keep the character before `search.done`.
   void search(std::string_view text, bool ends, Search& search,
               SplitPattern::Scratch& scratch) const;
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  /// One more byte of some token's content; siblings form a list.
+  /// A node of the trie of token contents: one more byte of a content. Siblings form a list.
   struct Node {
     char byte = 0;
-    uint32_t token = kNone;  // that ends here
+    uint32_t token = kNone;  // the token that ends here
     uint32_t child = kNone;
     uint32_t sibling = kNone;
   };
 
   void insert(std::string_view content, uint32_t token);
   uint32_t child(uint32_t node, char byte) const;
-  /// Whether a token may start at a place of `text`, by two bytes, or one where no more are known.
+  /// Whether a token may start at a place of `text`, judged by two bytes, or by one if only one is
+  /// known.
   bool may_start(std::string_view text, size_t place) const;
-  /// The longest token that starts at `begin`, or kNone. `open`: more text may make it longer.
+  /// Returns the longest token that starts at `begin`, or kNone. `open` is set if more text may
+  /// make it longer.
   uint32_t longest(std::string_view text, size_t begin, bool& open) const;
   bool touches_word(std::string_view text, TextRange range, SplitPattern::Scratch& scratch) const;
   void take(const AddedToken& token, std::string_view text, TextRange content,
             Search& search) const;
-  /// Of the text before search.place, what no token can take along.
+  /// Adds to the parts the text before search.place that no later token can include.
   void settle_text(std::string_view text, bool ends, Search& search) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{1};
-  std::bitset<65536> starts_;  // the first two bytes of tokens; any second byte where they have one
+  std::bitset<65536> starts_;  // the first two bytes of tokens; all second bytes for a one-byte one
   std::bitset<256> first_bytes_;
   SplitPattern word_;
   bool finds_nothing_ = true;
-  bool strips_left_ = false;  // some token
+  bool strips_left_ = false;  // whether some token does
 };
 
 }  // namespace tessera

@@ -9,29 +9,29 @@
 
 namespace tessera {
 
-/// One cut of text into pieces.
+/// One step that cuts text into pieces.
 struct SplitStep {
   std::string pattern;     ///< in the syntax of tokenizer.json (see pattern_for_pcre2())
-  bool keeps_rest = true;  ///< whether what lies between two matches is a piece too, or is dropped
+  bool keeps_rest = true;  ///< text between two matches is a piece too; otherwise it is dropped
 
   bool operator==(const SplitStep&) const = default;
 };
 
-/// Two tokens, as the vocabulary spells them, that become one.
+/// Two tokens, as spelled in the vocabulary, that merge into one.
 using MergePair = std::pair<std::string, std::string>;
 
-/// All that decides which tokens a byte-level byte-pair encoding gives a text.
+/// All that decides which tokens a byte-level byte-pair encoding gives for a text.
 struct BpeDescription {
-  /// Tokens in symbols of bytes (see byte_alphabet.h) and their ids, sorted by id; added tokens may
-  /// stand among them. Ids need not be without holes.
+  /// Tokens, spelled in symbols of bytes (see byte_alphabet.h), and their ids, sorted by id. Added
+  /// tokens may be among them. Ids may have gaps.
   std::vector<std::pair<std::string, int32_t>> vocabulary;
-  std::vector<MergePair> merges;  ///< the most urgent first
-  /// A piece that is a token as a whole is that token, whether or not merges lead there.
+  std::vector<MergePair> merges;  ///< in order of priority, the highest first
+  /// A piece that is a token as a whole becomes that token, even if no merges lead to it.
   bool ignores_merges = false;
   bool normalizes_nfc = false;
-  /// Text that does not start with a space gets one.
+  /// Text that does not start with a space gets one in front.
   bool adds_prefix_space = false;
-  std::vector<SplitStep> splits;  ///< each cuts the pieces of the one before
+  std::vector<SplitStep> splits;  ///< each cuts the pieces of the step before it
   std::vector<AddedToken> added_tokens;
 };
 

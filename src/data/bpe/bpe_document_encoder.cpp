@@ -72,7 +72,7 @@ void BpeDocumentEncoder::end_call() {
 
 void BpeDocumentEncoder::add(std::string_view piece, std::vector<int32_t>& ids,
                              std::vector<Boundary>& boundaries) {
-  // The pattern matcher, told so, does not look itself.
+  // The pattern matcher is told not to check this itself.
   TESSERA_CHECK(simdjson::validate_utf8(piece.data(), piece.size()),
                 "a piece of {} bytes is not valid UTF-8", piece.size());
   begin_call(ids, boundaries);
@@ -206,7 +206,7 @@ void BpeDocumentEncoder::end_plain() {
   in_text_ = false;
 }
 
-/// The library gives a prefix space to each text between added tokens.
+/// The library gives each text between added tokens a prefix space.
 void BpeDocumentEncoder::give_token(int32_t id) {
   end_plain();
   ids_->push_back(id);
@@ -225,7 +225,7 @@ void BpeDocumentEncoder::give_boundaries(bool text_ends) {
     const TokenPlace cut = cuts_[done];
     const auto place = stages_.nfc ? raw_places_.find(cut.place) : cut.place;
     if (cut.place <= text_begin_ || !place || *place <= last_boundary_) continue;
-    // Whether an added token stands where a search has stopped is not known yet.
+    // It is not known yet whether an added token stands where a search has stopped.
     if (!text_ends && (cut.place >= normalized_stop || *place >= raw_stop)) break;
     if (raw_.passes_by(*place) || normalized_.passes_by(cut.place)) continue;
     last_boundary_ = *place;

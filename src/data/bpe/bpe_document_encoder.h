@@ -15,13 +15,15 @@
 
 namespace tessera {
 
-/// Takes a document through the stages as it arrives; each keeps what more text may change:
-///   - finding added tokens, the begin of one and the white space that one may take along,
-///   - normalisation, the characters after the last that nothing before it can change,
-///   - the splits and the merges, see SplitChain and OpenPiece.
-/// A place is a boundary where all stages could begin anew: where a piece ends, in no match of an
-/// earlier split, in no token that stays text, and not at the begin of a text that a space was put
-/// before. Which places these are depends on the text around them alone, and all are given.
+/// Takes a document through the stages as it arrives. Each stage holds back the text whose result
+/// later text may change:
+///   - the search for added tokens: the begin of one, and white space that one may include,
+///   - normalisation: the characters after the last one that nothing before it can change,
+///   - the splits and the merges: see SplitChain and OpenPiece.
+/// A place is a boundary if all stages could restart there. That is where a piece ends, outside any
+/// match of an earlier split and any token that stays text, and not at the begin of a text that got
+/// a space in front. This depends only on the text around the place, and every boundary is
+/// reported.
 class BpeDocumentEncoder : public DocumentEncoder {
  public:
   explicit BpeDocumentEncoder(const BpeStages& stages);
@@ -32,20 +34,21 @@ class BpeDocumentEncoder : public DocumentEncoder {
   void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) override;
 
  private:
-  /// The search for added tokens in a text that arrives bit by bit.
+  /// The state of a search for added tokens in a text that arrives in parts.
   struct Finding {
     std::string text;
-    int64_t place = 0;  // of its begin
+    int64_t place = 0;  // of the begin of `text`
     AddedTokenFinder::Search search;
-    std::deque<TextRange> passed_by;  // places of tokens that stay text; no boundary lies there
+    std::deque<TextRange> passed_by;  // places of tokens that stay text; no boundary lies in them
 
     void begin(int64_t at);
-    /// Drops what has been handed on, but for the character that a token may look back at.
+    /// Drops the text that has been handed on, except for the character that a token may look back
+    /// at.
     void shorten();
     bool passes_by(int64_t at);
   };
 
-  /// Each adds text to a stage, or ends the stage's text.
+  /// Each of these adds text to a stage, or ends the stage's text.
   void add_raw(std::string_view text, bool ends);
   void add_part(std::string_view text, int64_t place);
   void end_part();
@@ -62,25 +65,25 @@ class BpeDocumentEncoder : public DocumentEncoder {
   const BpeStages& stages_;
   SplitPattern::Scratch split_;
   Finding raw_;
-  std::string part_;        // of a part between tokens, what is not normalised
-  int64_t part_place_ = 0;  // of its begin
-  size_t part_seen_ = 0;    // no place to cut it lies before
+  std::string part_;        // the text of a part between tokens that is not normalised yet
+  int64_t part_place_ = 0;  // of the begin of `part_`
+  size_t part_seen_ = 0;    // no place to cut `part_` lies before it
   std::string normal_form_;
-  int64_t normal_place_ = 0;  // bytes of normal form so far
-  PlaceMap raw_places_;       // of the normal form
+  int64_t normal_place_ = 0;  // bytes of normal form handed on so far
+  PlaceMap raw_places_;       // maps the normal form to the raw text
   Finding normalized_;
-  bool in_text_ = false;    // without added tokens
+  bool in_text_ = false;    // inside a text without added tokens
   int64_t text_begin_ = 0;  // of that text, in the normal form
-  bool space_due_ = false;  // before the next such text
+  bool space_due_ = false;  // the next such text gets a space in front
   SplitChain chain_;
-  std::vector<TokenPlace> cuts_;  // tokens of ids_ in a call, of all calls between two
-  int64_t last_boundary_ = 0;     // given so far
-  Boundary given_;                // all text that was added, and the ids of earlier calls
+  std::vector<TokenPlace> cuts_;  // counts tokens in ids_ during a call, else of all calls
+  int64_t last_boundary_ = 0;     // the last reported one
+  Boundary given_;                // all text added so far, and the ids of earlier calls
 
-  // Of the call that is being made.
+  // Of the current call.
   std::vector<int32_t>* ids_ = nullptr;
   std::vector<Boundary>* boundaries_ = nullptr;
-  int64_t ids_before_ = 0;  // how many more ids stand in `ids_` than have been given
+  int64_t ids_before_ = 0;  // the size of `ids_` minus the number of ids given so far
 };
 
 }  // namespace tessera

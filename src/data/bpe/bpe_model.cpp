@@ -13,7 +13,8 @@ namespace {
 
 constexpr int32_t kNone = ByteStringMap::kNone;
 
-/// Bytes that occur in no valid UTF-8: overlong forms and what lies above U+10FFFF.
+/// Whether valid UTF-8 can contain a byte. It cannot contain overlong forms and values above
+/// U+10FFFF.
 bool occurs_in_text(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
 
 }  // namespace
@@ -74,7 +75,7 @@ void BpeModel::read_pieces(const BpeDescription& description, const std::vector<
     const auto bytes = bytes_of_symbols(symbols);
     if (!bytes || bytes->empty() || std::ranges::find(control, id) != control.end()) continue;
     if (!description.ignores_merges) {
-      // Merges need not lead to every token: those that they miss are not pieces as a whole.
+      // Merges may not lead to every token. A token that they miss is not a piece as a whole.
       merge(*bytes, scratch);
       if (scratch.tokens.size() != 1 || scratch.tokens.front() != id) continue;
     }
@@ -88,7 +89,7 @@ bool BpeModel::makes(int32_t id) const {
 }
 
 bool BpeModel::begins_token(std::string_view bytes) const {
-  // Of the tokens that begin with `bytes` the shortest comes first: that is `bytes` itself, if any.
+  // `bytes` itself, if it is a token, sorts before the longer tokens that begin with it.
   const auto after = std::ranges::upper_bound(spelled_, bytes);
   return after != spelled_.end() && std::string_view(*after).starts_with(bytes);
 }

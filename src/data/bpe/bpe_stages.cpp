@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// Control tokens: the special ones and the end of a document.
+/// Returns the control tokens: the special ones and the end-of-document token.
 std::vector<int32_t> control_ids(const BpeDescription& description, int32_t end_of_document) {
   std::vector<int32_t> ids{end_of_document};
   for (const AddedToken& token : description.added_tokens) {
@@ -25,7 +25,7 @@ BpeStages::BpeStages(const BpeDescription& description, int32_t end_of_document,
   for (const SplitStep& step : steps) patterns.emplace_back(step.pattern, origin);
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
-  // The library lets special tokens win over others of equal content.
+  // In the library, special tokens win over others with equal content.
   std::vector<AddedToken> tokens = description.added_tokens;
   std::stable_partition(tokens.begin(), tokens.end(),
                         [](const AddedToken& token) { return token.special; });

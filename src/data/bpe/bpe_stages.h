@@ -13,17 +13,17 @@
 
 namespace tessera {
 
-/// What makes tokens of text, in the order in which it does.
+/// The stages that turn text into tokens, in the order in which they run.
 struct BpeStages {
   /// Throws Error naming `origin` as BpeModel and SplitPattern do.
   BpeStages(const BpeDescription& description, int32_t end_of_document, const std::string& origin);
 
-  std::unique_ptr<AddedTokenFinder> found_raw;  ///< of tokens that are found before normalisation
-  std::unique_ptr<NfcNormalizer> nfc;           ///< null where text stays as it is
-  std::unique_ptr<AddedTokenFinder> found_normalized;  ///< of those that are found after it
+  std::unique_ptr<AddedTokenFinder> found_raw;         ///< finds tokens before normalisation
+  std::unique_ptr<NfcNormalizer> nfc;                  ///< null if text is not normalised
+  std::unique_ptr<AddedTokenFinder> found_normalized;  ///< finds tokens after normalisation
   bool adds_prefix_space;
   std::vector<SplitStep> steps;
-  std::vector<SplitPattern> patterns;  ///< of the steps
+  std::vector<SplitPattern> patterns;  ///< one per step
   BpeModel model;
 };
 

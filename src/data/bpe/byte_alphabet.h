@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Byte-level tokenizers write each byte as one printable character, so that a vocabulary is text:
-/// printable Latin-1 characters stand for their own byte, and the other 68 bytes, in order, are
-/// U+0100 to U+0143. A space is thus U+0120, a newline U+010A.
+/// Byte-level tokenizers write each byte as one printable character, so their vocabularies are
+/// text. A printable Latin-1 character stands for its own byte. The other 68 bytes, in order, are
+/// U+0100 to U+0143. For example, a space is U+0120 and a newline is U+010A.
 
-/// The character of a byte, in UTF-8.
+/// Returns the character of a byte, in UTF-8.
 std::string symbol_of_byte(uint8_t byte);
 
-/// The bytes that `symbols`, valid UTF-8, spells; nothing when it holds a character that stands for
+/// Returns the bytes that `symbols`, valid UTF-8, spells. Returns nothing if a character stands for
 /// no byte.
 std::optional<std::string> bytes_of_symbols(std::string_view symbols);
 

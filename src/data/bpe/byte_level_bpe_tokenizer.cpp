@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-/// The id of the end-of-document token, which must be a token.
+/// Returns the id of the end-of-document token. Throws Error when there is no such token.
 int32_t end_id(const BpeDescription& description, const std::string& content,
                const std::string& origin) {
   if (const auto id = token_id(description, content)) return *id;
@@ -25,7 +25,7 @@ int32_t end_id(const BpeDescription& description, const std::string& content,
               origin, in_quotes(content));
 }
 
-/// A hash of all that decides encodings; how the file was written does not matter.
+/// Returns a hash of all that decides encodings. It does not depend on how the file was written.
 std::string fingerprint_of(const BpeDescription& description, int32_t end_of_document) {
   std::string all;
   const auto add_number = [&](int64_t number) { all += fmt::format("{};", number); };
@@ -95,7 +95,7 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
   for (const auto& [symbols, id] : description.vocabulary) largest = std::max(largest, id);
   for (const AddedToken& token : description.added_tokens) largest = std::max(largest, token.id);
   texts_.resize(static_cast<size_t>(largest) + 1);
-  std::vector<const std::string*> contents(texts_.size());  // of the tokens, by id
+  std::vector<const std::string*> contents(texts_.size());  // by id
   for (const auto& [symbols, id] : description.vocabulary) {
     texts_[static_cast<size_t>(id)] = bytes_of_symbols(symbols).value_or(symbols);
     contents[static_cast<size_t>(id)] = &symbols;
@@ -107,7 +107,8 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
       throw Error("{}: the id {} belongs to the added token {} and to {}; expected one token an id",
                   origin, id, in_quotes(token.content), in_quotes(*contents[id]));
     }
-    // One that is in the vocabulary too, such as a single byte, keeps the bytes that it spells.
+    // An added token that is also in the vocabulary, such as a single byte, keeps the bytes it
+    // spells.
     if (contents[id] == nullptr) texts_[id] = token.content;
     if (token.special) {
       texts_[id].clear();
@@ -134,7 +135,7 @@ std::unique_ptr<DocumentEncoder> ByteLevelBpeTokenizer::document_encoder() const
 }
 
 std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const {
-  // The pattern matcher, told so, does not look itself.
+  // The pattern matcher is told not to check this itself.
   if (!simdjson::validate_utf8(text.data(), text.size())) {
     throw Error("the text of {} bytes is not valid UTF-8, which the tokenizer takes; mend it",
                 text.size());
@@ -168,7 +169,7 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const 
 
 void ByteLevelBpeTokenizer::encode_plain(std::string_view text, Scratch& scratch,
                                          std::vector<int32_t>& tokens) const {
-  // The library gives a prefix space to each part between added tokens.
+  // The library gives each part between added tokens a prefix space.
   if (stages_.adds_prefix_space && !text.empty() && !text.starts_with(' ')) {
     scratch.prefixed = ' ';
     scratch.prefixed += text;

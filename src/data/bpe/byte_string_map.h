@@ -7,21 +7,22 @@
 
 namespace tessera {
 
-/// A hash of byte strings that is quick for short ones; the same in one process only.
+/// Returns a hash of a byte string. It is fast for short ones and is the same only within one
+/// process.
 uint64_t hash_of_key(std::string_view key);
 
-/// Byte strings to token ids. Looking up allocates nothing; the keys lie one after another.
+/// Maps byte strings to token ids. A look-up allocates nothing. The keys are stored contiguously.
 class ByteStringMap {
  public:
   static constexpr int32_t kNone = -1;
 
-  /// Room for `count` keys.
+  /// Reserves memory for `count` keys.
   explicit ByteStringMap(size_t count);
 
-  /// `key`, which is not empty, must be new; at most so many as there is room for.
+  /// Inserts `key`, which must be new and not empty. At most `count` keys fit.
   void insert(std::string_view key, int32_t id);
 
-  /// The id of `key`, or kNone.
+  /// Returns the id of `key`, or kNone.
   int32_t find(std::string_view key) const;
 
  private:

@@ -28,7 +28,8 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-/// The text of a token, given as such or as an object with its properties; "" where it is neither.
+/// Returns the text of a token, which is a string or an object with properties; "" if it is
+/// neither.
 std::string content_of(const Json& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string()) {
@@ -49,7 +50,7 @@ std::optional<std::string> content_with_id(const BpeDescription& description, co
   return std::nullopt;
 }
 
-/// eos_token of a file, which must be a token; "" where the file does not say.
+/// Returns eos_token of a file, which must be a token, or "" if the file does not name one.
 std::string named_token(const fs::path& path, const BpeDescription& description) {
   const Json json = read_json(path);
   const auto found = json.find("eos_token");
@@ -62,8 +63,8 @@ std::string named_token(const fs::path& path, const BpeDescription& description)
   return content;
 }
 
-/// The same by eos_token_id, of which a list's first counts: a model that ends its turns with
-/// tokens of their own names the one that ends a document before them.
+/// Does the same with eos_token_id. Of a list the first id counts: a model that has special tokens
+/// to end its turns lists the one that ends a document before them.
 std::string numbered_token(const fs::path& path, const BpeDescription& description) {
   const Json json = read_json(path);
   const auto found = json.find("eos_token_id");

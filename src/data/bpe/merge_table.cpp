@@ -9,17 +9,18 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kEmpty = ~uint64_t{0};    // no pair: ids are not negative
+constexpr uint64_t kEmpty = ~uint64_t{0};    // not a pair, because ids are not negative
 constexpr uint64_t kNoMerge = ~uint64_t{0};  // above all ranks
 constexpr uint32_t kNoRank = ~uint32_t{0};
-/// Up to here looking at all pairs each time is faster than keeping a heap.
+/// For up to this many tokens, looking at all pairs each time is faster than keeping a heap.
 constexpr size_t kFew = 96;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-/// Multiplication carries every bit upwards; the shift brings the best mixed ones down.
+/// Hashes a pair. The multiplication carries every bit upwards; the shift brings the best mixed
+/// bits down.
 uint64_t mixed(uint64_t pair) {
   const uint64_t product = pair * 0x9E3779B97F4A7C15ULL;
   return product ^ product >> 32;
@@ -62,7 +63,7 @@ void MergeTable::merge(std::vector<int32_t>& tokens, Scratch& scratch) const {
 }
 
 void MergeTable::merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const {
-  auto& candidates = scratch.candidates;  // [tokens - 1], of each token with its right neighbour
+  auto& candidates = scratch.candidates;  // [tokens - 1], for each token and its right neighbour
   candidates.clear();
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     candidates.push_back(find(tokens[i], tokens[i + 1]));
@@ -82,16 +83,16 @@ void MergeTable::merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const
 void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) const {
   const size_t count = tokens.size();
   TESSERA_CHECK(count < kNoRank, "a piece of {} bytes is too long to merge", count);
-  auto& ranks = scratch.ranks;  // [count], of each token with its right neighbour
+  auto& ranks = scratch.ranks;  // [count], for each token and its right neighbour
   auto& previous = scratch.previous;
-  auto& next = scratch.next;        // count stands for none
-  auto& heap = scratch.candidates;  // rank above, place below: the leftmost of equals comes first
+  auto& next = scratch.next;        // `count` means none
+  auto& heap = scratch.candidates;  // rank high, place low: the leftmost of equal ones comes first
   ranks.assign(count, kNoRank);
   previous.resize(count);
   next.resize(count);
   heap.clear();
   for (size_t i = 0; i < count; ++i) {
-    previous[i] = static_cast<uint32_t>(i) - 1;  // of the first never read
+    previous[i] = static_cast<uint32_t>(i) - 1;  // the first one's is never read
     next[i] = static_cast<uint32_t>(i) + 1;
     if (i + 1 < count) ranks[i] = rank_of(find(tokens[i], tokens[i + 1]));
     if (ranks[i] != kNoRank) heap.push_back(uint64_t{ranks[i]} << 32 | i);
@@ -109,7 +110,7 @@ void MergeTable::merge_many(std::vector<int32_t>& tokens, Scratch& scratch) cons
     const uint64_t top = heap.back();
     heap.pop_back();
     const auto i = static_cast<size_t>(top & 0xFFFFFFFFU);
-    if (ranks[i] != rank_of(top)) continue;  // one of the two has been merged since
+    if (ranks[i] != rank_of(top)) continue;  // one of the two has since been merged
     const uint32_t right = next[i];
     tokens[i] = merged_of(find(tokens[i], tokens[right]));
     ranks[right] = kNoRank;

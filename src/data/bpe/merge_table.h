@@ -6,11 +6,11 @@
 
 namespace tessera {
 
-/// The merges of a byte-pair encoding: which two neighbouring tokens become one, and how urgently.
-/// Memory is one array, so that a look-up touches one line of the cache.
+/// The merges of a byte-pair encoding: which two neighbouring tokens become one, and with what
+/// priority. The table is one array, so a look-up touches one cache line.
 class MergeTable {
  public:
-  /// Memory that merge() uses anew at each call; one thread at a time.
+  /// Memory that merge() reuses in each call. One thread at a time may use it.
   struct Scratch {
     std::vector<uint64_t> candidates;
     std::vector<uint32_t> ranks;
@@ -18,16 +18,16 @@ class MergeTable {
     std::vector<uint32_t> next;
   };
 
-  /// Room for `count` merges.
+  /// Reserves memory for `count` merges.
   explicit MergeTable(size_t count);
 
-  /// `left` and `right`, ids that are not negative, become `merged`. Lower ranks come first;
-  /// pairs may share one. Of a pair that is inserted twice the later stands.
+  /// Inserts a merge: `left` and `right`, ids that are not negative, become `merged`. Lower ranks
+  /// come first, and pairs may share a rank. If a pair is inserted twice, the later entry counts.
   void insert(int32_t left, int32_t right, uint32_t rank, int32_t merged);
 
-  /// Merges `tokens`, at first one a byte or a character, until no two neighbours can be: each time
-  /// the pair of the lowest rank, of several such the leftmost. Takes n log n operations for n
-  /// tokens.
+  /// Merges `tokens`, at first one per byte or character, until no two neighbours can be merged.
+  /// Each step merges the pair with the lowest rank, the leftmost of several. Takes n log n
+  /// operations for n tokens.
   void merge(std::vector<int32_t>& tokens, Scratch& scratch) const;
 
  private:
@@ -38,7 +38,8 @@ class MergeTable {
   };
 
   Slot& slot(uint64_t pair);
-  /// Rank and merged token in one number, the rank above; kNoMerge where the two do not merge.
+  /// Returns the rank (high bits) and the merged token (low bits) in one number, or kNoMerge if the
+  /// two do not merge.
   uint64_t find(int32_t left, int32_t right) const;
   void merge_few(std::vector<int32_t>& tokens, Scratch& scratch) const;
   void merge_many(std::vector<int32_t>& tokens, Scratch& scratch) const;

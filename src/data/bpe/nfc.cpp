@@ -21,7 +21,7 @@ struct Character {
   size_t length;  // bytes
 };
 
-/// The first character of `text`, which is valid UTF-8 and not empty.
+/// Returns the first character of `text`, which is valid UTF-8 and not empty.
 Character first_code(std::string_view text) {
   const auto byte = [&](size_t i) { return uint32_t{static_cast<unsigned char>(text[i])}; };
   const uint32_t lead = byte(0);
@@ -34,7 +34,7 @@ Character first_code(std::string_view text) {
 
 int combining_class(int32_t code) { return utf8proc_get_property(code)->combining_class; }
 
-/// The full canonical decomposition, one character where there is none.
+/// Writes the full canonical decomposition: one character if there is none. Returns its length.
 size_t decompose(uint32_t code, std::array<int32_t, kLongestDecomposition>& result) {
   int boundary = 0;
   const auto length = utf8proc_decompose_char(
@@ -53,7 +53,7 @@ void compose(std::vector<int32_t>& codes) {
   codes.resize(static_cast<size_t>(length));
 }
 
-/// Marks that follow each other are put into the order of their classes, equal ones as they were.
+/// Sorts consecutive marks by their classes. Marks of equal class keep their order.
 void order_marks(std::vector<int32_t>& codes) {
   std::vector<std::pair<int, int32_t>> marks;
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -74,7 +74,7 @@ NfcNormalizer::NfcNormalizer() : stable_(kCodePoints / 64) {
   std::vector<int32_t> composed;
   std::array<int32_t, kLongestDecomposition> parts{};
   for (uint32_t code = 0; code < kCodePoints; ++code) {
-    if (code >= 0xD800 && code < 0xE000) continue;  // surrogates are no characters
+    if (code >= 0xD800 && code < 0xE000) continue;  // surrogates are not characters
     const size_t count = decompose(code, parts);
     for (size_t i = 1; i < count; ++i) composes_backwards[static_cast<uint32_t>(parts[i])] = true;
     composed.assign(parts.begin(), parts.begin() + static_cast<int64_t>(count));
@@ -112,7 +112,7 @@ NfcNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t b
   size_t last = begin;
   const size_t end = skip_stable(text, begin, last);
   if (end == text.size()) return {end, end};
-  // The stable character before a part that is not may compose with it.
+  // The last stable character before an unstable part may compose with it.
   return {last, skip_unstable(text, end)};
 }
 
@@ -120,7 +120,7 @@ std::string_view NfcNormalizer::normalize(std::string_view text, std::string& bu
   Change change = next_change(text, 0);
   if (change.begin == text.size()) return text;
   buffer.clear();
-  size_t copied = 0;  // bytes of `text` whose normal form stands in the buffer
+  size_t copied = 0;  // the bytes of `text` whose normal form is in the buffer
   while (change.begin < text.size()) {
     buffer.append(text.substr(copied, change.begin - copied));
     append_normalized(text.substr(change.begin, change.end - change.begin), buffer);

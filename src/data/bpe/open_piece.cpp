@@ -53,7 +53,7 @@ void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<Tok
 }
 
 size_t OpenPiece::count_settled() {
-  size_t settled = merged_.size();  // where a token ends at the end of what is known
+  size_t settled = merged_.size();  // holds if a token ends at the end of the known text
   const std::string_view text = text_;
   const size_t furthest = std::min(text.size(), model_.longest());
   for (size_t back = 1; back < furthest && settled > 0; ++back) {
@@ -66,13 +66,13 @@ size_t OpenPiece::count_settled() {
 size_t OpenPiece::count_common(size_t end) {
   const std::string_view text = text_;
   for (size_t length = 8 * model_.longest();; length *= 2) {
-    // From the last token's end that leaves so many bytes.
+    // Start at the last token end that leaves at least this many bytes.
     const size_t wanted = end > length ? end - length : 0;
     size_t i = static_cast<size_t>(std::ranges::upper_bound(ends_, wanted) - ends_.begin());
     size_t place = i > 0 ? ends_[i - 1] : 0;
     const size_t begin = place;
     model_.merge(text.substr(begin, end - begin), scratch_);
-    bool joined = begin == 0;  // or at a token that both have
+    bool joined = begin == 0;  // or joined at a token that both have
     for (const int32_t token : scratch_.tokens) {
       const size_t token_end = place + model_.length(token);
       while (i < ends_.size() && ends_[i] < token_end && !joined) ++i;

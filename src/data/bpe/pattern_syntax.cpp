@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 36> kCategories{
     "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf",
     "Pi", "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
 
-/// ASCII letters for which, where case is disregarded, Oniguruma also takes one character: U+00DF
+/// ASCII letters for which Oniguruma, if it ignores case, also matches a single character: U+00DF
 /// for "ss", U+FB01 for "fi".
 constexpr std::array<std::string_view, 5> kLigatures{"ff", "fi", "fl", "ss", "st"};
 
@@ -57,7 +57,7 @@ class Translator {
     } else if (c == '(') {
       open_group();
     } else if (c == ')') {
-      if (!folding_.empty()) folding_.pop_back();  // one too many is PCRE2's to refuse
+      if (!folding_.empty()) folding_.pop_back();  // PCRE2 refuses an unbalanced one
       copy(1);
     } else if (c == '[') {
       character_class();
@@ -106,7 +106,7 @@ class Translator {
     copy(length);
   }
 
-  /// {2}, {2,} or {2,3}. What follows a possessive or lazy one differs between the dialects.
+  /// Handles {2}, {2,} or {2,3}. The dialects differ in what follows a possessive or lazy one.
   void interval() {
     size_t end = place_ + 1;
     const auto digits = [&] {
@@ -150,7 +150,7 @@ class Translator {
     if (place_ + 1 == pattern_.size()) refuse(1, "with nothing to escape");
     const char c = pattern_[place_ + 1];
     if (c == 's' || c == 'S') {
-      // PCRE2's \s has the Mongolian vowel separator, which is no longer white space.
+      // PCRE2's \s includes the Mongolian vowel separator, which is no longer white space.
       result_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
       place_ += 2;
     } else if (c == 'p' || c == 'P') {
@@ -182,7 +182,7 @@ class Translator {
   const std::string& origin_;
   size_t place_ = 0;
   std::string result_;
-  std::vector<bool> folding_;  // of each open group, whether case is disregarded in it
+  std::vector<bool> folding_;  // for each open group, whether it ignores case
 };
 
 }  // namespace

@@ -5,11 +5,12 @@
 
 namespace tessera {
 
-/// `pattern`, a regular expression of a tokenizer.json, in the words of PCRE2. The files are
-/// written for Oniguruma, whose syntax is nearly the same; what means something else there, or is
-/// not known to mean the same, throws Error with the construct, its place and `origin`.
+/// Translates `pattern`, a regular expression of a tokenizer.json, to the syntax of PCRE2. The
+/// files are written for Oniguruma, whose syntax is nearly the same. A construct that PCRE2 reads
+/// differently, or that is not known to mean the same, throws Error naming the construct, its place
+/// and `origin`.
 ///
-/// Taken are letters, groups, (?i:) of ASCII text, look-ahead and look-behind, alternatives,
+/// Supported are letters, groups, (?i:) of ASCII text, look-ahead and look-behind, alternatives,
 /// quantifiers with their lazy and possessive forms, classes, general categories (\p{L}), \s, \d
 /// and escaped characters.
 std::string pattern_for_pcre2(std::string_view pattern, const std::string& origin);

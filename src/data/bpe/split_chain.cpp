@@ -7,8 +7,9 @@
 namespace tessera {
 namespace {
 
-/// Up to here a match that is still open is tried again whenever there is more text; beyond, when
-/// the text has doubled, so that a long one takes no quadratic time.
+/// Up to this size, a match that is still open is tried again whenever more text arrives. Beyond
+/// it, a match is tried again only when the text has doubled, so a long one does not take quadratic
+/// time.
 constexpr size_t kOftenTried = size_t{32} << 10;
 
 void add_cut(std::vector<TokenPlace>* cuts, int64_t place, const std::vector<int32_t>& tokens) {
@@ -16,7 +17,7 @@ void add_cut(std::vector<TokenPlace>* cuts, int64_t place, const std::vector<int
   cuts->push_back({place, static_cast<int64_t>(tokens.size())});
 }
 
-/// Patterns that look back at earlier text depend on it.
+/// Whether no pattern looks back. A pattern that looks back at earlier text depends on it.
 bool none_looks_back(const std::vector<SplitPattern>& patterns) {
   return std::ranges::all_of(patterns, [](const auto& one) { return one.look_behind() == 0; });
 }
@@ -43,8 +44,8 @@ void SplitChain::finish(std::vector<int32_t>& tokens, std::vector<TokenPlace>& c
   end_piece(0, {tokens, has_cuts_ ? &cuts : nullptr});
 }
 
-/// Within a piece that no match bounds, each token's end is a cut (see OpenPiece), unless the piece
-/// could be one token as a whole.
+/// Returns where to add the cuts inside a piece that no match bounds. Each token's end is a cut
+/// (see OpenPiece), unless the piece could be one token as a whole.
 std::vector<TokenPlace>* SplitChain::inner_cuts(const Output& output) const {
   return model_.ignores_merges() ? nullptr : output.cuts;
 }

@@ -12,54 +12,55 @@
 
 namespace tessera {
 
-/// Encodes a text without added tokens that arrives bit by bit: cuts it by each pattern in turn and
-/// gives the pieces to the model. What more text may change waits: with the usual patterns, the
-/// last word or the last white space.
+/// Encodes a text without added tokens that arrives in parts. It cuts the text by each pattern in
+/// turn and gives the pieces to the model. It holds back what more text may change: with the usual
+/// patterns, the last word or the last white space.
 class SplitChain {
  public:
-  /// All must outlive it; `patterns` are those of `steps`.
+  /// All arguments must outlive this object. `patterns` are those of `steps`.
   SplitChain(const std::vector<SplitStep>& steps, const std::vector<SplitPattern>& patterns,
              const BpeModel& model);
 
-  /// Whether any text has cuts (see add()) before its end.
+  /// Whether a text can have cuts (see add()) before its end.
   bool has_cuts() const { return has_cuts_; }
 
-  /// Begins another text, at `place` of what it is a part of.
+  /// Begins another text. `place` is where it begins in the text that it is part of.
   void begin(int64_t place);
-  /// Appends to `tokens` those that are certain, and to `cuts` all places, ascending, at which the
-  /// text could begin and would give the same tokens from there on. Which these are depends on the
-  /// text alone, not on how it arrives.
+  /// Appends to `tokens` those that are certain. Appends to `cuts` all places, in ascending order,
+  /// at which the text could begin and would give the same tokens from there on. They depend only
+  /// on the text, not on how it arrives.
   void add(std::string_view text, std::vector<int32_t>& tokens, std::vector<TokenPlace>& cuts);
-  /// The text ends, which is a cut.
+  /// Ends the text. Its end is a cut.
   void finish(std::vector<int32_t>& tokens, std::vector<TokenPlace>& cuts);
 
  private:
-  /// What one step cuts: the text, or a piece of the step before.
+  /// The state of one step and the text that it cuts: the whole text, or a piece of the step
+  /// before.
   struct Level {
-    std::string text;     // what is not handed on, and before it what matches may look back at
-    int64_t place = 0;    // of its begin
-    size_t done = 0;      // before it all is handed on
-    size_t wanted = 0;    // the length at which the text is worth another look
-    bool opened = false;  // the next step has the begin of a piece that goes on at `done`
+    std::string text;   // the text not handed on yet, after the text that matches may look back at
+    int64_t place = 0;  // of the begin of `text`
+    size_t done = 0;    // all text before it is handed on
+    size_t wanted = 0;  // the size of `text` at which to look again
+    bool opened = false;  // the next step has the begin of a piece that continues at `done`
   };
 
   struct Output {
     std::vector<int32_t>& tokens;
-    std::vector<TokenPlace>* cuts;  // null within a match: its pieces depend on all of it
+    std::vector<TokenPlace>* cuts;  // null inside a match: its pieces depend on all of it
   };
 
-  /// The pieces that the step before gives to `step`; after the last step, to the model.
+  /// Hand a piece from the step before to `step`, or to the model after the last step.
   void begin_piece(size_t step, int64_t place);
   void add_to_piece(size_t step, std::string_view text, const Output& output);
   void end_piece(size_t step, const Output& output);
   void whole_piece(size_t step, std::string_view piece, int64_t place, const Output& output);
 
-  /// Hands on matches and what lies between them, as far as they are certain.
+  /// Hands on the matches and the text between them, as far as they are certain.
   void search(size_t step, bool ends, const Output& output);
   void give_match(size_t step, TextRange match, const Output& output);
-  /// What lies before a match or the end, which begins at `end`.
+  /// Hands on the rest of the text up to `end`, where a match or the end of the text is.
   void give_rest(size_t step, size_t end, const Output& output);
-  /// The begin of it, to `end`.
+  /// Hands on the begin of such a rest, up to `end`.
   void open_rest(size_t step, size_t end, const Output& output);
 
   std::vector<TokenPlace>* inner_cuts(const Output& output) const;
@@ -68,8 +69,8 @@ class SplitChain {
   const std::vector<SplitPattern>& patterns_;
   const BpeModel& model_;
   const bool has_cuts_;
-  std::vector<Level> levels_;  // of the steps
-  OpenPiece piece_;            // after the last
+  std::vector<Level> levels_;  // one per step
+  OpenPiece piece_;            // after the last step
   SplitPattern::Scratch split_;
   BpeModel::Scratch scratch_;
 };

@@ -15,9 +15,9 @@ namespace tessera {
 namespace {
 
 constexpr size_t kFirstStack = size_t{32} << 10;
-constexpr size_t kLargestStack = size_t{64} << 20;  // taken only where a match needs it
-/// Steps back of one match: far above what a pattern of use takes for megabytes of white space, far
-/// below what would look like a hang.
+constexpr size_t kLargestStack = size_t{64} << 20;  // used only if a match needs it
+/// The most backtracking steps of one match. It is far above what practical patterns take for
+/// megabytes of white space, and far below what would look like a hang.
 constexpr uint32_t kLargestEffort = 100'000'000;
 
 std::string message_of(int code) {
@@ -36,7 +36,7 @@ struct Release {
 template <typename T, auto release>
 using Owned = std::unique_ptr<T, Release<release>>;
 
-/// Takes over what a function of PCRE2 made.
+/// Takes ownership of an object that a PCRE2 function made.
 template <typename Owner>
 Owner take(typename Owner::pointer made) {
   if (made == nullptr) throw std::bad_alloc();
@@ -60,7 +60,7 @@ SplitPattern::Scratch::Scratch() : data_(std::make_unique<Data>()) {
   data_->match = take<decltype(data_->match)>(pcre2_match_data_create(1, nullptr));
   data_->context = take<decltype(data_->context)>(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(data_->context.get(), kLargestEffort);
-  // Without machine code there is no such stack.
+  // Without machine code there is no stack.
   data_->stack.reset(pcre2_jit_stack_create(kFirstStack, kLargestStack, nullptr));
   pcre2_jit_stack_assign(data_->context.get(), nullptr, data_->stack.get());
 }

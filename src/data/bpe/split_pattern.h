@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// A part of a text, in bytes.
+/// A part of a text, as byte offsets.
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
@@ -17,11 +17,11 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-/// A regular expression that cuts text into pieces, compiled to machine code where the processor is
-/// known to PCRE2. Immutable: threads share it, each with a Scratch of its own.
+/// A regular expression that cuts text into pieces. It is compiled to machine code if PCRE2
+/// supports the processor. Immutable: threads may share it, each with its own Scratch.
 class SplitPattern {
  public:
-  /// What a match needs beside the pattern. Serves all patterns.
+  /// The memory that a match needs. One Scratch serves all patterns.
   class Scratch {
    public:
     Scratch();
@@ -35,24 +35,24 @@ class SplitPattern {
     std::unique_ptr<Data> data_;
   };
 
-  /// `pattern` as it stands in a tokenizer.json (see pattern_for_pcre2()). Throws Error naming
-  /// `origin` when it is no pattern, not supported, or matches the empty text, which would cut
-  /// nothing.
+  /// `pattern` is written as in a tokenizer.json (see pattern_for_pcre2()). Throws Error naming
+  /// `origin` when it is not a valid pattern, is not supported, or matches the empty text, which
+  /// would cut nothing.
   SplitPattern(const std::string& pattern, const std::string& origin);
   ~SplitPattern();
   SplitPattern(SplitPattern&&) noexcept;
 
-  /// The first match in `text`, valid UTF-8, from `begin` on; nothing when there is none. Throws
-  /// Error when a text needs more memory than a match may take.
+  /// Returns the first match in `text`, valid UTF-8, at or after `begin`, or nothing if there is
+  /// none. Throws Error when a text needs more memory or more steps than a match may take.
   std::optional<TextRange> find(std::string_view text, size_t begin, Scratch& scratch) const;
 
-  /// The same where `text` is the beginning of a longer one. A match that what follows may change,
-  /// or make none, ends at kOpen; nothing begins before it. Nothing is found where no match begins
-  /// in `text`, whatever follows.
+  /// Does the same if `text` is the beginning of a longer text. A match that later text may change
+  /// or undo ends at kOpen. No match begins before the one returned. Returns nothing if no match
+  /// begins in `text`, whatever follows.
   std::optional<TextRange> find_open(std::string_view text, size_t begin, Scratch& scratch) const;
   static constexpr size_t kOpen = std::string_view::npos;
 
-  /// How many bytes before its begin a match may look at.
+  /// The number of bytes before its begin that a match may look at.
   size_t look_behind() const { return look_behind_; }
 
  private:

@@ -18,16 +18,17 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kTokenizerDepth = 16;
-/// Far above the largest vocabularies in use, a quarter of a million; so that one hostile id does
-/// not take all memory.
+/// Far above the largest vocabularies in use, which have a quarter of a million tokens. Without
+/// this limit, one hostile id could use up all memory.
 constexpr int32_t kLargestId = (1 << 22) - 1;
 
-/// What a ByteLevel pre-tokenizer cuts by unless use_regex is false: contractions, letters, digits,
-/// other characters, each with at most one space before it, and white space (GPT-2).
+/// The pattern that a ByteLevel pre-tokenizer splits by unless use_regex is false (GPT-2). It
+/// matches contractions, letters, digits, other characters, each with at most one space before it,
+/// and white space.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// An object of the file: its members by name, errors with their place.
+/// An object of the file. It reads members by name and gives errors with their place.
 class Part {
  public:
   Part(const Json& json, std::string place, const std::string& origin)
@@ -54,7 +55,7 @@ class Part {
     }
   }
 
-  /// The member, or null where there is none.
+  /// Returns the member, or null if there is none.
   const Json& get(const std::string& key) const {
     static const Json none;
     const auto found = json_.find(key);
@@ -101,7 +102,7 @@ class Part {
     return parts;
   }
 
-  /// The parts of a Sequence, those of Sequences in it included, or this part itself.
+  /// Returns the parts of a Sequence, including those of nested Sequences, or this part itself.
   std::vector<Part> flattened(const std::string& list_key) const {
     if (type() != "Sequence") return {*this};
     allow(std::array<std::string_view, 2>{"type", list_key});
@@ -137,7 +138,7 @@ SplitStep read_split(const Part& part) {
   pattern.allow(std::array<std::string_view, 1>{"Regex"});
   const std::string behavior = part.text("behavior");
   const bool invert = part.flag("invert");
-  // Matches are pieces; so is what lies between them, or it is removed.
+  // Matches are pieces. The text between them is either a piece too or removed.
   const bool isolated = behavior == "Isolated" && !invert;
   if (!isolated && !(behavior == "Removed" && invert)) {
     part.refuse("behavior", part.get("behavior"),
@@ -191,7 +192,7 @@ void check_decoder(const Part& file) {
   }
 }
 
-/// Members that change tokens where they are set.
+/// Refuses members that change tokens if they are set.
 void check_neutral(const Part& model) {
   const auto require = [&](const std::string& key, bool neutral, std::string_view expected) {
     if (!neutral) {
@@ -238,7 +239,7 @@ MergePair read_merge(const Part& model, const Json& merge, size_t index) {
 }
 
 void read_model(const Part& model, BpeDescription& description) {
-  // Files from before the library had other models do not say which it is.
+  // Files from before the library had other models do not state the type.
   if (!model.get("type").is_null() && model.type() != "BPE") {
     model.refuse("type", model.get("type"), "BPE, the only one supported");
   }
@@ -271,7 +272,7 @@ void read_added_tokens(const Part& file, BpeDescription& description) {
   }
 }
 
-/// The type of a member, or "" where it has none.
+/// Returns the type of a member, or "" if it has none.
 std::string type_of(const Json& json) {
   if (!json.is_object()) return "";
   const auto type = json.find("type");

@@ -22,7 +22,7 @@ using namespace std::string_view_literals;
 constexpr std::string_view kGzipMagic = "\x1F\x8B\x08"sv;
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD"sv;
 
-/// Where and how a kind of file that holds no text for us begins.
+/// The mark by which a kind of file that we read no text from is recognised: its offset and bytes.
 struct Signature {
   size_t offset;
   std::string_view bytes;
@@ -30,13 +30,13 @@ struct Signature {
 };
 constexpr std::array<Signature, 6> kRefused = {{
     {0, "\xFD\x37zXZ\0"sv, "an xz"},
-    {4, "1AY&SY"sv, "a bzip2"},  // after "BZh" and a digit, with which a text might begin
+    {4, "1AY&SY"sv, "a bzip2"},  // after "BZh" and a digit, which text might begin with
     {0, "PK\x03\x04"sv, "a zip"},
     {0, "7z\xBC\xAF\x27\x1C"sv, "a 7-Zip"},
     {0, "PAR1"sv, "a Parquet"},
     {257, "ustar"sv, "a tar"},
 }};
-constexpr size_t kLongestStart = 512;  // reaches beyond every signature
+constexpr size_t kLongestStart = 512;  // enough for every signature
 
 bool is_zstd(std::string_view start) {
   const bool skippable =
@@ -63,7 +63,7 @@ Compression compression_of_name(const fs::path& path) {
   return Compression::none;
 }
 
-/// Tokenizing such bytes as if they were text would succeed and be useless.
+/// Refuses such files. Tokenizing them as text would succeed and be useless.
 void refuse_other_kinds(std::string_view start, std::string_view name) {
   for (const auto& [offset, bytes, kind] : kRefused) {
     if (start.size() >= offset && start.substr(offset).starts_with(bytes)) {
@@ -77,25 +77,6 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
 
 }  // namespace
 
-std::string_view compression_name(Compression compression) {
-  switch (compression) {
-    case Compression::gzip:
-      return "gzip";
-    case Compression::zstd:
-      return "zstd";
-    default:
-      return "none";
-  }
-}
-
-Compression compression_from_name(std::string_view name, const std::string& origin) {
-  for (const Compression known : {Compression::none, Compression::gzip, Compression::zstd}) {
-    if (compression_name(known) == name) return known;
-  }
-  throw Error("{} names the unknown compression '{}'; it is damaged or of a later version", origin,
-              name);
-}
-
 Compression detect_compression(const fs::path& path) {
   const ReadFile file(path);
   std::string start(std::min(kLongestStart, static_cast<size_t>(file.size())), '\0');
@@ -106,10 +87,10 @@ Compression detect_compression(const fs::path& path) {
   if (named == found) return found;
   if (named == Compression::none) {
     throw Error("{} holds {} data, but its name does not end in {}; rename it", path.string(),
-                compression_name(found), found == Compression::gzip ? ".gz" : ".zst");
+                word(found), found == Compression::gzip ? ".gz" : ".zst");
   }
   throw Error("{} is named as {} data, but {}; rename it or fetch it again", path.string(),
-              compression_name(named),
+              word(named),
               start.empty()                ? "it is empty"
               : found == Compression::none ? "does not begin as such data does"
                                            : "it holds the other compression's");
@@ -119,7 +100,8 @@ fs::path without_compression_suffix(const fs::path& path) {
   return compression_of_name(path) == Compression::none ? path : fs::path(path).replace_extension();
 }
 
-/// One format's way to unpack: it takes the file's bytes from a window that moves along the file.
+/// Unpacks one compression format. It takes the file's bytes from a window that moves along the
+/// file.
 class Decompressor::Stream {
  public:
   explicit Stream(const ReadFile& file) : file_(file) {}
@@ -127,7 +109,7 @@ class Decompressor::Stream {
   virtual size_t read(std::span<char> buffer) = 0;
 
  protected:
-  /// What is not unpacked yet: `wanted` bytes at least, or all up to the file's end.
+  /// Returns the bytes that are not unpacked yet: at least `wanted`, or all up to the file's end.
   std::span<const std::byte> ahead(size_t wanted = 1) {
     if (left_.size() < wanted && window_end_ < file_.size()) {
       std::vector<std::byte> window(left_.begin(), left_.end());
@@ -143,7 +125,7 @@ class Decompressor::Stream {
   }
   void drop(size_t bytes) { left_ = left_.subspan(bytes); }
 
-  /// The place in the file of what is not unpacked yet.
+  /// The position in the file of the bytes that are not unpacked yet.
   int64_t offset() const { return window_end_ - static_cast<int64_t>(left_.size()); }
 
   [[noreturn]] void fail_at(int64_t offset, std::string_view what) const {
@@ -180,7 +162,7 @@ class Decompressor::GzipStream : public Stream {
   }
 
  private:
-  /// False at the end of the file, where a member has ended.
+  /// Returns false at the end of the file, after a member has ended.
   bool begin_member() {
     if (inside_) return true;
     const std::span<const std::byte> bytes = ahead(kGzipMagic.size());
@@ -196,7 +178,8 @@ class Decompressor::GzipStream : public Stream {
     return true;
   }
 
-  /// Zeros to the file's end, with which some writers fill up blocks; gzip ignores them too.
+  /// Whether only zeros follow up to the file's end. Some writers pad blocks with them, and gzip
+  /// ignores them too.
   bool only_zeros_follow() const {
     std::array<std::byte, size_t{16} << 10> part{};
     for (int64_t at = offset(); at < file_.size(); at += static_cast<int64_t>(part.size())) {
@@ -235,8 +218,8 @@ class Decompressor::GzipStream : public Stream {
   }
 
   z_stream state_{};
-  bool inside_ = false;  // a member
-  bool begun_ = false;   // the first member
+  bool inside_ = false;  // inside a member
+  bool begun_ = false;   // whether the first member has begun
 };
 
 class Decompressor::ZstdStream : public Stream {
@@ -285,8 +268,8 @@ class Decompressor::ZstdStream : public Stream {
   }
 
   ZSTD_DCtx* state_;
-  bool inside_ = false;  // a frame
-  int64_t frame_ = 0;    // the place of the frame that was begun last
+  bool inside_ = false;  // inside a frame
+  int64_t frame_ = 0;    // the offset of the frame begun last
 };
 
 Decompressor::Decompressor(const fs::path& path, Compression compression) : file_(path) {
@@ -307,7 +290,7 @@ size_t Decompressor::read(std::span<char> buffer) {
     const std::string name = "what " + file_.path().string() + " unpacks to";
     refuse_other_kinds(start, name);
     if (const Compression again = compression_of_content(start); again != Compression::none) {
-      throw Error("{} is once more {} data; unpack it first", name, compression_name(again));
+      throw Error("{} is once more {} data; unpack it first", name, word(again));
     }
   }
   return filled;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,31 +8,32 @@
 #include <string_view>
 
 #include "base/read_file.h"
+#include "base/words.h"
 
 namespace tessera {
 
-/// How the bytes of an input file are packed.
+/// How an input file is compressed.
 enum class Compression {
   none,
-  gzip,  ///< RFC 1952; any number of members, as pigz and bgzip write them; zeros may follow
-  zstd,  ///< RFC 8878; any number of frames, skippable ones included
+  gzip,  ///< RFC 1952; any number of members, as pigz and bgzip write; zeros may follow
+  zstd,  ///< RFC 8878; any number of frames, including skippable ones
 };
 
-/// "none", "gzip", "zstd", and back; throws Error naming `origin` when it is none of them.
-std::string_view compression_name(Compression compression);
-Compression compression_from_name(std::string_view name, const std::string& origin);
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Compression>{"none", "gzip", "zstd"};
 
-/// What a file is, by its name and its first bytes: .gz or .zst, in either case, says that it is
-/// compressed. Throws Error when name and content contradict each other, and when the content is of
-/// a kind that holds no text for us: other compressions, archives, Parquet.
+/// Returns how a file is compressed, judged by its name and its first bytes. The suffix .gz or
+/// .zst, in either case, means that it is compressed. Throws Error when name and content contradict
+/// each other, and when the content is of a kind that we read no text from: other compressions,
+/// archives, Parquet.
 Compression detect_compression(const fs::path& path);
 
-/// `path` without the suffix that says how it is compressed.
+/// Returns `path` without its compression suffix.
 fs::path without_compression_suffix(const fs::path& path);
 
-/// The bytes of a compressed file, unpacked as they are asked for. Memory is bounded whatever the
-/// file says: some 300 KiB for gzip; for zstd also the window with which it was compressed, which
-/// is at most 2 GiB (`zstd --long=31`) and usually 8 MiB or less.
+/// Reads a compressed file and unpacks its bytes as they are requested. Memory is bounded, whatever
+/// the file contains: about 300 KiB for gzip. For zstd it also holds the window that the file was
+/// compressed with, at most 2 GiB (`zstd --long=31`) and usually 8 MiB or less.
 class Decompressor {
  public:
   /// `compression` is gzip or zstd. Throws Error when the file cannot be read.
@@ -40,13 +42,13 @@ class Decompressor {
   Decompressor(const Decompressor&) = delete;
   Decompressor& operator=(const Decompressor&) = delete;
 
-  /// Fills `buffer` and returns how many bytes were left to fill it with: fewer than its size at
-  /// the end only. Throws Error naming the file and the compressed offset when it is cut short,
-  /// damaged, followed by other bytes, or needs a larger window; and when what is unpacked is once
-  /// more compressed, an archive or Parquet.
+  /// Fills `buffer` and returns the number of bytes read. It is below the buffer's size only at the
+  /// end. Throws Error naming the file and the compressed offset when the file is cut short,
+  /// damaged, followed by other bytes, or needs a larger window. Throws Error too when the unpacked
+  /// data is itself compressed, an archive or Parquet.
   size_t read(std::span<char> buffer);
 
-  /// Bytes of the file itself, which must not change while it is read.
+  /// The size in bytes of the compressed file. It must not change while it is read.
   int64_t compressed_size() const;
 
  private:

@@ -11,24 +11,24 @@
 
 namespace tessera {
 
-/// Throws Error unless a file still has the size that it had when it was scanned.
+/// Throws Error unless the file still has the size that it had when it was scanned.
 void require_unchanged(const CorpusFile& file, int64_t size);
 
-/// What an input file contains, unpacked where it is compressed, one byte after another.
+/// Reads the content of an input file from start to end. A compressed file is unpacked.
 class Content {
  public:
-  /// Begins at a byte of the file; at 0 where it is compressed. Throws Error when it cannot be read
-  /// or is no longer the one that was scanned.
+  /// Starts at byte `begin` of the file, which must be 0 if the file is compressed. Throws Error
+  /// when the file cannot be read or has changed since it was scanned.
   explicit Content(const CorpusFile& file, int64_t begin = 0);
 
-  /// Fills `buffer` and returns how many bytes were left to fill it with: fewer than its size at
-  /// the end only. Throws Error as ReadFile and Decompressor do.
+  /// Fills `buffer` and returns the number of bytes read. It is below the buffer's size only at the
+  /// end. Throws Error as ReadFile and Decompressor do.
   size_t read(std::span<char> buffer);
 
  private:
-  ReadFile file_;  // unless it is compressed
+  ReadFile file_;  // of a file that is not compressed
   int64_t at_ = 0;
-  std::unique_ptr<Decompressor> unpacked_;  // if it is
+  std::unique_ptr<Decompressor> unpacked_;  // of a compressed file
 };
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class Format {
   text,   ///< one file is one document
-  jsonl,  ///< one line is one JSON object, one of whose fields is a document
+  jsonl,  ///< one line is a JSON object; one of its fields is a document
 };
 
 /// One input file, as it was when the corpus was scanned.
@@ -26,24 +26,25 @@ struct CorpusFile {
   bool operator==(const CorpusFile&) const = default;
 };
 
-/// The input files in the order in which their documents follow each other.
+/// The input files, in the order of their documents.
 struct Corpus {
   std::vector<CorpusFile> files;
   int64_t bytes = 0;
   int64_t empty_files = 0;
 };
 
-/// Finds the files that `inputs` (files, folders, globs) name, in that order and sorted within each
-/// input. Names that end in .jsonl, .ndjson or .json are JSONL, all others plain text, in either
-/// case and before a .gz or .zst. A file that is named twice is taken once, and what lies in
-/// `excluded` (the output folder) is left out. Throws Error when an input names nothing, when all
-/// files are empty, and as detect_compression() does.
+/// Finds the files that `inputs` name: files, folders and globs. The files keep the order of
+/// `inputs` and are sorted within each input. Names that end in .jsonl, .ndjson or .json are JSONL;
+/// all others are plain text. The suffix may be in either case and may be followed by .gz or .zst.
+/// A file that is named twice is taken once. Files inside `excluded` (the output folder) are left
+/// out. Throws Error when an input names nothing, when all files are empty, and as
+/// detect_compression() does.
 Corpus scan_inputs(const std::vector<std::string>& inputs, const fs::path& excluded,
                    const Logger& logger);
 
-/// A part of a file, in bytes. `begin` and `end` are where a cut is wanted; read_slice() moves both
-/// to the next line start, so that slices that follow each other share out the lines of a file. A
-/// compressed file, which can only be read from its start, is one slice.
+/// A part of a file, in bytes. `begin` and `end` are the desired cuts. read_slice() moves both to
+/// the start of the next line, so consecutive slices divide the lines of a file among them. A
+/// compressed file is one slice, because it can only be read from its start.
 struct Slice {
   int64_t file = 0;  // index in Corpus::files
   int64_t begin = 0;
@@ -52,11 +53,11 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// What one thread tokenizes at a time.
+/// The slices that one thread tokenizes at a time.
 using WorkItem = std::vector<Slice>;
 
-/// Cuts the corpus, in order, into items of about `item_bytes`: large files are split, but for
-/// compressed ones, small ones joined. It reads nothing.
+/// Cuts the corpus, in order, into items of about `item_bytes`. Large files are split, except for
+/// compressed ones. Small files are joined. Reads no file.
 std::vector<WorkItem> plan_items(const Corpus& corpus, int64_t item_bytes);
 
 }  // namespace tessera

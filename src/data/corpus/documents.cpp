@@ -16,12 +16,13 @@ namespace {
 
 constexpr size_t kCutWindow = size_t{64} << 10;  // how far a plain-text cut looks for a line end
 constexpr size_t kReadAtOnce = size_t{1} << 20;
-constexpr int64_t kReadBeyond = int64_t{64} << 10;  // of a slice, for its last line
+constexpr int64_t kReadBeyond = int64_t{64} << 10;  // bytes past a slice, for its last line
 
-/// Repairing makes three bytes of one at worst, so this much of a file is at most one piece.
+/// Repairing turns one byte into at most three, so this many bytes of a file give at most one
+/// piece.
 constexpr size_t kRawPiece = kLongestPiece / 3;
 
-/// The number of the line that holds the byte `offset` of what a file contains.
+/// Returns the number of the line that contains byte `offset` of a file's content.
 int64_t line_number(const CorpusFile& file, int64_t offset) {
   Content content(file);
   std::string buffer(kReadAtOnce, '\0');
@@ -35,9 +36,9 @@ int64_t line_number(const CorpusFile& file, int64_t offset) {
   return lines;
 }
 
-/// Where a cut of plain text that is wanted at `wanted` is made: at a line start; in text without
-/// lines, before a space or between two characters. It grows with `wanted`, so that neighbouring
-/// slices neither overlap nor leave a gap.
+/// Returns where plain text is cut if a cut is wanted at `wanted`: at the start of a line; in text
+/// without lines, before a space or between two characters. The result grows with `wanted`, so
+/// neighbouring slices neither overlap nor leave a gap.
 int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   if (wanted == 0 || wanted == file.size) return wanted;
   std::string buffer(kCutWindow, '\0');
@@ -50,7 +51,7 @@ int64_t cut_text(const CorpusFile& file, int64_t wanted) {
   return wanted - 1 + static_cast<int64_t>(found);
 }
 
-/// Makes documents of the text and the lines of one file, however they were read.
+/// Makes documents from the text and the lines of one file, however they are read.
 class DocumentMaker {
  public:
   DocumentMaker(const Corpus& corpus, int64_t file, const ReadOptions& options,
@@ -62,7 +63,7 @@ class DocumentMaker {
         sink_(sink),
         parser_(options.text_field) {}
 
-  /// A piece of plain text, at most kRawPiece bytes, which stands at `offset` of the file.
+  /// Adds a piece of plain text of at most kRawPiece bytes. `offset` is its place in the file.
   void add_text(std::string_view piece, int64_t offset, bool ends_document) {
     emit(repair(piece, offset), ends_document);
     if (ends_document) ++statistics_.documents;
@@ -70,7 +71,7 @@ class DocumentMaker {
 
   void add_empty_document() { ++statistics_.empty_documents; }
 
-  /// One line of JSON Lines without its end.
+  /// Adds one line of JSON Lines without its line end.
   void add_line(std::string_view line, int64_t offset) {
     if (line.size() > options_.longest_line) {
       add_bad_line(offset, fmt::format("a line of more than {} bytes", options_.longest_line));
@@ -93,7 +94,7 @@ class DocumentMaker {
     ++statistics_.documents;
   }
 
-  /// Gives the sink an occasion to stop.
+  /// Gives the sink a chance to stop.
   void pause() { sink_("", false); }
 
  private:
@@ -132,9 +133,8 @@ class DocumentMaker {
   JsonLineParser parser_;
 };
 
-/// Reads a slice of a file; of a compressed one, the whole, which gives the documents that the
-/// unpacked file would give, in the same pieces. Holds what is read at once and the line that is
-/// not at its end yet.
+/// Reads a slice of a file. A compressed file is read whole and gives the documents of the unpacked
+/// file, in the same pieces. Memory: the bytes read at once and the incomplete line.
 class SliceReader {
  public:
   SliceReader(const CorpusFile& file, const Slice& slice, size_t longest_line,
@@ -156,15 +156,15 @@ class SliceReader {
   }
 
  private:
-  /// Reads from a byte of the file on, `end` being about how far.
+  /// Opens the file at byte `begin`. `end` is about where the reading ends.
   void open(int64_t begin, int64_t end) {
     offset_ = begin;
     end_ = is_compressed_ ? std::numeric_limits<int64_t>::max() : end;
     content_.emplace(file_, begin);
   }
 
-  /// Reads more behind what is left of the text: up to the end, and `beyond` it. False where
-  /// nothing is left.
+  /// Reads more text behind the remaining text: up to the end, and `beyond` bytes past it. Returns
+  /// false if nothing is left.
   bool fill(int64_t beyond) {
     documents_.pause();
     const size_t kept = text_.size();
@@ -189,10 +189,10 @@ class SliceReader {
     if (begin == 0 && text_.starts_with(kByteOrderMark)) drop(kByteOrderMark.size());
     bool more = true;
     if (text_.empty()) more = fill(0);
-    // A file that is nothing but a byte-order mark is an empty document.
+    // A file that contains only a byte-order mark is an empty document.
     if (!more && begin == 0 && reaches_end) documents_.add_empty_document();
     while (!text_.empty()) {
-      // One byte beyond a piece says whether the document goes on after it.
+      // One byte beyond a piece shows whether the document continues after it.
       while (more && text_.size() <= kRawPiece) more = fill(0);
       const std::string_view piece = first_piece(text_, kRawPiece);
       documents_.add_text(piece, offset_, reaches_end && piece.size() == text_.size());
@@ -200,13 +200,13 @@ class SliceReader {
     }
   }
 
-  /// The lines that begin in the slice.
+  /// Reads the lines that begin in the slice.
   void read_lines() {
-    // What begins at the slice's begin is known by the line end before it.
+    // The line end before the slice's begin shows whether a line begins there.
     const bool inside = slice_.begin > 0;
     open(inside ? slice_.begin - 1 : 0, slice_.end);
-    bool ignored = inside;  // the line that is being read: another slice's, or too long
-    size_t searched = 0;    // of the text, without a line end
+    bool ignored = inside;  // the current line belongs to another slice or is too long
+    size_t searched = 0;    // bytes of the text known to contain no line end
     while (offset_ < end_) {
       const size_t line_end = text_.find('\n', searched);
       if (line_end != std::string_view::npos) {
@@ -217,7 +217,7 @@ class SliceReader {
         continue;
       }
       if (!ignored && text_.size() > longest_line_) {
-        add_line(text_);  // which counts it as bad
+        add_line(text_);  // counts it as bad
         ignored = true;
       }
       if (ignored) drop(text_.size());
@@ -240,10 +240,10 @@ class SliceReader {
   DocumentMaker& documents_;
   const bool is_compressed_;
   std::optional<Content> content_;
-  int64_t end_ = 0;  // of what is wanted of the content
+  int64_t end_ = 0;  // of the wanted part of the content
   std::string buffer_;
-  std::string_view text_;  // the end of the buffer: what is not read yet
-  int64_t offset_ = 0;     // of the text in the content
+  std::string_view text_;  // the end of the buffer that is not used yet
+  int64_t offset_ = 0;     // of `text_` in the content
 };
 
 }  // namespace

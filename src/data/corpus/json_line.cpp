@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// The value of the escape \uXXXX at `text`'s start, or -1 when there is none.
+/// Returns the value of the escape \uXXXX at the start of `text`, or -1 if there is none.
 int escape_value(std::string_view text) {
   int value = -1;
   if (text.size() < 6 || !text.starts_with("\\u")) return -1;
@@ -18,14 +18,14 @@ int escape_value(std::string_view text) {
   return code == std::errc() && end == text.data() + 6 ? value : -1;
 }
 
-/// Turns each escape of a surrogate without its partner into \ufffd; returns how many there were.
+/// Replaces each escape of a surrogate without its partner by \ufffd. Returns the number replaced.
 int64_t mend_lone_surrogates(std::string& line) {
   int64_t replaced = 0;
   const std::string_view text = line;
   for (size_t i = 0; (i = text.find('\\', i)) != std::string_view::npos;) {
     const int value = escape_value(text.substr(i));
     if (value < 0xD800 || value > 0xDFFF) {
-      i += 2;  // what is escaped may be a backslash
+      i += 2;  // the escaped character may be a backslash
       continue;
     }
     const int next = i + 6 < text.size() ? escape_value(text.substr(i + 6)) : -1;
@@ -42,7 +42,7 @@ int64_t mend_lone_surrogates(std::string& line) {
 
 enum class Found { none, one, several };
 
-/// The value of `key`, and whether there is one.
+/// Finds the value of `key`. Returns how many there are.
 Found find_key(const simdjson::dom::object& object, std::string_view key,
                simdjson::dom::element& value) {
   Found found = Found::none;
@@ -55,8 +55,8 @@ Found find_key(const simdjson::dom::object& object, std::string_view key,
   return found;
 }
 
-/// Finds the value at `path`: the exact key first, then what stands before the first dot as an
-/// object that holds the rest.
+/// Finds the value at `path`. Tries `path` as a key first. Otherwise the part before the first dot
+/// names an object, and the rest is found in it.
 Found find_field(const simdjson::dom::object& object, std::string_view path,
                  simdjson::dom::element& value) {
   const Found exact = find_key(object, path, value);
@@ -90,7 +90,7 @@ std::string JsonLineParser::parse(std::string_view line, std::string_view& docum
   };
   simdjson::error_code code = parse_text(line);
   if (code == simdjson::STRING_ERROR) {
-    // Some writers of JSON let lone surrogates through; they are treated as broken UTF-8 is.
+    // Some JSON writers produce lone surrogates. They are treated like broken UTF-8.
     std::string mended(line);
     const int64_t count = mend_lone_surrogates(mended);
     if (count > 0) {
@@ -105,7 +105,7 @@ std::string JsonLineParser::parse(std::string_view line, std::string_view& docum
   switch (find_field(object, text_field_, value)) {
     case Found::none:
       return fmt::format("no field \"{}\"", text_field_);
-    case Found::several:  // readers of JSON differ in which they take
+    case Found::several:  // JSON readers differ in which one they use
       return fmt::format("several fields \"{}\"", text_field_);
     case Found::one:
       break;

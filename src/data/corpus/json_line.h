@@ -7,20 +7,20 @@
 
 namespace tessera {
 
-/// Finds the document in lines of JSON Lines.
+/// Extracts the documents from lines of JSON Lines.
 class JsonLineParser {
  public:
   /// `text_field` is the field that holds the document. A name with dots, such as "content.text",
-  /// is a field of that very name where the object has one, otherwise a field "text" of the object
-  /// in the field "content". A line in which it stands twice is wrong.
+  /// means a field of exactly that name if the object has one. Otherwise it means the field "text"
+  /// of the object in the field "content". A line with two such fields is invalid.
   explicit JsonLineParser(std::string text_field);
   ~JsonLineParser();
   JsonLineParser(const JsonLineParser&) = delete;
   JsonLineParser& operator=(const JsonLineParser&) = delete;
 
-  /// What is wrong with `line`, which is valid UTF-8, or an empty text and in `document` the
-  /// document, which lives until the next call. Escapes of surrogates without their partners become
-  /// U+FFFD and are counted in `replaced`.
+  /// Parses `line`, which is valid UTF-8. Returns what is wrong with it, or an empty text. In that
+  /// case `document` is the document, valid until the next call. Escapes of surrogates without
+  /// their partners become U+FFFD and are counted in `replaced`.
   std::string parse(std::string_view line, std::string_view& document, int64_t& replaced);
 
  private:

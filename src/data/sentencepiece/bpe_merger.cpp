@@ -24,7 +24,7 @@ struct Merge {
   int32_t merged;
 };
 
-/// All symbols: pieces by their ids, and after them characters that are no piece.
+/// All symbols: the pieces, by their ids, and after them the characters that are not pieces.
 class Symbols {
  public:
   explicit Symbols(const std::vector<SentencePiece>& pieces)
@@ -44,10 +44,10 @@ class Symbols {
     for (const auto& [text, id] : ids_) lengths_.insert(text.size());
   }
 
-  /// A number that is no symbol.
+  /// Returns a number that is not a symbol.
   int32_t none() const { return next_; }
   const std::unordered_set<std::string_view>& characters() const { return characters_; }
-  /// The bytes that symbols have, each number once.
+  /// The lengths of the symbols in bytes, each length once.
   const std::set<size_t>& lengths() const { return lengths_; }
   int32_t find(std::string_view text) const {
     const auto found = ids_.find(text);
@@ -61,8 +61,8 @@ class Symbols {
   int32_t next_;
 };
 
-/// Every way in which two symbols become a piece. Only the lengths that symbols have are tried: a
-/// piece may be as long as the whole file, and every cut of it takes a look at all of its bytes.
+/// Returns every way in which two symbols become a piece. Only lengths of existing symbols are
+/// tried: a piece may be as long as the whole file, and testing a cut reads all of its bytes.
 std::vector<Merge> merges_of(const std::vector<SentencePiece>& pieces, const Symbols& symbols) {
   std::vector<Merge> merges;
   for (size_t id = 0; id < pieces.size(); ++id) {
@@ -89,10 +89,10 @@ bool SentencePieceMerger::takes(const SentencePieceDescription& description) {
     if (is_merged(piece)) merged.insert(piece.text);
   }
   return std::ranges::none_of(description.pieces, [&](const SentencePiece& piece) {
-    if (piece.type == PieceType::unused) return true;  // the library takes it apart again
+    if (piece.type == PieceType::unused) return true;  // the library splits it again
     if (!simdjson::validate_utf8(piece.text.data(), piece.text.size())) return true;
     if (is_merged(piece) || piece.type == PieceType::unknown) return false;
-    // The library would find the control or byte piece where the text spells it.
+    // The library would find a control or byte piece that the text spells.
     return merged.contains(piece.text) || character_size(piece.text) == piece.text.size();
   });
 }
@@ -116,7 +116,7 @@ SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& descrip
       ascii_[static_cast<unsigned char>(character.front())] = symbol;
     }
   }
-  std::vector<float> scores;  // the highest first, each once
+  std::vector<float> scores;  // in descending order, each once
   for (const SentencePiece& piece : pieces) scores.push_back(piece.score);
   std::ranges::sort(scores, std::greater<>());
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
@@ -129,7 +129,7 @@ SentencePieceMerger::SentencePieceMerger(const SentencePieceDescription& descrip
   }
 }
 
-/// Leaves the symbols that the word becomes in `scratch`.
+/// Leaves the symbols of the word in `scratch`.
 void SentencePieceMerger::merge(std::string_view word, Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();

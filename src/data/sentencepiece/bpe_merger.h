@@ -15,25 +15,26 @@
 
 namespace tessera {
 
-/// The byte-pair encoding of SentencePiece: neighbours whose concatenation is a piece become that
-/// piece, the piece of the highest score first, of equal ones the leftmost. The symbols that are
-/// merged are pieces, and characters that are a piece only together with others.
+/// The byte-pair encoding of SentencePiece. Two neighbours whose concatenation is a piece become
+/// that piece. The piece with the highest score comes first, the leftmost of equal ones. The
+/// symbols that are merged are pieces, and characters that are only part of longer pieces.
 class SentencePieceMerger {
  public:
-  /// Memory that encode() uses anew at each call; one thread at a time.
+  /// Memory that encode() reuses in each call. One thread at a time may use it.
   struct Scratch {
     MergeTable::Scratch merge;
     std::vector<int32_t> symbols;
   };
 
-  /// For a description that takes() takes; `unknown` outlives this.
+  /// `description` must be one that takes() accepts. `unknown` must outlive this object.
   SentencePieceMerger(const SentencePieceDescription& description, const UnknownText& unknown);
 
-  /// Whether text can only become normal pieces and user-defined symbols, and all are valid UTF-8.
+  /// Whether text can only become normal pieces and user-defined symbols, and all pieces are valid
+  /// UTF-8.
   static bool takes(const SentencePieceDescription& description);
 
-  /// Adds the tokens of `word`, in which no user-defined symbol is to be found. Gives whether all
-  /// its characters are in pieces.
+  /// Appends the tokens of `word`, which contains no user-defined symbol that is to be found.
+  /// Returns whether all its characters are in pieces.
   bool encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& tokens) const;
   std::vector<StretchEncoder::Token> encode_with_ends(std::string_view word,
                                                       Scratch& scratch) const;
@@ -47,10 +48,10 @@ class SentencePieceMerger {
   }
 
   const UnknownText& unknown_;
-  std::vector<uint32_t> sizes_;  // [pieces], bytes of those that text becomes
-  int32_t unknown_symbol_ = 0;   // of a character that is in no piece
+  std::vector<uint32_t> sizes_;  // [pieces], in bytes
+  int32_t unknown_symbol_ = 0;   // for a character that is in no piece
   std::array<int32_t, 128> ascii_{};
-  std::unique_ptr<ByteStringMap> others_;  // symbols of the characters that are not ASCII
+  std::unique_ptr<ByteStringMap> others_;  // symbols of characters outside ASCII
   std::unique_ptr<MergeTable> merges_;
 };
 

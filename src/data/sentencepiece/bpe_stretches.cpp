@@ -17,7 +17,8 @@ void BpeStretches::encode(std::string_view stretch, std::vector<int32_t>& tokens
   const size_t before = tokens.size();
   const bool known = merger_.encode(stretch, scratch_, tokens);
   const auto added = std::span<const int32_t>(tokens).subspan(before);
-  // Unknown characters: whether they join another token depends on what stood before.
+  // Words with unknown characters are not stored: whether their token joins another depends on what
+  // stood before.
   if (known && WordCache::fits(stretch, added.size())) WordCache::store(entry, stretch, added);
 }
 

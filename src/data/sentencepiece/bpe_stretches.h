@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-/// Stretches by our own byte-pair encoding; those that are words have mostly been met before.
+/// Encodes stretches by our own byte-pair encoding. A cache holds the tokens of recent words.
 class BpeStretches : public StretchEncoder {
  public:
-  /// `merger` must outlive this.
+  /// `merger` must outlive this object.
   explicit BpeStretches(const SentencePieceMerger& merger) : merger_(merger) {}
 
   void encode(std::string_view stretch, std::vector<int32_t>& tokens) override;

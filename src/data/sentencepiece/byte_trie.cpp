@@ -9,12 +9,13 @@ namespace tessera {
 namespace {
 
 constexpr uint32_t kBlock = 256;
-/// Where room is looked for: older blocks are nearly full, and looking there would take long.
+/// The number of blocks to search for free units. Older blocks are nearly full, and searching them
+/// would take long.
 constexpr uint32_t kOpenBlocks = 16;
 
 }  // namespace
 
-/// Places the nodes. Free units of the open blocks form a ring.
+/// Places the nodes of a trie. The free units of the open blocks form a ring.
 class ByteTrieBuilder {
  public:
   explicit ByteTrieBuilder(std::vector<ByteTrie::Unit>& units) : units_(units) {}
@@ -31,7 +32,7 @@ class ByteTrieBuilder {
   }
 
  private:
-  /// The sorted keys below a node; they share their first `depth` bytes.
+  /// The sorted keys below a node. They share their first `depth` bytes.
   struct Range {
     uint32_t node;
     size_t begin;
@@ -63,7 +64,7 @@ class ByteTrieBuilder {
     }
   }
 
-  /// A base at which the units of all of `bytes_` are free.
+  /// Returns a base at which the units for all of `bytes_` are free.
   uint32_t find_base() {
     for (uint32_t unit = first_free_; unit != kNoUnit;) {
       const uint32_t base = unit ^ bytes_.front();
@@ -76,7 +77,7 @@ class ByteTrieBuilder {
     return add_block() ^ bytes_.front();
   }
 
-  /// Gives the first of 256 free units more.
+  /// Adds 256 free units and returns the first.
   uint32_t add_block() {
     const size_t begin = units_.size();
     TESSERA_CHECK(begin + kBlock < ByteTrie::kNoParent, "a trie of {} units is too large", begin);
@@ -89,7 +90,7 @@ class ByteTrieBuilder {
     return static_cast<uint32_t>(begin);
   }
 
-  /// Gives up what is free in the block.
+  /// Removes the free units of the block from the ring.
   void close_block(uint32_t begin) {
     for (uint32_t unit = begin; unit < begin + kBlock; ++unit) {
       if (units_[unit].parent == ByteTrie::kFree) unlink(unit);
@@ -129,8 +130,8 @@ class ByteTrieBuilder {
   std::vector<uint32_t> previous_;
   uint32_t first_free_ = kNoUnit;
   std::vector<Range> pending_;
-  std::vector<unsigned char> bytes_;  // of the children that are being placed
-  std::vector<size_t> first_keys_;    // of each of them, and the end
+  std::vector<unsigned char> bytes_;  // of the children being placed
+  std::vector<size_t> first_keys_;    // each child's first key, and the end
 };
 
 ByteTrie::ByteTrie(std::vector<Key> keys) : empty_(keys.empty()) {

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-/// Byte strings to numbers, walked a byte at a time: a double array, in which a step is one look at
-/// memory (Aoe, "An Efficient Digital Search Algorithm by Using a Double-Array Structure", 1989).
+/// Maps byte strings to numbers. It is walked one byte at a time. It is stored as a double array,
+/// so a step is one memory access (Aoe, "An Efficient Digital Search Algorithm by Using a
+/// Double-Array Structure", 1989).
 class ByteTrie {
  public:
   using Node = uint32_t;
@@ -20,19 +21,20 @@ class ByteTrie {
     int32_t value;          // not negative
   };
 
-  /// The longest key that a text begins with; length 0 where none does.
+  /// The longest key that a text begins with; length 0 if there is none.
   struct Match {
     size_t length = 0;
     int32_t value = kNone;
-    bool open = false;  ///< with more text after it there might be a longer one
+    bool open = false;  ///< with more text there might be a longer one
   };
 
-  /// Of keys with equal text the first counts.
+  /// Of keys with equal text, the first one is used.
   explicit ByteTrie(std::vector<Key> keys);
 
   bool empty() const { return empty_; }
 
-  /// Goes from `node` on by `byte`; false, and `node` as it was, where no key goes on so.
+  /// Moves from `node` along `byte`. Returns false and leaves `node` unchanged if no key continues
+  /// so.
   bool step(Node& node, char byte) const {
     const uint32_t next = units_[node].base ^ static_cast<unsigned char>(byte);
     if (units_[next].parent != node) return false;
@@ -40,7 +42,7 @@ class ByteTrie {
     return true;
   }
 
-  /// The value of the key that ends at `node`, or kNone.
+  /// Returns the value of the key that ends at `node`, or kNone.
   int32_t value(Node node) const { return units_[node].value; }
 
   Match longest_prefix(std::string_view text) const {
@@ -66,7 +68,7 @@ class ByteTrie {
     int32_t value = kNone;
   };
 
-  std::vector<Unit> units_;  // a multiple of 256
+  std::vector<Unit> units_;  // their number is a multiple of 256
   bool empty_;
 };
 

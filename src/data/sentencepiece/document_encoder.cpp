@@ -10,14 +10,15 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kPortion = size_t{16} << 10;  // bytes that are normalised at once
+constexpr size_t kPortion = size_t{16} << 10;  // bytes to normalise at once
 constexpr size_t kBeforeLandmark = sizeof(uint64_t);
 constexpr int kLandmarkBits = 8;  // one place in 256
-/// Without a landmark for so long, every place is a boundary.
+/// After this many bytes without a landmark, every place is a boundary.
 constexpr size_t kLandmarksAreRare = size_t{16} << 10;
 
-/// Whether the bytes just before `place`, which must lie after `begin`, are of those that mark one
-/// place in some hundreds: whoever reads the text finds the same places, wherever he began.
+/// Whether `place` is a landmark: the bytes just before it, which must lie after `begin`, have a
+/// hash that occurs at about one place in 256. Every reader of the text finds the same landmarks,
+/// wherever it began.
 bool is_landmark(std::string_view text, size_t begin, size_t place) {
   if (place < begin + kBeforeLandmark) return false;
   uint64_t bytes = 0;
@@ -91,7 +92,7 @@ void SentencePieceDocumentEncoder::finish_text(std::vector<Boundary>& boundaries
   settle(true, boundaries);
 }
 
-/// Encodes all that nothing that follows can change; everything where the text ends.
+/// Encodes all text that later text cannot change; if the text ends, everything.
 void SentencePieceDocumentEncoder::settle(bool ends, std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text();
   const ByteTrie& symbols = model_.symbols_apart();
@@ -113,8 +114,8 @@ void SentencePieceDocumentEncoder::settle(bool ends, std::vector<Boundary>& boun
   settle_to(without_symbol_, ends, boundaries);
 }
 
-/// The same of the text before `end`, in which no symbol stands apart. What becomes of it depends
-/// on the text alone, not on how much of it is known when.
+/// Does the same for the text before `end`, in which no symbol stands apart. The result depends
+/// only on the text, not on how much of it is known at a time.
 void SentencePieceDocumentEncoder::settle_to(size_t end, bool ends,
                                              std::vector<Boundary>& boundaries) {
   const std::string_view text = text_.text().substr(0, end);
@@ -151,7 +152,7 @@ void SentencePieceDocumentEncoder::encode_to(size_t end) {
   whole_ = false;
 }
 
-/// Encodes a part of what no word ends in.
+/// Encodes the first part of a stretch in which no word ends.
 void SentencePieceDocumentEncoder::encode_some(std::string_view stretch) {
   const UnknownText& unknown = model_.unknown();
   for (const StretchEncoder::Token& token : first_tokens(stretch, model_, *stretches_)) {
@@ -163,14 +164,14 @@ void SentencePieceDocumentEncoder::encode_some(std::string_view stretch) {
   whole_ = false;
 }
 
-/// The place to which all is settled may be a boundary.
+/// Reports the place up to which all is settled, if it is a boundary.
 void SentencePieceDocumentEncoder::note_boundary(std::vector<Boundary>& boundaries) {
   if (!model_.adds_scores()) {
     const bool landmark = is_landmark(text_.text(), 0, begin_);
     if (!landmark && since_landmark_ < kLandmarksAreRare) return;
     if (landmark) since_landmark_ = 0;
   }
-  if (model_.unknown().joins(tokens_.back())) return;  // which the next one may join
+  if (model_.unknown().joins(tokens_.back())) return;  // the next token may join it
   const std::optional<int64_t> original = text_.original(begin_);
   if (!original) return;
   const auto fresh = static_cast<int64_t>(tokens_.size()) - (has_last_ ? 1 : 0);

@@ -13,19 +13,19 @@
 
 namespace tessera {
 
-/// A document in pieces by a SentencePiece model, in three steps: its text is normalised; the
-/// normalised text is cut at places over which no piece can lie; the stretches between them are
-/// encoded.
+/// Encodes a document in pieces with a SentencePiece model. It takes three steps: normalise the
+/// text, cut the normalised text at places that no piece can span, and encode the stretches between
+/// them.
 ///
-/// Where the sum of a stretch's scores decides (unigram), it is rounded, and decides otherwise
-/// between nearly equal ways than in a longer stretch. So a document of up to 32 KiB is one
-/// stretch. After those, stretches end at landmarks, which depend on the text just before them
-/// only.
+/// Some models (unigram) choose tokens by the sum of a stretch's scores. The sum is rounded, so a
+/// longer stretch may choose differently between nearly equal ways. A document of up to 32 KiB is
+/// therefore one stretch. In longer documents, later stretches end at landmarks, which depend only
+/// on the text just before them.
 class SentencePieceDocumentEncoder : public DocumentEncoder {
  public:
-  /// `space_mark_bytes` are the tokens of a U+2581 in the text, which is apart from the spaces of
-  /// the text around it; where there are none, it counts as a space. `model` and they must outlive
-  /// this.
+  /// `space_mark_bytes` are the tokens for a U+2581 in the text. With these it stays apart from the
+  /// spaces of the text around it. If it is empty, U+2581 counts as a space. Both arguments must
+  /// outlive this object.
   explicit SentencePieceDocumentEncoder(const SentencePieceModel& model,
                                         const std::vector<int32_t>& space_mark_bytes);
 
@@ -34,8 +34,8 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
            std::vector<Boundary>& boundaries) override;
   void finish(std::vector<int32_t>& ids, std::vector<Boundary>& boundaries) override;
 
-  /// Bytes of text that are kept since later ones may change their tokens, and what belongs to
-  /// them.
+  /// The bytes of text that are held because later text may change their tokens, together with what
+  /// is stored about them.
   size_t held_bytes() const { return text_.held_bytes(); }
 
  private:
@@ -56,16 +56,16 @@ class SentencePieceDocumentEncoder : public DocumentEncoder {
   std::unique_ptr<StretchEncoder> stretches_;
   NormalizedText text_;
   // Places in text_.text(), ascending.
-  size_t begin_ = 0;           // of what is not settled
-  size_t last_cut_ = 0;        // where a stretch might end, if it is above begin_
-  size_t scanned_ = 0;         // a character, before which no other such place lies
-  size_t without_symbol_ = 0;  // to there no user-defined symbol stands apart
-  bool whole_ = false;         // the text's first stretch, for which no landmark counts
-  size_t since_landmark_ = 0;  // bytes
+  size_t begin_ = 0;           // the begin of the text that is not settled
+  size_t last_cut_ = 0;        // if it is above begin_, a stretch might end here
+  size_t scanned_ = 0;         // a character; no other such place lies before it
+  size_t without_symbol_ = 0;  // no user-defined symbol stands apart before it
+  bool whole_ = false;         // in the text's first stretch, which ignores landmarks
+  size_t since_landmark_ = 0;  // bytes since the last landmark
   int64_t text_begin_ = 0;     // bytes added before the text
   int64_t added_ = 0;
-  int64_t given_ = 0;            // ids
-  std::vector<int32_t> tokens_;  // to be given, after the last one that was
+  int64_t given_ = 0;            // number of ids
+  std::vector<int32_t> tokens_;  // to be given; the first is the last given one if has_last_
   bool has_last_ = false;
 };
 

@@ -12,7 +12,7 @@ struct SentencePieceLibrary::Processor {
   sentencepiece::SentencePieceProcessor value;
 };
 
-/// Each stretch is one call.
+/// An encoder that makes one library call per stretch.
 class SentencePieceLibrary::Stretches : public StretchEncoder {
  public:
   Stretches(const sentencepiece::SentencePieceProcessor& processor, const UnknownText& unknown)

@@ -11,27 +11,28 @@
 
 namespace tessera {
 
-/// The SentencePiece library with one model. Every thread may call every method.
+/// The SentencePiece library with one model loaded. Every thread may call every method.
 class SentencePieceLibrary {
  public:
-  /// `model` is the content of a .model file, which `origin` names in errors. Throws Error when the
-  /// library does not take it.
+  /// `model` is the content of a .model file, and `origin` names it in errors. Throws Error when
+  /// the library does not accept it.
   SentencePieceLibrary(std::string_view model, const std::string& origin);
   ~SentencePieceLibrary();
 
   int64_t pieces() const;
-  /// The piece that ends a sentence; negative where there is none.
+  /// The piece that ends a sentence; negative if there is none.
   int32_t end_of_sentence() const;
-  /// The piece of this text, or the unknown one.
+  /// Returns the piece with this text, or the unknown piece.
   int32_t id(std::string_view piece) const;
   bool is_unknown(int32_t id) const;
   bool is_control(int32_t id) const;
   std::string piece(int32_t id) const;
 
-  /// Ids are in [0, pieces()).
+  /// Decodes ids, which must lie in [0, pieces()).
   std::string decode(std::span<const int32_t> ids) const;
-  /// One call a stretch, which the model must take as it is (model_of_normalized_text()). `unknown`
-  /// is the model's; both must outlive it.
+  /// Returns an encoder that makes one library call per stretch. The model must take text as it is
+  /// (see model_of_normalized_text()). `unknown` is the model's. It and this object must outlive
+  /// the encoder.
   std::unique_ptr<StretchEncoder> stretches(const UnknownText& unknown) const;
 
  private:

@@ -9,11 +9,11 @@ namespace tessera {
 namespace {
 
 constexpr size_t kStretch = size_t{32} << 10;  // bytes
-constexpr size_t kLongestCompared = 1024;      // of pieces; looking for longer ones takes long
-constexpr size_t kPlaces = 64;                 // bytes in which the best place is looked for
+constexpr size_t kLongestCompared = 1024;      // bytes of a piece; longer ones take long to find
+constexpr size_t kPlaces = 64;                 // bytes in which the best place is sought
 constexpr size_t kMostBeginnings = 16;
 
-/// How far the longest piece reaches that the text has at `begin`; `begin` where it has none.
+/// Returns how far the longest piece at `begin` of the text reaches, or `begin` if there is none.
 size_t reach(std::string_view text, size_t begin, const SentencePieceModel& model) {
   size_t reached = begin;
   size_t end = begin;
@@ -25,8 +25,8 @@ size_t reach(std::string_view text, size_t begin, const SentencePieceModel& mode
   return reached;
 }
 
-/// Where the tokens of a text can end of which a part ends at the last of these places, or reaches
-/// over it: of the places near the end of `stretch` the one with the fewest such ends.
+/// Returns the places at which a token can end if a token ends at the last of them or lies over it.
+/// This last place is chosen near the end of `stretch` so that there are the fewest.
 std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceModel& model) {
   const size_t longest = model.longest_piece();
   std::vector<size_t> begins;
@@ -51,7 +51,8 @@ std::vector<size_t> possible_ends(std::string_view stretch, const SentencePieceM
   return fewest;
 }
 
-/// What the tokens of all these beginnings of `stretch` begin with; nothing within a character.
+/// Returns the tokens that the beginnings of `stretch` up to `ends` all start with. They do not end
+/// within a character.
 std::vector<StretchEncoder::Token> common_tokens(std::string_view stretch,
                                                  const std::vector<size_t>& ends,
                                                  StretchEncoder& encoder) {
@@ -83,7 +84,7 @@ std::vector<StretchEncoder::Token> first_tokens(std::string_view stretch,
       if (!tokens.empty() && tokens.back().end >= stretch.size() / 2) return tokens;
     }
   }
-  // What is left is longer than every piece, so that two parts of an unknown word stay unknown.
+  // The rest is longer than every piece, so two parts of an unknown word stay unknown.
   const size_t end = character_begin(stretch, stretch.size() - model.longest_piece() - 1);
   return encoder.encode_with_ends(stretch.substr(0, end));
 }

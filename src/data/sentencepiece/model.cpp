@@ -23,7 +23,7 @@ bool is_valid_utf8(const SentencePiece& piece) {
   return simdjson::validate_utf8(piece.text.data(), piece.text.size());
 }
 
-/// Reads the file and checks what the library does not.
+/// Reads the file and checks what the library does not check.
 SentencePieceDescription read_checked(std::string_view file, const std::string& origin) {
   SentencePieceDescription description = read_sentencepiece_description(file, origin);
   for (size_t id = 0; id < description.pieces.size(); ++id) {
@@ -75,7 +75,7 @@ SentencePieceModel::SentencePieceModel(std::string_view file, const std::string&
       unknown_(description_),
       cuts_(total_size(description_.pieces)) {
   for (const SentencePiece& piece : description_.pieces) {
-    // Text is valid UTF-8 and cut between characters, so that it holds no broken piece.
+    // Text is valid UTF-8 and is cut between characters, so it contains no broken piece.
     if (!occurs_in_text(piece) || !is_valid_utf8(piece)) continue;
     cuts_.keep_whole(piece.text);
     longest_piece_ = std::max(longest_piece_, piece.text.size());

@@ -19,12 +19,12 @@
 
 namespace tessera {
 
-/// A SentencePiece model and what encodes its text: our own byte-pair encoding where it can, in a
-/// fraction of the library's time, otherwise the library. Immutable.
+/// A SentencePiece model and the encoder for it: our own byte-pair encoding if it supports the
+/// model, which takes a fraction of the library's time, otherwise the library. Immutable.
 class SentencePieceModel {
  public:
-  /// `file` is the content of a .model file; `origin` names it in errors. Throws Error when it is
-  /// no SentencePiece model or is damaged.
+  /// `file` is the content of a .model file, and `origin` names it in errors. Throws Error when it
+  /// is not a SentencePiece model or is damaged.
   SentencePieceModel(std::string_view file, const std::string& origin);
 
   const SentencePieceDescription& description() const { return description_; }
@@ -32,24 +32,25 @@ class SentencePieceModel {
   const TextNormalizer& normalizer() const { return normalizer_; }
   const UnknownText& unknown() const { return unknown_; }
 
-  /// Why a byte-pair encoding is left to the library: it has pieces out of use, control pieces that
-  /// text can spell, or pieces that are broken UTF-8. "" where it is not.
+  /// The reason why the library encodes with a byte-pair encoding: it has unused pieces, control
+  /// pieces that text can spell, or pieces that are broken UTF-8. "" otherwise.
   const std::string& why_slow() const { return why_slow_; }
 
   std::unique_ptr<StretchEncoder> stretches() const;
-  /// The user-defined symbols that stretches() must not be given; empty where it finds them.
+  /// The user-defined symbols that stretches() must not be given. Empty if its encoder finds them
+  /// itself.
   const ByteTrie& symbols_apart() const { return merger_ ? symbols_ : none_; }
-  /// Whether the sum of a stretch's scores decides, which is rounded: of such a model stretches are
-  /// long, so that the ids of all but long texts are the library's bit for bit.
+  /// Whether the tokens depend on the sum of a stretch's scores, which is rounded. Such a model
+  /// gets long stretches, so the ids of all but long texts are the library's bit for bit.
   bool adds_scores() const { return !merger_; }
-  /// Whether the tokens of a stretch up to the end of any of them are those of its text to there.
+  /// Whether the tokens of a stretch up to the end of any token are those of the text up to there.
   bool beginnings_hold() const;
 
-  /// The length of the first part of normalised `text` that can be encoded by itself, the length of
-  /// the text where that is one part as far as it goes. `from`: see WordCuts.
+  /// Returns the length of the first part of normalised `text` that can be encoded by itself.
+  /// Returns the length of `text` if no part ends within it. For `from` see WordCuts.
   size_t first_word(std::string_view text, size_t from) const;
   bool is_piece(std::string_view text) const { return !library_.is_unknown(library_.id(text)); }
-  /// The bytes of the longest piece.
+  /// The length of the longest piece in bytes.
   size_t longest_piece() const { return longest_piece_; }
 
  private:
@@ -62,7 +63,7 @@ class SentencePieceModel {
   WordCuts cuts_;
   size_t longest_piece_ = 1;
   std::string why_slow_;
-  std::optional<SentencePieceMerger> merger_;                 // one of the two
+  std::optional<SentencePieceMerger> merger_;                 // one of these two is set
   std::unique_ptr<SentencePieceLibrary> normalized_library_;  // takes text as it is
 };
 

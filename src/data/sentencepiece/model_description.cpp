@@ -14,14 +14,14 @@ struct Field {
   uint64_t number = 0;
   WireType type = WireType::varint;
   uint64_t value = 0;      // of a varint or a fixed number
-  std::string_view bytes;  // of the others
+  std::string_view bytes;  // of the other types
 
   bool is(uint64_t wanted, WireType wanted_type) const {
     return number == wanted && type == wanted_type;
   }
 };
 
-/// The fields of one message, in the order of the file.
+/// Reads the fields of one message, in the order of the file.
 class MessageReader {
  public:
   MessageReader(std::string_view message, const std::string& origin)
@@ -86,7 +86,7 @@ class MessageReader {
   const std::string& origin_;
 };
 
-/// An enumeration's value; one that the format does not know leaves the field as it is.
+/// Reads an enumeration's value. A value that the format does not define leaves `target` unchanged.
 template <typename T>
 void read_enumeration(const Field& field, T last, T& target) {
   if (field.value >= 1 && field.value <= static_cast<uint64_t>(last)) {
@@ -151,7 +151,7 @@ SentencePieceDescription read_sentencepiece_description(std::string_view model,
 }
 
 std::string model_of_normalized_text(std::string_view model, const std::string& origin) {
-  constexpr uint64_t kSelfTest = 4;  // examples of text that would not be encoded as before
+  constexpr uint64_t kSelfTest = 4;  // example texts, which would not be encoded as before
   std::string changed;
   for (MessageReader reader(model, origin); !reader.done();) {
     const size_t before = reader.left();
@@ -159,8 +159,8 @@ std::string model_of_normalized_text(std::string_view model, const std::string& 
     const size_t begin = model.size() - before;
     if (kept) changed += model.substr(begin, before - reader.left());
   }
-  // Of a field that is there twice the later counts: no map, no dummy space, no removal of spaces
-  // and no escapes, in a message of eight bytes.
+  // If a field occurs twice, the later one counts. This message of eight bytes sets no map, no
+  // dummy space, no removal of spaces and no escapes.
   return changed + std::string("\x1A\x08\x12\x00\x18\x00\x20\x00\x28\x00", 10);
 }
 

@@ -24,26 +24,26 @@ struct SentencePiece {
 
 enum class SentencePieceAlgorithm : uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
 
-/// What a SentencePiece model file says of encoding. The initial values are those of a file that
+/// The part of a SentencePiece model file that decides encodings. The initial values hold if a file
 /// leaves a field out.
 struct SentencePieceDescription {
   std::vector<SentencePiece> pieces;  // by id
   SentencePieceAlgorithm algorithm = SentencePieceAlgorithm::unigram;
-  bool byte_fallback = false;            ///< unknown characters become their bytes
-  bool whitespace_as_suffix = false;     ///< the dummy space stands at the end
+  bool byte_fallback = false;            ///< unknown characters are encoded as their bytes
+  bool whitespace_as_suffix = false;     ///< the dummy space is at the end
   bool adds_dummy_space = true;          ///< a space is added to each text
-  bool removes_extra_whitespace = true;  ///< at both ends, and all but one within
+  bool removes_extra_whitespace = true;  ///< at both ends, and repeated spaces within
   bool escapes_whitespace = true;        ///< spaces become U+2581
-  std::string character_map;             ///< replacements of characters, see CharacterMap; or ""
+  std::string character_map;             ///< rules that replace characters, see CharacterMap; or ""
 };
 
-/// Reads the protocol buffer of a .model file. Fields that do not decide encodings are passed over.
-/// Throws Error naming `origin` when the bytes are no protocol buffer or a
-/// piece holds a zero byte, which the library cannot take.
+/// Reads the protocol buffer of a .model file. Skips fields that do not affect encodings. Throws
+/// Error naming `origin` when the bytes are not a protocol buffer, and when a piece holds a zero
+/// byte, which the library cannot take.
 SentencePieceDescription read_sentencepiece_description(std::string_view model,
                                                         const std::string& origin);
 
-/// The same model for text that is normalised already: it takes text as it is.
+/// Returns the same model for text that is already normalised: it takes text as it is.
 std::string model_of_normalized_text(std::string_view model, const std::string& origin);
 
 }  // namespace tessera

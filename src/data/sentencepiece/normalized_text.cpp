@@ -47,7 +47,7 @@ std::optional<int64_t> NormalizedText::original(size_t position) const {
   return anchor.original + beyond;
 }
 
-/// Normalises as much as nothing that follows can change, and gives its length.
+/// Normalises as much as later text cannot change, and returns its length.
 size_t NormalizedText::take(std::string_view text, bool ends) {
   size_t done = 0;
   while (done < text.size()) {
@@ -70,8 +70,8 @@ size_t NormalizedText::take(std::string_view text, bool ends) {
   return done;
 }
 
-/// Whether the part is a space at the text's beginning, which is removed. Begins the text where it
-/// is not.
+/// Whether the part is a space at the text's beginning, which is removed. If it is not, the text
+/// begins with it.
 bool NormalizedText::starts_with_space(std::string_view part) {
   if (within_) return false;
   if (rules_.removes_extra_whitespace() && part == " ") return true;
@@ -130,7 +130,7 @@ void NormalizedText::put_part(std::string_view part, bool kept, int64_t original
     part = escaped_;
     kept = false;
   }
-  size_t spaces = 0;  // at its end
+  size_t spaces = 0;  // at the end of the part
   while (rules_.removes_extra_whitespace() && part.ends_with(rules_.space())) {
     part.remove_suffix(rules_.space().size());
     ++spaces;

@@ -11,39 +11,41 @@
 
 namespace tessera {
 
-/// A text that arrives in pieces, normalised as a model says. What later pieces decide is held
-/// back: rules that more text may lengthen, and spaces at the end, which are removed from a text's
-/// end.
+/// Normalises a text that arrives in pieces, by the rules of a model. It holds back what later
+/// pieces decide: text whose rule more text may lengthen, and spaces at the end, which are removed
+/// if the text ends there.
 class NormalizedText {
  public:
-  /// `rules` must outlive this.
+  /// `rules` must outlive this object.
   explicit NormalizedText(const TextNormalizer& rules) : rules_(rules) {}
 
-  /// Forgets all. `starts`: the text begins here; otherwise it goes on within a text, at a place
-  /// after which nothing depends on what stands before.
+  /// Resets the object. With `starts` the text begins here. Otherwise it continues within a text,
+  /// at a place after which nothing depends on the text before.
   void begin(bool starts);
   void add(std::string_view piece);
-  /// The text ends.
+  /// Ends the text.
   void finish();
 
-  /// What nothing that follows can change, without what was dropped.
+  /// The normalised text that later text cannot change, without what was dropped.
   std::string_view text() const { return text_; }
-  /// Forgets the first `count` bytes of text().
+  /// Drops the first `count` bytes of text().
   void drop(size_t count);
 
-  /// How many bytes of the original stand before the place `position` of text(), where that is
-  /// known and a text that goes on there has the same from there on.
+  /// Returns how many bytes of the original stand before place `position` of text(). Returns
+  /// nothing if that is not known, or if a text that continues from there would be normalised
+  /// differently.
   std::optional<int64_t> original(size_t position) const;
 
-  /// Bytes of memory in use.
+  /// The bytes of memory in use.
   size_t held_bytes() const {
     return raw_.size() + text_.size() + anchors_.size() * sizeof(Anchor);
   }
 
  private:
-  /// From here on, for `length` bytes, the text is the original.
+  /// A place whose original is known. From here on, for `length` bytes, the text equals the
+  /// original.
   struct Anchor {
-    int64_t text;  // in bytes from the beginning
+    int64_t text;  // in bytes from the begin of the whole text
     int64_t original;
     size_t length;
   };
@@ -52,7 +54,7 @@ class NormalizedText {
   bool starts_with_space(std::string_view part);
   void put_plain(std::string_view run, int64_t original);
   void put_space(int64_t original);
-  /// `kept`: it is the original's.
+  /// `kept`: `part` is unchanged from the original.
   void put_part(std::string_view part, bool kept, int64_t original);
   void hold_spaces(size_t count, std::optional<int64_t> original);
   void put_held_spaces();
@@ -63,10 +65,10 @@ class NormalizedText {
   std::string text_;
   std::string escaped_;
   std::vector<Anchor> anchors_;
-  int64_t taken_ = 0;         // bytes of the original, normalised
+  int64_t taken_ = 0;         // bytes of the original that are normalised
   int64_t dropped_ = 0;       // bytes of the text
-  bool within_ = false;       // the spaces at the text's beginning lie behind
-  bool after_space_ = false;  // of which no other may follow
+  bool within_ = false;       // past the spaces at the text's beginning
+  bool after_space_ = false;  // after a space that no other space may follow
   size_t held_spaces_ = 0;
   std::optional<int64_t> held_original_;  // the place of the first of them
 };

@@ -10,35 +10,36 @@
 
 namespace tessera {
 
-/// What a model does to a text before it cuts it into pieces: characters are replaced as its map
-/// says, but not within user-defined symbols; white space is trimmed and marked. NormalizedText
-/// does it.
+/// The rules by which a model changes a text before it cuts it into pieces. Characters are replaced
+/// by its map, but not within user-defined symbols. White space is trimmed and marked.
+/// NormalizedText applies the rules.
 class TextNormalizer {
  public:
-  /// What the beginning of a text becomes.
+  /// The beginning of a text and its replacement.
   struct Part {
-    size_t length;  // of the text
+    size_t length;  // of the replaced text, in bytes
     std::string_view text;
-    bool open;  // with more text after it, it might become something else
+    bool open;  // with more text the result might be different
   };
 
-  /// `symbols` are the user-defined ones; it must outlive this.
+  /// `symbols` are the user-defined symbols. They must outlive this object.
   TextNormalizer(const SentencePieceDescription& description, CharacterMap map,
                  const ByteTrie& symbols);
 
-  /// A byte that is part of no valid character becomes U+FFFD.
+  /// Returns what the beginning of `text` becomes. A byte that is part of no valid character
+  /// becomes U+FFFD.
   Part first_part(std::string_view text) const;
-  /// Whether first_part() is a space that stays one, found quickly. `ends`: nothing follows.
+  /// Whether first_part() is a space that stays one; a fast check. `ends`: nothing follows.
   bool begins_with_plain_space(std::string_view text, bool ends) const;
-  /// The length of the part at the beginning of `text` that stays as it is, found quickly.
+  /// Returns the length of the unchanged part at the beginning of `text`; a fast check.
   size_t plain_length(std::string_view text, bool ends) const;
 
-  /// Whether a space is put before the first character, or after the last.
+  /// Whether a dummy space is put before the first character, or after the last.
   bool begins_with_dummy_space() const { return adds_dummy_space_ && !whitespace_as_suffix_; }
   bool ends_with_dummy_space() const { return adds_dummy_space_ && whitespace_as_suffix_; }
   bool removes_extra_whitespace() const { return removes_extra_whitespace_; }
   bool escapes_whitespace() const { return escapes_whitespace_; }
-  /// A space as it stands in the normalised text.
+  /// The spelling of a space in the normalised text.
   std::string_view space() const { return space_; }
 
  private:
@@ -50,7 +51,7 @@ class TextNormalizer {
   bool escapes_whitespace_;
   std::string_view space_;
   bool space_is_plain_ = false;  // no rule or symbol of ASCII characters begins with a space
-  std::array<bool, 256> stays_plain_{};  // other ASCII characters of which none does
+  std::array<bool, 256> stays_plain_{};  // the other ASCII characters for which this holds
 };
 
 inline bool TextNormalizer::begins_with_plain_space(std::string_view text, bool ends) const {
@@ -63,7 +64,7 @@ inline size_t TextNormalizer::plain_length(std::string_view text, bool ends) con
   size_t length = 0;
   while (length < text.size() && stays_plain_[static_cast<unsigned char>(text[length])]) ++length;
   if (length == 0 || map_.empty()) return length;
-  // A rule may replace the last one together with a character that is not ASCII.
+  // A rule may replace the last character together with one that is not ASCII.
   const bool before_others =
       length < text.size() ? static_cast<unsigned char>(text[length]) >= 0x80 : !ends;
   return before_others ? length - 1 : length;

@@ -10,7 +10,7 @@ UnknownText::UnknownText(const SentencePieceDescription& description)
     const SentencePiece& piece = description.pieces[id];
     if (piece.type == PieceType::unknown) id_ = static_cast<int32_t>(id);
     if (piece.type != PieceType::byte) continue;
-    unsigned byte = 0;  // written <0x0A>, which the library checks
+    unsigned byte = 0;  // written as <0x0A>; the library checks that
     std::from_chars(piece.text.data() + 3, piece.text.data() + 5, byte, 16);
     byte_ids_[byte & 0xFF] = static_cast<int32_t>(id);
   }

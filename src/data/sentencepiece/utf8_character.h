@@ -6,16 +6,17 @@
 
 namespace tessera {
 
-/// A space of the text as SentencePiece writes it in its pieces: U+2581.
+/// U+2581, which SentencePiece writes for a space in its pieces.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-/// The bytes of the character that `text`, valid UTF-8 and not empty, begins with.
+/// Returns the number of bytes of the first character of `text`, which is valid UTF-8 and not
+/// empty.
 inline size_t character_size(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-/// The code point of the character that `text`, valid UTF-8 and not empty, begins with.
+/// Returns the code point of the first character of `text`, which is valid UTF-8 and not empty.
 inline uint32_t code_point(std::string_view text) {
   const auto byte = [&](size_t i) -> uint32_t { return static_cast<unsigned char>(text[i]); };
   switch (character_size(text)) {

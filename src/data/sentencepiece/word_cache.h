@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-/// The tokens of words that were met lately: most words of a text are few. One place for each hash,
-/// which the last word takes; one thread at a time.
+/// A cache of the tokens of recent words; most words of a text are among few different ones. Each
+/// hash has one place, which holds the last word with that hash. One thread at a time may use it.
 class WordCache {
  public:
   static constexpr size_t kLongestWord = 30;  // bytes
   static constexpr size_t kMostTokens = 8;
 
-  /// One line of the processor's cache.
+  /// An entry fills one cache line of the processor.
   struct alignas(64) Entry {
     uint8_t size = 0;   // of the word
     uint8_t count = 0;  // of the tokens
@@ -35,14 +35,14 @@ class WordCache {
 
   WordCache() : entries_(kEntries) {}
 
-  /// The place of a word, not empty, which may hold another one.
+  /// Returns the place for a word, which is not empty. It may hold another word.
   Entry& place(std::string_view word) { return entries_[hash_of_key(word) % kEntries]; }
 
   static bool fits(std::string_view word, size_t tokens) {
     return word.size() <= kLongestWord && tokens <= kMostTokens;
   }
 
-  /// Stores a word that fits.
+  /// Stores a word, for which fits() must hold.
   static void store(Entry& entry, std::string_view word, std::span<const int32_t> tokens) {
     entry.size = static_cast<uint8_t>(word.size());
     entry.count = static_cast<uint8_t>(tokens.size());

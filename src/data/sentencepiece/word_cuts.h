@@ -10,20 +10,20 @@
 
 namespace tessera {
 
-/// Where a text may be cut without changing its pieces: between two characters that stand beside
-/// each other in no piece, so that no piece lies over the cut. The parts are called words: in text
-/// with spaces they are words mostly, with the space before them.
+/// Finds places where a text can be cut without changing its pieces. Such a place lies between two
+/// characters that are neighbours in no piece, so no piece lies over the cut. The parts are called
+/// words: in text with spaces, most of them are words with the space before them.
 class WordCuts {
  public:
-  /// The pieces will be added one by one; `characters` is about the sum of their lengths.
+  /// `characters` is about the sum of the lengths of the pieces that will be added.
   explicit WordCuts(size_t characters);
 
-  /// No cut will be made within `piece`, valid UTF-8.
+  /// Adds a piece, valid UTF-8. No cut will be made within it.
   void keep_whole(std::string_view piece);
 
-  /// The length of the first word of `text`, valid UTF-8 and not empty; the length of the text
-  /// where that is one word as far as it goes. `from`: the place of a character before which no cut
-  /// lies.
+  /// Returns the length of the first word of `text`, which is valid UTF-8 and not empty. Returns
+  /// the length of `text` if no word ends within it. `from` is the place of a character before
+  /// which there is no cut.
   size_t first_word(std::string_view text, size_t from = 0) const {
     uint32_t left = code(text.substr(from));
     size_t end = from + character_size(text.substr(from));
@@ -38,7 +38,7 @@ class WordCuts {
   }
 
  private:
-  /// The code point; U+2581 counts as the space that it stands for, which makes it ASCII.
+  /// Returns the code point. U+2581 counts as the space that it stands for, which makes it ASCII.
   static uint32_t code(std::string_view text) {
     return text.starts_with(kSpaceMark) ? ' ' : code_point(text);
   }
@@ -54,8 +54,8 @@ class WordCuts {
     return (others_[bit / 64] >> bit % 64 & 1) != 0;
   }
 
-  std::array<uint8_t, 128 * 128> ascii_{};  // whether the two stand beside each other, exactly
-  std::vector<uint64_t> others_;            // bits by a hash; one too many costs a cut only
+  std::array<uint8_t, 128 * 128> ascii_{};  // whether the two are neighbours in a piece; exact
+  std::vector<uint64_t> others_;            // bits by a hash; a false one only loses a cut
   uint64_t mask_;
 };
 

@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// A shard's bytes are hashed in blocks of so many, the last one shorter, so that what is read of
-/// it can be verified without reading all of it.
+/// The size of the blocks in which a shard's bytes are hashed; the last block may be shorter. With
+/// hashes of blocks, a part of a shard can be verified without reading all of it.
 inline constexpr int64_t kHashBlockBytes = int64_t{64} << 10;
 
-/// XXH3-64 of a file: of all its bytes, and of each of its blocks.
+/// XXH3-64 hashes of a file: of the whole file and of each of its blocks.
 struct FileHashes {
   uint64_t whole = 0;
   std::vector<uint64_t> blocks;
@@ -22,7 +22,7 @@ struct FileHashes {
   bool operator==(const FileHashes&) const = default;
 };
 
-/// Takes the hashes of bytes that arrive in pieces.
+/// Hashes bytes that arrive in pieces.
 class FileHasher {
  public:
   void update(std::span<const std::byte> bytes);
@@ -31,20 +31,20 @@ class FileHasher {
  private:
   StreamHash whole_;
   std::vector<uint64_t> blocks_;
-  std::vector<std::byte> begun_;  // the start of a block
+  std::vector<std::byte> begun_;  // the start of a block that is not complete yet
 };
 
-/// Reads a whole file, a few megabytes at a time.
+/// Hashes a whole file, reading a few megabytes at a time.
 FileHashes hash_file(const ReadFile& file);
 
-/// The file that holds the hashes of a shard's blocks, one after another as 64-bit little-endian
-/// integers: train-00000.xxh3 of train-00000.npy.
+/// Returns the name of the file with the hashes of a shard's blocks: train-00000.xxh3 for
+/// train-00000.npy. The file holds the hashes one after another as 64-bit little-endian integers.
 std::string block_hashes_name(const std::string& shard_file);
 
-/// The bytes of such a file.
+/// Returns the content of such a file.
 std::string block_hashes_text(const FileHashes& hashes);
 
-/// Reads such a file. Throws Error naming it when its own hash is not `expected` (hexadecimal).
+/// Reads such a file. Throws Error naming it when its hash is not `expected` (hexadecimal).
 std::vector<uint64_t> read_block_hashes(const fs::path& path, const std::string& expected);
 
 }  // namespace tessera

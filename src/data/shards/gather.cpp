@@ -17,13 +17,13 @@
 namespace tessera {
 namespace {
 
-/// Reads token ranges of the stream, keeping the item of the last range open: readers come in the
-/// stream's order.
+/// Reads token ranges of the stream. It keeps the item of the last range open, because ranges are
+/// read in the stream's order.
 class StreamReader {
  public:
   explicit StreamReader(const TokenStream& stream) : stream_(stream) {}
 
-  /// Fills `target` with the tokens from `token` on.
+  /// Fills `target` with the tokens starting at `token`.
   void read(int64_t token, std::span<std::byte> target) {
     const int64_t width = dtype_size(stream_.dtype);
     while (!target.empty()) {
@@ -48,7 +48,7 @@ class StreamReader {
 
   const TokenStream& stream_;
   ReadFile file_;
-  std::optional<size_t> item_;  // that file_ is
+  std::optional<size_t> item_;  // the item that file_ is
 };
 
 template <typename T>
@@ -107,8 +107,8 @@ class ShardGatherer {
     bool operator<(const Move& other) const { return source < other.source; }
   };
 
-  /// Reads the data of a finished shard into the buffer. Gives its hashes, or nothing when the file
-  /// is not what was written.
+  /// Reads the data of an existing shard into the buffer. Returns its hashes, or nothing if the
+  /// file is not what was written.
   std::optional<FileHashes> read_kept(const fs::path& path, const fs::path& table,
                                       const std::string& header) {
     const ReadFile file(path);
@@ -137,7 +137,7 @@ class ShardGatherer {
       const auto source = permutation_(static_cast<uint64_t>(begin + row));
       moves_.push_back({static_cast<int64_t>(source), row});
     }
-    // In the stream's order the reads go forward through each item file, once.
+    // In the stream's order, the reads go forward through each item file once.
     std::sort(moves_.begin(), moves_.end());
     std::atomic<int64_t> done{0};
     run_workers(

@@ -14,15 +14,15 @@ namespace tessera {
 /// The token stream of the whole corpus: the work items' tokens one after another.
 struct TokenStream {
   std::vector<fs::path> items;
-  std::vector<int64_t> begins;  // of each item's first token; one more for the stream's end
+  std::vector<int64_t> begins;  // the index of each item's first token, and the stream's end
   DType dtype = DType::u16;
 
   int64_t tokens() const { return begins.back(); }
 };
 
-/// How the instances of the corpus are shared out: instance i of the permuted order is the tokens
-/// [context * permutation(i), + context) of the stream. Training takes the first instances of that
-/// order, the held-out split the others.
+/// How the instances of the corpus are divided into splits and shards. Instance i of the permuted
+/// order is the tokens [context * permutation(i), + context) of the stream. The training split is
+/// the first part of that order, the held-out split is the rest.
 struct SplitPlan {
   int64_t context = 0;
   int64_t instances = 0;
@@ -45,10 +45,10 @@ struct GatherResult {
   std::vector<std::string> shards_remade;  // files that were there but damaged
 };
 
-/// Writes the shards of both splits into `folder`, each gathered in memory from the stream and put
-/// in place atomically (Optimus §4, shuffling and sharding), and behind it the file of its blocks'
-/// hashes. A shard that is already there is kept when it has those hashes, otherwise made again.
-/// Memory: one shard. `tick` is called with the number of instances done.
+/// Writes the shards of both splits into `folder` (Optimus §4, shuffling and sharding). Each shard
+/// is gathered in memory from the stream and written atomically, then the file with the hashes of
+/// its blocks. A shard that is already there is kept if it has these hashes, otherwise it is
+/// written again. Memory: one shard. Calls `tick` with the number of instances done.
 GatherResult gather_shards(const TokenStream& stream, const SplitPlan& plan,
                            const Permutation& permutation, int32_t end_of_document,
                            const fs::path& folder, int threads,

@@ -45,7 +45,7 @@ std::vector<TokenizerFileHash> tokenizer_files_from_json(const OrderedJson& toke
                                                          int64_t version) {
   std::vector<TokenizerFileHash> files;
   if (version == 1) {
-    // Tokenizers of one file were once named without a list.
+    // Manifests of one-file tokenizers once had no list of files.
     if (!tokenizer.contains("files")) return {{tokenizer.at("file").get<std::string>(), ""}};
     for (const OrderedJson& name : tokenizer.at("files"))
       files.push_back({name.get<std::string>(), ""});
@@ -104,7 +104,7 @@ void check(const Manifest& manifest, const std::string& origin) {
     int64_t instances = 0;
     for (const Shard& shard : split.shards) {
       require(shard.instances > 0, "a shard has no instances");
-      // The name is joined to the folder's path, so it may not lead out of the folder.
+      // The name is joined to the folder's path, so it must not lead out of the folder.
       require(!shard.file.empty() && fs::path(shard.file).filename() == shard.file &&
                   shard.file != "..",
               "a shard's file is not a plain name");
@@ -143,7 +143,7 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
       {"invalid_utf8", manifest.invalid_utf8},
       {"recipe", OrderedJson::parse(recipe_to_text(manifest.recipe))},
   };
-  // A path or a reason may hold bytes that are not UTF-8; they are replaced rather than refused.
+  // A path or a reason may contain bytes that are not UTF-8. They are replaced, not refused.
   write_file(
       folder / kManifestName,
       with_hash_line(json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"));
@@ -195,7 +195,7 @@ void require_shard_bytes(const fs::path& path, int64_t bytes, const Shard& shard
 
 void verify_prepared_tokenizer(const fs::path& folder, const Manifest& manifest) {
   if (manifest.version == 1) {
-    load_tokenizer(folder);  // which compares it with the manifest
+    load_tokenizer(folder);  // compares it with the manifest
   } else {
     read_tokenizer_files(folder, manifest.tokenizer_files, kPrepareAgain);
   }

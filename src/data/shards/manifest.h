@@ -14,14 +14,14 @@ namespace tessera {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr int64_t kManifestVersion = 2;
-/// What to do with a damaged folder; the end of errors.
+/// Advice on what to do with a damaged folder. Errors end with it.
 inline constexpr std::string_view kPrepareAgain =
     "restore the file, or run prepare again with --overwrite";
 
-/// The two parts of prepared data; no instance is in both.
+/// The two parts of prepared data. They have no instance in common.
 enum class Split { train, held_out };
 
-/// "train" or "held_out": the start of the shards' names.
+/// Returns "train" or "held_out". The names of the shards begin with it.
 std::string_view split_name(Split split);
 
 /// One .npy file, an array [instances, context].
@@ -30,8 +30,8 @@ struct Shard {
   int64_t instances = 0;
   int64_t bytes = 0;  // of the whole file
   std::string hash;   // XXH3-64 of the whole file, hexadecimal
-  /// XXH3-64 of the file that holds its blocks' hashes (see block_hashes.h); "" in folders of
-  /// version 1, which have none.
+  /// XXH3-64 of the file with the hashes of the shard's blocks (see block_hashes.h). It is "" in
+  /// folders of version 1, which have no such files.
   std::string blocks_hash;
 
   bool operator==(const Shard&) const = default;
@@ -40,14 +40,14 @@ struct Shard {
 struct SplitSummary {
   int64_t instances = 0;
   int64_t tokens = 0;     // instances * context
-  int64_t documents = 0;  // end-of-document tokens
+  int64_t documents = 0;  // number of end-of-document tokens
   std::vector<Shard> shards;
 };
 
-/// What a prepared folder holds: manifest.json, written last. A folder without it is not complete.
-/// Its first line is the hash of the rest (see hash_line.h), and its other hashes cover every byte
-/// of the folder. Version 1 had neither that line nor hashes of blocks and of the tokenizer's
-/// files; it is still read.
+/// The manifest of a prepared folder, manifest.json. It is written last: a folder without it is not
+/// complete. Its first line is the hash of the rest (see hash_line.h), and its other hashes cover
+/// every other byte of the folder. Version 1 had no such line, no hashes of blocks and no hashes of
+/// the tokenizer's files; it is still read.
 struct Manifest {
   int64_t version = kManifestVersion;
   Recipe recipe;
@@ -56,17 +56,17 @@ struct Manifest {
   std::string tokenizer_fingerprint;
   int64_t vocabulary_size = 0;
   int32_t end_of_document = 0;
-  DType dtype = DType::u16;  // of the shards: u16 where the vocabulary fits, otherwise i32
+  DType dtype = DType::u16;  // of the shards: u16 if the vocabulary fits, otherwise i32
   SplitSummary train;
   SplitSummary held_out;
   int64_t documents = 0;
-  int64_t tokens = 0;          // in the corpus, end-of-document tokens included
-  int64_t tokens_dropped = 0;  // at its end, too few for an instance
+  int64_t tokens = 0;          // in the corpus, including end-of-document tokens
+  int64_t tokens_dropped = 0;  // at the corpus's end, too few for an instance
   int64_t empty_files = 0;
   int64_t empty_documents = 0;
   int64_t bad_lines = 0;
   std::vector<std::string> first_bad_lines;  // "file:line: reason"
-  int64_t invalid_utf8 = 0;                  // replacements by U+FFFD
+  int64_t invalid_utf8 = 0;                  // number of replacements by U+FFFD
 
   const SplitSummary& split(Split which) const { return which == Split::train ? train : held_out; }
 };
@@ -74,22 +74,22 @@ struct Manifest {
 /// Writes folder/manifest.json atomically.
 void write_manifest(const fs::path& folder, const Manifest& manifest);
 
-/// Reads folder/manifest.json. Throws Error when the folder is not complete (saying to run prepare
-/// again), when the manifest is damaged or contradicts itself, or of another version.
+/// Reads folder/manifest.json. Throws Error when the folder is not complete (with the advice to run
+/// prepare again), and when the manifest is damaged, contradicts itself or has another version.
 Manifest read_manifest(const fs::path& folder);
 
-/// Whether the folder holds the manifest of prepared data, be it damaged: manifest.json is also the
-/// name of a checkpoint's.
+/// Whether the folder holds the manifest of prepared data, even a damaged one. A checkpoint's
+/// manifest has the same name, manifest.json.
 bool is_prepared_folder(const fs::path& folder);
 
-/// Throws Error when a shard's file does not have the size that the manifest says.
+/// Throws Error when a shard's file does not have the size that the manifest states.
 void require_shard_bytes(const fs::path& path, int64_t bytes, const Shard& shard);
 
-/// Checks the tokenizer that the folder holds: its files by their hashes, or in version 1 by what
-/// the manifest says of the tokenizer that they make. Throws Error naming a damaged file.
+/// Checks the tokenizer in the folder. Its files are compared by their hashes. In version 1 the
+/// tokenizer is loaded and compared with the manifest. Throws Error naming a damaged file.
 void verify_prepared_tokenizer(const fs::path& folder, const Manifest& manifest);
 
-/// Reads the whole folder and compares every hash; throws Error naming the first file that is
+/// Reads the whole folder and compares every hash. Throws Error naming the first file that is
 /// damaged or missing.
 void verify_prepared(const fs::path& folder);
 

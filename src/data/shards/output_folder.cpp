@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial";
 
-/// The names, beside the manifest and work/, that prepare writes.
+/// Whether prepare writes a file of this name, other than the manifest and work/.
 bool is_ours(std::string_view name) {
   if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
   for (const std::string_view written :
@@ -28,7 +28,7 @@ bool is_ours(std::string_view name) {
          (name.starts_with("train-") || name.starts_with("held_out-"));
 }
 
-/// The names that prepare writes in work/, but for the plan.
+/// Whether prepare writes a file of this name in work/, other than the plan.
 bool is_work(std::string_view name) {
   return name.starts_with("item-") || name.starts_with("tokenizer.xxh3") ||
          name == "plan.json.partial";
@@ -40,7 +40,7 @@ void remove_path(const fs::path& path) {
   if (code) throw Error("cannot remove {}: {}", path.string(), code.message());
 }
 
-/// What stands in a folder, if there is one, under such names.
+/// Returns the entries of a folder whose names are wanted; none if the folder does not exist.
 template <typename Predicate>
 std::vector<fs::path> entries(const fs::path& folder, Predicate&& wanted) {
   if (!path_exists(folder)) return {};
@@ -57,8 +57,8 @@ std::string list(const std::vector<std::string>& differences) {
 
 OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(folder)) {
   ensure_directory(folder_);
-  // The folder itself carries the lock: nothing is left behind. Where the file system knows no
-  // locks, there is none.
+  // The lock is on the folder itself, so no lock file is left behind. A file system without locks
+  // gives no lock.
   lock_ = FileLock::on_folder(folder_);
   if (lock_->state() == FileLock::State::busy) {
     throw Error("another process is preparing data into {}; wait for it or choose another folder",
@@ -132,15 +132,15 @@ fs::path OutputFolder::item(int64_t index) const {
 }
 
 void OutputFolder::remove_work() {
-  // Only what is ours, and the plan last: as long as something of the work is left, so is the plan.
+  // Remove only our own files, and the plan last: it must exist as long as any of the work does.
   for (const fs::path& path : entries(work(), is_work)) remove_path(path);
   remove_path(plan());
-  std::error_code not_empty;  // then it holds files of someone else, and stays
+  std::error_code not_empty;  // set if it holds files of others; then it stays
   fs::remove(work(), not_empty);
 }
 
 void OutputFolder::remove_all() {
-  // The manifest goes first: without it nothing takes the folder for complete.
+  // Remove the manifest first: without it the folder does not count as complete.
   remove_path(folder_ / kManifestName);
   for (const fs::path& path : entries(folder_, is_ours)) remove_path(path);
   remove_work();

@@ -18,7 +18,7 @@ OrderedJson to_json(const Recipe& recipe) {
                       {"bytes", file.size},
                       {"modified", file.modified},
                       {"format", file.format == Format::jsonl ? "jsonl" : "text"},
-                      {"compression", compression_name(file.compression)}});
+                      {"compression", word(file.compression)}});
   }
   return {{"context", recipe.context},
           {"seed", recipe.seed},
@@ -49,10 +49,17 @@ std::string input_difference(const std::vector<CorpusFile>& there,
   return "";
 }
 
+Compression compression_named(const std::string& name, const std::string& origin) {
+  const std::optional<Compression> found = find_word<Compression>(name);
+  if (found) return *found;
+  throw Error("{} names the unknown compression '{}'; it is damaged or of a later version", origin,
+              name);
+}
+
 }  // namespace
 
 std::string recipe_to_text(const Recipe& recipe) {
-  // A path may hold bytes that are not UTF-8; they are replaced, since the path is only compared.
+  // A path may contain bytes that are not UTF-8. They are replaced, as the path is only compared.
   return to_json(recipe).dump(1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
@@ -75,7 +82,7 @@ Recipe recipe_from_text(const std::string& text, const std::string& origin) {
       const bool jsonl = input.at("format") == "jsonl";
       recipe.inputs.push_back({input.at("path").get<std::string>(), input.at("bytes"),
                                input.at("modified"), jsonl ? Format::jsonl : Format::text,
-                               compression_from_name(input.value("compression", "none"), origin)});
+                               compression_named(input.value("compression", "none"), origin)});
     }
   } catch (const nlohmann::json::exception& error) {
     throw Error("{} is damaged ({}); prepare the data again in another folder, or overwrite it",

@@ -10,22 +10,22 @@
 
 namespace tessera {
 
-/// The data of one shard, verified as it is read: every byte that is handed out is of a block whose
-/// hash was compared after that very reading. One block is kept, so that rows that are read one
-/// after another have each block read and hashed once. Many threads may read.
+/// Reads the data of one shard and verifies it. A block's hash is compared each time the block is
+/// read, before any of its bytes are handed out. One block is kept in memory, so reading rows in
+/// order reads and hashes each block once. Many threads may read.
 ///
-/// A folder of format version 1 has no hashes of blocks; there the whole shard is read and compared
-/// with its one hash when it is opened, which yields them.
+/// A folder of format version 1 has no hashes of blocks. There the whole shard is read when it is
+/// opened and compared with its one hash; this also computes the hashes of its blocks.
 class ShardFile {
  public:
-  /// Throws Error naming the file when the shard, or the file of its blocks' hashes, is missing or
-  /// damaged, and when it is not the array that the manifest says.
+  /// Throws Error naming the file when the shard, or the file with its blocks' hashes, is missing
+  /// or damaged, and when the shard is not the array that the manifest describes.
   ShardFile(const fs::path& folder, const Manifest& manifest, const Shard& shard);
 
-  /// Reads bytes of the data, counted from its start, behind the header. Throws Error naming the
-  /// file and the bytes that are damaged.
+  /// Reads bytes of the data. `offset` counts from the end of the header. Throws Error naming the
+  /// file and the damaged bytes.
   void read(int64_t offset, std::span<std::byte> to) const;
-  /// Asks the system to read these bytes ahead of their use.
+  /// Asks the system to read these bytes ahead.
   void will_need(int64_t offset, int64_t length) const;
 
  private:
@@ -38,7 +38,7 @@ class ShardFile {
   int64_t data_offset_ = 0;
 
   mutable std::mutex mutex_;
-  mutable int64_t block_ = -1;  // the one in block_bytes_; -1: none
+  mutable int64_t block_ = -1;  // the block in block_bytes_; -1: none
   mutable std::vector<std::byte> block_bytes_;
   mutable int64_t asked_for_ = -1;  // the last block that the system was asked to read ahead
 };

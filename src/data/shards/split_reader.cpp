@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Shards are read one after another, by some threads that are near to each other.
+// Shards are read one after another, by threads that are close to each other in the order.
 constexpr size_t kShardsKeptOpen = 4;
 
 }  // namespace
@@ -83,7 +83,7 @@ void SplitReader::read(int64_t instance, std::span<int32_t> tokens) const {
 
 void SplitReader::will_need(int64_t instance) const {
   const Position position = find(instance);
-  // A shard that is not open yet is opened by the thread that reads it, which reports its damage.
+  // A shard that is not open yet is opened by the thread that reads it. That thread reports damage.
   if (const auto file = open_.find(position.shard)) {
     file->will_need(position.instance * instance_bytes(), instance_bytes());
   }

@@ -15,9 +15,9 @@ constexpr int64_t kWorkItemMagic = 0x324d455449534554;  // "TESITEM2" as bytes
 constexpr int64_t kEarlierMagic = 0x314d455449534554;   // "TESITEM1"
 using Header = std::array<int64_t, 9>;
 static_assert(sizeof(Header) == kWorkItemHeaderBytes);
-constexpr int64_t kHashBytes = sizeof(uint64_t);  // at the end
+constexpr int64_t kHashBytes = sizeof(uint64_t);  // at the end of the file
 
-/// Whether the hash at an item's end is that of the rest.
+/// Whether the hash at an item's end is the hash of the rest.
 bool has_its_hash(const ReadFile& file) {
   constexpr int64_t piece_bytes = int64_t{1} << 20;
   const int64_t hash_begin = file.size() - kHashBytes;

@@ -12,18 +12,17 @@
 
 namespace tessera {
 
-/// The tokens of one work item, a file of DIR/work. It appears whole or not at all, so that its
-/// presence says that the item is done. Layout, little-endian: a header of nine 64-bit integers
+/// Writes the tokens of one work item to a file in DIR/work. The file appears whole or not at all,
+/// so if it exists, the item is done. Layout, little-endian: a header of nine 64-bit integers
 /// (magic, token count, documents, empty documents, bad lines, replacements, `from` and `to` of
-/// WorkItemSummary, bytes of notes), the tokens in the shards' element type, the remembered bad
-/// lines as JSON, and the hash of all that: XXH3-64 of what stands behind the header and then of
-/// the header.
+/// WorkItemSummary, bytes of notes), the tokens in the shards' element type, the recorded bad lines
+/// as JSON, and an XXH3-64 hash. The hash covers everything behind the header, then the header.
 class WorkItemWriter {
  public:
   WorkItemWriter(const fs::path& path, DType dtype);
   void append(std::span<const int32_t> tokens);
   int64_t tokens() const { return tokens_; }
-  /// `from` and `to`: see WorkItemSummary.
+  /// For `from` and `to`, see WorkItemSummary.
   void commit(const ReadStatistics& statistics, int64_t from, int64_t to);
 
  private:
@@ -41,18 +40,19 @@ struct WorkItemSummary {
 
   int64_t tokens = 0;
   ReadStatistics statistics;
-  /// The bytes of its first and last slice's files at which its tokens begin and end. Where a file
-  /// of plain text is cut, the one is where the item before ends: a boundary of the encoding. An
-  /// item that found none knows neither and has no tokens.
+  /// Where the item's tokens begin and end: byte offsets in the files of its first and last slice.
+  /// If a plain-text file is cut there, `from` is the end of the item before it and lies on a
+  /// boundary of the encoding. An item that found no boundary has no tokens, and both are unknown.
   int64_t from = kUnknown;
   int64_t to = kUnknown;
 };
 
-/// Bytes before the first token.
+/// The bytes before the first token.
 inline constexpr int64_t kWorkItemHeaderBytes = 72;
 
-/// Reads the counts of a finished item, and all of it to compare its hash; nothing when it is of an
-/// earlier version, whose documents were cut elsewhere. Throws Error when the file is damaged.
+/// Reads the counts of a finished item. Reads the whole file to compare its hash. Returns nothing
+/// for an item of an earlier version, which cut documents at other places. Throws Error when the
+/// file is damaged.
 std::optional<WorkItemSummary> read_work_item(const fs::path& path, DType dtype);
 
 }  // namespace tessera

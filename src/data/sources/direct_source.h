@@ -9,20 +9,21 @@
 
 namespace tessera {
 
-/// How a stream of tokens becomes instances.
+/// How a stream of tokens is turned into instances.
 struct DirectOptions {
   int64_t context = 0;
-  /// The fraction of the instances that are held out: rounded up, and never all of them unless it
-  /// is 1.
+  /// The fraction of the instances that are held out. Their number is rounded up, but is never all
+  /// of them unless the fraction is 1.
   double held_out = 0;
   uint64_t seed = 0;  // of the permutations
 };
 
-/// Instances straight out of token files. The stream is cut every `context` tokens, a shorter rest
-/// is left out, and the instances are permuted by the seed; the held-out split is the last of that
-/// order, as `prepare` does it with an equal stream and seed. The training split comes in that
-/// order in the first epoch and permuted anew in each later one. No order is stored. `description`
-/// is what errors call it. Throws Error when the stream is shorter than one instance.
+/// Makes a source of instances directly from token files. The stream is cut every `context` tokens;
+/// a shorter rest is left out. The instances are permuted by the seed, and the held-out split is
+/// the end of that order. `prepare` does the same with an equal stream and seed. The training split
+/// has that order in the first epoch and a new permutation in each later one. No order is stored.
+/// `description` names the source in errors. Throws Error when the stream is shorter than one
+/// instance.
 std::unique_ptr<InstanceSource> make_direct_source(StoredTokens tokens,
                                                    const DirectOptions& options,
                                                    std::string description);

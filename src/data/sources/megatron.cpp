@@ -17,12 +17,12 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kIndexMagic = "MMIDIDX\0\0"sv;
 constexpr int64_t kIndexHeaderBytes = 34;
-constexpr int64_t kLooked = 1024;  // documents, where not every one is looked at
+constexpr int64_t kLooked = 1024;  // documents to check if not all are checked
 
 constexpr std::string_view kIndexTypeNames[] = {"",      "uint8",   "int8",    "int16", "int32",
                                                 "int64", "float64", "float32", "uint16"};
 
-/// The checked arrays of a PREFIX.idx, which are read from their start to their end.
+/// The checked arrays of a PREFIX.idx. They are read from start to end.
 class MegatronIndex {
  public:
   explicit MegatronIndex(const fs::path& path)
@@ -45,7 +45,7 @@ class MegatronIndex {
   TokenType type() const { return type_; }
   int64_t documents() const { return boundaries_ - 1; }
 
-  /// Tokens before the document's end.
+  /// Returns the number of tokens before the document's end.
   int64_t document_end(int64_t document) {
     const int64_t sequence = boundary(document + 1);
     return sequence == sequences_ ? tokens_ : pointer(sequence) / token_type_bytes(type_);
@@ -55,7 +55,7 @@ class MegatronIndex {
   void check(const ReadFile& bin) {
     const int64_t element = token_type_bytes(type_);
     const int64_t bin_bytes = bin.size();
-    int64_t begin = 0;  // never beyond bin_bytes
+    int64_t begin = 0;  // never above bin_bytes
     for (int64_t i = 0; i < sequences_; ++i) {
       const int64_t length = lengths_.load<int32_t>(kIndexHeaderBytes + 4 * i);
       if (length < 0) fail(fmt::format("sequence {} has a length of {}", i, length));
@@ -117,7 +117,7 @@ class MegatronIndex {
 
   void check_sizes(uint64_t sequences, uint64_t boundaries) {
     const auto bytes = static_cast<uint64_t>(file_.size());
-    // Compared first, so that no product overflows.
+    // Checked first, so no product overflows.
     const bool possible = sequences <= bytes / 12 && boundaries <= bytes / 8;
     const uint64_t expected = possible ? kIndexHeaderBytes + 12 * sequences + 8 * boundaries : 0;
     if (!possible || bytes < expected) {
@@ -163,7 +163,7 @@ class MegatronIndex {
   int64_t tokens_ = 0;
 };
 
-/// Puts the missing end-of-document tokens in.
+/// Adds the missing end-of-document tokens.
 void add_ends(MegatronIndex& index, StoredTokens& tokens) {
   int64_t begin = 0;
   for (int64_t document = 0; document < index.documents(); ++document) {
@@ -173,12 +173,12 @@ void add_ends(MegatronIndex& index, StoredTokens& tokens) {
   }
 }
 
-/// Looks at some documents, evenly spread.
+/// Checks some documents, evenly spread.
 void expect_ends(MegatronIndex& index, StoredTokens& tokens, const TokenRange& range,
                  const fs::path& path) {
   const int64_t looked = std::min(kLooked, index.documents());
   for (int64_t i = 0; i < looked; ++i) {
-    // In this order no product overflows.
+    // In this order of operations no product overflows.
     const int64_t document =
         index.documents() / looked * i + index.documents() % looked * i / looked;
     const int64_t begin = document == 0 ? 0 : index.document_end(document - 1);

@@ -19,7 +19,8 @@ bool is_name_letter(unsigned char letter) {
   return std::isalnum(letter) != 0 || letter == '_' || letter == '.' || letter == '-';
 }
 
-/// "web" of "data/web", "code_text_document" of "m/code_text_document.idx", "olmo" of "olmo/*.npy".
+/// Returns "web" for "data/web", "code_text_document" for "m/code_text_document.idx", "olmo" for
+/// "olmo/*.npy".
 std::string name_of_path(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   fs::path part = path;
@@ -50,19 +51,15 @@ void require_good_name(const std::string& name) {
   }
 }
 
-enum class SourceFormat { prepared, megatron, tokens };
-
-/// Whether a path is a pattern of token files, which may be longer than any name of a file. A
-/// folder may have such letters in its name.
+/// Whether a path is a pattern of token files. A pattern may be longer than any file name, and a
+/// folder's name may contain glob characters.
 bool is_glob(const std::string& path) {
   std::error_code ignored;
   return path.find_first_of("*?[{") != std::string::npos && !fs::is_directory(path, ignored);
 }
 
 SourceFormat format_of(const SourceConfig& source) {
-  if (source.format == "prepared") return SourceFormat::prepared;
-  if (source.format == "megatron") return SourceFormat::megatron;
-  if (source.format == "tokens") return SourceFormat::tokens;
+  if (source.format != SourceFormat::automatic) return source.format;
   std::error_code code;
   if (fs::is_directory(source.path, code)) return SourceFormat::prepared;
   const MegatronPaths paths = megatron_paths(source.path);
@@ -74,7 +71,7 @@ SourceFormat format_of(const SourceConfig& source) {
       source.path, paths.index.string());
 }
 
-/// Keys that say something of token files mean nothing for prepared data.
+/// Throws Error for keys that describe token files: they mean nothing for prepared data.
 void require_prepared_keys(const SourceConfig& source) {
   const SourceConfig defaults;
   const auto require_default = [&](bool is_default, const char* key, const char* why) {
@@ -90,13 +87,6 @@ void require_prepared_keys(const SourceConfig& source) {
   require_default(source.seed == defaults.seed, "seed", "which `prepare --seed` has permuted");
 }
 
-std::optional<TokenType> token_type(const std::string& dtype) {
-  for (const TokenType type : {TokenType::u16, TokenType::u32, TokenType::i32, TokenType::i64}) {
-    if (token_type_name(type) == dtype) return type;
-  }
-  return std::nullopt;  // "header"
-}
-
 DataTokenizer tokenizer_of(const fs::path& folder) {
   Manifest manifest = read_manifest(folder);
   for (TokenizerFileHash& file : manifest.tokenizer_files) {
@@ -110,7 +100,7 @@ DataTokenizer tokenizer_of(const fs::path& folder) {
 
 StoredTokens open_megatron_source(const SourceConfig& source, DocumentEnds ends,
                                   const TokenRange& range) {
-  if (source.dtype != "header") {
+  if (source.dtype != TokenFileType::header) {
     throw Error(
         "dtype of the source {} is set, but {} is a Megatron dataset, whose index says it; leave "
         "the key out",
@@ -138,12 +128,12 @@ std::shared_ptr<const InstanceSource> open_source(const SourceConfig& source, in
   if (context < 2) {
     throw Error("a context of {} has no token to predict; expected at least 2", context);
   }
-  const DocumentEnds ends =
-      source.end_of_document == "present" ? DocumentEnds::present : DocumentEnds::add;
+  const DocumentEnds ends = source.end_of_document;
   StoredTokens tokens =
       format == SourceFormat::megatron
           ? open_megatron_source(source, ends, tokenizer.range)
-          : open_token_files(source.path, token_type(source.dtype), ends, tokenizer.range);
+          : open_token_files(source.path, find_word<TokenType>(word(source.dtype)), ends,
+                             tokenizer.range);
   return make_direct_source(std::move(tokens), {context, source.held_out, source.seed},
                             source.path);
 }
@@ -156,7 +146,8 @@ std::string source_name(const SourceConfig& source) {
 
 std::vector<SourceConfig> named_sources(const DataConfig& config) {
   std::vector<SourceConfig> sources = config.sources;
-  if (sources.empty()) sources.push_back({.path = config.directory, .format = "prepared"});
+  if (sources.empty())
+    sources.push_back({.path = config.directory, .format = SourceFormat::prepared});
   std::set<std::string> names;
   for (SourceConfig& source : sources) {
     if (source.path.empty()) throw Error("one of [[data.sources]] has no path; give it one");
@@ -189,7 +180,7 @@ TrainingData open_data(const DataConfig& config) {
   const std::vector<SourceConfig> sources = named_sources(config);
   const std::optional<DataTokenizer> tokenizer = find_tokenizer(config);
   if (!tokenizer) {
-    if (config.sources.empty()) read_manifest(config.directory);  // which says what is missing
+    if (config.sources.empty()) read_manifest(config.directory);  // says what is missing
     throw Error(
         "no source of [[data.sources]] is prepared data, which would say its tokenizer; set "
         "data.tokenizer to the one that the token files were made with");

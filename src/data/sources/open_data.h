@@ -14,53 +14,53 @@
 
 namespace tessera {
 
-/// What all sources of a run agree on.
+/// The tokenizer that all sources of a run share.
 struct DataTokenizer {
   std::string fingerprint;
   TokenRange range;
-  std::string origin;  ///< what load_tokenizer() takes: a prepared folder, a file, "bytes"
-  std::vector<TokenizerFileHash> files;  ///< in which it is kept (see Tokenizer::files())
+  std::string origin;  ///< the path for load_tokenizer(): a prepared folder, a file, "bytes"
+  std::vector<TokenizerFileHash> files;  ///< the tokenizer's files (see Tokenizer::files())
 };
 
 /// One source of a run's data.
 struct DataSource {
   std::string name;
-  double weight = 1;  ///< relative to the others'
+  double weight = 1;  ///< relative to the other sources' weights
   std::shared_ptr<const InstanceSource> instances;
 };
 
-/// What a run learns from.
+/// The data that a run trains or evaluates on.
 struct TrainingData {
   DataTokenizer tokenizer;
   std::vector<DataSource> sources;  ///< at least one; their names differ
 };
 
-/// The name of a source: its own, or where it has none that of its path's last part without glob
-/// letters and without the suffix of a token file.
+/// Returns the name of a source: its own, or one taken from its path. That is the path's last part
+/// without glob characters, and without the suffix of a token file.
 std::string source_name(const SourceConfig& source);
 
-/// The sources that a configuration names, each with its name: data.directory as one, or
-/// [[data.sources]]. Throws Error when two have the same name or a name is not of letters, digits
-/// and
-/// "_.-", or of digits alone.
+/// Returns the sources that a configuration names, each with its name: data.directory as the only
+/// one, or [[data.sources]]. Throws Error when a source has no path, when two have the same name,
+/// and when a name has characters other than letters, digits and "_.-" or consists of digits alone.
 std::vector<SourceConfig> named_sources(const DataConfig& config);
 
-/// The tokenizer of data.tokenizer, otherwise that of the first prepared source; nothing when
-/// neither is there. Throws Error when one of them is damaged.
+/// Returns the tokenizer of data.tokenizer, otherwise that of the first prepared source, or nothing
+/// if there is neither. Throws Error when the tokenizer is damaged.
 std::optional<DataTokenizer> find_tokenizer(const DataConfig& config);
 
-/// Opens all sources of a configuration. Throws Error as they do, when they disagree on the
-/// tokenizer or none names one, and when a key is set that a source's format does not take.
+/// Opens all sources of a configuration. Throws Error as the sources do, when the sources use
+/// different tokenizers or none names one, and when a key is set that the source's format does not
+/// use.
 TrainingData open_data(const DataConfig& config);
 
-/// Opens data to evaluate on, with the tokenizer that the model has: the held-out part of a
-/// prepared folder, or the whole of another source as its held-out part. The context is `context`,
-/// or that of the prepared folder where it is shorter.
+/// Opens data for evaluating a model that has the tokenizer `tokenizer`. The held-out split is that
+/// of a prepared folder, or the whole of any other source. The context is `context`, or the
+/// prepared folder's if that is shorter.
 TrainingData open_held_out_data(const SourceConfig& source, int64_t context,
                                 const std::string& tokenizer);
 
-/// The longest context, at most `wanted`, that every source can have: prepared data can have no
-/// longer one than it was prepared with.
+/// Returns the longest context, at most `wanted`, that every source supports. Prepared data
+/// supports no longer context than it was prepared with.
 int64_t longest_context(const std::vector<SourceConfig>& sources, int64_t wanted);
 
 }  // namespace tessera

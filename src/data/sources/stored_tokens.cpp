@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSamples = 16;  // of a file, for its hash
+constexpr int64_t kSamples = 16;  // samples of a file, for its hash
 constexpr int64_t kSampleBytes = 4096;
-constexpr size_t kFilesKeptOpen = 256;  // below what systems allow a process
+constexpr size_t kFilesKeptOpen = 256;  // fewer than systems allow per process
 
-/// Calls visit with a value of the C++ type that `type` stands for.
+/// Calls `visit` with a value of the C++ type for `type`.
 template <typename Visit>
 auto with_type(TokenType type, Visit&& visit) {
   switch (type) {
@@ -30,26 +30,13 @@ auto with_type(TokenType type, Visit&& visit) {
   }
 }
 
-/// The byte of the file at which a token begins. Data may begin anywhere in a file, so the elements
-/// need not be aligned.
+/// Returns the file offset of a token. Data may begin anywhere in a file, so the elements need not
+/// be aligned.
 int64_t byte_of(const TokenFile& file, int64_t token) {
   return file.data_offset + token * token_type_bytes(file.type);
 }
 
 }  // namespace
-
-std::string_view token_type_name(TokenType type) {
-  switch (type) {
-    case TokenType::u16:
-      return "uint16";
-    case TokenType::u32:
-      return "uint32";
-    case TokenType::i32:
-      return "int32";
-    default:
-      return "int64";
-  }
-}
 
 int64_t token_type_bytes(TokenType type) {
   return with_type(type, [](auto value) { return static_cast<int64_t>(sizeof(value)); });
@@ -151,8 +138,7 @@ void StoredTokens::read_stored(int64_t first, std::span<int32_t> tokens) const {
           throw Error(
               "{}: token {} is {}, outside the vocabulary of {}; is the data damaged, its element "
               "type another than {}, or the tokenizer not the one that made it?",
-              file.path.string(), part.first + i, id, range_.vocabulary_size,
-              token_type_name(file.type));
+              file.path.string(), part.first + i, id, range_.vocabulary_size, word(file.type));
         }
         tokens[static_cast<size_t>(i)] = static_cast<int32_t>(id);
       }
@@ -193,7 +179,7 @@ uint64_t StoredTokens::sampled_hash() const {
     const auto opened = open(index);
     const int64_t last = std::max<int64_t>(0, file.bytes - kSampleBytes);
     for (int64_t sample = 0; sample < kSamples; ++sample) {
-      // From the start to the end; in this order no product overflows.
+      // From start to end. In this order of operations no product overflows.
       const int64_t begin =
           last / (kSamples - 1) * sample + last % (kSamples - 1) * sample / (kSamples - 1);
       sampled.resize(static_cast<size_t>(std::min(kSampleBytes, file.bytes - begin)));

@@ -35,7 +35,7 @@ TokenFile open_npy(const ReadFile& file, std::span<const std::byte> head,
   }
   if (expected && *expected != found) {
     throw Error("{} holds {}, as its header says, but dtype is \"{}\"; leave dtype out", name,
-                token_type_name(found), token_type_name(*expected));
+                word(found), word(*expected));
   }
   return {file.path(), file.size(), array.data_offset, found, array.shape[0]};
 }
@@ -53,7 +53,7 @@ TokenFile open_raw(const ReadFile& file, std::optional<TokenType> type) {
   if (size % bytes != 0) {
     throw Error(
         "{} has {} bytes, no multiple of the {} of a {}; it is cut short or of another dtype", name,
-        size, bytes, token_type_name(*type));
+        size, bytes, word(*type));
   }
   return {file.path(), size, 0, *type, size / bytes};
 }

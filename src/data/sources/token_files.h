@@ -8,11 +8,12 @@
 
 namespace tessera {
 
-/// Opens files of token ids, one after another in the order of their names: `pattern` is a file or
-/// a glob. A file that begins as .npy files do is one, with one dimension of uint16, uint32, int32
-/// or int64; any other is nothing but ids, as OLMo's files are in spite of their names ending in
-/// .npy, and `type` must say of which type. A file's end ends a document. Throws Error naming the
-/// file when it is empty, of another type than `type` says, or not a whole number of ids.
+/// Opens files of token ids. `pattern` is a file or a glob. The files follow one another in the
+/// order of their names. A file that begins with the .npy magic is read as .npy, with one dimension
+/// of uint16, uint32, int32 or int64. Any other file consists of ids only, and `type` must give
+/// their type. OLMo's files are of this kind, although their names end in .npy. The end of a file
+/// ends a document. Throws Error naming the file when it is empty, when its type is not `type`, and
+/// when it is not a whole number of ids.
 StoredTokens open_token_files(const std::string& pattern, std::optional<TokenType> type,
                               DocumentEnds ends, const TokenRange& range);
 

@@ -98,8 +98,8 @@ std::string TaskAnswers::text() const {
   for (const TaskScore& task : tasks) {
     if (task.truncated == 0) continue;
     text += fmt::format(
-        "{}: the context of {} questions was cut at its start to the model's {} tokens\n",
-        task.task, task.truncated, context);
+        "{}: the prompt of {} questions was cut at its start to the model's {} tokens\n", task.task,
+        task.truncated, context);
   }
   return text;
 }

@@ -50,14 +50,14 @@ Batch make_batch(std::span<const Continuation> all, std::span<const size_t> chos
 }  // namespace
 
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
-                                   std::string_view context, std::string_view text, int64_t limit) {
-  const size_t last = context.find_last_not_of(" \t\n\v\f\r");
-  const std::string_view stem = context.substr(0, last == std::string_view::npos ? 0 : last + 1);
+                                   std::string_view prompt, std::string_view text, int64_t limit) {
+  const size_t last = prompt.find_last_not_of(" \t\n\v\f\r");
+  const std::string_view stem = prompt.substr(0, last == std::string_view::npos ? 0 : last + 1);
   Continuation result;
-  result.tokens = tokenizer.encode(std::string(context) + std::string(text));
+  result.tokens = tokenizer.encode(std::string(prompt) + std::string(text));
   result.first = tokenizer.encode(stem).size();
   if (result.first >= result.tokens.size()) {
-    throw Error("the choice has no token of its own after its context");
+    throw Error("the choice has no token of its own after its prompt");
   }
   result.tokens.insert(result.tokens.begin(), beginning.begin(), beginning.end());
   result.first += beginning.size();
@@ -69,7 +69,7 @@ Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const i
   const size_t readable = static_cast<size_t>(limit) + 1;
   if (result.tokens.size() > readable) {
     const size_t cut = result.tokens.size() - readable;
-    // Without a beginning, the last token of the context takes its place.
+    // Without a beginning, the last token of the prompt takes its place.
     if (scored + std::max(beginning.size(), size_t{1}) > readable) {
       throw Error("the choice has {} tokens, more than the model's context of {}", scored, limit);
     }

@@ -12,21 +12,21 @@
 
 namespace tessera {
 
-/// A context and its continuation as tokens. The tokens from `first` (at least 1) on are scored.
+/// A prompt and its continuation as tokens. The tokens from `first` (at least 1) on are scored.
 struct Continuation {
   std::vector<int32_t> tokens;
   size_t first = 1;
-  bool truncated = false;  ///< the start of the context was cut to fit the model
+  bool truncated = false;  ///< the start of the prompt was cut to fit the model
 };
 
-/// Returns `text` after `context` as tokens, for a model that reads at most `limit` tokens. The two
-/// are tokenized together. The scored part begins after as many tokens as the context has by itself
+/// Returns `text` after `prompt` as tokens, for a model that reads at most `limit` tokens. The two
+/// are tokenized together. The scored part begins after as many tokens as the prompt has by itself
 /// without its trailing white space. `beginning` comes first (see beginning_of_document()); if it
-/// and the context are empty, the end of another document comes first. Tokens that the model cannot
-/// read are cut from the start of the context, after `beginning`. The last token is only predicted,
+/// and the prompt are empty, the end of another document comes first. Tokens that the model cannot
+/// read are cut from the start of the prompt, after `beginning`. The last token is only predicted,
 /// not read. Throws Error when the text has no token of its own or does not fit by itself.
 Continuation tokenize_continuation(const Tokenizer& tokenizer, std::span<const int32_t> beginning,
-                                   std::string_view context, std::string_view text, int64_t limit);
+                                   std::string_view prompt, std::string_view text, int64_t limit);
 
 /// Returns the log-likelihood (nats) of each continuation's scored tokens. Continuations of about
 /// the same length run together, `rows` at once. No result depends on what else is in its batch.

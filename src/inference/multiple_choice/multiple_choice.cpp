@@ -16,7 +16,7 @@ bool is_space(char letter) {
   return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
 }
 
-/// Returns the choice in the form in which it follows its context.
+/// Returns the choice in the form in which it follows its prompt.
 std::string joined(const std::string& choice, const std::string& delimiter) {
   return is_space(choice.front()) ? choice : delimiter + choice;
 }
@@ -45,7 +45,7 @@ std::vector<Continuation> tokenize(const LoadedModel& model, std::span<const Que
     for (size_t choice = 0; choice < question.choices.size(); ++choice) {
       try {
         continuations.push_back(tokenize_continuation(
-            *model.tokenizer, beginning, question.contexts[choice],
+            *model.tokenizer, beginning, question.prompts[choice],
             joined(question.choices[choice], options.delimiter), model.config.data.context));
         require_in_vocabulary(continuations.back().tokens, model.config.model.vocabulary_size,
                               model.tokenizer.get());

@@ -12,9 +12,9 @@
 namespace tessera {
 
 struct MultipleChoiceOptions {
-  /// The text between a context and a choice. It is left out if the choice begins with white space.
+  /// The text between a prompt and a choice. It is left out if the choice begins with white space.
   std::string delimiter = " ";
-  /// The control token before every context (see beginning_of_document()); "": none.
+  /// The control token before every prompt (see beginning_of_document()); "": none.
   std::string beginning_of_document;
   int64_t rows = 8;  ///< choices that run through the model at once
 };
@@ -24,7 +24,7 @@ struct ScoredQuestion {
   std::vector<double> log_likelihoods;  ///< nats, by choice
   size_t chosen = 0;                    ///< the likeliest choice, the first of equal ones
   size_t chosen_normalised = 0;         ///< the likeliest choice per character
-  bool truncated = false;               ///< whether a context was cut to fit the model
+  bool truncated = false;               ///< whether a prompt was cut to fit the model
 };
 
 /// The share of a task's questions that were answered correctly.
@@ -38,7 +38,7 @@ struct TaskScore {
   int64_t truncated = 0;
 };
 
-/// Scores every choice of every question by the log-likelihood of its tokens after its context.
+/// Scores every choice of every question by the log-likelihood of its tokens after its prompt.
 /// `on_progress` gets the number of choices done and the number of all. If it returns false, the
 /// work ends with an Error. Throws Error that names the question when a choice does not fit the
 /// model or has a token outside the model's vocabulary, or when its score is not a number.

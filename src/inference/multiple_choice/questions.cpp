@@ -45,15 +45,14 @@ std::vector<std::string> read_choices(const Json& line, const std::string& origi
   return result;
 }
 
-std::vector<std::string> read_contexts(const Json& line, size_t choices,
-                                       const std::string& origin) {
-  const Json& context = member(line, "context", origin);
-  if (context.is_string()) return {choices, context.get<std::string>()};
-  if (!context.is_array() || context.size() != choices) {
+std::vector<std::string> read_prompts(const Json& line, size_t choices, const std::string& origin) {
+  const Json& prompt = member(line, "context", origin);
+  if (prompt.is_string()) return {choices, prompt.get<std::string>()};
+  if (!prompt.is_array() || prompt.size() != choices) {
     throw Error("{}: \"context\" must be a text, or a list of {} texts, one for each choice",
                 origin, choices);
   }
-  return texts(context, "context", origin);
+  return texts(prompt, "context", origin);
 }
 
 size_t read_answer(const Json& line, size_t choices, const std::string& origin) {
@@ -88,7 +87,7 @@ Question read_question(const std::string& text, const std::string& task,
     question.task = found->get<std::string>();
   }
   question.choices = read_choices(line, origin);
-  question.contexts = read_contexts(line, question.choices.size(), origin);
+  question.prompts = read_prompts(line, question.choices.size(), origin);
   question.answer = read_answer(line, question.choices.size(), origin);
   return question;
 }

@@ -42,7 +42,7 @@ double drawable(double value, bool logarithmic) {
 }
 
 std::vector<double> x_values(const RunMetrics& run, PlotAxis axis) {
-  const std::string name(kPlotAxes[static_cast<size_t>(axis)]);
+  const std::string name(word(axis));
   std::vector<double> result;
   double last = 0;
   for (size_t row = 0; row < run.steps().size(); ++row) {

@@ -8,15 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.h"
 #include "metrics/plot/run_metrics.h"
 
 namespace tessera {
 
 /// What the x axis shows. `seconds` is the time spent in steps since the run's start.
 enum class PlotAxis { step, tokens, seconds, flops };
-
-/// The users' names for them, in the order of PlotAxis.
-inline constexpr std::array<std::string_view, 4> kPlotAxes{"step", "tokens", "seconds", "flops"};
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<PlotAxis>{"step", "tokens", "seconds",
+                                                                  "flops"};
 
 /// How runs are drawn.
 struct PlotOptions {

@@ -95,4 +95,18 @@ size_t RunMetrics::count(const std::string& metric) const {
                                            [](const auto& value) { return value.has_value(); }));
 }
 
+std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths) {
+  std::vector<RunMetrics> runs;
+  for (const std::string& path : paths) {
+    runs.emplace_back(path);
+    for (size_t i = 0; i + 1 < runs.size(); ++i) {
+      std::error_code code;
+      if (fs::equivalent(runs[i].file(), runs.back().file(), code)) {
+        throw Error("{} is given twice", runs.back().file().string());
+      }
+    }
+  }
+  return runs;
+}
+
 }  // namespace tessera

@@ -41,4 +41,7 @@ class RunMetrics {
   std::map<std::string, std::vector<std::optional<double>>> columns_;  // may end early
 };
 
+/// Reads several runs. Throws Error also when two paths name the same file.
+std::vector<RunMetrics> read_runs(const std::vector<std::string>& paths);
+
 }  // namespace tessera

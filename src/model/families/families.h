@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// The published families, each one file: a preset over the same layers, at the size of its best
-// known model. model_config.h's family_preset() finds them.
+// The published families, each in one file. Each is a preset over the same layers, at the size of
+// its best known model. family_preset() in model_config.h finds them.
 
 /// OLMo-1B (Groeneveld et al., 2024): dense, layer norm without parameters, tied head.
 ModelConfig olmo_family();

@@ -22,8 +22,9 @@ struct GatedForward {
   T* output;
 };
 
-/// gate_gradient = output_gradient · up · slope, up_gradient = output_gradient · value, where value
-/// and slope are the activation's at gate. The results may be gate's and up's memory.
+/// Computes gate_gradient = output_gradient · up · slope and up_gradient = output_gradient · value,
+/// where value and slope are those of the activation at gate. The results may be gate's and up's
+/// memory.
 template <typename T>
 struct GatedBackward {
   int64_t elements;

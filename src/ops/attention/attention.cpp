@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-/// Which of the places are given: the last inputs, in this order.
+/// Which of the places are given. They are the last inputs, in this order.
 struct GivenPlaces {
   explicit GivenPlaces(const AttentionPlaces& places)
       : document_starts(places.document_starts.has_value()),
@@ -19,8 +19,15 @@ struct GivenPlaces {
   bool document_starts, positions, key_positions;
 };
 
+std::vector<Value> with_places(std::vector<Value> inputs, const AttentionPlaces& places) {
+  for (const auto& place : {places.document_starts, places.positions, places.key_positions}) {
+    if (place) inputs.push_back(*place);
+  }
+  return inputs;
+}
+
 /// What the forward and the backward operation have in common. Their inputs begin with q, k, v and
-/// end with the places that are given.
+/// end with the given places.
 class AttentionBase : public Operation {
  public:
   AttentionBase(const AttentionOptions& options, const GivenPlaces& given)
@@ -52,7 +59,7 @@ class AttentionBase : public Operation {
     expect(given_.key_positions, "key positions", sizes.sequences * sizes.keys);
   }
 
-  /// The ranges lie at the beginning of the workspace, which they take range_bytes() of.
+  /// Returns the key ranges. They lie at the beginning of the workspace and take key_range_bytes().
   KeyRanges ranges(const Execution& execution) const {
     size_t next = execution.inputs.size() - given_.count();
     const auto place = [&](bool is_given) -> const int32_t* {
@@ -223,16 +230,28 @@ class Attention final : public AttentionBase {
 
 }  // namespace
 
+AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,
+                             const AttentionOptions& options, const AttentionPlaces& places) {
+  const auto outputs = builder.apply(std::make_shared<Attention>(options, GivenPlaces(places)),
+                                     with_places({q, k, v}, places));
+  return {outputs[0], outputs[1]};
+}
+
+std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k, Value v,
+                                             const AttentionPart& whole, Value of_output,
+                                             const AttentionOptions& options,
+                                             const AttentionPlaces& places) {
+  const auto gradients =
+      builder.apply(std::make_shared<AttentionGradient>(options, GivenPlaces(places)),
+                    with_places({q, k, v, whole.output, whole.log_sum_exp, of_output}, places));
+  return {gradients[0], gradients[1], gradients[2]};
+}
+
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
                 const AttentionPlaces& places) {
-  std::vector<Value> inputs{q, k, v};
-  for (const auto& place : {places.document_starts, places.positions, places.key_positions}) {
-    if (place) inputs.push_back(*place);
-  }
-  const auto outputs =
-      builder.apply(std::make_shared<Attention>(options, GivenPlaces(places)), std::move(inputs));
-  builder.keep(outputs[1], Keep::block);
-  return outputs[0];
+  const AttentionPart all = attention_part(builder, q, k, v, options, places);
+  builder.keep(all.log_sum_exp, Keep::block);
+  return all.output;
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -7,53 +8,74 @@
 
 namespace tessera {
 
-/// What the shapes of q, k and v do not say.
+/// The options that the shapes of q, k and v do not give.
 struct AttentionOptions {
   int64_t sequence = 0;  ///< queries of one sequence; tokens = sequences · sequence
-  int64_t keys = 0;      ///< keys of one sequence; 0: as many as queries
-  int64_t heads = 0;     ///< of the queries; a multiple of kv_heads
+  int64_t keys = 0;      ///< keys of one sequence; 0 means as many as queries
+  int64_t heads = 0;     ///< query heads; a multiple of kv_heads
   int64_t kv_heads = 0;  ///< query head h reads key-value head h / (heads / kv_heads)
   int64_t head_dim = 0;
   double scale = 0;  ///< factor on q · k; 0 means 1 / sqrt(head_dim)
 };
 
-/// Where tokens stand, where their rows do not say it.
+/// The positions of tokens, where their rows do not give them.
 struct AttentionPlaces {
-  /// i32 [tokens]: the position of the first token of the document that a query belongs to
-  /// (document masks, Llama 3 §3.2).
+  /// i32 [tokens]: for each query, the position of the first token of its document (document masks,
+  /// Llama 3 §3.2).
   std::optional<Value> document_starts = {};
-  /// i32 [tokens], ascending in each sequence: the queries' positions, when they are a part of the
-  /// keys' tokens (context parallelism).
+  /// i32 [tokens], ascending in each sequence: the positions of the queries, if these are only a
+  /// part of the keys' tokens (context parallelism).
   std::optional<Value> positions = {};
-  /// i32 [sequences · keys], ascending in each sequence: the keys' positions.
+  /// i32 [sequences · keys], ascending in each sequence: the positions of the keys.
   std::optional<Value> key_positions = {};
 };
 
-/// Causal attention with grouped-query heads (arXiv 2305.13245): softmax(scale · q kᵀ) v per head,
-/// where a query attends the keys of its sequence that stand at its own position or before it.
+/// Causal attention with grouped-query heads (arXiv 2305.13245): softmax(scale · q kᵀ) v per head.
+/// A query attends to the keys of its sequence at its own position or before it.
 ///
-/// q is [tokens, heads · head_dim], k and v are [sequences · keys, kv_heads · head_dim]; the result
-/// is [tokens, heads · head_dim]. Rows are positions, from 0 in each sequence, where `places` do
-/// not give them. With document starts a query attends the keys from its document's start on only.
-/// A query that attends no key gives zeros. The fast kernels work on tiles with a running softmax
-/// (FlashAttention-2, arXiv 2307.08691), whose sizes are the target's: memory is linear in the
-/// sequence, in the backward pass too, which makes the probabilities again from q, k and the
-/// logarithm of each softmax's denominator. That is a second output of the operation, [heads,
-/// tokens] in the accumulation type, marked Keep::block.
+/// q is [tokens, heads · head_dim]. k and v are [sequences · keys, kv_heads · head_dim]. The result
+/// is [tokens, heads · head_dim]. Unless `places` gives positions, rows are positions, counted from
+/// 0 in each sequence. With document starts, a query attends only to keys from the start of its
+/// document on. A query that attends to no key gives zeros.
 ///
-/// Throws InternalError when shapes do not fit, or at the run when positions do not ascend or a
-/// document starts after a token of it.
+/// The fast kernels work on tiles with a running softmax (FlashAttention-2, arXiv 2307.08691). The
+/// target determines the size of the tiles. Memory is linear in the sequence length. This holds for
+/// the backward pass too, which computes the probabilities again from q, k and the logarithm of
+/// each softmax's denominator. These logarithms are a second output of the operation,
+/// [heads, tokens] in the accumulation type, marked Keep::block.
+///
+/// Throws InternalError if the shapes do not fit. A run throws InternalError if positions do not
+/// ascend, or if a document starts after one of its tokens or before the document of the previous
+/// token.
 Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOptions& options,
                 const AttentionPlaces& places = {});
 
-/// Attention of the newest tokens of one sequence, whose earlier keys and values lie in caches:
-/// writes k and v at rows position.. of the caches, then lets token i attend rows 0..position + i.
+/// What a part of the keys gives. Parts join by their log-sum-exps: the whole's output is the sum
+/// of the parts' outputs, each times exp(its log-sum-exp - the whole's).
+struct AttentionPart {
+  Value output;       ///< [tokens, heads · head_dim]
+  Value log_sum_exp;  ///< [heads, tokens] in the accumulation type; -inf without a key
+};
+/// The same as attention(), of queries on a part of their keys (ring attention).
+AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,
+                             const AttentionOptions& options, const AttentionPlaces& places);
+
+/// The gradients of q, k and v that a part of the keys contributes. `whole` is what all parts
+/// joined to, and `of_output` the gradient of its output.
+std::array<Value, 3> attention_part_gradient(Builder& builder, Value q, Value k, Value v,
+                                             const AttentionPart& whole, Value of_output,
+                                             const AttentionOptions& options,
+                                             const AttentionPlaces& places);
+
+/// Attention of the newest tokens of one sequence, whose earlier keys and values lie in caches.
+/// Writes k and v to the caches from row `position` on, then lets token i attend to rows 0 to
+/// position + i.
 ///
-/// q is [tokens, heads · head_dim], k and v are [tokens, kv_heads · head_dim], the caches (states)
-/// are [capacity, kv_heads · head_dim], `position`, i32 [1], is the index of the first new token;
-/// the result is [tokens, heads · head_dim]. `options.sequence` and `options.keys` are not read. No
-/// gradient. Throws InternalError at the run, before anything is written, when position + tokens
-/// exceeds the capacity.
+/// q is [tokens, heads · head_dim]. k and v are [tokens, kv_heads · head_dim]. The caches (states)
+/// are [capacity, kv_heads · head_dim]. `position`, i32 [1], is the index of the first new token.
+/// The result is [tokens, heads · head_dim]. `options.sequence` is not read, and `options.keys`
+/// must be 0 or the number of tokens. There is no gradient. A run throws InternalError, before
+/// anything is written, if position + tokens exceeds the capacity.
 Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,
                        Value value_cache, Value position, const AttentionOptions& options);
 

@@ -9,7 +9,7 @@ namespace {
 
 using ForwardTable = TileTable<ForwardProducts>;
 
-/// The tiles of one attention, as the target has them.
+/// The tiles of one attention on a target.
 struct ForwardPlan {
   ForwardPlan(const Target& target, const AttentionShape& sizes, DType dtype)
       : shape(sizes),
@@ -20,8 +20,8 @@ struct ForwardPlan {
     });
   }
 
-  /// Visits all shapes of tiles that there can be, some twice: keys begin at a multiple of
-  /// kForwardQueries and end at another or at the last key.
+  /// Visits every shape of tile that can occur, some twice. Keys begin at a multiple of
+  /// kForwardQueries and end at another multiple or at the last key.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t limit = std::min(shape.keys, tile_keys);
@@ -30,7 +30,8 @@ struct ForwardPlan {
     for (const int64_t queries : {kForwardQueries, query_rest}) {
       if (queries == 0 || queries > shape.sequence) continue;
       for (const int64_t rest : {kForwardQueries, key_rest}) {
-        // Aligned, whole tiles of queries end with whole tiles of keys, and the rest with the rest.
+        // If aligned, whole tiles of queries end with whole tiles of keys, and the rest with the
+        // rest.
         if (rest == 0) continue;
         if (shape.aligned && (queries == query_rest) != (rest == key_rest)) continue;
         for (int64_t columns = rest; columns <= limit; columns += kForwardQueries) {
@@ -83,8 +84,8 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
   const int64_t thread_bytes = forward_tile_bytes<T>(shape, tile_keys, product_bytes);
   const int64_t query_tiles = (shape.sequence + kForwardQueries - 1) / kForwardQueries;
   const int64_t items = shape.sequences * shape.heads * query_tiles;
-  // A head's tiles follow one another, so that its keys and values stay in cache, the longest
-  // first.
+  // The tiles of a head follow one another, so its keys and values stay in cache. The longest tile
+  // comes first.
   parallel_items(runtime.threads(), items, [&](int64_t item, int thread) {
     const int64_t head_index = item / query_tiles;
     const int64_t tile = query_tiles - 1 - item % query_tiles;
@@ -97,7 +98,7 @@ void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, c
     Scratch scratch(workspace + thread * thread_bytes);
     ForwardTile<T> running = forward_tile<T>(scratch, shape, tile_keys, product_bytes);
     running.start(q + row, queries, own, shape.scale);
-    // All keys of a step of kForwardQueries or none, so that the shapes are few.
+    // Each step of kForwardQueries keys is taken whole or not at all, so the shapes are few.
     const int64_t last = own.end[queries - 1];
     const int64_t end = std::min(round_up(last, kForwardQueries), shape.keys);
     const int64_t first = own.begin[0] / kForwardQueries * kForwardQueries;

@@ -4,15 +4,15 @@
 
 namespace tessera {
 
-/// Attention in tiles; T is float or BFloat16. `workspace` has the size that the function below
-/// gives.
+/// Attention in tiles. T is float or BFloat16. `workspace` has the size that
+/// attention_fast_workspace() returns.
 template <typename T>
 void attention_fast(Runtime& runtime, const AttentionShape& shape, const T* q, const T* k,
                     const T* v, const KeyRanges& ranges, T* output, float* log_sum_exp,
                     std::byte* workspace);
 int64_t attention_fast_workspace(const Target& target, const AttentionShape& shape, DType dtype);
 
-/// Its backward pass in tiles.
+/// The backward pass of attention in tiles.
 template <typename T>
 void attention_gradient_fast(Runtime& runtime, const AttentionShape& shape,
                              const AttentionGradientOperands<T>& operands, std::byte* workspace);

@@ -29,9 +29,9 @@ void write_scaled(const float* from, int64_t rows, int64_t columns, float factor
   }
 }
 
-/// Σ_e first_e · second_e, in order and fused, which leaves the compiler no choice: it makes the
-/// body of a parallel loop twice, for one thread and for several, and a sum that it may take
-/// otherwise can come out in two ways.
+/// Returns Σ_e first_e · second_e, in order and with fused multiply-adds, which leaves the compiler
+/// no choice. It compiles the body of a parallel loop twice, for one thread and for several. A sum
+/// that it may reorder could come out in two ways.
 template <typename T>
 float row_product(const T* first, const T* second, int64_t count) {
   float sum = 0;
@@ -41,7 +41,7 @@ float row_product(const T* first, const T* second, int64_t count) {
   return sum;
 }
 
-/// The blocks, tiles and memory of one backward pass, as the target has them.
+/// The blocks, tiles and memory of one backward pass on a target.
 template <typename T>
 struct BackwardPlan {
   BackwardPlan(const Target& target, const AttentionShape& shape)
@@ -79,11 +79,11 @@ struct BackwardPlan {
   int64_t workspace_bytes = 0;
 };
 
-/// The backward pass of attention_gradient_plain in tiles. A work item is a block of keys of one
-/// key-value head: it sums dK and dV over the queries after it and adds its share to their dQ. The
-/// shares of one dQ are added in the order of the blocks, each waiting for the one before, which
-/// makes the result independent of the threads; items are handed out in an order in which those
-/// before are already at work.
+/// The backward pass of attention_gradient_plain() in tiles. A work item is a block of keys of one
+/// key-value head. It sums dK and dV over the queries after it and adds its share to their dQ. The
+/// shares of one dQ are added in the order of the blocks. Each waits for the one before, which
+/// makes the result independent of the threads. Items are handed out in order, so the items that
+/// one waits for are already at work.
 template <typename T>
 class FlashBackward {
  public:
@@ -111,7 +111,8 @@ class FlashBackward {
       const BackwardOwn<T> own(memory, blocks_.block_keys, shape_.head_dim, plan_.product_bytes);
       const int64_t count = heads_ * blocks_.key_blocks;
       for (int64_t item = next++; item < count; item = next++) {
-        // Groups of `slots` key-value heads, whose blocks alternate so that threads rarely wait.
+        // Items come in groups of `slots` key-value heads. The blocks of the heads alternate, so
+        // threads rarely wait.
         const int64_t group = item / (slots_ * blocks_.key_blocks) * slots_;
         const int64_t size = std::min(slots_, heads_ - group);
         const int64_t within = item - group * blocks_.key_blocks;
@@ -134,13 +135,14 @@ class FlashBackward {
                     });
   }
 
-  /// What a tile of queries of one sequence attends: keys [first, end), in so many blocks.
+  /// The keys [first, end) that a tile of queries of one sequence attends to, and the blocks of
+  /// these keys.
   struct TileKeys {
     int64_t first;
     int64_t end;
     int64_t first_block;
-    int64_t last_block;    // before the first one: the tile attends nothing
-    int64_t latest_first;  // of a query of the tile
+    int64_t last_block;    // below first_block if the tile attends to nothing
+    int64_t latest_first;  // the latest first key of a query of the tile
   };
 
   TileKeys keys_of(int64_t sequence, int64_t tile) const {
@@ -157,7 +159,7 @@ class FlashBackward {
             .latest_first = ranges.begin[last]};
   }
 
-  /// Resets the counters, and gives queries that attend nothing their gradient.
+  /// Resets the counters, and writes the gradient of tiles whose queries attend to nothing.
   void prepare_tiles() {
     for (int64_t index = 0; index < shape_.sequences * blocks_.query_tiles; ++index) {
       const int64_t sequence = index / blocks_.query_tiles;
@@ -177,7 +179,7 @@ class FlashBackward {
   }
 
   void add_key_block(int64_t kv_head, int64_t block, const BackwardOwn<T>& own) {
-    // The slot's sums belong to the head `slots` before until that is done.
+    // The slot's sums belong to the head `slots` heads before until that head is done.
     if (kv_head >= slots_) wait_for(shared_.blocks_done[kv_head - slots_], blocks_.key_blocks);
     const int64_t sequence = kv_head / shape_.kv_heads;
     const int64_t first_head = kv_head % shape_.kv_heads * shape_.group();
@@ -205,7 +207,8 @@ class FlashBackward {
     std::atomic_ref<int32_t>(shared_.blocks_done[kv_head]).fetch_add(1, std::memory_order_release);
   }
 
-  /// The tile of a block of keys and a tile of queries of one head; `of_query` is the latter's sum.
+  /// Adds the tile of a block of keys and a tile of queries of one head. `of_query` is the sum of
+  /// the queries' gradients.
   void add_tile(const AttentionHead& head, int64_t block, int64_t tile, const TileKeys& attended,
                 float* of_query, const BackwardOwn<T>& own) {
     const BackwardRange range = blocks_.range(block, tile, attended.first, attended.end);
@@ -238,8 +241,9 @@ class FlashBackward {
     publish(added, block + 1);
   }
 
-  /// From the scores and the gradients of the probabilities: the probabilities and the gradients of
-  /// the scaled scores. `late` says whether a query begins after the range's first key.
+  /// Computes the probabilities and the gradients of the scaled scores, from the scores and the
+  /// gradients of the probabilities. `late` says whether the keys of a query begin after the
+  /// range's first key.
   void score_gradients(const AttentionHead& head, const BackwardRange& range, bool late,
                        const BackwardOwn<T>& own) const {
     const int64_t row = head.row_offset + range.first_query;
@@ -247,7 +251,7 @@ class FlashBackward {
     const float* deltas = shared_.deltas + row;
     const auto scale = static_cast<float>(shape_.scale);
     const KeyRanges attended = operands_.ranges.from(head.first_token + range.first_query);
-    int64_t first = 0;  // query that attends the key or one behind it
+    int64_t first = 0;  // the first query whose keys end after the key
     for (int64_t j = 0; j < range.keys; ++j) {
       const int64_t key = range.first_key + j;
       while (first < range.queries && attended.end[first] <= key) ++first;
@@ -277,7 +281,7 @@ class FlashBackward {
   BackwardPlan<T> plan_;
   BackwardBlocks blocks_;
   int64_t heads_;  // key-value heads of all sequences
-  int64_t slots_;  // of them in flight
+  int64_t slots_;  // heads in flight
   BackwardTable table_;
   Scratch scratch_;
   BackwardShared shared_;

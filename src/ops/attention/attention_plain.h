@@ -18,8 +18,9 @@ Compute<T> plain_dot(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-/// One query of one head over keys [first, end), at least one, whose rows lie `stride` elements
-/// apart: writes output [head_dim] and returns the log-sum-exp. `probabilities` has room for `end`.
+/// Lets one query of one head attend to keys [first, end), of which there is at least one. Rows of
+/// keys and values lie `stride` elements apart. Writes output [head_dim] and returns the
+/// log-sum-exp. `probabilities` holds `end` elements.
 template <typename T>
 Compute<T> plain_attend(const T* query, const T* keys, const T* values, int64_t stride,
                         int64_t first, int64_t end, int64_t head_dim, double scale,
@@ -68,8 +69,7 @@ void attention_plain(const AttentionShape& shape, const T* q, const T* k, const 
   });
 }
 
-/// What attention over caches reads and writes, the new keys and values being in the caches
-/// already.
+/// The operands of attention over caches. The caches hold the new keys and values already.
 template <typename T>
 struct CachedAttentionOperands {
   const T* q;       // [tokens, heads * head_dim]
@@ -96,7 +96,7 @@ void cached_attention_plain(const AttentionShape& shape, const CachedAttentionOp
   });
 }
 
-/// What the backward pass reads and writes.
+/// The operands of the backward pass.
 template <typename T>
 struct AttentionGradientOperands {
   const T* q;
@@ -104,16 +104,16 @@ struct AttentionGradientOperands {
   const T* v;
   const T* output;
   const Compute<T>* log_sum_exp;  // [heads, tokens]
-  const T* of_output;             // the gradient of the output
+  const T* of_output;             // gradient of the output
   KeyRanges ranges;
   T* of_q;
   T* of_k;
   T* of_v;
 };
 
-/// The definition of the backward pass. With P the probabilities of one head, dO the gradient of
-/// its output O and D = rowsum(dO · O): dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ = scale dS K,
-/// dK = scale dSᵀ Q, the last and the first summed over the heads of a group.
+/// The definition of the backward pass. P holds the probabilities of one head, dO is the gradient
+/// of its output O, and D = rowsum(dO · O). Then dV = Pᵀ dO, dS = P · (dO Vᵀ - D), dQ = scale dS K
+/// and dK = scale dSᵀ Q. dV and dK are summed over the heads of a group.
 /// `scratch` is [threads, 2 · keys + 1, head_dim].
 template <typename T>
 void attention_gradient_plain(const AttentionShape& shape,

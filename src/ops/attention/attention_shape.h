@@ -12,32 +12,32 @@ namespace tessera {
 /// The sizes of one attention.
 struct AttentionShape {
   int64_t sequences = 0;
-  int64_t sequence = 0;  ///< queries of one
-  int64_t keys = 0;      ///< keys of one
+  int64_t sequence = 0;  ///< queries of one sequence
+  int64_t keys = 0;      ///< keys of one sequence
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   double scale = 0;
-  /// Whether queries and keys are the same rows, which are their positions: then the last keys of a
-  /// tile of queries are known, and the shapes of tiles are fewer.
+  /// Whether queries and keys are the same rows and the rows are their positions. Then the last
+  /// keys of a tile of queries are known, and tiles have fewer shapes.
   bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
   int64_t group() const { return heads / kv_heads; }
-  /// Elements from one token's row to the next.
+  /// The elements from one token's row to the next.
   int64_t query_stride() const { return heads * head_dim; }
   int64_t key_stride() const { return kv_heads * head_dim; }
 
-  /// Floating-point operations of one matrix product over the causal triangle (of the two that the
-  /// forward pass takes and the five of the backward pass). Queries that are a part of the keys'
-  /// tokens count as if they were spread evenly over them.
+  /// Returns the floating-point operations of one matrix product over the causal triangle. The
+  /// forward pass takes two such products, the backward pass five. Queries that are only a part of
+  /// the keys' tokens count as if they were spread evenly over them.
   double product_flops() const {
     return static_cast<double>(sequences * heads * head_dim) * static_cast<double>(sequence) *
            static_cast<double>(keys + 1);
   }
 };
 
-/// One query head of one sequence, where its rows begin (in elements).
+/// One query head of one sequence, and where its rows begin (in elements).
 struct AttentionHead {
   AttentionHead(const AttentionShape& shape, int64_t item_sequence, int64_t item_head)
       : sequence(item_sequence),
@@ -50,10 +50,10 @@ struct AttentionHead {
 
   int64_t sequence;
   int64_t head;
-  int64_t first_token;   ///< of the sequence
-  int64_t query_offset;  ///< in q, the output and their gradients
-  int64_t key_offset;    ///< in k, v and their gradients
-  int64_t row_offset;    ///< in [heads, tokens]
+  int64_t first_token;   ///< first token of the sequence
+  int64_t query_offset;  ///< offset in q, the output and their gradients
+  int64_t key_offset;    ///< offset in k, v and their gradients
+  int64_t row_offset;    ///< offset in [heads, tokens]
 };
 
 inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,
@@ -71,8 +71,8 @@ inline AttentionShape attention_shape(const AttentionOptions& options, int64_t t
           .aligned = keys == sequence};
 }
 
-/// Checks options and the specs of q, k and v, and gives the sizes; `sequence` is the number of
-/// tokens of one sequence.
+/// Checks the options and the specs of q, k and v, and returns the sizes. `sequence` is the number
+/// of tokens of one sequence.
 inline AttentionShape checked_attention_shape(const Operation& operation,
                                               const AttentionOptions& options, int64_t sequence,
                                               std::span<const Spec> inputs) {

@@ -28,8 +28,8 @@ class CachedAttention final : public Operation {
     return {inputs[0]};
   }
 
-  /// Of a full cache: where in it the tokens stand is known at the run only. All of it is read, and
-  /// the rows of k and v are written to it.
+  /// The cost with a full cache, because the place of the tokens in it is known only at the run.
+  /// All of the cache is read, and the rows of k and v are written to it.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.flops = 2 * product_flops(inputs[0].shape, inputs[3].shape[0]),
             .bytes = operand_bytes(inputs, outputs) +

@@ -9,14 +9,15 @@
 namespace tessera {
 namespace {
 
-/// From so many new tokens on tiles are faster than rows.
+/// From this many new tokens on, tiles are faster than rows.
 constexpr int64_t kTiledTokens = 8;
-/// Tiles are filled up with zeros to multiples of these, so that few products are made whatever the
+/// Tiles are padded with zeros to multiples of these sizes, so few products are made whatever the
 /// lengths of the prompts.
 constexpr int64_t kQueryUnit = 16;
 constexpr int64_t kKeyUnit = 64;
 
-/// One query of one head over keys [0, keys): scratch has room for `keys` + 2 · head_dim.
+/// Lets one query of one head attend to keys [0, count). `scratch` holds count + 2 · head_dim
+/// elements.
 template <typename T>
 void attend_row(const T* q, const T* keys, const T* values, int64_t stride, int64_t count,
                 int64_t head_dim, float scale, float* scratch, T* output) {
@@ -72,7 +73,7 @@ void attend_rows(Runtime& runtime, const AttentionShape& shape,
                   });
 }
 
-/// Copies `rows` rows, tightly packed, and fills up with zeros to `filled` rows.
+/// Copies `rows` rows without gaps and appends rows of zeros up to `filled` rows. Returns `to`.
 template <typename T>
 const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled, int64_t columns,
                      T* to) {
@@ -81,8 +82,8 @@ const T* gather_rows(const T* from, int64_t stride, int64_t rows, int64_t filled
   return to;
 }
 
-/// The tiles of new tokens on caches of `capacity` rows, as the target has them: whole tiles of
-/// keys, read where they lie, and the last tile, which is copied.
+/// The tiles of new tokens and caches of `capacity` rows on a target. Whole tiles of keys are read
+/// where they lie, and the last tile is copied.
 struct CachedPlan {
   CachedPlan(const Target& target, const AttentionShape& shape, DType dtype, int64_t capacity_rows)
       : tile_keys(AttentionTiles(target).forward_keys),
@@ -95,7 +96,7 @@ struct CachedPlan {
     });
   }
 
-  /// Visits `whole` or `last`, the queries and the keys of all tiles.
+  /// Visits the layout (`whole` or `last`), the queries and the keys of each tile.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     for (const int64_t queries : {std::min(tokens, kForwardQueries), tokens % kForwardQueries}) {
@@ -140,7 +141,7 @@ struct CachedScratch {
         range_begin(scratch.take<int32_t>(kForwardQueries)),
         range_end(scratch.take<int32_t>(kForwardQueries)) {}
 
-  /// All keys up to each query's own, of which the first one stands at `position`.
+  /// Returns, for each query, all keys up to its own. The first query stands at `position`.
   KeyRanges ranges_from(int64_t position) const {
     std::fill_n(range_begin, kForwardQueries, 0);
     std::iota(range_end, range_end + kForwardQueries, static_cast<int32_t>(position + 1));

@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// Queries of one tile of the backward pass (AttentionTiles has its keys).
+/// The queries of one tile of the backward pass. AttentionTiles has the keys of one tile.
 inline constexpr int64_t kBackwardQueries = 128;
 
-/// The products of a tile of some keys (rows) on some queries (columns). The tile lies transposed,
-/// keys by queries, so that two of the three products that read it need no transposition.
+/// The matrix products of a tile of some keys (rows) and some queries (columns). The tile lies
+/// transposed, keys by queries, so two of the three products that read it need no transposition.
 struct BackwardProducts {
   const Gemm* scores = nullptr;    ///< k qᵀ and v dOᵀ, f32 [keys, kBackwardQueries]
   const Gemm* of_keys = nullptr;   ///< f32 [keys, head_dim] += dSᵀ q, or Pᵀ dO
@@ -77,8 +77,8 @@ struct BackwardLayout {
   }
 };
 
-/// A tile of the backward pass: some keys of one block on one tile of queries, by their positions
-/// in the sequence.
+/// A tile of the backward pass: some keys of one block with one tile of queries, by their rows in
+/// the sequence.
 struct BackwardRange {
   int64_t first_key;
   int64_t keys;
@@ -86,7 +86,7 @@ struct BackwardRange {
   int64_t queries;
 };
 
-/// The blocks that a sequence's keys are cut into, `size` long, and the tiles of its queries.
+/// The blocks of `size` keys that a sequence's keys are cut into, and the tiles of its queries.
 struct BackwardBlocks {
   BackwardBlocks(const AttentionShape& sizes, int64_t size)
       : shape(sizes),
@@ -100,15 +100,15 @@ struct BackwardBlocks {
   int64_t keys(int64_t block) const {
     return std::min(block_keys, shape.keys - block * block_keys);
   }
-  /// The keys [first, end) that a tile's queries attend, taken in steps that keep the shapes few,
-  /// as far as they lie in a block.
+  /// Returns the keys [first, end) that a tile's queries attend to, as far as they lie in a block.
+  /// They are taken in steps of kBackwardQueries, so tiles have few shapes.
   BackwardRange range(int64_t block, int64_t tile, int64_t first, int64_t end) const {
     const int64_t begin = std::max(block * block_keys, first / kBackwardQueries * kBackwardQueries);
     const int64_t last =
         std::min({block * block_keys + keys(block), round_up(end, kBackwardQueries), shape.keys});
     return {begin, last - begin, tile * kBackwardQueries, queries(tile)};
   }
-  /// Visits the keys and queries of all shapes of tiles that there can be, some twice.
+  /// Visits the keys and queries of every shape of tile that can occur, some twice.
   template <typename Visit>
   void for_each_tile(Visit&& visit) const {
     const int64_t limit = std::min(shape.keys, block_keys);
@@ -117,7 +117,7 @@ struct BackwardBlocks {
     for (const int64_t rest : {kBackwardQueries, key_rest}) {
       if (rest == 0) continue;
       for (int64_t columns = rest; columns <= limit; columns += kBackwardQueries) {
-        // Aligned, only the last tile of queries attends the rest of the keys.
+        // If aligned, only the last tile of queries attends to the rest of the keys.
         const bool whole = rest != key_rest || !shape.aligned;
         if (whole && shape.sequence >= kBackwardQueries) visit(columns, kBackwardQueries);
         if (query_rest > 0) visit(columns, query_rest);
@@ -142,7 +142,7 @@ struct BackwardShared {
 
   float* deltas;          // [heads, tokens]: rowsum(dO · O)
   float* of_queries;      // [slots, group, sequence, head_dim]: sums of dQ
-  int32_t* blocks_added;  // [sequences, heads, query tiles]: the next block to be added to dQ
+  int32_t* blocks_added;  // [sequences, heads, query tiles]: the next block to add to dQ
   int32_t* blocks_done;   // [sequences, kv_heads]
 };
 
@@ -169,8 +169,8 @@ struct BackwardOwn {
   float* of_keys;           // [block_keys, head_dim]
   float* of_values;         // [block_keys, head_dim]
   std::byte* product_workspace;
-  T* probabilities;  // [block_keys, kBackwardQueries]; in f32 the scores' memory
-  T* of_scores;      // [block_keys, kBackwardQueries]; in f32 that of of_probabilities
+  T* probabilities;  // [block_keys, kBackwardQueries]; in f32 the memory of scores
+  T* of_scores;      // [block_keys, kBackwardQueries]; in f32 the memory of of_probabilities
 };
 
 }  // namespace tessera

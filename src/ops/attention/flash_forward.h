@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// Queries of one tile (AttentionTiles has its keys). Tiles of 256 queries make products that are a
-/// few per cent faster, and lose that again at the diagonal and far more to keys of other
+/// The queries of one tile. AttentionTiles has the keys of one tile. With 256 queries, products are
+/// a few per cent faster. Tiles lose that again at the diagonal, and lose far more to keys of other
 /// documents.
 inline constexpr int64_t kForwardQueries = 128;
 
-/// The two products of a forward tile of some queries on some keys.
+/// The two matrix products of a forward tile of some queries and some keys.
 struct ForwardProducts {
   const Gemm* scores = nullptr;  ///< q kᵀ, f32 [queries, tile_keys]
   const Gemm* output = nullptr;  ///< [queries, head_dim] += probabilities v
@@ -29,7 +29,7 @@ struct ForwardLayout {
   int64_t head_dim;
   int64_t query_stride;
   int64_t key_stride;
-  int64_t tile_keys;  // from one row of scores to the next
+  int64_t tile_keys;  // elements from one row of scores to the next
 
   GemmShape scores(int64_t queries, int64_t keys) const {
     return {.m = queries,
@@ -63,13 +63,14 @@ struct ForwardLayout {
   }
 };
 
-/// One thread's work on a tile of queries of one head: start(), absorb() for each tile of keys in
-/// ascending order, finish(). Between the tiles it keeps, for each query, the greatest
-/// score, the sum of exponentials below it and the output not yet divided by that sum.
+/// One thread's work on a tile of queries of one head. Call start(), then absorb() for each tile of
+/// keys in ascending order, then finish(). Between the tiles it keeps three things for each query:
+/// the greatest score, the sum of the exponentials relative to that score, and the output before
+/// the division by that sum.
 template <typename T>
 class ForwardTile {
  public:
-  /// Room for tiles of up to `queries` on `tile_keys`.
+  /// Takes memory for tiles of up to `queries` queries and `tile_keys` keys.
   ForwardTile(Scratch& scratch, int64_t queries, int64_t tile_keys, int64_t head_dim,
               int64_t product_bytes)
       : head_dim_(head_dim),
@@ -81,7 +82,7 @@ class ForwardTile {
         sum_(scratch.take<float>(queries)),
         product_workspace_(scratch.take<std::byte>(product_bytes)) {}
 
-  /// Takes `queries` rows; row i attends keys [ranges.begin[i], ranges.end[i]).
+  /// Starts a tile of `queries` rows. Row i attends to keys [ranges.begin[i], ranges.end[i]).
   void start(const T* q, int64_t queries, const KeyRanges& ranges, double scale) {
     q_ = q;
     queries_ = queries;
@@ -92,7 +93,7 @@ class ForwardTile {
     std::fill_n(sum_, queries, 0.0f);
   }
 
-  /// Attends `columns` keys from `first_key` on.
+  /// Attends to `columns` keys, from `first_key` on.
   void absorb(const T* keys, const T* values, int64_t first_key, int64_t columns,
               const ForwardProducts& products) {
     products.scores->run(q_, keys, scores_, product_workspace_);
@@ -104,11 +105,11 @@ class ForwardTile {
     products.output->run(probabilities_, values, output_, product_workspace_);
   }
 
-  /// Writes the outputs of the first `queries` rows, `stride` apart, and their log-sum-exps unless
-  /// that is null.
+  /// Writes the outputs of the first `queries` rows, `stride` elements apart. Writes their
+  /// log-sum-exps too, unless `log_sum_exp` is null.
   void finish(T* output, int64_t queries, int64_t stride, float* log_sum_exp) const {
     for (int64_t i = 0; i < queries; ++i) {
-      const float factor = sum_[i] > 0 ? 1.0f / sum_[i] : 0.0f;  // of no key
+      const float factor = sum_[i] > 0 ? 1.0f / sum_[i] : 0.0f;  // 0 if it attended to no key
       const float* row = output_ + i * head_dim_;
       T* result = output + i * stride;
       for (int64_t e = 0; e < head_dim_; ++e) result[e] = static_cast<T>(row[e] * factor);
@@ -117,7 +118,7 @@ class ForwardTile {
   }
 
  private:
-  /// In f32 the probabilities take the place of the scores.
+  /// Returns memory for the probabilities. In f32 they take the place of the scores.
   T* probabilities_memory(Scratch& scratch, int64_t queries) {
     if constexpr (std::is_same_v<T, float>) {
       return scores_;
@@ -126,7 +127,7 @@ class ForwardTile {
     }
   }
 
-  /// Turns the scores of one row into probabilities; those outside [begin, end) are masked.
+  /// Turns the scores of one row into probabilities and masks those outside [begin, end).
   void absorb_row(int64_t i, int64_t begin, int64_t end, int64_t columns) {
     const float* scores = scores_ + i * tile_keys_;
     T* probabilities = probabilities_ + i * tile_keys_;

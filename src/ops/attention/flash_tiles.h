@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Rounds to T in a form that vectorises within larger loops; a NaN stays one if it is the
+/// Rounds to T in a form that vectorises within larger loops. A NaN stays a NaN if it is the
 /// processor's own or came from a bf16.
 inline void store_rounded(float value, float& to) { to = value; }
 inline void store_rounded(float value, BFloat16& to) {
@@ -19,7 +19,7 @@ inline void store_rounded(float value, BFloat16& to) {
   to.bits = static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
-/// The scratch memory of the greediest of some products.
+/// Returns the largest scratch memory that one of the products needs.
 inline int64_t most_workspace(const Target& target, std::initializer_list<GemmShape> products) {
   int64_t bytes = 0;
   for (const GemmShape& product : products) {
@@ -28,12 +28,12 @@ inline int64_t most_workspace(const Target& target, std::initializer_list<GemmSh
   return bytes;
 }
 
-/// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles
-/// and those that a sequence's end or the diagonal cuts.
+/// The matrix products of tiles, by the tile's rows and columns. There are few shapes: whole tiles,
+/// and tiles that the end of a sequence or the diagonal cuts.
 template <typename Products>
 class TileTable {
  public:
-  /// Makes the products of a shape with make(rows, columns) unless they are there.
+  /// Makes the products of a shape with make(rows, columns), unless the table has them.
   template <typename Make>
   void add(int64_t rows, int64_t columns, Make&& make) {
     if (find(rows, columns)) return;
@@ -41,7 +41,7 @@ class TileTable {
     entries_[size_++] = {rows, columns, make(rows, columns)};
   }
 
-  /// The products of a shape, or null.
+  /// Returns the products of a shape, or null.
   const Products* find(int64_t rows, int64_t columns) const {
     for (size_t i = 0; i < size_; ++i) {
       if (entries_[i].rows == rows && entries_[i].columns == columns) return &entries_[i].products;
@@ -55,7 +55,7 @@ class TileTable {
     int64_t columns = 0;
     Products products;
   };
-  std::array<Entry, 40> entries_{};  // two times 16 sizes of a cache's last tile are the most
+  std::array<Entry, 40> entries_{};  // the most are 2 times 16 sizes of a cache's last tile
   size_t size_ = 0;
 };
 

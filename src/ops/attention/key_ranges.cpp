@@ -27,7 +27,7 @@ void check_ascending(const Operation& operation, const int32_t* positions, int64
   }
 }
 
-/// The first of a sequence's keys that stands at `position` or behind it.
+/// Returns the first of a sequence's keys that stands at `position` or after it.
 int64_t first_key_from(const int32_t* key_positions, int64_t keys, int64_t position) {
   if (key_positions == nullptr) return std::min(position, keys);
   return std::lower_bound(key_positions, key_positions + keys, position) - key_positions;

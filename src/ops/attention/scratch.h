@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Divides a workspace into arrays, each aligned (see kAlignment). Over a null base it only counts,
-/// so that the code that lays a workspace out also says how large it is.
+/// Divides a workspace into arrays, each aligned (see kAlignment). With a null base it only counts,
+/// so the code that lays out a workspace also tells how large it is.
 class Scratch {
  public:
   explicit Scratch(std::byte* base = nullptr) : base_(base) {}

@@ -20,7 +20,7 @@ AttentionTiles::AttentionTiles(const Target& target) {
   constexpr int64_t kUsual = int64_t{1} << 20;
   const int64_t known = target.caches.second_level;
   const int64_t bytes = known > 0 ? known : kUsual;
-  // Scores in f32, probabilities in bf16; and in the backward pass the gradients of both.
+  // Scores are f32 and probabilities bf16. The backward pass also has the gradients of both.
   forward_keys = keys_within(bytes, kForwardQueries * (4 + 2));
   backward_keys = keys_within(bytes, kBackwardQueries * 2 * (4 + 2));
 }

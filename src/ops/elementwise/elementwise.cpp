@@ -30,8 +30,8 @@ class Add final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// The first addend's memory serves where it has the sum's type: each element is read before it
-  /// is written.
+  /// The sum may take the first addend's memory if that has the sum's type, because each element is
+  /// read before it is written.
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
@@ -45,7 +45,7 @@ class Add final : public Operation {
   }
 
  private:
-  /// Sums blocks that stay in the first-level cache: widen the first addend, add the others, round.
+  /// Sums blocks that stay in the first-level cache: start with zeros, add all addends, round.
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
     constexpr int64_t kBlock = 2048;
@@ -91,6 +91,7 @@ class Scale final : public Operation {
                               std::span<const Value> of_outputs) const override {
     return {scale(builder, of_outputs[0], factor_)};
   }
+  bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
@@ -189,7 +190,7 @@ class Cast final : public Operation {
   DType dtype_;
 };
 
-/// inputs: the accumulator, which run() adds into, and the addend.
+/// inputs: the accumulator, which run() adds to, and the addend.
 class Accumulate final : public Operation {
  public:
   std::string_view name() const override { return "accumulate"; }

@@ -6,21 +6,21 @@
 
 namespace tessera {
 
-/// The sum of values of one shape, taken in the accumulation type and rounded once to `dtype`.
-/// Addends may be of different floating types.
+/// Adds values of the same shape in the accumulation type and rounds the sum once to `dtype`.
+/// Addends may have different floating types.
 Value add(Builder& builder, std::span<const Value> addends, DType dtype);
 
-/// factor · x.
+/// Returns factor · x.
 Value scale(Builder& builder, Value x, double factor);
 
-/// x limited to [-bound, bound]; the gradient is zero where the limit binds (OLMo's clip_qkv).
+/// Limits x to [-bound, bound] (OLMo's clip_qkv). The gradient is zero where x lies outside.
 Value clamp(Builder& builder, Value x, double bound);
 
-/// x in another floating type. The gradient keeps its own type, so that a sum over several uses is
-/// rounded once.
+/// Converts x to another floating type. The gradient keeps its own type, so a sum over several uses
+/// is rounded once.
 Value cast(Builder& builder, Value x, DType dtype);
 
-/// Adds `addend` into the memory of `accumulator` (a main gradient or another kept value).
+/// Adds `addend` to the memory of `accumulator` (a main gradient or another kept value).
 void accumulate(Builder& builder, Value accumulator, Value addend);
 
 }  // namespace tessera

@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// output[i] = function(input[i]) in the output's compute type or the input's, whichever is wider.
-/// The loops vectorise; each element depends on its own position alone.
+/// Computes output[i] = function(input[i]) in the input's compute type and converts the result to
+/// the output's type. The loops vectorise. Each element depends only on its own position.
 template <typename Function>
 void map_elements(const Execution& execution, Function function) {
   const Tensor& input = execution.inputs[0];
@@ -27,8 +27,8 @@ void map_elements(const Execution& execution, Function function) {
   });
 }
 
-/// output[i] = function(first[i], second[i]); the second operand's compute type is converted to the
-/// output's.
+/// Computes output[i] = function(first[i], second[i]). Each operand is in its own compute type, and
+/// the result is converted to the output's type.
 template <typename Function>
 void map_pairs(const Execution& execution, Function function) {
   const Tensor& first = execution.inputs[0];

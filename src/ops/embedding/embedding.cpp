@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// inputs: ids i32 [tokens], gradient [tokens, hidden] and, when it accumulates, the table's main
-/// gradient [vocabulary, hidden], which run() adds into; otherwise one output of that shape.
+/// inputs: ids i32 [tokens], gradient [tokens, hidden] and, if it accumulates, the table's main
+/// gradient [vocabulary, hidden], which run() adds to. Otherwise there is one output of that shape.
 class EmbeddingGradient final : public Operation {
  public:
   EmbeddingGradient(int64_t vocabulary, bool accumulate)
@@ -30,7 +30,7 @@ class EmbeddingGradient final : public Operation {
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     const DType wide = accumulation_dtype(inputs[1].dtype);
-    const Spec rows{inputs[1].shape, wide, {}};  // of the table, one a token
+    const Spec rows{inputs[1].shape, wide, {}};  // rows of the table, one per token
     return {.bytes = operand_bytes(inputs.first(2), std::vector{rows, rows}) +
                      operand_bytes({}, outputs)};
   }
@@ -38,8 +38,8 @@ class EmbeddingGradient final : public Operation {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
-  /// Each thread owns a range of columns and walks the tokens in order: no two threads meet, and a
-  /// repeated token's rows are added in the same order whatever the number of threads.
+  /// Each thread owns a range of columns and walks the tokens in order. No two threads meet, and
+  /// the rows of a repeated token are added in the same order whatever the number of threads.
   void run(const Execution& execution) const override {
     const Tensor& ids = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];

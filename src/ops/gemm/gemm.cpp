@@ -51,12 +51,12 @@ size_t GemmShapeHash::operator()(const GemmShape& shape) const {
 }
 
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
-  const GemmShape shape = with_leading(asked);  // so that equal products are one entry
+  const GemmShape shape = with_leading(asked);  // equal products share one entry
   GemmCache& cache = runtime.cache<GemmCache>();
   if (const auto found = cache.products.find(shape); found != cache.products.end()) {
     return *found->second;
   }
-  std::unique_ptr<Gemm> product = make(runtime.target(), shape);  // leaves no entry where it throws
+  std::unique_ptr<Gemm> product = make(runtime.target(), shape);  // no entry if it throws
   TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
                     product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
                 "a product that takes more memory than a plan gives it");

@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-/// One matrix product C = A B or C += A B over row-major memory. A is [m, k] (stored [k, m] when
-/// transpose_a), B is [k, n] (stored [n, k] when transpose_b), C is [m, n]. Leading dimensions are
-/// in elements; 0 means without gaps. A and B have one type; C is of that type or of its
-/// accumulation type. Sums are taken in f32 (f64 for f64).
+/// One matrix product C = A B or C += A B over row-major memory. A is [m, k], stored as [k, m] if
+/// transpose_a. B is [k, n], stored as [n, k] if transpose_b. C is [m, n]. Leading dimensions are
+/// in elements; 0 means no gaps. A and B have the same type. C has that type or its accumulation
+/// type. Sums are taken in f32 (f64 for f64).
 struct GemmShape {
   int64_t m = 0;
   int64_t n = 0;
@@ -24,7 +24,7 @@ struct GemmShape {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
-  bool packed_b = false;  ///< B is what Gemm::pack() gives
+  bool packed_b = false;  ///< B is what Gemm::pack() returned
   int64_t lda = 0;
   int64_t ldb = 0;
   int64_t ldc = 0;
@@ -36,29 +36,30 @@ struct GemmShape {
   }
 };
 
-/// Of all fields.
+/// The hash of all fields.
 struct GemmShapeHash {
   size_t operator()(const GemmShape& shape) const;
 };
 
-/// A matrix product made ready: oneDNN's primitive for this shape, or plain loops for f64, for
-/// Kernels::plain and for builds without oneDNN.
+/// A matrix product that is ready to run: oneDNN's primitive for this shape, or plain loops for
+/// f64, for Kernels::plain and for builds without oneDNN.
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  /// Scratch bytes that one run needs: at most what gemm_workspace_bytes() plans.
+  /// Returns the scratch bytes that one run needs, at most what gemm_workspace_bytes() plans.
   virtual int64_t workspace_bytes() const = 0;
-  /// Bytes that pack() writes, at most what gemm_packed_bytes() plans; 0 where the product takes B
-  /// as it lies.
+  /// Returns the bytes that pack() writes, at most what gemm_packed_bytes() plans. 0 if the product
+  /// takes B as it lies in memory.
   virtual int64_t packed_bytes() const { return 0; }
-  /// Whether it was cut into products of fewer rows, since the library asked for more scratch
-  /// memory than the plan has: right, but slower. No plan should come to that.
+  /// Returns true if the product was cut into products of fewer rows, because the library asked for
+  /// more scratch memory than the plan has. The result is right, but slower. No plan should come to
+  /// that.
   virtual bool cut() const { return false; }
-  /// For a shape with packed_b: lays B out in `memory`, of packed_bytes(), as the product reads it
-  /// fastest, and gives what run() takes for B: `memory`, or `b` where nothing is laid out. Runs on
-  /// the product's threads. It pays where B is used for several hundred rows of A.
+  /// For a shape with packed_b: lays B out in `memory`, which has packed_bytes(), in the way that
+  /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is laid
+  /// out. Runs on the product's threads. It pays off if B is used for several hundred rows of A.
   virtual const void* pack(const void* b, std::byte* memory) const;
-  /// Runs it. Safe from several threads at once with a workspace for each.
+  /// Runs the product. Several threads may do so at once, each with its own workspace.
   void run(const void* a, const void* b, void* c, std::byte* workspace) const {
     if (counted_) runs_.fetch_add(1, std::memory_order_relaxed);
     multiply(a, b, c, workspace);
@@ -72,21 +73,22 @@ class Gemm {
   mutable std::atomic<int64_t> runs_{0};
 };
 
-/// The product of this shape from the runtime's cache, made at first use (0.2 to 3 ms). Not to be
-/// called from within a parallel region; what it gives may be run there. An m, n or k of zero is
-/// allowed.
+/// Returns the product of this shape from the runtime's cache. The first use makes it, which takes
+/// 0.2 to 3 ms. It must not be called within a parallel region, but the product may run there. m, n
+/// and k may be zero.
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& shape);
 
 /// A product and how often it ran.
 struct GemmRuns {
-  GemmShape shape;  ///< leading dimensions written out
+  GemmShape shape;  ///< with explicit leading dimensions
   int64_t runs = 0;
 
   bool operator==(const GemmRuns&) const = default;
 };
 
-/// Counts the runs of a runtime's products while it lives: what the operations have really
-/// multiplied, with the tokens that experts got and the tiles that masks left. One at a time.
+/// Counts the runs of a runtime's products while it lives. This shows what the operations really
+/// multiplied, with the tokens that experts got and the tiles that masks left. A runtime has at
+/// most one counter at a time.
 class GemmCounter {
  public:
   explicit GemmCounter(Runtime& runtime);
@@ -94,7 +96,8 @@ class GemmCounter {
   GemmCounter(const GemmCounter&) = delete;
   GemmCounter& operator=(const GemmCounter&) = delete;
 
-  /// What ran since the last call, those with most FLOPs first. Not to be called while one runs.
+  /// Returns what ran since the last call, those with most FLOPs first. It must not be called while
+  /// a product runs.
   std::vector<GemmRuns> take();
 
  private:

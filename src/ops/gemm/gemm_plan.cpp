@@ -16,14 +16,14 @@ bool is_plain(const Target& target, const GemmShape& shape) {
   return empty || use_plain(target, shape.input) || target.instructions == MatrixInstructions::none;
 }
 
-// What oneDNN 2.6's blocked products (brgemm) take for each thread, by how they are cut: copies of
-// a part of A and of B, and sums in f32 of a part of C. On 1,880 products of the shipped
-// configurations, with 1, 2 and 16 threads, none asked for more.
+// The memory that oneDNN 2.6's blocked products (brgemm) take for each thread. It depends on how
+// they are cut: copies of a part of A and of B, and sums in f32 of a part of C. None of 1,880
+// products of the shipped configurations, with 1, 2 and 16 threads, asked for more.
 
-/// Rows of A that a thread works on, at most.
+/// Returns the most rows of A that a thread works on.
 int64_t part_rows(const GemmShape& shape) { return std::min<int64_t>(round_up(shape.m, 16), 256); }
 
-/// Blocks of 64 columns that a thread works on, at most `most`.
+/// Returns the columns that a thread works on: blocks of 64 columns, at most `most` of them.
 int64_t part_columns(const GemmShape& shape, int64_t most) {
   return 64 * std::min(most, round_up(shape.n, 64) / 64);
 }
@@ -32,7 +32,7 @@ bool sums_apart(const GemmShape& shape) { return shape.accumulate || shape.outpu
 
 int64_t avx512_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
-  const bool pairs = shape.input == DType::bf16;  // of elements along k are multiplied at once
+  const bool pairs = shape.input == DType::bf16;  // elements along k are multiplied in pairs
   const bool copies_a = shape.transpose_a || (pairs && (shape.k >= 512 || shape.k % 2 != 0));
   int64_t bytes = 2048;
   if (copies_a) {
@@ -65,7 +65,8 @@ int64_t amx_thread_bytes(const GemmShape& shape) {
   return bytes;
 }
 
-/// What a small product takes however it is cut: copies of all operands, and tiles.
+/// Returns the bytes that a small product takes however it is cut: copies of all operands, and
+/// tiles.
 int64_t small_thread_bytes(const GemmShape& shape) {
   const int64_t element = dtype_size(shape.input);
   const int64_t whole = element * (round_up(shape.m, 64) + 64) * (round_up(shape.k, 64) + 64) +
@@ -78,12 +79,12 @@ int64_t blocked_bytes(const Target& target, const GemmShape& shape) {
   const int64_t sums = shape.m * shape.n * dtype_size(DType::f32);
   const bool gaps = shape.lda != (shape.transpose_a ? shape.m : shape.k);
   if (gaps && shape.output == DType::bf16) {
-    return shape.threads * (round_up(sums, 256) + 64);  // a whole result in f32, each thread's own
+    return shape.threads * (round_up(sums, 256) + 64);  // each thread has a whole result in f32
   }
   if (target.instructions == MatrixInstructions::amx && shape.input == DType::bf16) {
     return shape.threads * std::max(amx_thread_bytes(shape), small_thread_bytes(shape));
   }
-  // Too few columns for all threads: they share out k, each with sums of all of C.
+  // With too few columns for all threads, they divide k, and each has sums of all of C.
   const bool shares_k =
       shape.transpose_a && shape.k >= 2048 && shape.threads > round_up(shape.n, 64) / 64;
   return shape.threads *

@@ -7,27 +7,28 @@
 
 namespace tessera {
 
-// What a plan asks of matrix products before there is any: pure functions of the target.
+// What a plan asks about matrix products before they exist. All but host_instructions() are pure
+// functions of the target or the shape.
 
-/// The instructions that products use on this processor.
+/// Returns the instructions that products use on this processor.
 MatrixInstructions host_instructions();
 
-/// Whether the target multiplies matrices of this type; otherwise bf16 is widened to f32 part by
-/// part, which takes some time and gives the same sums.
+/// Returns true if the target multiplies matrices of this type. If it does not, bf16 is widened to
+/// f32 part by part, which takes some time and gives the same sums.
 bool multiplies(const Target& target, DType dtype);
 
-/// Whether the bits of a row of a product depend on that row and on B alone. oneDNN's products
-/// below AVX-512 also depend on the number of threads and on how many rows there are.
+/// Returns true if the bits of a row of a product depend only on that row and on B. Below AVX-512,
+/// oneDNN's products also depend on the number of threads and the number of rows.
 bool rows_keep_their_bits(const Target& target);
 
-/// Scratch bytes for one run of a product. It is a limit that prepare_gemm() keeps: a product for
-/// which the library asks for more is cut into parts.
+/// Returns the scratch bytes for one run of a product. prepare_gemm() keeps this limit: if the
+/// library asks for more, the product is cut into parts.
 int64_t gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// Bytes for what Gemm::pack() writes: 0 where the product takes B as it lies.
+/// Returns the bytes that Gemm::pack() writes, or 0 if the product takes B as it lies in memory.
 int64_t gemm_packed_bytes(const Target& target, const GemmShape& shape);
 
-/// The shape with its leading dimensions written out.
+/// Returns the shape with explicit leading dimensions.
 GemmShape with_leading(GemmShape shape);
 
 }  // namespace tessera

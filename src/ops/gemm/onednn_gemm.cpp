@@ -31,8 +31,8 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, int64_t leading, bool t
   return {{rows, columns}, onednn_type(dtype), strides};
 }
 
-/// oneDNN plans a primitive for the calling thread's OpenMP team; this sets the team's size for a
-/// while.
+/// Sets the size of the calling thread's OpenMP team for a while. oneDNN plans a primitive for that
+/// team.
 class TeamSize {
  public:
   explicit TeamSize(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
@@ -44,7 +44,7 @@ class TeamSize {
   int before_;
 };
 
-/// What a primitive is run with: a stream, and memories whose data each run sets.
+/// What a primitive runs with: a stream, and memories whose data each run sets.
 struct Call {
   Call(const dnnl::engine& engine, const dnnl::matmul::primitive_desc& product)
       : stream(engine),
@@ -61,14 +61,14 @@ struct Call {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-/// Calls kept from run to run, one for each thread of a team at most: to make one takes more than a
-/// microsecond, which is much beside the product of a tile.
+/// Calls that are kept from run to run, at most one for each thread of a team. Making one takes
+/// more than a microsecond, which is much beside the product of a tile.
 class KeptCalls {
  public:
   explicit KeptCalls(int threads) : slots_(static_cast<size_t>(threads)) {}
 
-  /// Runs `use` with the thread's call, made by `make` when there is none or when a thread of
-  /// another team with the same number has it.
+  /// Runs `use` with the thread's call. `make` makes one if there is none, or if a thread with the
+  /// same number in another team has it.
   template <typename Make, typename Use>
   void with(const Make& make, const Use& use) {
     Slot& slot = slots_[static_cast<size_t>(omp_get_thread_num()) % slots_.size()];
@@ -94,8 +94,8 @@ dnnl::memory::desc matrix_b(const GemmShape& shape) {
   return matrix(shape.k, shape.n, shape.ldb, shape.transpose_b, shape.input);
 }
 
-/// Of the primitive, for the calling thread's team. It chooses how B is laid out where that is
-/// asked for.
+/// Describes the primitive for the calling thread's team. If the shape has packed_b, the primitive
+/// chooses the layout of B.
 dnnl::matmul::primitive_desc describe(const GemmShape& shape, const dnnl::engine& engine) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -167,7 +167,7 @@ class OneDnnGemm final : public Gemm {
   dnnl::memory::desc plain_b_;
   dnnl::matmul::primitive_desc description_;
   dnnl::matmul primitive_;
-  dnnl::reorder packing_;  // empty where B is taken as it lies
+  dnnl::reorder packing_;  // empty if B is taken as it lies
   mutable KeptCalls calls_;
 };
 
@@ -181,7 +181,8 @@ std::unique_ptr<Gemm> make_onednn(const GemmShape& shape, int callers) {
   }
 }
 
-/// Within `limit` bytes of scratch memory: what asks for more is cut into fewer rows.
+/// Makes a product within `limit` bytes of scratch memory. One that asks for more is cut into
+/// products of fewer rows.
 std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
   auto product = make_onednn(shape, target.threads);
   if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {
@@ -198,7 +199,7 @@ std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t
 }  // namespace
 
 MatrixInstructions host_instructions() {
-  // A set of instructions has the bits of all that it includes.
+  // A set of instructions has the bits of all sets that it includes.
   const auto bits = [](dnnl::cpu_isa isa) { return static_cast<unsigned>(isa); };
   const auto has = [&](dnnl::cpu_isa isa) {
     return (bits(dnnl::get_effective_cpu_isa()) & bits(isa)) == bits(isa);

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Laying B out takes about as long as it saves over this many rows of A.
+/// Laying out B takes about as long as it saves over this many rows of A.
 constexpr int64_t kFewestRows = 512;
 
 GemmShape packed(GemmShape shape, int64_t rows) {

@@ -4,18 +4,18 @@
 
 namespace tessera {
 
-/// A product whose B stays the same over several runs: laid out once, in the caller's memory, as
-/// the product reads it fastest, where that pays for the rows of A that will be multiplied by it.
+/// A product whose B stays the same over several runs. B is laid out once, in the caller's memory,
+/// in the way that the product reads fastest, if that pays off for the rows of A.
 class PackedGemm {
  public:
-  /// `rows` is how many rows of A the runs have together. No memory is taken yet.
+  /// `rows` is the number of rows of A in all runs together. No memory is taken yet.
   PackedGemm(Runtime& runtime, GemmShape shape, int64_t rows);
 
-  /// Memory for pack() and run().
+  /// Returns the bytes of memory for pack() and run().
   int64_t workspace_bytes() const { return packed_bytes_ + scratch_bytes_; }
-  /// The same of a product that is not there yet.
+  /// Returns the same for a product that does not exist yet.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t rows);
-  /// Lays B out in `workspace`, which is this object's until its last run.
+  /// Lays B out in `workspace`, which belongs to this object until its last run.
   void pack(const void* b, std::byte* workspace);
   void run(const void* a, void* c) const;
 

@@ -36,7 +36,7 @@ class SplitGemm final : public Gemm {
   }
 
   int64_t rows_;
-  int64_t a_bytes_;  // from the first half's operand to the second's
+  int64_t a_bytes_;  // from the first half's rows of A to the second half's
   int64_t c_bytes_;
   std::unique_ptr<Gemm> first_;
   std::unique_ptr<Gemm> second_;

@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// A product as two of `make`'s, each of half of the rows of C. B is taken as it lies.
+/// Makes a product from two of `make`'s products, each with half of the rows of C. B is taken as it
+/// lies in memory.
 std::unique_ptr<Gemm> make_split_gemm(
     GemmShape shape, const std::function<std::unique_ptr<Gemm>(const GemmShape&)>& make);
 

@@ -10,12 +10,12 @@
 namespace tessera {
 namespace {
 
-/// Of one matrix in f32.
+/// The bytes of one widened matrix in f32, unless kFewestWidened asks for more.
 constexpr int64_t kPartBytes = int64_t{4} << 20;
-/// Of a part of A or columns of one of B: with fewer the product itself would be slow.
+/// The fewest rows of A, or columns of B, in a part. With fewer, the product itself would be slow.
 constexpr int64_t kFewestWidened = 64;
 
-/// How many rows of A, or columns of B, each of `k` elements, are widened at once.
+/// Returns how many rows of A, or columns of B, are widened at once. Each has `k` elements.
 int64_t part_of(int64_t count, int64_t k) {
   return std::min(count, std::max(kFewestWidened, kPartBytes / static_cast<int64_t>(4 * k)));
 }
@@ -24,7 +24,7 @@ int64_t float_bytes(int64_t elements) {
   return aligned_bytes(elements * static_cast<int64_t>(sizeof(float)));
 }
 
-/// Rows of `columns` elements, `from_gap` and `to_gap` elements from one to the next.
+/// Copies rows of `columns` elements. They lie `from_gap` and `to_gap` elements apart.
 template <typename From, typename To>
 void copy_rows(const From* from, int64_t from_gap, To* to, int64_t to_gap, int64_t rows,
                int64_t columns, int threads) {
@@ -46,8 +46,8 @@ class WidenedParts {
         rows(part_of(shape.m, narrows ? std::max(shape.k, columns) : shape.k)),
         shape_(shape) {}
 
-  /// Calls visit(i, j, product) for each of at most four products of f32: i and j are 1 for the
-  /// rest of the rows and of the columns.
+  /// Calls visit(i, j, product) for each of at most four products of f32. i is 1 for the rest of
+  /// the rows, and j is 1 for the rest of the columns.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     const std::array<int64_t, 2> row_counts{rows, shape_.m % rows};
@@ -63,14 +63,14 @@ class WidenedParts {
   int64_t a_bytes() const { return float_bytes(rows * shape_.k); }
   int64_t b_bytes() const { return float_bytes(columns * shape_.k); }
   int64_t c_bytes() const { return narrows ? float_bytes(rows * columns) : 0; }
-  /// With `scratch` bytes for the greediest of the products.
+  /// Returns the scratch bytes, with `scratch` bytes for the product that needs the most.
   int64_t bytes(int64_t scratch) const {
     return a_bytes() + b_bytes() + c_bytes() + aligned_bytes(scratch);
   }
 
-  bool narrows;     ///< what is computed in f32
-  int64_t columns;  ///< of B, widened at once
-  int64_t rows;     ///< of A, likewise: of C, too, no more is f32 at once
+  bool narrows;     ///< whether results are computed in f32 and rounded to bf16
+  int64_t columns;  ///< columns of B that are widened at once
+  int64_t rows;     ///< rows of A that are widened at once, and rows of C that are in f32 at once
 
  private:
   GemmShape part(int64_t part_rows, int64_t part_columns) const {
@@ -125,8 +125,8 @@ class WidenedGemm final : public Gemm {
   }
 
  private:
-  /// Widens `count` of the vectors of k elements that an operand is made of, from the vector
-  /// `first` on: its columns as it lies in memory, `across`, or its rows.
+  /// Widens `count` of the vectors of k elements that make up an operand, from vector `first` on.
+  /// The vectors are columns of the operand in memory if `across`, and its rows otherwise.
   void widen(const BFloat16* operand, int64_t gap, bool across, int64_t first, int64_t count,
              float* to) const {
     if (across) {
@@ -159,7 +159,7 @@ class WidenedGemm final : public Gemm {
 
   GemmShape shape_;
   WidenedParts parts_;
-  /// By whether the part is the rest of the rows, and of the columns.
+  /// Indexed by whether the part is the rest of the rows, and of the columns.
   std::array<std::array<std::unique_ptr<Gemm>, 2>, 2> products_;
   int64_t scratch_ = 0;
 };

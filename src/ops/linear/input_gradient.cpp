@@ -61,8 +61,8 @@ class LinearInputGradient final : public Operation {
   }
 
  private:
-  /// One product writes its result directly; a sum of several in bf16 goes through f32 rows, a
-  /// chunk at a time so that they stay in the cache.
+  /// How the products are summed. One product writes its result directly. A sum of several in bf16
+  /// goes through f32 rows, a chunk at a time, so they stay in the cache.
   struct Plan {
     explicit Plan(std::span<const Spec> inputs)
         : pairs(inputs.size() / 2),

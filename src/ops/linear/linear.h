@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// x · weightᵀ: x [tokens, in], weight [out, in], result [tokens, out] of type `dtype` (x's own, or
-/// its accumulation type; x and the weight have one type).
+/// Computes x · weightᵀ. x is [tokens, in], and weight is [out, in] in x's type. The result is
+/// [tokens, out] of type `dtype`, which is x's type or its accumulation type.
 Value linear(Builder& builder, Value x, Value weight, DType dtype);
-/// The same with the result in x's type.
+/// Does the same with the result in x's type.
 Value linear(Builder& builder, Value x, Value weight);
 
-/// Several weights on one input (q, k, v; gate and up): one result for each, all of x's type. Their
-/// input gradients are summed in the accumulation type and rounded once.
+/// Applies several weights to one input (q, k, v; gate and up). Returns one result for each weight,
+/// all in x's type. The input gradients are summed in the accumulation type and rounded once.
 std::vector<Value> linears(Builder& builder, Value x, std::span<const Value> weights);
 
 }  // namespace tessera

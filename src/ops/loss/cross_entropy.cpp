@@ -10,8 +10,9 @@ namespace {
 /// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
 /// [1], token loss [tokens], log-sum-exp [tokens].
 ///
-/// With gradients, a further input is the loss's gradient [1], and a further output the gradient of
-/// x. The weight's gradient is added into its main gradient, a last input, or is a last output.
+/// With gradients, the loss's gradient [1] is a further input, and the gradient of x is a further
+/// output. The weight's gradient is added to its main gradient, the last input, or is the last
+/// output.
 class LinearCrossEntropy final : public Operation {
  public:
   enum class Gradients { none, accumulated, given };

@@ -9,19 +9,21 @@
 
 namespace tessera {
 
-/// Writes as bytes, which another type's memory may hold: the compiler keeps the order of what is
-/// read there before and written after, and still vectorises.
+/// Writes a value as bytes to memory that may hold another type. The compiler keeps the order of
+/// earlier reads and later writes there, and still vectorises.
 template <typename Out>
 void store_bytes(Out value, Out* to) {
   std::memcpy(to, &value, sizeof(Out));
 }
 
-/// What one token's logits [vocabulary] give, in the plain and in the fast kernel.
+/// The computations on one token's logits [vocabulary] for the plain kernel. FastRows has them for
+/// the fast kernel.
 ///
-/// log_sum_exp: log Σ exp(logit).
-/// gradient: scale · (p · (1 + 2 z logsumexp) - [target]) for each class; a target of -1 and a
-/// scale of 0 give zeros. `gradient` may begin where the logits do, though it may be of another
-/// type: each entry is read before those that are not wider are written over it.
+/// log_sum_exp() returns log Σ exp(logit).
+///
+/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class. A target of -1
+/// with a scale of 0 gives zeros. `gradient` may begin where the logits do, even if it has another
+/// type: each logit is read before gradients, which are not wider, are written over it.
 template <typename Wide>
 struct PlainRows {
   static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {

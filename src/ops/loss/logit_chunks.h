@@ -8,16 +8,16 @@
 
 namespace tessera {
 
-/// Where a head's gradients go: that of x [tokens, hidden], and the weight's [vocabulary, hidden],
-/// which is added into.
+/// Where an output head's gradients go: the gradient of x [tokens, hidden], and the gradient of the
+/// weight [vocabulary, hidden], which is added to.
 struct HeadGradients {
   Tensor of_x;
   Tensor of_weight;
 };
 
-/// The logits of a head, a chunk of tokens at a time: how many tokens a chunk has, the memory it
-/// needs, and its products. The gradient of the logits takes their place, row by row: in bf16 it
-/// fills the first half of each row of f32 logits.
+/// The logits of an output head, a chunk of tokens at a time. It knows the number of tokens in a
+/// chunk, the memory and the products. The gradient of the logits takes their place, row by row. In
+/// bf16 it fills the first half of each row of f32 logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -27,12 +27,12 @@ class LogitChunks {
         dtype_(x.dtype),
         chunk_(std::clamp<int64_t>(tokens_, 1, chunk_for(vocabulary_))) {}
 
-  /// Elements of the compute type from one row of the logits' gradient to the next.
+  /// Returns the elements of x's type from one row of the logits' gradient to the next.
   int64_t gradient_stride() const {
     return vocabulary_ * dtype_size(accumulation_dtype(dtype_)) / dtype_size(dtype_);
   }
 
-  /// Scratch bytes of a run, without or with the gradients' products.
+  /// Returns the scratch bytes of a run, with or without the products of the gradients.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
     int64_t most = 0;
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
@@ -49,9 +49,9 @@ class LogitChunks {
     return logit_bytes() + most;
   }
 
-  /// Calls body(first token, tokens, logits) for each chunk; the logits lie at the start of the
-  /// workspace. Where there are `gradients`, body() leaves the gradient of the logits in their
-  /// place, and they are made from it.
+  /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the start of the
+  /// workspace. If there are `gradients`, body() replaces the logits by their gradient, and
+  /// `gradients` are computed from it.
   template <typename Body>
   void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
     const Tensor& x = execution.inputs[0];
@@ -72,7 +72,7 @@ class LogitChunks {
   }
 
  private:
-  /// What the chunks of a section multiply. The weight is laid out once for all of them.
+  /// The products for the chunks of a section. The weight is laid out once for all of them.
   struct Products {
     Products(const LogitChunks& chunks, Runtime& runtime, const RowSection& section, bool gradients)
         : logits(runtime, chunks.logits(section.chunk, runtime.threads()),
@@ -93,13 +93,14 @@ class LogitChunks {
     }
 
     PackedGemm logits;
-    std::optional<PackedGemm> of_x;  // both where there are gradients
+    std::optional<PackedGemm> of_x;  // this and of_weight only with gradients
     std::optional<PackedGemm> of_weight;
     std::byte* of_weight_workspace = nullptr;
   };
 
-  /// About 128 MiB of f32 logits, a multiple of 64 tokens: each chunk adds into the whole gradient
-  /// of the weight, which is as much memory traffic as 2 · hidden tokens' logits.
+  /// Returns the tokens of a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens, from 256
+  /// to 1024. Each chunk adds to the whole gradient of the weight, which is as much memory traffic
+  /// as the logits of 2 · hidden tokens.
   static int64_t chunk_for(int64_t vocabulary) {
     const int64_t tokens = (int64_t{128} << 20) / (std::max<int64_t>(vocabulary, 1) * 4);
     return std::clamp<int64_t>(tokens / 64 * 64, 256, 1024);

@@ -5,13 +5,13 @@
 
 namespace tessera {
 
-// Elementary functions without branches, calls or tables, so that the compiler vectorises the
-// loops they stand in. The polynomials are weighted minimax fits of our own.
+// Elementary functions without branches, calls or tables, so the compiler vectorises the loops
+// around them. The polynomials are our own weighted minimax fits.
 
 /// e^x = power · 2^n, for finite x of moderate size.
 struct ExpParts {
   float power;    ///< e^r of the remainder |r| <= ln(2) / 2
-  float shifted;  ///< 1.5 · 2^23 + n: the integer n stands in its low bits
+  float shifted;  ///< 1.5 · 2^23 + n: the low bits hold the integer n
 };
 
 inline constexpr float kExpShift = 12582912.0f;
@@ -20,7 +20,7 @@ inline ExpParts exp_parts(float x) {
   // x = n ln 2 + r with an integer n and |r| <= ln(2) / 2.
   const float shifted = x * 1.44269504f + kExpShift;
   const float n = shifted - kExpShift;
-  // ln 2 in two parts, the first short enough that its product with n is exact.
+  // ln 2 in two parts. The first is short enough for its product with n to be exact.
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float polynomial = 0.00138143157f;
   polynomial = polynomial * r + 0.00836885154f;
@@ -30,34 +30,34 @@ inline ExpParts exp_parts(float x) {
   return {(polynomial * r) * r + r + 1.0f, shifted};
 }
 
-/// e^x within 1.5 units in the last place over all floats: +inf where e^x overflows, 0 from
-/// -inf up to about -104, denormal results rounded (or flushed to zero by the processor's mode),
-/// NaN for NaN.
+/// Returns e^x within 1.5 units in the last place over all floats. The result is +inf where e^x
+/// overflows, 0 from -inf up to about -104, and NaN for NaN. Denormal results are rounded, or
+/// flushed to zero by the processor's mode.
 inline float exp_fast(float x) {
-  // Beyond these limits the two factors below give inf and 0; the order of the operands keeps NaN.
+  // Beyond these limits the two factors below give inf and 0. The order of the operands keeps NaN.
   x = 89.0f < x ? 89.0f : x;
   x = -105.0f > x ? -105.0f : x;
   const ExpParts parts = exp_parts(x);
   const int32_t exponent =
       std::bit_cast<int32_t>(parts.shifted) - std::bit_cast<int32_t>(kExpShift);
-  // 2^n as two factors, for n alone may leave the range of exponents.
+  // 2^n as two factors, because n alone may leave the range of exponents.
   const int32_t half = exponent >> 1;
   const auto first = static_cast<uint32_t>(half + 127) << 23;
   const auto second = static_cast<uint32_t>(exponent - half + 127) << 23;
   return parts.power * std::bit_cast<float>(first) * std::bit_cast<float>(second);
 }
 
-/// The same for the exponents of a softmax, x < 88, a third cheaper: below -87 it gives e^-87
-/// (1.6e-38) instead of what is smaller still.
+/// Returns e^x for the exponents of a softmax, x < 88, and is a third cheaper than exp_fast().
+/// Below -87 it gives e^-87 (1.6e-38) instead of smaller numbers.
 inline float exp_softmax(float x) {
   x = -87.0f > x ? -87.0f : x;
   const ExpParts parts = exp_parts(x);
-  // n goes straight into the exponent's bits; what else is in `shifted` falls out of the word.
+  // n goes straight into the exponent's bits. The rest of `shifted` falls out of the word.
   return std::bit_cast<float>(std::bit_cast<uint32_t>(parts.power) +
                               (std::bit_cast<uint32_t>(parts.shifted) << 23));
 }
 
-/// erf(x) within 3 units in the last place over all floats; NaN for NaN.
+/// Returns erf(x) within 3 units in the last place over all floats, and NaN for NaN.
 inline float erf_fast(float x) {
   const float magnitude = x < 0.0f ? -x : x;
   // Near zero: x + x p(x²).

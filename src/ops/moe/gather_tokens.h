@@ -4,9 +4,9 @@
 
 namespace tessera {
 
-/// The experts' input (stage 4 of FastSparseMoE): row r of the result [rows, hidden] is token
-/// input_indices[r] of x [tokens, hidden], zero for unused rows. In the backward pass each token
-/// sums the gradients of its rows in the accumulation type and rounds once, to x's type.
+/// Gathers the experts' input (stage 4 of FastSparseMoE). Row r of the result [rows, hidden] is
+/// token input_indices[r] of x [tokens, hidden]. Unused rows are zero. In the backward pass each
+/// token sums the gradients of its rows in the accumulation type and rounds once, to x's type.
 Value gather_tokens(Builder& builder, Value x, const TokenIndices& indices);
 
 }  // namespace tessera

@@ -71,7 +71,7 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
-  /// Of a piece, whose rows vary.
+  /// Returns the product of a piece. The number of its rows varies.
   static GemmShape product(const Shape& gradient, const Shape& weight, DType dtype,
                            bool accumulate) {
     return {.n = weight[2],
@@ -93,7 +93,7 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   /// Each piece sums its products in f32 rows of its thread, which stay in the cache, and then
-  /// rounds them. A product may take in rows of neighbours (see GroupedLinear).
+  /// rounds them. A product may cover neighbouring rows (see GroupedLinear).
   template <typename T>
   static void run_fast(const Execution& execution) {
     const Tensor& dx = execution.outputs[0];

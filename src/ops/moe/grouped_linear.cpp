@@ -61,7 +61,7 @@ class GroupedLinear final : public Operation {
     return result;
   }
 
-  /// Counts every routed row: fewer are used only where choices are dropped or remote.
+  /// Counts every routed row. Fewer are used only if choices are dropped or remote.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& output : outputs) {
@@ -98,7 +98,7 @@ class GroupedLinear final : public Operation {
   }
 
  private:
-  /// Of a piece, whose rows vary.
+  /// Returns the product of a piece. The number of its rows varies.
   static GemmShape product(const Shape& x, const Shape& weight, DType dtype) {
     return {.n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};
   }
@@ -145,8 +145,8 @@ class GroupedLinear final : public Operation {
     }
   }
 
-  /// A piece that fills its product is written in place. Otherwise the product takes in rows of
-  /// neighbours too, wherever there are enough of them, and the piece's own rows are copied out.
+  /// A piece that fills its product is written in place. Otherwise the product covers neighbouring
+  /// rows too, after the piece or, at the end, before it. The piece's own rows are copied out.
   static void multiply(const Tensor& x, const Tensor& weight, const Tensor& y,
                        const RowPiece& piece, const PieceProducts& products, std::byte* staged,
                        std::byte* scratch) {

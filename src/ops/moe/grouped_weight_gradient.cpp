@@ -9,8 +9,9 @@
 namespace tessera {
 namespace {
 
-/// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, when it accumulates,
-/// the main gradient [experts, out, in] that run() adds into; otherwise one output of that shape.
+/// inputs: x [rows, in], gradient [rows, out], offsets i32 [experts + 1] and, if it accumulates,
+/// the main gradient [experts, out, in], which run() adds to. Otherwise there is one output of that
+/// shape.
 class GroupedLinearWeightGradient final : public Operation {
  public:
   explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
@@ -63,7 +64,8 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
  private:
-  /// Rows of one expert's weight that one thread makes: of few experts many threads have work.
+  /// The rows of one expert's weight that one thread makes. Tiles give many threads work even with
+  /// few experts.
   static constexpr int64_t kTile = 256;
 
   /// The products of a whole tile and of the last one, whose k varies, and the memory that they
@@ -97,7 +99,7 @@ class GroupedLinearWeightGradient final : public Operation {
     int64_t tiles;
     GemmShape whole;
     GemmShape last;
-    int64_t staged_bytes;  // of the gradient's rows; those of x follow
+    int64_t staged_bytes;  // of the gradient's rows; the rows of x follow
     PieceWorkspace areas;
   };
 
@@ -109,7 +111,7 @@ class GroupedLinearWeightGradient final : public Operation {
     PieceProducts last;
   };
 
-  /// Each item is one tile of one expert's weight, to which the expert's pieces add in their order.
+  /// Each item is one tile of one expert's weight. The expert's pieces add to it in order.
   static void run_fast(const Execution& execution, const Tensor& result) {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
@@ -140,8 +142,8 @@ class GroupedLinearWeightGradient final : public Operation {
             plan.areas.product(execution.workspace, thread)};
   }
 
-  /// into [tile, in] += gradient[:, tile]ᵀ · x. Rows that do not fill their product are copied and
-  /// followed by zeros.
+  /// Computes into [tile, in] += gradient[:, tile]ᵀ · x. Rows that do not fill their product are
+  /// copied and followed by zeros.
   static void add_piece(const Plan& plan, const PieceProducts& products, const Tensor& gradient,
                         const Tensor& x, int64_t tile, float* into, const ThreadAreas& areas) {
     const int64_t rows = x.shape()[0];
@@ -157,7 +159,8 @@ class GroupedLinearWeightGradient final : public Operation {
     products[rows].run(a + tile * kTile * dtype_size(gradient.dtype()), b, into, areas.product);
   }
 
-  /// Copies columns [begin, end) of rows to the same place of `staged`, and zeros after them.
+  /// Copies columns [begin, end) of the rows to the same place in `staged`, and appends rows of
+  /// zeros up to `size` rows.
   static void stage(const Tensor& rows, int64_t size, int64_t begin, int64_t end,
                     std::byte* staged) {
     const int64_t element = dtype_size(rows.dtype());

@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-/// One choice of one token: of_row = weight · of_output; returns Σ_h row_h · of_output_h. `row` and
-/// `of_row` may be the same memory.
+/// Handles one choice of one token: of_row = weight · of_output. Returns Σ_h row_h · of_output_h.
+/// `row` and `of_row` may be the same memory.
 template <typename T>
 Compute<T> choice_gradient(const T* row, const T* of_output, Compute<T> weight, int64_t width,
                            T* of_row) {
@@ -18,7 +18,8 @@ Compute<T> choice_gradient(const T* row, const T* of_output, Compute<T> weight, 
   for (int64_t h = 0; h < width; ++h) {
     dot += static_cast<Wide>(row[h]) * static_cast<Wide>(of_output[h]);
   }
-  // On its own and without a simd pragma: only so does the compiler vectorise stores of bf16.
+  // A loop of its own without a simd pragma. Otherwise the compiler does not vectorise stores of
+  // bf16.
   for (int64_t h = 0; h < width; ++h) {
     of_row[h] = static_cast<T>(weight * static_cast<Wide>(of_output[h]));
   }
@@ -42,7 +43,7 @@ class ReduceExpertsGradient final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
-  /// Each routed row is read before it is written, and belongs to one token.
+  /// Each routed row is read before it is written, and it belongs to one token.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {

@@ -10,45 +10,47 @@
 
 namespace tessera {
 
-// How the experts' rows, whose numbers are known only at run time, become matrix products of few
-// fixed shapes: each expert's rows are cut into pieces of kPieceRows and a rest, and the product of
-// the next multiple of kPieceStep rows serves each. Products run on one thread each, several pieces
-// at a time, which on small matrices beats all threads on one product by far.
+// The experts' rows become matrix products of a few fixed shapes, because the number of rows is
+// known only at run time. Each expert's rows are cut into pieces of kPieceRows and a rest. Each
+// piece runs as the product of the next multiple of kPieceStep rows. Products run on one thread
+// each, several pieces at a time. For small matrices that is far faster than all threads on one
+// product.
 
 inline constexpr int64_t kPieceRows = 256;
 inline constexpr int64_t kPieceStep = 16;
 
-/// Rows [row, row + rows) of the routed rows, all of one local expert.
+/// Rows [row, row + rows) of the routed rows. They all belong to one local expert.
 struct RowPiece {
   int32_t expert = 0;
   int32_t row = 0;
   int32_t rows = 0;
 };
 
-/// The most pieces that `rows` routed rows of `experts` experts can make.
+/// Returns the most pieces that `rows` routed rows of `experts` experts can make.
 inline int64_t piece_bound(int64_t rows, int64_t experts) { return rows / kPieceRows + experts; }
 
-/// Cuts the rows between the offsets [experts + 1] into pieces, written to `storage`, which holds
-/// piece_bound() of them; gives the part that was written.
+/// Cuts the rows between the offsets [experts + 1] into pieces and writes them to `storage`, which
+/// holds piece_bound() pieces. Returns the part that was written.
 std::span<const RowPiece> cut_rows(std::span<const int32_t> offsets, std::span<RowPiece> storage);
 
-/// The matrix products for every size of piece, by the dim that varies with it.
+/// The matrix products for every size of piece. The size is one of the product's dims.
 class PieceProducts {
  public:
-  /// Prepares `shape` with m (or k) replaced by each size; no size exceeds `limit`, the number of
+  /// Prepares `shape` with m (or k) replaced by each size. No size exceeds `limit`, the number of
   /// all routed rows.
   PieceProducts(Runtime& runtime, GemmShape shape, int64_t GemmShape::*varies, int64_t limit);
-  /// Scratch bytes that the greediest of them takes.
+  /// Returns the largest scratch bytes that one of the products takes.
   static int64_t workspace_bytes(const Target& target, GemmShape shape, int64_t GemmShape::*varies,
                                  int64_t limit);
 
-  /// Rows of the product that serves a piece: the next multiple of kPieceStep, within the limit.
+  /// Returns the rows of the product for a piece: the next multiple of kPieceStep, within the
+  /// limit.
   int64_t size(int64_t rows) const;
   const Gemm& operator[](int64_t rows) const;
 
  private:
   static constexpr size_t kSizes = kPieceRows / kPieceStep;
-  /// The size of the product that serves pieces of up to (index + 1) · kPieceStep rows.
+  /// Returns the size of the product for pieces of up to (index + 1) · kPieceStep rows.
   static int64_t size_at(size_t index, int64_t limit) {
     return std::min(static_cast<int64_t>(index + 1) * kPieceStep, limit);
   }
@@ -57,8 +59,8 @@ class PieceProducts {
   std::array<const Gemm*, kSizes> products_;
 };
 
-/// Divides an operation's workspace: the list of pieces (or none), then for each thread an area for
-/// staged rows and one for the matrix product.
+/// Divides an operation's workspace. First comes the list of pieces (or none). Then each thread has
+/// an area for staged rows and one for the matrix product.
 class PieceWorkspace {
  public:
   PieceWorkspace(int64_t pieces, int64_t staged_bytes, int64_t product_bytes);

@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 /// input: indices i32 [tokens, k]; outputs: those of TokenCounts, in order. The kernel is integer
-/// arithmetic in a fixed order, plain and fast in one.
+/// arithmetic in a fixed order. It is both the plain and the fast one.
 class CountTokens final : public Operation {
  public:
   explicit CountTokens(const RoutingOptions& options) : options_(options) {}
@@ -61,7 +61,7 @@ class CountTokens final : public Operation {
   }
 
  private:
-  /// counts [experts]: the choices of each expert within a block.
+  /// Counts the choices of each expert within a block, into counts [experts].
   void count_block(const int32_t* indices, const BlockChoices& choices, int32_t* counts) const {
     std::fill_n(counts, options_.experts, 0);
     for (int64_t i = choices.begin; i < choices.end; ++i) {
@@ -69,7 +69,8 @@ class CountTokens final : public Operation {
     }
   }
 
-  /// Adds up the blocks [blocks, experts], noting before each what the local experts have so far.
+  /// Adds up the blocks [blocks, experts]. Before each block, it notes what the local experts have
+  /// so far.
   void add_blocks(const int32_t* block_counts, int64_t blocks, std::span<int32_t> counts,
                   int32_t* places) const {
     std::fill(counts.begin(), counts.end(), 0);
@@ -82,7 +83,7 @@ class CountTokens final : public Operation {
     }
   }
 
-  /// The running sum of the local experts' tokens, each limited to the capacity.
+  /// Writes the running sum of the local experts' tokens, each limited to the capacity.
   void write_offsets(std::span<const int32_t> counts, const Shape& shape,
                      std::span<int32_t> offsets) const {
     int64_t capacity = shape.elements();
@@ -104,7 +105,7 @@ class CountTokens final : public Operation {
 
 int64_t expert_capacity(double factor, int64_t tokens, int64_t k, int64_t experts) {
   const double balanced = static_cast<double>(tokens * k) / static_cast<double>(experts);
-  // A product that only rounding lifted above a whole number is that number.
+  // A product that only rounding lifted above a whole number counts as that number.
   return static_cast<int64_t>(std::ceil(factor * balanced * (1 - 1e-12)));
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 /// inputs: indices i32 [tokens, k], offsets i32 [local_experts + 1], block_places i32
 /// [token blocks, local_experts]; outputs: those of TokenIndices, in order. The kernel is integer
-/// arithmetic in a fixed order, plain and fast in one.
+/// arithmetic in a fixed order. It is both the plain and the fast one.
 class IndexTokens final : public Operation {
  public:
   explicit IndexTokens(int64_t first_expert) : first_expert_(first_expert) {}
@@ -38,7 +38,7 @@ class IndexTokens final : public Operation {
     const Shape& shape = execution.inputs[0].shape();
     const Tensor& places = execution.inputs[2];
     const int64_t local_experts = places.shape()[1];
-    // How many of each expert's tokens have a row, block by block: starts as a copy of the places.
+    // The place of each expert's next token, block by block. It starts as a copy of the places.
     auto* taken = reinterpret_cast<int32_t*>(execution.workspace.data());
     parallel_ranges(execution.runtime.threads(), places.shape()[0],
                     row_grain(kTokenBlock * shape[1]), [&](int64_t begin, int64_t end, int) {
@@ -56,7 +56,7 @@ class IndexTokens final : public Operation {
   }
 
  private:
-  /// Gives each choice of a block its row, unless its expert is elsewhere or has all it may take.
+  /// Gives each choice of a block its row, unless its expert is not local or has all it may take.
   void number_block(const Execution& execution, const BlockChoices& choices, int32_t* taken) const {
     const int32_t* indices = execution.inputs[0].data<int32_t>();
     const int32_t* offsets = execution.inputs[1].data<int32_t>();

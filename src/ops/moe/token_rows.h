@@ -4,13 +4,13 @@
 
 namespace tessera {
 
-// Kernels between tokens [tokens, width] and their routed rows [rows, width], each parallel over
-// the side that it writes. Their inner loops run along a row and vectorise; they are plain and fast
-// in one.
+// Kernels between tokens [tokens, width] and their routed rows [rows, width]. Each is parallel over
+// the side that it writes. The inner loops run along a row and vectorise. Each kernel is both the
+// plain and the fast one.
 
-/// result_t = Σ_j weights_tj · rows[output_indices_tj], taken in the accumulation type in the order
-/// of j and rounded once; choices without a row (-1) count nothing. `weights` [tokens, k] is of the
-/// accumulation type; null stands for ones.
+/// Computes result_t = Σ_j weights_tj · rows[output_indices_tj]. The sum is taken in the
+/// accumulation type in the order of j and rounded once. Choices without a row (-1) add nothing.
+/// `weights` is [tokens, k] in the accumulation type; null stands for ones.
 void sum_rows(const Runtime& runtime, const Tensor& rows, const Tensor& output_indices,
               const Tensor* weights, const Tensor& result);
 

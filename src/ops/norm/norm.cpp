@@ -8,9 +8,9 @@
 namespace tessera {
 namespace {
 
-/// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one.
-/// outputs: output [..., row], inverse deviation [rows, groups], mean [rows, groups] of a layer
-/// norm, sum [..., row] with a residual.
+/// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one. outputs:
+/// output [..., row], inverse deviation [rows, groups], mean [rows, groups] if it is a layer norm,
+/// sum [..., row] if there is a residual.
 class Norm final : public Operation {
  public:
   Norm(const NormOptions& options, bool weighted, bool residual)
@@ -19,7 +19,7 @@ class Norm final : public Operation {
     return options_.kind == NormKind::rms ? "rms_norm" : "layer_norm";
   }
 
-  /// Positions in the node's inputs and outputs; only where the variant has them.
+  /// Positions in the node's inputs and outputs. They are valid only if the variant has them.
   size_t residual_input() const { return weighted_ ? 2 : 1; }
   size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
 
@@ -69,7 +69,7 @@ class Norm final : public Operation {
     return of_inputs;
   }
 
-  /// When the sum was kept, neither x nor the residual is needed: the kept sum is normalised.
+  /// If the sum was kept, x and the residual are not needed, because the kept sum is normalised.
   std::vector<Value> recompute_inputs(const Node& self,
                                       std::span<const Value> kept) const override {
     std::vector<Value> needed = self.inputs;
@@ -98,8 +98,8 @@ class Norm final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// The output may take x's memory, and the sum the residual's: a row of both is read before the
-  /// output's is written.
+  /// The output may take x's memory, and the sum the residual's. A row of both is read before the
+  /// row of the output is written.
   int in_place_input(int output) const override {
     if (output == 0) return 0;
     const bool is_sum = residual_ && static_cast<size_t>(output) == sum_output();

@@ -49,8 +49,8 @@ void write_row(const T* x, float mean, float inverse, const float* weight, T* ou
   }
 }
 
-/// Normalises rows [begin, end) of `values`, which is x or the sum. Not inlined, so that the norm
-/// with a residual and the norm of its kept sum run the same code, to the same bits.
+/// Normalises rows [begin, end) of `values`, which is x or the sum. It is not inlined, so the norm
+/// with a residual and the norm of its kept sum run the same code and give the same bits.
 template <typename T>
 [[gnu::noinline]] void normalise_rows(const NormForward<T>& norm, const T* values, int64_t begin,
                                       int64_t end) {
@@ -76,7 +76,7 @@ void norm_fast(const NormForward<T>& norm, int threads) {
       normalise_rows(norm, norm.x, begin, end);
       return;
     }
-    // Row by row, so that the sum is still in the first-level cache when it is normalised.
+    // Row by row, so the sum is still in the first-level cache when it is normalised.
     for (int64_t row = begin; row < end; ++row) {
       const int64_t start = row * width;
       add_row(norm.x + start, norm.residual + start, norm.sum + start, width);

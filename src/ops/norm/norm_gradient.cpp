@@ -8,9 +8,8 @@ namespace tessera {
 namespace {
 
 /// inputs: what was normalised [..., row], inverse deviation [rows, groups], the output's gradient
-/// [..., row], then those that there are of: weight [group], mean [rows, groups], the sum's
-/// gradient
-/// [..., row]. outputs: x's gradient, and the weight's if weighted.
+/// [..., row], then those that exist of weight [group], mean [rows, groups] and the sum's gradient
+/// [..., row]. outputs: x's gradient, and the weight's gradient if weighted.
 class NormGradient final : public Operation {
  public:
   NormGradient(bool weighted, bool centred, bool of_sum)
@@ -37,7 +36,7 @@ class NormGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// The fast kernels' partial sums of the weight's gradient.
+  /// The bytes of the fast kernels' partial sums of the weight's gradient.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (!weighted_ || use_plain(target, inputs[0].dtype)) return 0;
     return norm_blocks(inputs[1].shape.elements()) * inputs[3].bytes();

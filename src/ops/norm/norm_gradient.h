@@ -4,23 +4,23 @@
 
 namespace tessera {
 
-/// The gradients of one norm: of x (and, being the same, of the residual) and of the weight.
+/// The gradients of one norm: of x and of the weight. The residual's gradient is the same as x's.
 struct NormGradients {
   Value x;       ///< of x's shape and type
-  Value weight;  ///< in the accumulation type; null without weight
+  Value weight;  ///< in the accumulation type; null without a weight
 };
 
-/// What a norm leaves for its gradient.
+/// The values that a norm leaves for its gradient.
 struct NormSaved {
   Value normalised;             ///< what was normalised: the sum, or x without residual
   std::optional<Value> weight;  ///< [group size]
   Value inverse_deviation;      ///< [rows, groups]
-  std::optional<Value> mean;    ///< [rows, groups], of a layer norm
+  std::optional<Value> mean;    ///< [rows, groups], only of a layer norm
 };
 
-/// Builds them in one operation. `of_sum` is the sum's own gradient, which is added to that through
-/// the norm before the one rounding; null when nothing else depends on the sum. Throws
-/// InternalError when the shapes or types do not fit.
+/// Builds the gradients in one operation. `of_sum` is the sum's own gradient. It is added to the
+/// gradient through the norm before the one rounding. It is null if nothing else depends on the
+/// sum. Throws InternalError if the shapes or types do not fit.
 NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value of_output,
                             Value of_sum);
 

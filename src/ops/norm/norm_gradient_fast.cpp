@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-/// One row of a NormBackward. In the functions below, kWeight and kSum say whether there are a
-/// weight and a gradient of the sum.
+/// One row of a NormBackward. In the functions below, kWeight says whether there is a weight, and
+/// kSum whether there is a gradient of the sum.
 template <typename T>
 struct Row {
   const T* x;
@@ -20,7 +20,8 @@ struct Row {
   float normalised(int64_t i) const { return (static_cast<float>(x[i]) - mean) * inverse; }
 };
 
-/// Adds the row's part to the weight's gradient and gives the sum of output_gradient · weight · x̂.
+/// Adds the row's part to the weight's gradient and returns the sum of output_gradient · weight ·
+/// x̂.
 template <typename T>
 float product_sum(const Row<T>& row, const float* weight, float* weight_gradient) {
   return interleaved_sum<float>(row.width, [=](int64_t i) {
@@ -64,7 +65,7 @@ void write_row(const Row<T>& row, const float* weight, float gradient_mean, floa
   }
 }
 
-/// Rows [begin, end); their part of the weight's gradient is added into `weight_gradient`.
+/// Handles rows [begin, end). Their part of the weight's gradient is added to `weight_gradient`.
 template <bool kWeight, bool kSum, typename T>
 [[gnu::noinline]] void gradient_rows(const NormBackward<T>& norm, int64_t begin, int64_t end,
                                      float* weight_gradient) {

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// One forward norm: `rows` rows of `width` elements, each normalised on its own (the groups of a
-/// row are rows here). Pointers marked "or null" select the variant.
+/// One forward norm of `rows` rows of `width` elements. Each row is normalised on its own. The
+/// groups of a row are rows here. Pointers marked "or null" select the variant.
 template <typename T>
 struct NormForward {
   using Wide = Compute<T>;
@@ -21,11 +21,11 @@ struct NormForward {
   T* sum;              // [rows, width], null without residual; may be x's or residual's memory
   T* output;           // [rows, width]; may be x's memory
   Wide* inverse;       // [rows]: 1 / sqrt(mean square or variance + epsilon)
-  Wide* mean;          // [rows]: of a layer norm; null selects the rms norm
+  Wide* mean;          // [rows], of a layer norm; null selects the rms norm
 };
 
-/// Its gradient, with x̂ = (x - mean) · inverse and g = output_gradient · weight:
-/// x_gradient = inverse (g - [mean(g)] - x̂ mean(g x̂)) + sum_gradient,
+/// The gradient of the norm, with x̂ = (x - mean) · inverse and g = output_gradient · weight:
+/// x_gradient = inverse (g - mean(g) - x̂ mean(g x̂)) + sum_gradient, for rms without mean(g),
 /// weight_gradient = sum over the rows of output_gradient · x̂.
 template <typename T>
 struct NormBackward {
@@ -43,15 +43,15 @@ struct NormBackward {
   Wide* partial;             // [norm_blocks(rows), width], null without weight
 };
 
-/// Rows are summed into the weight's gradient in blocks of this many, and the blocks in order, so
-/// that the result does not depend on the threads.
+/// Returns the number of rows in a block. Rows are summed into the weight's gradient block by
+/// block, and the blocks in order, so the result does not depend on the threads.
 inline int64_t norm_block_rows(int64_t rows) {
   constexpr int64_t kLeastRows = 64;
   constexpr int64_t kMostBlocks = 256;
   return std::max(kLeastRows, (rows + kMostBlocks - 1) / kMostBlocks);
 }
 
-/// The number of blocks, or more: it grows with `rows`.
+/// Returns the number of blocks, or more. It grows with `rows`.
 inline int64_t norm_blocks(int64_t rows) { return std::min<int64_t>(256, (rows + 63) / 64); }
 
 /// The fast kernels, for T = float and BFloat16.

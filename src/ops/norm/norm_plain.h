@@ -46,8 +46,8 @@ void norm_plain(const NormForward<T>& norm, int threads) {
   });
 }
 
-/// The gradient of the weight: each of its elements sums over the rows in order. Runs before
-/// norm_gradient_plain(), which may overwrite the output's gradient.
+/// Computes the gradient of the weight. Each of its elements sums over the rows in order. It must
+/// run before x's gradient is written, because that may overwrite the output's gradient.
 template <typename T>
 void norm_weight_gradient_plain(const NormBackward<T>& norm, int threads) {
   using Wide = Compute<T>;

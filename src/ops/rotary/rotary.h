@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Llama 3.1's stretching of low frequencies to longer contexts. A frequency whose wavelength is
-/// below original_context / high_frequency_factor stays, one above original_context /
-/// low_frequency_factor is divided by `factor`, and between them the two are interpolated linearly
-/// in original_context / wavelength.
+/// Llama 3.1's stretching of low frequencies for longer contexts. A frequency whose wavelength is
+/// below original_context / high_frequency_factor stays. A frequency whose wavelength is above
+/// original_context / low_frequency_factor is divided by `factor`. Between the two, the result is
+/// interpolated linearly in original_context / wavelength.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency_factor = 1;
@@ -24,19 +24,20 @@ struct RotaryOptions {
   std::optional<RotaryScaling> scaling = {};
 };
 
-/// The frequencies, in radians a position, of the channels/2 rotated pairs.
+/// Returns the frequencies of the channels/2 rotated pairs, in radians per position.
 std::vector<double> rotary_frequencies(const RotaryOptions& options);
 
-/// The cosines (channels/2) and then the sines (channels/2) of each token's angles, computed in f64
-/// and rounded to `dtype` (f32 or f64): [tokens, channels] from positions, i32 [tokens]. Made once
-/// a program for all layers. Throws InternalError when the options are out of range.
+/// Computes the table of rotations [tokens, channels] from positions, i32 [tokens]. It holds the
+/// cosines (channels/2) and then the sines (channels/2) of each token's angles, computed in f64 and
+/// rounded to `dtype` (f32 or f64). A program makes it once for all layers. Throws InternalError if
+/// the options are out of range.
 Value rotary_table(Builder& builder, Value positions, const RotaryOptions& options, DType dtype);
 
-/// Rotary position embedding of queries or keys, x: [tokens, heads * head_dim], with a table
-/// [tokens, channels] of x's accumulation type. Within the first `channels` channels of each head,
-/// channel i and channel i + channels/2 are rotated together (Hugging Face's "rotate half" order);
-/// the others pass. The gradient is the inverse rotation. Throws InternalError when the shapes do
-/// not fit.
+/// Rotary position embedding of queries or keys. x is [tokens, heads * head_dim]. The table is
+/// [tokens, channels] in x's accumulation type. Within the first `channels` channels of each head,
+/// channel i and channel i + channels/2 are rotated together (Hugging Face's "rotate half" order).
+/// The other channels pass unchanged. The gradient is the inverse rotation. Throws InternalError if
+/// the shapes do not fit.
 Value rotary(Builder& builder, Value x, Value table, int64_t head_dim);
 
 }  // namespace tessera

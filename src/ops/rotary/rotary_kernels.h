@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// One rotation; output may be x's memory.
+/// The arguments of one rotation. output may be x's memory.
 template <typename T>
 struct RotaryArguments {
   using Wide = Compute<T>;
   int64_t tokens;
   int64_t heads;
   int64_t head_dim;
-  int64_t channels;   // rotated ones of each head
+  int64_t channels;   // rotated channels of each head
   bool inverse;       // rotates backwards
   const T* x;         // [tokens, heads, head_dim]
   const Wide* table;  // [tokens, channels]: cosines, then sines

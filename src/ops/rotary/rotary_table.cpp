@@ -38,7 +38,7 @@ class RotaryTable final : public Operation {
                      scaling->factor > 0 && scaling->low_frequency_factor > 0 &&
                          scaling->high_frequency_factor > scaling->low_frequency_factor &&
                          scaling->original_context > 0,
-                     "scaling by {} with frequency factors {} and {} of a runtime of {}",
+                     "scaling by {} with frequency factors {} and {} of a context of {}",
                      scaling->factor, scaling->low_frequency_factor, scaling->high_frequency_factor,
                      scaling->original_context);
     }

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace {
 
-/// What the loss and its gradient share: coefficient · E (/ k) and f_e.
+/// The common part of the loss and its gradient: coefficient · E (/ k per layer) and f_e.
 class Balance {
  public:
   Balance(double coefficient, int64_t k, BalanceForm form)
@@ -13,7 +13,7 @@ class Balance {
 
   double scale(int64_t experts) const { return coefficient_ * static_cast<double>(experts); }
 
-  /// f_e: the choices of expert e a token, over all layers.
+  /// Returns f_e: the choices of expert e per token, over all layers.
   static double fraction(std::span<const Tensor> counts, int64_t tokens, int64_t expert) {
     double sum = 0;
     for (const Tensor& layer : counts) sum += layer.data<int32_t>()[expert];
@@ -25,7 +25,7 @@ class Balance {
 };
 
 /// inputs: the gradient of the loss [1], then each layer's counts i32 [experts]; output: the
-/// gradient of any layer's probabilities [tokens, experts], for it is the same for all of them.
+/// gradient of a layer's probabilities [tokens, experts]. It is the same for all layers.
 class LoadBalanceGradient final : public Operation {
  public:
   LoadBalanceGradient(const Balance& balance, Spec probabilities)
@@ -41,7 +41,7 @@ class LoadBalanceGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// Σ_t p_te enters the loss as T · scale · f_e / (L T).
+  /// Σ_t p_te enters the loss with the factor T · scale · f_e / (L T).
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
@@ -130,8 +130,8 @@ class LoadBalanceLoss final : public Operation {
   }
 
  private:
-  /// Tokens whose probabilities are summed in one go: fixed, so that the sum does not depend on the
-  /// number of threads.
+  /// The number of tokens whose probabilities are summed in one go. It is fixed, so the sum does
+  /// not depend on the number of threads.
   static constexpr int64_t kBlock = 256;
   static int64_t blocks(int64_t tokens) { return (tokens + kBlock - 1) / kBlock; }
 

@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-// Row kernels of the router: one token's experts. They are templates of the exponential function,
-// which is all that tells the plain kernel from the fast one.
+// Row kernels of the router. A row is one token's experts. The kernels are templates of the
+// exponential function, the only difference between the plain kernel and the fast one.
 
-/// The standard library's exponential: the plain kernels.
+/// The standard library's exponential, for the plain kernels.
 struct ExactExponential {
   template <typename T>
   T operator()(T x) const {
@@ -19,12 +19,12 @@ struct ExactExponential {
   }
 };
 
-/// The exponential that vectorises: the fast kernels.
+/// The exponential that vectorises, for the fast kernels.
 struct FastExponential {
   float operator()(float x) const { return exp_fast(x); }
 };
 
-/// The largest number of a row; -inf where there is none, NaNs being passed over.
+/// Returns the largest number of a row. NaNs are skipped. Returns -inf if there is no number.
 template <typename T>
 T row_maximum(const T* row, int64_t count) {
   T maximum = -std::numeric_limits<T>::infinity();

@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// Row kernels of the router's choice, one token each. The choice is exact, so that one kernel is
-// both the plain and the fast one.
+// Row kernels of the router's choice, one token each. The choice is exact, so one kernel is both
+// the plain and the fast one.
 
-/// Writes the indices of the k largest probabilities to `chosen`, largest first, the lower index
-/// first among equals; a NaN ranks below every number. An insertion into k sorted places.
+/// Writes the indices of the k largest probabilities to `chosen`, largest first. Among equals the
+/// lower index comes first. A NaN ranks below every number. It inserts into k sorted places.
 template <typename T>
 void choose_experts(const T* probabilities, int64_t experts, int64_t k, int32_t* chosen) {
   const auto rank = [=](int64_t expert) {
@@ -37,7 +37,7 @@ T chosen_sum(const T* probabilities, const int32_t* chosen, int64_t k) {
   return sum;
 }
 
-/// weights_j = p_j, or p_j / Σ_i p_i over the chosen.
+/// Computes weights_j = p_j, or p_j / Σ_i p_i over the chosen experts if `renormalise`.
 template <typename T>
 void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bool renormalise,
                     T* weights) {
@@ -45,8 +45,8 @@ void chosen_weights(const T* probabilities, const int32_t* chosen, int64_t k, bo
   for (int64_t j = 0; j < k; ++j) weights[j] = probabilities[chosen[j]] / divisor;
 }
 
-/// The gradient of chosen_weights: zero for the experts not chosen; for weights w = p / s it is
-/// (of_w_j − Σ_i of_w_i w_i) / s.
+/// The gradient of chosen_weights(). It is zero for the experts that are not chosen. For
+/// renormalised weights w = p / s it is (of_w_j − Σ_i of_w_i w_i) / s.
 template <typename T>
 void chosen_weights_gradient(const T* probabilities, const int32_t* chosen, const T* of_weights,
                              int64_t experts, int64_t k, bool renormalise, T* of_probabilities) {

@@ -4,7 +4,8 @@
 namespace tessera {
 namespace {
 
-/// inputs: logits [tokens, experts], the gradient of the loss [1]; output: that of the logits.
+/// inputs: logits [tokens, experts], the gradient of the loss [1]; output: the gradient of the
+/// logits.
 class RouterZLossGradient final : public Operation {
  public:
   explicit RouterZLossGradient(double coefficient) : coefficient_(coefficient) {}
@@ -21,7 +22,8 @@ class RouterZLossGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// 2 · coefficient · z_t · softmax(logits_t) with z_t = log Σ_e exp logits_te.
+  /// Computes 2 · coefficient · z_t · softmax(logits_t) times the gradient of the loss, with z_t =
+  /// log Σ_e exp logits_te.
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
@@ -76,7 +78,7 @@ class RouterZLoss final : public Operation {
     return inputs[0].shape[0] * dtype_size(inputs[0].dtype);
   }
 
-  /// Each token's square goes to the workspace; they are summed in order, in f64.
+  /// Writes each token's square to the workspace and then sums the squares in order, in f64.
   void run(const Execution& execution) const override {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];

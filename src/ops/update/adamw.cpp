@@ -29,13 +29,14 @@ void update(const Coefficients<Wide>& c, int64_t begin, int64_t end, const Wide*
   }
 }
 
-/// Where the inputs of each unit begin: gradient, moments, master and the weight, if it is another.
+/// The position of a unit's first input. The inputs are the gradient, the moments, the master, and
+/// the weight if it is separate.
 struct UnitInputs {
   size_t first;
   bool rounds;
 };
 
-/// inputs: scale, learning rate, step, then those of the units.
+/// inputs: scale, learning rate, step, then the inputs of the units.
 class AdamW final : public Operation {
  public:
   AdamW(std::vector<UnitInputs> units, std::vector<AdamWSection> sections,
@@ -68,7 +69,7 @@ class AdamW final : public Operation {
     return {};
   }
 
-  /// Gradients are read, moments and masters read and written, weights written.
+  /// Gradients are read, moments and masters are read and written, and weights are written.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     double bytes = 0;
     for (const UnitInputs& unit : units_) {

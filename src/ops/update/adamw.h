@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// What does not change from step to step.
+/// The options that do not change from step to step.
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.99;
@@ -17,13 +17,13 @@ struct AdamWOptions {
   double weight_decay = 0;
 };
 
-/// The flat values of one unit, all of the accumulation type but the weight.
+/// The flat values of one unit. All but the weight have the accumulation type.
 struct AdamWUnit {
   Value gradient;
   Value first_moment;
   Value second_moment;
   Value master;
-  std::optional<Value> weight;  ///< the masters rounded to bf16; none where they are the weights
+  std::optional<Value> weight;  ///< the masters rounded to bf16; none if they are the weights
 };
 
 /// A section and whether weight decay applies to it.
@@ -32,15 +32,16 @@ struct AdamWSection {
   bool decays = true;
 };
 
-/// What changes from step to step, f64 [1] each.
+/// The inputs that change from step to step, f64 [1] each.
 struct AdamWInputs {
-  Value scale;  ///< of the gradients; with NaN nothing is updated
+  Value scale;  ///< factor on the gradients; with NaN nothing is updated
   Value learning_rate;
   Value step;  ///< t, counted from 1
 };
 
 /// One step of AdamW (Loshchilov and Hutter's decoupled weight decay, as PyTorch computes it) over
-/// all units in one pass: moments, master weight and rounded weight together. With g' = scale · g,
+/// all units. It updates moments, master weight and rounded weight together in one pass.
+/// With g' = scale · g,
 ///   m = β1 m + (1 - β1) g', v = β2 v + (1 - β2) g'²,
 ///   w = w - lr · decay · w - lr / (1 - β1^t) · m / (sqrt(v / (1 - β2^t)) + ε).
 void adamw(Builder& builder, const AdamWInputs& inputs, std::span<const AdamWUnit> units,

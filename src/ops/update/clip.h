@@ -6,16 +6,16 @@
 
 namespace tessera {
 
-/// What clip_gradients() gives.
+/// The results of clip_gradients().
 struct Clipped {
   Value norm;   ///< f64 [1]: the gradients' Euclidean norm
-  Value scale;  ///< f64 [1]: the factor on the gradients; NaN where nothing may be updated
+  Value scale;  ///< f64 [1]: the factor on the gradients; NaN if nothing may be updated
 };
 
-/// The factor that brings gradients whose squares add up to `squares`, f64 [1], down to the norm
-/// `limit`, f64 [1]; 1 where the norm is within it or the limit is 0. Where the norm or one of
-/// `losses`, f64 [1] each, is not finite the factor is NaN, so that a step that went wrong changes
-/// nothing (see adamw()). No gradient.
+/// Computes the factor that scales gradients down to the norm `limit`, f64 [1]. `squares`, f64 [1],
+/// is the sum of their squares. The factor is 1 if the norm is within the limit or the limit is 0.
+/// The factor is NaN if the norm or one of `losses`, f64 [1] each, is not finite, so a step that
+/// went wrong changes nothing (see adamw()). There is no gradient.
 Clipped clip_gradients(Builder& builder, Value squares, Value limit, std::span<const Value> losses);
 
 }  // namespace tessera

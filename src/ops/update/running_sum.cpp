@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// inputs: the sum, f64, which run() adds into, and the value.
+/// inputs: the sum, f64, which run() adds to, and the value.
 class RunningSum final : public Operation {
  public:
   std::string_view name() const override { return "running_sum"; }

@@ -4,9 +4,10 @@
 
 namespace tessera {
 
-/// Adds to a kept sum, f64: all elements of `value` to a sum [1], in their order, or element by
-/// element to a sum of the value's own shape. The value is f32, f64 or i32. What a step gives
-/// (losses, experts' tokens) is added up so and read once it is over. No gradient.
+/// Adds a value to a kept sum in f64. A sum [1] takes all elements of `value` in order. A sum of
+/// the value's own shape takes them element by element. The value is f32, f64 or i32. The results
+/// of a step (losses, tokens of experts) are added up this way and read when the step is over.
+/// There is no gradient.
 void add_to_sum(Builder& builder, Value sum, Value value);
 
 }  // namespace tessera

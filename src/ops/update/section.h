@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <vector>
 
@@ -17,39 +16,39 @@ struct Section {
   int64_t end = 0;
 };
 
-/// Sections cut into pieces, which together are the work of one parallel region, however small they
-/// are. Where the cuts fall does not depend on the threads.
+/// Sections cut into pieces. The pieces together are the work of one parallel region, however small
+/// the sections are. The places of the cuts do not depend on the threads.
 class SectionPieces {
  public:
-  explicit SectionPieces(std::span<const Section> sections) {
-    constexpr int64_t kElements = 65536;
-    for (size_t i = 0; i < sections.size(); ++i) {
-      for (int64_t begin = sections[i].begin; begin < sections[i].end; begin += kElements) {
-        pieces_.push_back({i, begin, std::min(sections[i].end, begin + kElements)});
-      }
+  explicit SectionPieces(std::span<const Section> sections)
+      : sections_(sections.begin(), sections.end()), firsts_{0} {
+    for (const Section& section : sections_) {
+      firsts_.push_back(firsts_.back() + (section.end - section.begin + kElements - 1) / kElements);
     }
   }
 
-  int64_t count() const { return std::ssize(pieces_); }
+  int64_t count() const { return firsts_.back(); }
 
-  /// Calls body(piece's number, section's number, begin, end) for each piece, on all threads.
+  /// Calls body(piece number, section number, begin, end) for each piece, on all threads.
   template <typename Body>
   void for_each(int threads, Body&& body) const {
     parallel_ranges(threads, count(), 1, [&](int64_t first, int64_t last, int) {
-      for (int64_t i = first; i < last; ++i) {
-        const Piece& piece = pieces_[static_cast<size_t>(i)];
-        body(i, piece.section, piece.begin, piece.end);
+      auto section =
+          static_cast<size_t>(std::ranges::upper_bound(firsts_, first) - firsts_.begin() - 1);
+      for (int64_t piece = first; piece < last; ++piece) {
+        while (piece >= firsts_[section + 1]) ++section;
+        const Section& of = sections_[section];
+        const int64_t begin = of.begin + (piece - firsts_[section]) * kElements;
+        body(piece, section, begin, std::min(of.end, begin + kElements));
       }
     });
   }
 
  private:
-  struct Piece {
-    size_t section;
-    int64_t begin;
-    int64_t end;
-  };
-  std::vector<Piece> pieces_;
+  static constexpr int64_t kElements = 65536;
+
+  std::vector<Section> sections_;
+  std::vector<int64_t> firsts_;  // by section: the number of its first piece; then their count
 };
 
 }  // namespace tessera

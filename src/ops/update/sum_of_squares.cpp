@@ -14,7 +14,7 @@ double sum_of_piece(const T* values, int64_t count) {
   });
 }
 
-/// inputs: flat values; output: f64 [1]. The workspace holds one sum a piece.
+/// inputs: flat values; output: f64 [1]. The workspace holds one sum per piece.
 class SumOfSquares final : public Operation {
  public:
   explicit SumOfSquares(std::vector<Section> sections)

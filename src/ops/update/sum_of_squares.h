@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The sum of the squares of all sections of flat values, f64 [1]: taken in f64 over pieces that do
-/// not depend on the threads, added in the order of the sections. Values are f32 or f64. No
-/// gradient.
+/// Computes the sum of the squares of all sections of flat values, f64 [1]. It is taken in f64 over
+/// pieces that do not depend on the threads. The pieces are added in the order of the sections.
+/// Values are f32 or f64. There is no gradient.
 Value sum_of_squares(Builder& builder, std::span<const Value> units, std::vector<Section> sections);
 
 }  // namespace tessera

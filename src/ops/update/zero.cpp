@@ -17,7 +17,7 @@ class Zero final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == count_, "{} values", inputs.size());
     return {};
   }
-  /// Written only.
+  /// The values are only written.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
     return {.bytes = operand_bytes(inputs, {})};
   }

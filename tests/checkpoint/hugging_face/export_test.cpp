@@ -232,7 +232,7 @@ TEST_F(ExportTest, OfTwoExportsToOneFolderOneIsWritten) {
 TEST_F(ExportTest, OutputsThatNoFolderCanTakeAreRefusedBeforeAnythingIsWritten) {
   const Imported checkpoint = trained();
   const auto error = [&](const fs::path& output) {
-    return error_of([&] { OutputFolder folder(output); });
+    return error_of([&] { ModelFolder folder(output); });
   };
   EXPECT_THAT(error(""), HasSubstr("--output is empty"));
   fs::create_symlink("nowhere", folder_ / "dangling");
@@ -256,7 +256,7 @@ TEST_F(ExportTest, OutputsThatNoFolderCanTakeAreRefusedBeforeAnythingIsWritten) 
 }
 
 TEST_F(ExportTest, AFolderThatLostAFileIsNotPublished) {
-  OutputFolder folder(folder_ / "deep/out");
+  ModelFolder folder(folder_ / "deep/out");
   write_file(folder.path() / "a", "12");
   const std::map<std::string, int64_t> longer{{"a", 3}};
   const std::map<std::string, int64_t> missing{{"a", 2}, {"b", 1}};

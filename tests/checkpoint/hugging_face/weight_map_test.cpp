@@ -30,11 +30,11 @@ ModelConfig small(Family family) {
 /// Every element of one side occurs in exactly one segment.
 template <typename Begin>
 void expect_covered(const std::vector<NamedShape>& shapes,
-                    const std::vector<std::vector<Segment>>& segments, Begin begin) {
+                    const std::vector<std::vector<MappedSegment>>& segments, Begin begin) {
   ASSERT_EQ(shapes.size(), segments.size());
   for (size_t i = 0; i < shapes.size(); ++i) {
     int64_t position = 0;
-    for (const Segment& segment : segments[i]) {
+    for (const MappedSegment& segment : segments[i]) {
       EXPECT_EQ(begin(segment), position) << shapes[i].name;
       position += segment.count;
     }
@@ -48,9 +48,9 @@ TEST(WeightMap, EveryElementHasOnePlaceOnBothSides) {
       const ModelConfig config = small(architecture.family);
       const WeightMap map = weight_map(architecture, config, naming);
       expect_covered(map.parameters, map.of_parameter,
-                     [](const Segment& segment) { return segment.parameter_begin; });
+                     [](const MappedSegment& segment) { return segment.parameter_begin; });
       expect_covered(map.tensors, map.of_tensor,
-                     [](const Segment& segment) { return segment.tensor_begin; });
+                     [](const MappedSegment& segment) { return segment.tensor_begin; });
     }
   }
 }
@@ -63,7 +63,8 @@ TEST(WeightMap, FusedExpertsHaveTheGateAboveUp) {
   ASSERT_NE(tensor, map.tensors.end());
   EXPECT_EQ(tensor->shape, Shape({3, 8, 8}));
   std::vector<std::string> order;
-  for (const Segment& segment : map.of_tensor[static_cast<size_t>(tensor - map.tensors.begin())]) {
+  for (const MappedSegment& segment :
+       map.of_tensor[static_cast<size_t>(tensor - map.tensors.begin())]) {
     order.push_back(map.parameters[segment.parameter].name + "@" +
                     std::to_string(segment.parameter_begin / segment.count));
   }

@@ -106,7 +106,7 @@ TEST(MultipleChoice, TasksAreScoredOnTheirOwn) {
   std::vector<ScoredQuestion> scored;
   const auto add = [&](const char* task, size_t answer, size_t chosen, size_t normalised) {
     questions.push_back(
-        {.task = task, .contexts = {"", ""}, .choices = {"a", "b"}, .answer = answer});
+        {.task = task, .prompts = {"", ""}, .choices = {"a", "b"}, .answer = answer});
     scored.push_back(
         {.log_likelihoods = {0, 0}, .chosen = chosen, .chosen_normalised = normalised});
   };
@@ -129,11 +129,10 @@ TEST(MultipleChoice, TasksAreScoredOnTheirOwn) {
 
 TEST(MultipleChoice, ALongContextIsCutAtItsStartAndSaysSo) {
   QuestionMachine machine;
-  const std::vector<Question> questions{
-      {.task = "long",
-       .contexts = {std::string(300, 'x') + " the end", "the end"},
-       .choices = {"of it", "of it"},
-       .answer = 0}};
+  const std::vector<Question> questions{{.task = "long",
+                                         .prompts = {std::string(300, 'x') + " the end", "the end"},
+                                         .choices = {"of it", "of it"},
+                                         .answer = 0}};
   machine.model.config.data.context = 64;
   const auto scored = score_questions(machine.model, questions, {}, machine.runtime);
   EXPECT_TRUE(scored[0].truncated);
@@ -163,17 +162,17 @@ TEST(MultipleChoice, TheBeginningOfADocumentStandsBeforeEveryContextAndIsNeverCu
   const auto tokenizer = load_tokenizer(ReferenceTensors::path("tokenizers") / "llama3");
   const std::vector<int32_t> beginning = beginning_of_document(*tokenizer, "<|begin_of_text|>");
   ASSERT_EQ(beginning.size(), 1U);
-  const std::string context = "One morning the old miller went down to the";
-  const Continuation bare = tokenize_continuation(*tokenizer, {}, context, " river", 100);
+  const std::string prompt = "One morning the old miller went down to the";
+  const Continuation bare = tokenize_continuation(*tokenizer, {}, prompt, " river", 100);
   std::vector<int32_t> expected = beginning;
   expected.insert(expected.end(), bare.tokens.begin(), bare.tokens.end());
-  const Continuation whole = tokenize_continuation(*tokenizer, beginning, context, " river", 100);
+  const Continuation whole = tokenize_continuation(*tokenizer, beginning, prompt, " river", 100);
   EXPECT_EQ(whole.tokens, expected);
   EXPECT_EQ(whole.first, bare.first + 1);
   EXPECT_FALSE(whole.truncated);
 
   const auto limit = static_cast<int64_t>(expected.size()) - 4;
-  const Continuation cut = tokenize_continuation(*tokenizer, beginning, context, " river", limit);
+  const Continuation cut = tokenize_continuation(*tokenizer, beginning, prompt, " river", limit);
   expected.erase(expected.begin() + 1, expected.begin() + 4);
   EXPECT_EQ(cut.tokens, expected);
   EXPECT_EQ(cut.first, whole.first - 3);
@@ -183,10 +182,9 @@ TEST(MultipleChoice, TheBeginningOfADocumentStandsBeforeEveryContextAndIsNeverCu
   EXPECT_EQ(empty.tokens.front(), beginning.front());
   EXPECT_EQ(empty.first, 1U);
   const auto scored = static_cast<int64_t>(whole.tokens.size() - whole.first);
-  EXPECT_THAT(error_of([&] {
-                tokenize_continuation(*tokenizer, beginning, context, " river", scored - 1);
-              }),
-              HasSubstr("more than the model's context"));
+  EXPECT_THAT(
+      error_of([&] { tokenize_continuation(*tokenizer, beginning, prompt, " river", scored - 1); }),
+      HasSubstr("more than the model's context"));
 }
 
 TEST(MultipleChoice, AScoreThatIsNoNumberIsAnError) {
@@ -207,7 +205,7 @@ TEST(MultipleChoice, AChoiceThatDoesNotFitIsAnError) {
   machine.model.config.data.context = 8;
   const std::vector<Question> questions{{.origin = "q.jsonl:4",
                                          .task = "t",
-                                         .contexts = {"a", "a"},
+                                         .prompts = {"a", "a"},
                                          .choices = {"b", "a choice of many tokens"},
                                          .answer = 0}};
   EXPECT_THAT(error_of([&] { score_questions(machine.model, questions, {}, machine.runtime); }),
@@ -265,9 +263,9 @@ TEST(Questions, TakeTheTaskFromTheFileWhereALineNamesNone) {
   ASSERT_EQ(questions.size(), 2U);
   EXPECT_EQ(questions[0].task, "piqa");
   EXPECT_EQ(questions[0].answer, 1U);
-  EXPECT_THAT(questions[0].contexts, ElementsAreArray({"c", "c"}));
+  EXPECT_THAT(questions[0].prompts, ElementsAreArray({"c", "c"}));
   EXPECT_EQ(questions[1].task, "sciq");
-  EXPECT_THAT(questions[1].contexts, ElementsAreArray({"x", "y"}));
+  EXPECT_THAT(questions[1].prompts, ElementsAreArray({"x", "y"}));
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ class ParityMachine {
   ParityMachine(const ReferenceModel& reference, DType dtype, const OptimizerConfig& optimizer = {})
       : programs(programs_of(reference, dtype, optimizer)),
         runtime(host_target(2)),
-        executor(programs.list(), programs.actions(1), runtime),
-        store(executor, programs.update_number(), parameters()),
+        executor(programs.list(), programs.actions(), runtime),
+        store(executor, programs.update_number(), programs.rounding_number(), parameters()),
         step(programs, executor, store) {
     for (const ParameterState& parameter : store.parameters()) {
       std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
@@ -84,14 +84,9 @@ class ParityMachine {
  private:
   static StepPrograms programs_of(const ReferenceModel& reference, DType dtype,
                                   const OptimizerConfig& optimizer) {
-    StepPrograms result;
-    result.chunks.push_back(write_training(reference.config(), dtype,
-                                           {reference.sequences(), reference.context()}, {}));
-    const Chunk& chunk = result.chunks.front();
-    result.start = write_step_start(chunk.parameters.units(), chunk.sums());
-    result.update = write_update(chunk.parameters.units(), chunk.parameters.specs(),
-                                 chunk.loss_sums(), optimizer);
-    return result;
+    return step_programs(
+        write_training(reference.config(), dtype, {reference.sequences(), reference.context()}, {}),
+        optimizer);
   }
 
   StepPrograms programs;

@@ -1,0 +1,179 @@
+#include "engine/arena_places.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+/// What the search for a place reads about a block that has one. It is small because there are
+/// many.
+struct Placed {
+  int64_t offset;
+  int64_t end;
+  int first;  // where the block's first interval begins
+  int last;   // where its last interval ends
+  const MemoryBlock* block;
+};
+
+bool overlap(const MemoryBlock& a, const MemoryBlock& b) {
+  size_t i = 0, j = 0;
+  while (i < a.live.size() && j < b.live.size()) {
+    if (a.live[i].end <= b.live[j].begin) {
+      ++i;
+    } else if (b.live[j].end <= a.live[i].begin) {
+      ++j;
+    } else {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The lowest offset at which the block conflicts with no other; `placed` is ordered by offset.
+int64_t lowest_fit(const MemoryBlock& block, const std::vector<Placed>& placed, int64_t base) {
+  int64_t offset = base;
+  const int first = block.live.front().begin;
+  const int last = block.live.back().end;
+  const bool single = block.live.size() == 1;
+  for (const Placed& other : placed) {
+    if (other.offset >= offset + block.bytes) break;
+    if (other.end <= offset || other.first >= last || first >= other.last) continue;
+    if ((!single || other.block->live.size() > 1) && !overlap(block, *other.block)) continue;
+    offset = other.end;
+  }
+  return offset;
+}
+
+using Order = std::vector<size_t>;
+
+/// The offsets that blocks get in some order, and where the highest ends.
+struct Placing {
+  std::vector<int64_t> offsets;
+  int64_t extent = 0;
+};
+
+Placing place_in_order(std::span<const MemoryBlock> blocks, const Order& order, int64_t base) {
+  Placing result{.offsets = std::vector<int64_t>(blocks.size()), .extent = base};
+  std::vector<Placed> placed;
+  placed.reserve(blocks.size());
+  for (const size_t index : order) {
+    const MemoryBlock& block = blocks[index];
+    const int64_t offset = lowest_fit(block, placed, base);
+    result.offsets[index] = offset;
+    result.extent = std::max(result.extent, offset + block.bytes);
+    const Placed entry{offset, offset + block.bytes, block.live.front().begin,
+                       block.live.back().end, &block};
+    placed.insert(std::ranges::upper_bound(placed, entry.offset, {}, &Placed::offset), entry);
+  }
+  return result;
+}
+
+int64_t steps_in_use(const MemoryBlock& block) {
+  int64_t steps = 0;
+  for (const Interval& interval : block.live) steps += interval.end - interval.begin;
+  return steps;
+}
+
+/// The blocks by a key, descending; equal ones by when they begin.
+template <typename Key>
+Order ordered_by(std::span<const MemoryBlock> blocks, const Key& key) {
+  Order order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
+    const auto key_a = key(blocks[a]), key_b = key(blocks[b]);
+    if (key_a != key_b) return key_a > key_b;
+    return blocks[a].live.front().begin < blocks[b].live.front().begin;
+  });
+  return order;
+}
+
+/// The most bytes in use at once: no placement takes less.
+int64_t most_live(std::span<const MemoryBlock> blocks) {
+  int steps = 0;
+  for (const MemoryBlock& block : blocks) steps = std::max(steps, block.live.back().end);
+  const std::vector<int64_t> live = live_bytes(blocks, steps);
+  return live.empty() ? 0 : *std::ranges::max_element(live);
+}
+
+/// Searches for a placement that takes little more than what is in use at once.
+class PlacementSearch {
+ public:
+  PlacementSearch(std::span<const MemoryBlock> blocks, int64_t base)
+      : blocks_(blocks), base_(base), least_(base + most_live(blocks)) {}
+
+  Placing run() {
+    search(ordered_by(blocks_, [](const MemoryBlock& block) { return block.bytes; }));
+    search(ordered_by(blocks_, [](const MemoryBlock& block) {
+      return static_cast<double>(block.bytes) * static_cast<double>(steps_in_use(block));
+    }));
+    search(ordered_by(blocks_, steps_in_use));
+    return std::move(best_);
+  }
+
+ private:
+  static constexpr int64_t kMostTries = 100;
+  static constexpr int64_t kMostPlaced = 100'000;  // blocks, in all tries of an order
+
+  bool enough() const {
+    return !best_.offsets.empty() && best_.extent - least_ <= (least_ - base_) / 1000;
+  }
+
+  /// Tries an order, then some in which what ended highest comes first: it did not fit below.
+  void search(Order order) {
+    if (enough()) return;
+    attempt(std::move(order));
+    const auto most = std::min(kMostTries, kMostPlaced / std::ssize(blocks_));
+    for (int64_t i = 0; i < most && !enough(); ++i) raise_highest();
+  }
+
+  void attempt(Order order) {
+    Placing placement = place_in_order(blocks_, order, base_);
+    last_ = placement;
+    if (best_.offsets.empty() || placement.extent < best_.extent) {
+      best_ = std::move(placement);
+    }
+    order_ = std::move(order);
+  }
+
+  void raise_highest() {
+    Order order = order_;
+    const auto is_highest = [&](size_t index) {
+      return last_.offsets[index] + blocks_[index].bytes == last_.extent;
+    };
+    const auto first = std::ranges::find_if(order, is_highest);
+    std::rotate(order.begin(), first, first + 1);
+    attempt(std::move(order));
+  }
+
+  std::span<const MemoryBlock> blocks_;
+  int64_t base_;
+  int64_t least_;
+  Placing best_, last_;
+  Order order_;
+};
+
+}  // namespace
+
+int64_t place_blocks(std::span<MemoryBlock> blocks, int64_t base) {
+  if (blocks.empty()) return base;
+  const Placing best = PlacementSearch(blocks, base).run();
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = best.offsets[i];
+  return best.extent;
+}
+
+std::vector<int64_t> live_bytes(std::span<const MemoryBlock> blocks, int steps) {
+  std::vector<int64_t> change(static_cast<size_t>(steps) + 1, 0);
+  for (const MemoryBlock& block : blocks) {
+    for (const Interval& interval : block.live) {
+      change[static_cast<size_t>(interval.begin)] += block.bytes;
+      change[static_cast<size_t>(interval.end)] -= block.bytes;
+    }
+  }
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  change.pop_back();
+  return change;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "hardware/gemm_sweep.h"
+#include "hardware/hardware_file.h"
+
+namespace tessera {
+
+/// Which working sets are measured.
+struct MemorySweep {
+  std::vector<int64_t> bytes;  ///< empty: from 16 KiB per thread to four times the last-level cache
+  double seconds = 0.1;        ///< about how long each loop of a size is measured
+};
+
+/// What is measured of this machine.
+struct CeilingOptions {
+  int threads = 0;                ///< 0: all cores
+  std::optional<GemmSweep> gemm;  ///< without types: all that the processor has of bf16 and f32
+  std::optional<MemorySweep> memory;
+};
+
+/// What was measured of this machine.
+struct MeasuredCeilings {
+  Hardware hardware;
+  std::optional<GemmSweep> gemm;  ///< with the types that were measured
+
+  /// Describes the processor and gives a table of each kind of measurement.
+  std::string text() const;
+  /// Returns the matrix products as a picture (SVG), or else the memory.
+  std::string picture() const;
+};
+
+/// Measures matrix products, memory or both, with a line of progress. `logger` is told what is left
+/// out. Throws Error if a size does not fit the memory, if all products would take too long, and if
+/// an InterruptGuard has caught a signal.
+MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger);
+
+}  // namespace tessera

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+
+#include "program/builder.h"
+
+namespace tessera {
+
+/// Writes each of `masters` (f32) to the weight of the same position, rounded to its type. Both are
+/// kept values of one size.
+void round_to_weights(Builder& builder, std::span<const Value> masters,
+                      std::span<const Value> weights);
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+#include "plan/account/product_timer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/physical_memory.h"
+#include "base/threads.h"
+#include "hardware/gemm_rate.h"
+#include "hardware/gemm_time.h"
+#include "plan/account/trace_processor.h"
+
+namespace tessera {
+namespace {
+
+/// Seconds of one run. The head's product of a large model takes some seconds on two cores in f32.
+constexpr double kLongestRun = 10;
+
+void require_same_machine(const TraceOrigin& origin, int threads_here) {
+  const Processor there = processor_of(origin);
+  const Processor here = this_processor(origin.threads);
+  if (!same_processor(there, here)) {
+    throw Error(
+        "the trace comes from {}, this is {}; measure its products on the machine that it comes "
+        "from",
+        describe(there), describe(here));
+  }
+  if (origin.threads > threads_here) {
+    throw Error(
+        "the trace comes from {} threads, there are {} here; measure its products where "
+        "there are as many",
+        origin.threads, threads_here);
+  }
+}
+
+/// Times products. Refuses products that no step of this machine can have run.
+class MeasuringTimer {
+ public:
+  MeasuringTimer(int threads, ProductMeasuring measuring)
+      : threads_(threads), measuring_(std::move(measuring)) {}
+
+  double operator()(const GemmShape& shape) {
+    require_room(shape);
+    require_short(shape);
+    return std::ranges::min(measuring_.samples(shape, threads_));
+  }
+
+ private:
+  void require_room(const GemmShape& shape) const {
+    const double bytes = timed_gemm_bytes(shape, threads_);
+    const auto most = static_cast<double>(physical_memory()) / 2;
+    if (shape.threads <= measuring_.threads && bytes <= most) return;
+    throw Error(
+        "a product of {} x {} x {} on {} threads with {:.3g} bytes of operands cannot be "
+        "measured here: there are {} threads and {:.3g} bytes for it",
+        shape.m, shape.n, shape.k, shape.threads, bytes, measuring_.threads, most);
+  }
+
+  void require_short(const GemmShape& shape) {
+    // A product on fewer threads has only its share of the rate, or several such run at once.
+    const double rate = rate_of(shape.input) * shape.threads / threads_;
+    const double seconds = shape.flops() / rate;
+    if (seconds <= kLongestRun) return;
+    throw Error(
+        "a product of {} x {} x {} in {} cannot be measured here: one run would take {:.3g} s at "
+        "the {:.3g} FLOP/s of its {} threads, expected {:.0f} s at most; no step of this machine "
+        "ran it",
+        shape.m, shape.n, shape.k, dtype_name(shape.input), seconds, rate, shape.threads,
+        kLongestRun);
+  }
+
+  /// The rate of all threads, measured once per type.
+  double rate_of(DType dtype) {
+    double& rate = rates_[dtype];
+    if (rate == 0) rate = measuring_.rate(dtype, threads_);
+    return rate;
+  }
+
+  int threads_;  // of the trace's run
+  ProductMeasuring measuring_;
+  std::map<DType, double> rates_;
+};
+
+}  // namespace
+
+ProductMeasuring measuring_here() {
+  return {.threads = threads_or_all(0),
+          .samples = [](const GemmShape& shape,
+                        int threads) { return time_gemm(shape, threads, {.seconds = 0.04}); },
+          .rate =
+              [](DType dtype, int threads) {
+                constexpr int64_t kSide = 512;
+                const GemmRate small{.dtype = dtype, .m = kSide, .n = kSide, .k = kSide};
+                return measure_gemm(small, threads, {.seconds = 0.01, .least_samples = 1}).best;
+              }};
+}
+
+ProductTimer measuring_timer(const TraceOrigin& origin, ProductMeasuring measuring) {
+  require_same_machine(origin, measuring.threads);
+  return MeasuringTimer(origin.threads, std::move(measuring));
+}
+
+}  // namespace tessera

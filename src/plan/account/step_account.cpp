@@ -1,0 +1,234 @@
+#include "plan/account/step_account.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "program/program.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kBound = 0.5;  // share of a row's time that ceilings must explain
+/// A row faster than this multiple of the memory's bandwidth takes its operands from the caches.
+/// The bandwidth differs by less with the hour and the number of streams (AdamW reaches 1.14 of the
+/// best measured loop).
+constexpr double kFromCache = 1.25;
+constexpr const char* kWithProducts = "operations with matrix products";
+
+double product_flops(const StepTrace& trace, const TraceEvent& event) {
+  double flops = 0;
+  for (const auto& [product, runs] : event.products) {
+    flops += trace.products[static_cast<size_t>(product)].flops() * static_cast<double>(runs);
+  }
+  return flops;
+}
+
+double stated_flops(const TraceEvent& event) { return event.flops + event.repeated_flops; }
+
+/// The products of a step, each listed once, with the time of one run of each.
+class Products {
+ public:
+  Products(const StepTrace& trace, const ProductTimer& timer) {
+    for (const GemmShape& shape : trace.products) rows_.push_back({.product = {shape, 0}});
+    for (const TraceEvent& event : trace.events) {
+      for (const auto& [product, runs] : event.products) row(product).product.runs += runs;
+    }
+    if (!timer) return;
+    for (ProductRow& row : rows_) {
+      if (row.product.runs > 0) row.seconds = timer(row.product.shape);
+    }
+  }
+
+  double alone_seconds(const TraceEvent& event) {
+    double seconds = 0;
+    for (const auto& [product, runs] : event.products) {
+      seconds += row(product).seconds * static_cast<double>(runs);
+    }
+    return seconds;
+  }
+
+  /// Returns the products that take longest first; without times, those with the most FLOPs first.
+  std::vector<ProductRow> sorted() const {
+    std::vector<ProductRow> rows;
+    std::ranges::copy_if(rows_, std::back_inserter(rows),
+                         [](const ProductRow& row) { return row.product.runs > 0; });
+    const auto weight = [](const ProductRow& row) {
+      const auto runs = static_cast<double>(row.product.runs);
+      return std::pair(row.seconds * runs, row.product.shape.flops() * runs);
+    };
+    std::ranges::stable_sort(rows, std::greater<>(), weight);
+    return rows;
+  }
+
+ private:
+  ProductRow& row(int product) { return rows_[static_cast<size_t>(product)]; }
+
+  std::vector<ProductRow> rows_;
+};
+
+std::string percent(double part, double whole) {
+  return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0.0);
+}
+
+/// Says which ceiling a row is at, and how near it is.
+void judge(AccountRow& row, const Ceilings& ceilings) {
+  const double floor = row.compute_floor + row.memory_floor;
+  if (row.seconds <= 0 || floor <= 0) return;
+  const auto of_it = [&](double seconds) { return percent(seconds, row.seconds); };
+  std::vector<std::string> reasons;
+  if (row.alone_seconds > 0) {
+    reasons.push_back(fmt::format("products alone {}", of_it(row.alone_seconds)));
+    if (ceilings.gemm_flops > 0) {
+      reasons.back() +=
+          fmt::format(", at {} of the GEMM peak",
+                      percent(row.product_flops / ceilings.gemm_flops, row.alone_seconds));
+    }
+    // The floor leaves out products whose bytes take longer, and includes FLOPs that are in no
+    // product.
+    const std::string floor_share = of_it(row.compute_floor);
+    if (row.compute_floor > 0 && floor_share != of_it(row.alone_seconds)) {
+      reasons.push_back(fmt::format("compute floor {}", floor_share));
+    }
+  } else if (row.compute_floor > 0) {
+    reasons.push_back(fmt::format("products at the GEMM peak {}", of_it(row.compute_floor)));
+  }
+  if (row.memory_floor > 0) {
+    reasons.push_back(fmt::format("bytes at the memory's bandwidth {}", of_it(row.memory_floor)));
+  }
+  row.reason = join(reasons, "; ");
+  if (floor < kBound * row.seconds) {
+    row.limit = Limit::overhead;
+  } else if (row.compute_floor >= row.memory_floor) {
+    row.limit = Limit::compute;
+  } else {
+    row.limit = row.memory_floor > kFromCache * row.seconds ? Limit::cache : Limit::memory;
+  }
+}
+
+/// Adds events up by a name.
+class AccountRows {
+ public:
+  AccountRows(const StepTrace& trace, const Ceilings& ceilings)
+      : trace_(trace), ceilings_(ceilings) {}
+
+  void add(const std::string& name, const TraceEvent& event, double alone_seconds) {
+    AccountRow& row = rows_[name];
+    row.name = name;
+    ++row.calls;
+    row.seconds += event.duration;
+    const double ran = product_flops(trace_, event);
+    const double flops = event.products.empty() ? stated_flops(event) : ran;
+    row.flops += flops;
+    row.product_flops += ran;
+    row.backward_flops += event.backward_flops;
+    row.bytes += event.bytes;
+    row.alone_seconds += alone_seconds;
+    double compute = alone_seconds;
+    if (compute == 0 && ceilings_.gemm_flops > 0) compute = flops / ceilings_.gemm_flops;
+    const double memory = ceilings_.memory_bytes > 0 ? event.bytes / ceilings_.memory_bytes : 0;
+    (compute >= memory ? row.compute_floor : row.memory_floor) += std::max(compute, memory);
+  }
+
+  /// Returns the rows, longest first.
+  std::vector<AccountRow> judged() const {
+    std::vector<AccountRow> result;
+    for (const auto& [name, row] : rows_) {
+      result.push_back(row);
+      judge(result.back(), ceilings_);
+    }
+    std::ranges::stable_sort(result, std::greater<>(), &AccountRow::seconds);
+    return result;
+  }
+
+ private:
+  const StepTrace& trace_;
+  const Ceilings& ceilings_;
+  std::map<std::string, AccountRow> rows_;
+};
+
+std::string_view part_of(const TraceEvent& event) {
+  if (event.block == "optimizer" || event.block == "data") return event.block;
+  return event.products.empty() ? "operations without matrix products" : kWithProducts;
+}
+
+/// The head takes its gradients while its logits are at hand, so the time of a pass is not all its
+/// own.
+void name_backward_flops(std::vector<AccountRow>& phases) {
+  for (AccountRow& row : phases) {
+    if (row.backward_flops <= 0) continue;
+    if (!row.reason.empty()) row.reason += "; ";
+    row.reason += fmt::format("{} of its FLOPs are the backward pass's, done with the loss",
+                              percent(row.backward_flops, row.flops));
+  }
+}
+
+/// Separates the products at stand-alone speed from the operations that they belong to.
+void split_products(StepAccount& account, const StepTrace& trace) {
+  const auto whole = std::ranges::find(account.parts, kWithProducts, &AccountRow::name);
+  if (whole == account.parts.end() || whole->alone_seconds <= 0) return;
+  AccountRow products{.name = "matrix products at stand-alone speed",
+                      .seconds = whole->alone_seconds,
+                      .flops = whole->product_flops,
+                      .product_flops = whole->product_flops,
+                      .alone_seconds = whole->alone_seconds,
+                      .compute_floor = whole->alone_seconds,
+                      .limit = Limit::compute};
+  for (const TraceEvent& event : trace.events) {
+    if (part_of(event) != kWithProducts) continue;
+    for (const ProductRuns& product : event.products) products.calls += product.runs;
+  }
+  if (account.ceilings.gemm_flops > 0) {
+    products.reason =
+        fmt::format("{} of the GEMM peak",
+                    percent(products.flops / account.ceilings.gemm_flops, products.seconds));
+  }
+  const double rest = whole->seconds - whole->alone_seconds;
+  *whole = {.name = "rest of the operations with matrix products",
+            .calls = whole->calls,
+            .seconds = rest,
+            .reason = rest < 0 ? "the products were measured slower than they ran: measure where "
+                                 "nothing else runs"
+                               : "copies, softmax, threads that wait, operands not in the cache"};
+  account.parts.insert(account.parts.begin(), std::move(products));
+}
+
+}  // namespace
+
+StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
+                        const ProductTimer& timer) {
+  StepAccount account{.origin = trace.origin,
+                      .step = trace.number,
+                      .ceilings = ceilings,
+                      .measured = bool(timer),
+                      .seconds = trace.duration,
+                      .idle_seconds = trace.duration};
+  Products products(trace, timer);
+  AccountRows operations(trace, ceilings), blocks(trace, ceilings), phases(trace, ceilings),
+      parts(trace, ceilings);
+  for (const TraceEvent& event : trace.events) {
+    const double alone = products.alone_seconds(event);
+    operations.add(event.name, event, alone);
+    blocks.add(event.block, event, alone);
+    phases.add(event.phase, event, alone);
+    parts.add(std::string(part_of(event)), event, alone);
+    if (event.lane == Lane::compute) account.idle_seconds -= event.duration;
+    account.alone_seconds += alone;
+    if (event.phase != word(Phase::recompute)) account.useful_flops += event.flops;
+    if (event.products.empty()) account.own_flops += stated_flops(event);
+  }
+  account.operations = operations.judged();
+  account.blocks = blocks.judged();
+  account.phases = phases.judged();
+  account.parts = parts.judged();
+  account.products = products.sorted();
+  name_backward_flops(account.phases);
+  split_products(account, trace);
+  return account;
+}
+
+}  // namespace tessera

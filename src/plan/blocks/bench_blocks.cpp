@@ -1,0 +1,75 @@
+#include "plan/blocks/bench_blocks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/threads.h"
+#include "plan/blocks/block_picture.h"
+
+namespace tessera {
+
+MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options) {
+  const int threads = threads_or_all(options.threads);
+  MixtureReport report{.sizes = sizes,
+                       .block = mixture_block(sizes, compute_dtype(options.precision)),
+                       .measurement = {},
+                       .on = {}};
+  require_memory(report.block, threads,
+                 "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
+  report.measurement = measure_block(report.block, threads, options.repeats("moe"));
+  report.on = measured_on(options.precision, threads);
+  return report;
+}
+
+std::string MixtureReport::text() const { return mixture_text(sizes, block, measurement, on); }
+std::string MixtureReport::json() const { return mixture_json(sizes, block, measurement, on); }
+std::string MixtureReport::picture() const { return mixture_picture(sizes, measurement, on); }
+
+AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
+                                const BlockBenchOptions& options) {
+  const int threads = threads_or_all(options.threads);
+  std::ranges::sort(lengths);
+  AttentionReport report;
+  for (const int64_t tokens : lengths) {
+    AttentionBlockSizes of_length = sizes;
+    of_length.tokens = tokens;
+    report.lengths.push_back(
+        {of_length, attention_block(of_length, compute_dtype(options.precision)), {}});
+    require_memory(report.lengths.back().block, threads, "lower --tokens, --heads or --head-size");
+  }
+  for (AttentionReport::Length& length : report.lengths) {
+    const Repeats repeats =
+        options.repeats(fmt::format("attention of {} tokens", length.sizes.tokens));
+    length.measurement = measure_block(length.block, threads, repeats);
+  }
+  report.on = measured_on(options.precision, threads);
+  return report;
+}
+
+std::string AttentionReport::text() const {
+  std::string text;
+  for (const Length& length : lengths) {
+    text += attention_text(length.sizes, length.block, length.measurement, on);
+  }
+  return text;
+}
+
+std::string AttentionReport::json() const {
+  std::string lines;
+  for (const Length& length : lengths) {
+    lines += attention_json(length.sizes, length.block, length.measurement, on);
+  }
+  return lines;
+}
+
+std::string AttentionReport::picture() const {
+  std::vector<std::pair<int64_t, PassRates>> rates;
+  for (const Length& length : lengths) {
+    rates.emplace_back(length.sizes.tokens, pass_rates(length.block, length.measurement));
+  }
+  return attention_picture(lengths.front().sizes, rates, on);
+}
+
+}  // namespace tessera

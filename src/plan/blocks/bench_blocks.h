@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "plan/blocks/layer_blocks.h"
+#include "plan/blocks/measurement_report.h"
+#include "plan/blocks/repeats.h"
+
+namespace tessera {
+
+/// How a model's layers are measured.
+struct BlockBenchOptions {
+  Precision precision = Precision::bf16;
+  int threads = 0;  ///< 0: all cores
+  /// Returns how often to run the measurement that `what` describes.
+  std::function<Repeats(const std::string& what)> repeats;
+};
+
+/// One measured mixture-of-experts layer.
+struct MixtureReport {
+  MixtureBlockSizes sizes;
+  BlockProgram block;
+  BlockMeasurement measurement;
+  MeasuredOn on;
+
+  std::string text() const;
+  std::string json() const;     ///< one object on one line
+  std::string picture() const;  ///< SVG
+};
+/// Measures a mixture-of-experts layer. Throws Error if it does not fit the memory.
+MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options);
+
+/// Attention measured over sequences of several lengths.
+struct AttentionReport {
+  struct Length {
+    AttentionBlockSizes sizes;
+    BlockProgram block;
+    BlockMeasurement measurement;
+  };
+  std::vector<Length> lengths;  ///< ascending
+  MeasuredOn on;
+
+  std::string text() const;
+  std::string json() const;     ///< one object per length, each on a line
+  std::string picture() const;  ///< SVG
+};
+/// Measures attention for each length, the shortest first. In this order the process's peak memory
+/// after a length is that of the length. Throws Error if one does not fit the memory.
+AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
+                                const BlockBenchOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+#include "plan/blocks/block_measurement.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/affinity.h"
+#include "base/error.h"
+#include "base/physical_memory.h"
+#include "base/process_memory.h"
+#include "base/progress.h"
+#include "base/text.h"
+#include "engine/differentiate.h"
+#include "engine/memory_plan.h"
+#include "hardware/random_fill.h"
+#include "ops/host_target.h"
+#include "tensor/tensor.h"
+
+namespace tessera {
+namespace {
+
+constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
+
+void fill(const BlockProgram& block, Value value, const Tensor& tensor, int threads) {
+  const ValueInfo& info = block.program.info(value);
+  if (is_floating(tensor.dtype())) {
+    const auto given = block.deviations.find(value.id);
+    const double deviation = given == block.deviations.end() ? 1 : given->second;
+    fill_normal(tensor, info.name, deviation, threads);
+  } else {
+    const std::vector<int32_t>& integers = block.integers.at(value.id);
+    TESSERA_CHECK(static_cast<int64_t>(integers.size()) == tensor.elements(),
+                  "{} numbers for {} of {}", integers.size(), info.name, tensor.shape().text());
+    std::copy(integers.begin(), integers.end(), tensor.data<int32_t>());
+  }
+}
+
+/// Fills the states and parameters. Where a unit holds several parameters, fills each by itself.
+void fill_all(const BlockProgram& block, const Executor& executor, int threads) {
+  const Program& program = block.program;
+  std::set<int> units;
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const Value value{static_cast<int>(id)};
+    const Value base = program.base(value);
+    if (base == value || program.info(base).kind != ValueKind::parameter) continue;
+    units.insert(base.id);
+    fill(block, value, executor.tensor(value), threads);
+  }
+  for (size_t id = 0; id < program.values().size(); ++id) {
+    const ValueKind kind = program.values()[id].kind;
+    if (kind != ValueKind::parameter && kind != ValueKind::state) continue;
+    const Value value{static_cast<int>(id)};
+    if (!units.contains(value.id)) fill(block, value, executor.tensor(value), threads);
+  }
+}
+
+/// Returns the bytes of every value that is not computed. A double does not overflow.
+double given_bytes(const BlockProgram& block) {
+  double total = 0;
+  for (const ValueInfo& info : block.program.values()) {
+    if (info.kind == ValueKind::computed) continue;
+    auto bytes = static_cast<double>(dtype_size(info.spec.dtype));
+    for (const int64_t dim : info.spec.shape.dims()) bytes *= static_cast<double>(dim);
+    total += bytes;
+  }
+  return total;
+}
+
+}  // namespace
+
+void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs) {
+  std::vector<Seed> seeds;
+  for (const Value output : outputs) {
+    builder.output(output);
+    const std::string name = fmt::format("output_gradient{}", seeds.size());
+    seeds.push_back({output, builder.state(name, builder.spec(output))});
+  }
+  differentiate(builder, seeds);
+  block.flops = count_flops(block.program);
+}
+
+int64_t planned_bytes(const BlockProgram& block, int threads) {
+  const Program* const programs[] = {&block.program};
+  return plan_memory(programs, kPasses, host_target(threads)).arena_bytes;
+}
+
+void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
+  const int64_t physical = physical_memory();
+  double needed = given_bytes(block);
+  // Sizes that exceed the memory already may be too large to plan.
+  if (needed <= static_cast<double>(physical)) {
+    needed = static_cast<double>(planned_bytes(block, threads));
+  }
+  if (needed > static_cast<double>(physical)) {
+    throw Error("the measurement needs {}B of memory, this machine has {}; {}",
+                format_count(needed), format_bytes(physical), advice);
+  }
+}
+
+BlockRunner::BlockRunner(const BlockProgram& block, int threads)
+    : runtime_(host_target(threads)), executor_({&block.program}, kPasses, runtime_) {
+  fill_all(block, executor_, threads);
+}
+
+BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats) {
+  const BoundTeam team(threads);
+  BlockRunner runner(block, threads);
+  BlockMeasurement result;
+  repeats.each([&](bool measured) {
+    const Stopwatch watch;
+    runner.forward();
+    const double forward = watch.seconds();
+    runner.backward();
+    const double both = watch.seconds();
+    if (!measured) return;
+    result.forward_seconds.push_back(forward);
+    result.forward_backward_seconds.push_back(both);
+  });
+  result.arena_bytes = runner.arena_bytes();
+  result.peak_memory_bytes = peak_resident_bytes();
+  runner.forward();  // its outputs stay in memory until the next pass
+  for (const Value output : block.program.outputs()) {
+    if (block.program.spec(output).dtype != DType::i32) continue;
+    const auto values = runner[output].values<int32_t>();
+    result.integer_outputs.emplace_back(values.begin(), values.end());
+  }
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/count_flops.h"
+#include "engine/executor.h"
+#include "plan/blocks/repeats.h"
+#include "program/builder.h"
+
+namespace tessera {
+
+/// A part of a model as a program of its own, with a backward pass. Its inputs are states, which
+/// lets it run again and again.
+struct BlockProgram {
+  Program program;
+  /// The standard deviations of the normal numbers that fill the floating-point states and
+  /// parameters, by the value's id. It is 1 where none is given.
+  std::map<int, double> deviations;
+  /// The contents of the i32 states, by the value's id.
+  std::map<int, std::vector<int32_t>> integers;
+  FlopCount flops;         ///< of the matrix products that the block demands
+  int64_t parameters = 0;  ///< elements of the block's weights
+};
+
+/// Marks the outputs, appends a backward pass that starts from random gradients of them, and counts
+/// the FLOPs.
+void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
+
+/// Returns the bytes that running the block takes on that many threads: weights, their gradients,
+/// states and activations. Does not run the block.
+int64_t planned_bytes(const BlockProgram& block, int threads);
+
+/// Throws Error when the block needs more memory than the machine has. `advice` says what to lower.
+void require_memory(const BlockProgram& block, int threads, const std::string& advice);
+
+/// A block with its own memory, ready to run. Keeps a reference to the block, which must outlive
+/// it.
+class BlockRunner {
+ public:
+  BlockRunner(const BlockProgram& block, int threads);
+  /// Runs what training's forward pass does.
+  void forward() { executor_.run({.segment = Segment::forward}); }
+  /// Runs the backward pass of the last forward pass. Weight gradients are added into main
+  /// gradients, as in training.
+  void backward() { executor_.run({.segment = Segment::backward}); }
+  /// The bytes of weights, their gradients, states and activations.
+  int64_t arena_bytes() const { return executor_.plan().arena_bytes; }
+  /// The tensor of a value. It is valid while the last pass keeps the value in memory, as it keeps
+  /// outputs.
+  const Tensor& operator[](Value value) const { return executor_.tensor(value); }
+
+ private:
+  Runtime runtime_;
+  Executor executor_;
+};
+
+/// How long the runs of a block took, and how much memory they used.
+struct BlockMeasurement {
+  std::vector<double> forward_seconds;           ///< of each run's forward pass, as in training
+  std::vector<double> forward_backward_seconds;  ///< of both passes in the same runs
+  int64_t arena_bytes = 0;        ///< weights, their gradients, states and activations
+  int64_t peak_memory_bytes = 0;  ///< of the process, read after the runs
+  std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs in the last run
+};
+
+/// Runs the block forward and backward. Each thread is bound to a core (see BoundTeam).
+BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats);
+
+}  // namespace tessera

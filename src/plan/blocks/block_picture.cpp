@@ -1,0 +1,71 @@
+#include "plan/blocks/block_picture.h"
+
+#include <fmt/format.h>
+
+#include "plot/chart.h"
+
+namespace tessera {
+namespace {
+
+/// Returns a line with a marker at each point.
+Curve marked(size_t run, const std::vector<Point>& points) {
+  return {.run = run, .faint = {}, .line = points, .markers = points};
+}
+
+std::string title(const char* what, const MeasuredOn& on) {
+  return fmt::format("{} on {} ({} threads, {})", what, on.processor.name, on.processor.threads,
+                     word(on.precision));
+}
+
+Chart chart_of_passes(std::string title, ChartAxis x, std::string y,
+                      const std::vector<Point>& forward, const std::vector<Point>& both,
+                      std::string note) {
+  return {.title = std::move(title),
+          .runs = {"forward", "forward and backward"},
+          .x = std::move(x),
+          .panels = {{std::move(y), {marked(0, forward), marked(1, both)}}},
+          .note = std::move(note)};
+}
+
+std::vector<Point> milliseconds_by_run(std::span<const double> seconds) {
+  std::vector<Point> points;
+  for (const double one : seconds) {
+    points.push_back({static_cast<double>(points.size() + 1), one * 1e3});
+  }
+  return points;
+}
+
+}  // namespace
+
+std::string mixture_picture(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement,
+                            const MeasuredOn& on) {
+  const auto runs = static_cast<double>(measurement.forward_seconds.size());
+  return draw(chart_of_passes(
+      title("Mixture of experts", on), {.label = "run", .range = {0.5, runs + 0.5}, .whole = true},
+      "ms", milliseconds_by_run(measurement.forward_seconds),
+      milliseconds_by_run(measurement.forward_backward_seconds),
+      fmt::format("{} tokens of {}, {} experts of {}, {} a token", sizes.tokens, sizes.hidden,
+                  sizes.experts, sizes.expert_size, sizes.experts_per_token)));
+}
+
+std::string attention_picture(const AttentionBlockSizes& sizes,
+                              std::span<const std::pair<int64_t, PassRates>> rates,
+                              const MeasuredOn& on) {
+  std::vector<Point> forward;
+  std::vector<Point> both;
+  for (const auto& [tokens, rate] : rates) {
+    forward.push_back({static_cast<double>(tokens), rate.forward * 1e-9});
+    both.push_back({static_cast<double>(tokens), rate.forward_backward * 1e-9});
+  }
+  // The margin gives a single length a range too.
+  const Range range{forward.front().x / 1.3, forward.back().x * 1.3};
+  const std::string documents =
+      sizes.documents > 0 ? fmt::format(", {} documents", sizes.documents) : "";
+  return draw(chart_of_passes(
+      title("Causal attention", on), {.label = "tokens", .range = range, .logarithmic = true},
+      "GFLOP/s", forward, both,
+      fmt::format("{} heads of {} on {} key-value heads{}; median run of each length", sizes.heads,
+                  sizes.head_size, sizes.kv_heads, documents)));
+}
+
+}  // namespace tessera

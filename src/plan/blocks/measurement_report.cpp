@@ -1,0 +1,129 @@
+#include "plan/blocks/measurement_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/affinity.h"
+#include "base/interrupt.h"
+#include "base/quantile.h"
+#include "base/text.h"
+#include "hardware/gemm_rate.h"
+#include "model/model.h"
+
+namespace tessera {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+/// Returns the tokens of the fullest expert over the balanced number.
+double expert_load(const MixtureBlockSizes& sizes, const BlockMeasurement& measurement) {
+  const std::vector<int32_t>& counts = measurement.integer_outputs.front();
+  const double balanced = static_cast<double>(sizes.tokens * sizes.experts_per_token) /
+                          static_cast<double>(sizes.experts);
+  return *std::max_element(counts.begin(), counts.end()) / balanced;
+}
+
+OrderedJson block_json(const char* bench, const OrderedJson& sizes, const BlockProgram& block,
+                       const BlockMeasurement& measurement, const MeasuredOn& on) {
+  OrderedJson json{{"bench", bench}, {"sizes", sizes}};
+  json["forward_seconds"] = measurement.forward_seconds;
+  json["forward_backward_seconds"] = measurement.forward_backward_seconds;
+  json["forward_flops"] = block.flops.forward;
+  json["flops"] = block.flops.useful();
+  json["parameters"] = block.parameters;
+  json["arena_bytes"] = measurement.arena_bytes;
+  json["peak_memory_bytes"] = measurement.peak_memory_bytes;
+  json.update(measured_on_json(on));
+  return json;
+}
+
+/// Returns a table of both passes and a line about memory.
+std::string block_text(const BlockProgram& block, const BlockMeasurement& measurement,
+                       const MeasuredOn& on) {
+  Table table({"pass", "seconds (10th-90th percentile)", "GFLOP/s", "of the GEMM peak"});
+  const auto add = [&](const char* name, std::span<const double> seconds, double rate) {
+    table.add({name, median_and_spread(seconds), fmt::format("{:.1f}", rate * 1e-9),
+               fmt::format("{:.1f} %", 100 * rate / on.gemm_peak)});
+  };
+  const PassRates rates = pass_rates(block, measurement);
+  add("forward", measurement.forward_seconds, rates.forward);
+  add("forward and backward", measurement.forward_backward_seconds, rates.forward_backward);
+  return fmt::format("{}{} in weights, gradients and activations, {} the whole process\n",
+                     table.text(), format_bytes(measurement.arena_bytes),
+                     format_bytes(measurement.peak_memory_bytes));
+}
+
+std::string surroundings(const MeasuredOn& on) {
+  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on.processor),
+                     word(on.precision), on.gemm_peak * 1e-9);
+}
+
+}  // namespace
+
+MeasuredOn measured_on(Precision precision, int threads, bool bind_threads) {
+  const BoundTeam team(bind_threads ? threads : 1);
+  const double peak = measure_gemm_peak(threads, compute_dtype(precision));
+  require_no_interrupt();
+  return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};
+}
+
+OrderedJson measured_on_json(const MeasuredOn& on) {
+  return {{"precision", word(on.precision)},
+          {"gemm_peak", on.gemm_peak},
+          {"processor", processor_json(on.processor)}};
+}
+
+std::string median_and_spread(std::span<const double> seconds) {
+  return fmt::format("{} ({}-{})", format_seconds(quantile(seconds, 0.5)),
+                     format_seconds(quantile(seconds, 0.1)),
+                     format_seconds(quantile(seconds, 0.9)));
+}
+
+PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement) {
+  return {.forward = block.flops.forward / quantile(measurement.forward_seconds, 0.5),
+          .forward_backward =
+              block.flops.useful() / quantile(measurement.forward_backward_seconds, 0.5)};
+}
+
+std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
+                         const BlockMeasurement& measurement, const MeasuredOn& on) {
+  const OrderedJson shape{
+      {"tokens", sizes.tokens},           {"hidden", sizes.hidden},
+      {"experts", sizes.experts},         {"experts_per_token", sizes.experts_per_token},
+      {"expert_size", sizes.expert_size}, {"uniform_routing", sizes.uniform_routing}};
+  OrderedJson json = block_json("moe", shape, block, measurement, on);
+  json["expert_load"] = expert_load(sizes, measurement);
+  return json.dump() + "\n";
+}
+
+std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
+                         const BlockMeasurement& measurement, const MeasuredOn& on) {
+  return fmt::format(
+      "mixture of experts: {} tokens of {}, {} experts of {}, {} a token; the fullest expert has "
+      "{:.2f} times the balanced load\n{}{}",
+      sizes.tokens, sizes.hidden, sizes.experts, sizes.expert_size, sizes.experts_per_token,
+      expert_load(sizes, measurement), surroundings(on), block_text(block, measurement, on));
+}
+
+std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
+                           const BlockMeasurement& measurement, const MeasuredOn& on) {
+  const OrderedJson shape{{"tokens", sizes.tokens},
+                          {"heads", sizes.heads},
+                          {"kv_heads", sizes.kv_heads},
+                          {"head_size", sizes.head_size},
+                          {"documents", sizes.documents}};
+  return block_json("attention", shape, block, measurement, on).dump() + "\n";
+}
+
+std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,
+                           const BlockMeasurement& measurement, const MeasuredOn& on) {
+  const std::string documents =
+      sizes.documents > 0 ? fmt::format(" in {} documents", sizes.documents) : "";
+  return fmt::format("causal attention: {} tokens{}, {} heads of {} on {} key-value heads\n{}{}",
+                     sizes.tokens, documents, sizes.heads, sizes.head_size, sizes.kv_heads,
+                     surroundings(on), block_text(block, measurement, on));
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "hardware/processor.h"
+#include "plan/blocks/block_measurement.h"
+#include "plan/blocks/layer_blocks.h"
+
+namespace tessera {
+
+/// What every report of a measurement says about its conditions.
+struct MeasuredOn {
+  Processor processor;
+  Precision precision = Precision::bf16;
+  double gemm_peak = 0;  ///< the best rate of a square matrix product, in FLOP/s
+};
+
+/// Measures the peak of matrix products in that precision. Binds the threads to cores (see
+/// BoundTeam) if those of the reported measurement were bound. Call it after the measured runs: its
+/// matrices would otherwise count towards their peak memory. Throws Error if an InterruptGuard has
+/// caught a signal.
+MeasuredOn measured_on(Precision precision, int threads, bool bind_threads = true);
+
+/// Returns an object with "precision", "gemm_peak" and "processor".
+nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
+
+/// Returns "12.3 ms (12.1-13.0)": the median, and the 10th and 90th percentiles.
+std::string median_and_spread(std::span<const double> seconds);
+
+/// The FLOP/s of the matrix products in the median run.
+struct PassRates {
+  double forward = 0;
+  double forward_backward = 0;
+};
+PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
+
+// Each returns one measurement, as a JSON object on one line or as lines of text.
+
+std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
+                         const BlockMeasurement& measurement, const MeasuredOn& on);
+std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
+                         const BlockMeasurement& measurement, const MeasuredOn& on);
+std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
+                           const BlockMeasurement& measurement, const MeasuredOn& on);
+std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,
+                           const BlockMeasurement& measurement, const MeasuredOn& on);
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// How often something is measured.
+struct Repeats {
+  int64_t warmup = 2;     ///< runs before the measured ones; they do not count
+  int64_t measured = 10;  ///< at least 1
+  /// Called before each measured run with the run's number, from 0. It is not timed. If it returns
+  /// false, the measurement ends early. If it is empty, all runs follow one another.
+  std::function<bool(int64_t)> before;
+
+  /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has
+  /// caught a signal, if no run was measured, or if `measured` or `warmup` is too small.
+  void each(const std::function<void(bool)>& run) const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#include "plan/blocks/turns.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+
+namespace tessera {
+namespace {
+
+/// Waits until the input can be read or has ended. Throws Error after a signal. A read alone would
+/// not notice the signal, because the system resumes the read after it.
+void wait_for_input(int input) {
+  constexpr int kMilliseconds = 100;  // a signal just before poll() does not interrupt it
+  pollfd asked{.fd = input, .events = POLLIN, .revents = 0};
+  int ready = 0;
+  while (ready <= 0) {
+    require_no_interrupt();
+    ready = ::poll(&asked, 1, kMilliseconds);
+    if (ready < 0 && errno != EINTR) {
+      throw Error("cannot wait for the input of turns: {}", std::strerror(errno));
+    }
+  }
+}
+
+/// Takes a line. Returns false at the end of the input. Reads byte by byte, because poll() would
+/// wait in vain for what a buffer already holds.
+bool wait_for_line(int input) {
+  while (true) {
+    wait_for_input(input);
+    char letter = 0;
+    const ssize_t count = ::read(input, &letter, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    if (letter == '\n') return true;
+  }
+}
+
+}  // namespace
+
+bool take_turn(std::FILE* output, int input) {
+  fmt::print(output, "turn\n");
+  std::fflush(output);
+  return wait_for_line(input);
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "train/run_console.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "model/model.h"
+#include "ops/gemm/gemm_plan.h"
+
+namespace tessera {
+
+void RunConsole::announce(const Chunk& chunk, const Target& target, double flops,
+                          double peak_flops) {
+  const DType compute = compute_dtype(config_.train.precision);
+  info(
+      "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
+      "peak {}FLOP/s ({}, {} threads)",
+      format_count(static_cast<double>(chunk.parameters.elements())),
+      format_count(static_cast<double>(active_parameters(config_.model, chunk.parameters.specs()))),
+      format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
+      format_count(flops) + "FLOP", format_count(peak_flops), word(config_.train.precision),
+      target.threads);
+  if (!multiplies(target, compute)) {
+    info(
+        "this processor has no matrix products in {}: their operands are widened to fp32; "
+        "train.precision = \"fp32\" may be faster here",
+        word(config_.train.precision));
+  }
+  if (config_.run.trace_step > config_.train.steps) {
+    progress_.clear();
+    logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
+                 config_.run.trace_step, config_.train.steps);
+  }
+}
+
+void RunConsole::announce_position(int64_t step, int64_t tokens) {
+  info("going on after step {} ({} tokens)", step, format_count(static_cast<double>(tokens)));
+}
+
+void RunConsole::announce_repetition(const std::string& source, int64_t tokens) {
+  info("{}: all {} tokens were trained on once; from here on they repeat", source,
+       format_count(static_cast<double>(tokens)));
+}
+
+void RunConsole::show(const StepMetrics& metrics, int64_t last_step) {
+  if (!options_.progress) return;
+  // The time between steps includes evaluations and checkpoints.
+  const double seconds = since_last_.seconds();
+  since_last_ = Stopwatch();
+  seconds_each_ = seconds_each_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
+  const double left = seconds_each_ * static_cast<double>(last_step - metrics.step);
+  std::string line = fmt::format(
+      "step {}/{}  loss {:.4f}  gradient norm {:.2f}  {} tokens/s  MFU {:.0f}%  {}", metrics.step,
+      last_step, metrics.loss, metrics.grad_norm, format_count(metrics.tokens_per_second),
+      100 * metrics.mfu, format_bytes(metrics.memory_bytes));
+  if (metrics.held_out_loss) line += fmt::format("  held-out {:.4f}", *metrics.held_out_loss);
+  progress_.show(line + fmt::format("  {} left", format_duration(left)), metrics.step == last_step);
+}
+
+void RunConsole::nothing_to_do(int64_t step, int64_t last_step) {
+  info("nothing to do: step {} of {} is done", step, last_step);
+}
+
+void RunConsole::finish(const TrainReport& report, const std::vector<SourceMetrics>& sources) {
+  if (sources.size() > 1) {
+    Table table({"source", "tokens", "epochs"});
+    for (const SourceMetrics& source : sources) {
+      table.add(
+          {source.name, fmt::format("{}", source.tokens), fmt::format("{:.3f}", source.epochs)});
+    }
+    info("the run's tokens came from\n{}", table.text());
+  }
+  if (report.interrupted) {
+    info("interrupted: saved step {}; the same command with --resume goes on", report.step);
+  } else {
+    info("done: step {}, loss {:.4f}; {} holds metrics.jsonl, loss.svg and checkpoints",
+         report.step, report.loss, config_.run.directory);
+  }
+}
+
+}  // namespace tessera

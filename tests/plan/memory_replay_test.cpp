@@ -1,0 +1,226 @@
+#include "support/memory_replay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "config/load_config.h"
+#include "ops/elementwise/elementwise.h"
+#include "plan/step_plan.h"
+#include "program/view.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Target replay_target(MatrixInstructions instructions = MatrixInstructions::avx512_bf16) {
+  return {.threads = 4,
+          .instructions = instructions,
+          .caches = {.first_level = 32 << 10, .second_level = 1 << 20, .last_level = 32 << 20}};
+}
+
+RunConfig small_run(const std::vector<std::string>& more) {
+  std::vector<std::string> overrides{"model.vocabulary_size=300", "model.layers=2",
+                                     "model.hidden_size=32",      "model.heads=4",
+                                     "model.kv_heads=2",          "data.context=16",
+                                     "train.micro_batch=2",       "train.global_batch=4"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return parse_config("", "test", overrides);
+}
+
+/// Actions of a step with two micro-batches, twice: what is left from the first step is in memory.
+std::vector<Action> two_steps(const StepPrograms& programs) {
+  std::vector<Action> actions;
+  for (int step = 0; step < 2; ++step) {
+    for (const Action& action : programs.actions()) {
+      actions.push_back(action);
+      if (action.segment == Segment::backward) {
+        actions.push_back({.segment = Segment::forward});
+        actions.push_back({.segment = Segment::backward});
+      }
+    }
+  }
+  return actions;
+}
+
+std::vector<std::string> lost_in(const RunConfig& config, const Target& target) {
+  const StepPlan plan = plan_step(config, target);
+  const std::vector<const Program*> programs = plan.programs.list();
+  return testing::MemoryReplay(programs, plan.memory).run(two_steps(plan.programs));
+}
+
+TEST(MemoryReplay, AStepLosesNothingWithAnyRecomputation) {
+  const std::vector<std::vector<std::string>> models{
+      {"model.experts=4", "model.experts_per_token=2", "model.expert_size=32"},
+      {"model.family=\"llama\"", "model.experts=0", "model.feed_forward_size=96"},
+      {"model.family=\"llama\"", "model.experts=0", "model.feed_forward_size=96",
+       "model.tied_head=true"},
+      {"model.experts=4", "model.experts_per_token=2", "model.expert_size=32",
+       "model.shared_experts=1", "model.dense_layers=1", "model.feed_forward_size=96",
+       "model.capacity_factor=1.25"}};
+  const char* const recompute[] = {"[]",
+                                   "[\"norm\"]",
+                                   "[\"attention\"]",
+                                   "[\"experts\"]",
+                                   "[\"layer\"]",
+                                   "[\"norm\",\"attention\"]",
+                                   "[\"norm\",\"experts\"]",
+                                   "[\"attention\",\"experts\"]",
+                                   "[\"norm\",\"attention\",\"experts\"]"};
+  for (const auto& model : models) {
+    for (const char* blocks : recompute) {
+      for (const char* rest : {"train.evaluate_every=0", "train.evaluate_every=1",
+                               "train.precision=\"fp32\"", "data.document_mask=false"}) {
+        std::vector<std::string> overrides = model;
+        overrides.push_back(fmt::format("train.recompute={}", blocks));
+        overrides.emplace_back(rest);
+        for (const auto instructions : {MatrixInstructions::avx2, MatrixInstructions::amx}) {
+          EXPECT_THAT(lost_in(small_run(overrides), replay_target(instructions)), IsEmpty())
+              << fmt::format("{}", fmt::join(overrides, " "));
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryReplay, FindsWhatAWrongPlanLoses) {
+  const StepPlan plan = plan_step(small_run({}), replay_target());
+  const std::vector<const Program*> programs = plan.programs.list();
+  const std::vector<Action> actions = two_steps(plan.programs);
+  int found = 0, moved = 0;
+  for (size_t id = 0; id < plan.memory.programs[0].values[0].size(); ++id) {
+    MemoryPlan wrong = plan.memory;
+    int64_t& offset = wrong.programs[0].values[0][id];
+    const ValueInfo& info = programs[0]->values()[id];
+    if (offset < 0 || info.kind != ValueKind::computed || id % 3 != 0) continue;
+    const int64_t most = wrong.arena_bytes - aligned_bytes(info.spec.bytes());
+    offset = offset == 0 ? most : 0;  // onto the memory of others
+    ++moved;
+    if (!testing::MemoryReplay(programs, wrong).run(actions).empty()) ++found;
+  }
+  EXPECT_GT(moved, 10);
+  EXPECT_EQ(found, moved);
+}
+
+/// Two chunks, the first with several micro-batches in flight, and split backward passes.
+TEST(MemoryReplay, ChunksWithSeveralMicroBatchesInFlightLoseNothing) {
+  constexpr int kMicroBatches = 4;
+  std::vector<Action> in_flight, split;
+  for (int m = 0; m < kMicroBatches + 2; ++m) {
+    if (m < kMicroBatches) in_flight.push_back({Segment::forward, 0, m});
+    if (m < 2) continue;
+    in_flight.push_back({Segment::forward, 1, m - 2});
+    in_flight.push_back({Segment::backward, 1, m - 2});
+    in_flight.push_back({Segment::backward, 0, m - 2});
+  }
+  for (int m = 0; m <= kMicroBatches; ++m) {
+    if (m < kMicroBatches) {
+      split.push_back({Segment::forward, 0, m});
+      split.push_back({Segment::forward, 1, m});
+      split.push_back({Segment::input_gradients, 1, m});
+      split.push_back({Segment::input_gradients, 0, m});
+    }
+    if (m == 0) continue;
+    split.push_back({Segment::weight_gradients, 1, m - 1});
+    split.push_back({Segment::weight_gradients, 0, m - 1});
+  }
+  for (const Recompute& recompute : {Recompute{}, Recompute{.norm = true}, Recompute{.layer = true},
+                                     Recompute{.attention = true, .experts = true}}) {
+    const ModelConfig model = small_run({"model.layers=4"}).model;
+    const ProgramSize size{.sequences = 2, .context = 64, .document_mask = true};
+    const Chunk first = write_chunk(model, DType::bf16, size, recompute,
+                                    {.layers = {0, 2}, .embedding = true, .head = false});
+    const Chunk second = write_chunk(model, DType::bf16, size, recompute,
+                                     {.layers = {2, 4}, .embedding = false, .head = true});
+    const Program* const programs[] = {&first.program, &second.program};
+    for (const auto& actions : {in_flight, split}) {
+      const MemoryPlan plan = plan_memory(programs, actions, replay_target());
+      EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions), IsEmpty());
+      EXPECT_LE(static_cast<double>(plan.arena_bytes), 1.01 * static_cast<double>(plan.live_bytes));
+    }
+  }
+}
+
+TEST(MemoryReplay, DecodingLosesNothing) {
+  const ModelConfig model = small_run({}).model;
+  for (const int64_t tokens : {1, 7}) {
+    const DecodingProgram decoding = write_decoding(model, DType::bf16, tokens, 64);
+    const Program* const programs[] = {&decoding.program};
+    const Action actions[] = {{}, {}, {}};
+    const MemoryPlan plan = plan_memory(programs, std::span(actions, 1), replay_target());
+    EXPECT_THAT(testing::MemoryReplay(programs, plan).run(actions), IsEmpty());
+  }
+}
+
+/// Values whose memory the next operation would like to take over, with views that outlive them.
+TEST(MemoryReplay, MemoryThatAViewHasIsNotTakenOver) {
+  const Spec spec{{64}, DType::f32, {}};
+  const auto lost = [](const Program& program) {
+    const Program* const programs[] = {&program};
+    const Action actions[] = {{}};
+    const MemoryPlan plan = plan_memory(programs, actions, replay_target());
+    return testing::MemoryReplay(programs, plan).run(actions);
+  };
+  {
+    Program program;
+    Builder builder(program);
+    const Value y = scale(builder, builder.input("x", spec), 2);
+    builder.output(view(builder, y, 16, {16}));
+    builder.output(scale(builder, y, 3));
+    EXPECT_THAT(lost(program), IsEmpty()) << "an output that is a view";
+  }
+  {
+    Program program;
+    Builder builder(program);
+    const Value y = scale(builder, builder.input("x", spec), 2);
+    const Value part = view(builder, y, 0, {64});
+    const Value both[] = {y, part};
+    builder.output(add(builder, both, DType::f32));
+    EXPECT_THAT(lost(program), IsEmpty()) << "an operation that reads it twice";
+  }
+}
+
+/// Shapes that nobody chose: the arena stays near what is in use at once, and nothing is lost.
+RC_GTEST_PROP(MemoryReplay, AnyStepIsTightAndLosesNothing, ()) {
+  const auto one_of = [](std::vector<std::string> values) {
+    return *rc::gen::elementOf(std::move(values));
+  };
+  const std::string hidden = one_of({"64", "128", "256"});
+  std::vector<std::string> overrides{
+      "model.layers=" + one_of({"1", "2", "3"}),
+      "model.hidden_size=" + hidden,
+      "model.vocabulary_size=" + one_of({"257", "1000", "5000"}),
+      "data.context=" + one_of({"2", "64", "256"}),
+      "train.micro_batch=" + one_of({"1", "3"}),
+      "train.global_batch=3",
+      "train.evaluate_every=" + one_of({"0", "1"}),
+      "train.recompute=" + one_of({"[]", "[\"norm\"]", "[\"attention\"]", "[\"experts\"]",
+                                   "[\"layer\"]", "[\"norm\",\"experts\"]"}),
+      "train.precision=" + one_of({"\"bf16\"", "\"fp32\""}),
+      "model.heads=4",
+      "model.kv_heads=" + one_of({"1", "4"})};
+  if (*rc::gen::arbitrary<bool>()) {
+    overrides.insert(overrides.end(), {"model.experts=" + one_of({"4", "16"}),
+                                       "model.experts_per_token=" + one_of({"1", "2"}),
+                                       "model.expert_size=" + hidden});
+  } else {
+    overrides.insert(overrides.end(), {"model.family=\"llama\"", "model.experts=0",
+                                       "model.feed_forward_size=" + hidden});
+  }
+  const RunConfig config = small_run(overrides);
+  Target target = replay_target();
+  target.threads = *rc::gen::element(1, 2, 16);
+  const StepPlan plan = plan_step(config, target);
+  const std::vector<const Program*> programs = plan.programs.list();
+  RC_ASSERT(testing::MemoryReplay(programs, plan.memory).run(two_steps(plan.programs)).empty());
+  // Two in a thousand such steps have holes of more than a hundredth (the shipped ones none).
+  RC_ASSERT(static_cast<double>(plan.memory.arena_bytes) <=
+            1.1 * static_cast<double>(plan.memory.live_bytes));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "engine/memory_plan.h"
+#include "program/program.h"
+
+namespace tessera::testing {
+
+/// Follows a plan's actions byte by byte, knowing nothing of lifetimes: whoever writes memory owns
+/// it, and whoever reads a value must find that it still owns all of its memory. It says what an
+/// executor would compute wrongly.
+class MemoryReplay {
+ public:
+  MemoryReplay(std::span<const Program* const> programs, const MemoryPlan& plan)
+      : programs_(programs),
+        plan_(plan),
+        owners_(static_cast<size_t>(plan.arena_bytes / kLine), -1) {}
+
+  /// The first few values that were lost, empty if there are none.
+  std::vector<std::string> run(std::span<const Action> actions) {
+    own_kept_values();
+    for (const Action& action : actions) follow(action);
+    check_kept_values();
+    return lost_;
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  using Owner = std::tuple<std::string, int, int, int>;  // kind and name, program, frame, value
+
+  int number_of(const Owner& owner) {
+    return numbers_.try_emplace(owner, static_cast<int>(numbers_.size())).first->second;
+  }
+  static bool is_kept(const ValueInfo& info) {
+    return info.kind != ValueKind::input && info.kind != ValueKind::computed;
+  }
+  Owner owner_of(int program, int frame, Value value) const {
+    const Program& of = *programs_[static_cast<size_t>(program)];
+    const Value base = of.base(value);
+    const ValueInfo& info = of.info(base);
+    if (is_kept(info)) return {fmt::format("{} {}", int(info.kind), info.name), -1, -1, -1};
+    return {info.name, program, frame, base.id};
+  }
+  int64_t offset_of(int program, int frame, Value value) const {
+    return plan_.programs[static_cast<size_t>(program)]
+        .values[static_cast<size_t>(frame)][static_cast<size_t>(value.id)];
+  }
+
+  void own(int64_t offset, int64_t bytes, int owner) {
+    if (offset < 0) return;  // given
+    for (int64_t line = offset / kLine; line * kLine < offset + bytes; ++line) {
+      owners_.at(static_cast<size_t>(line)) = owner;
+    }
+  }
+  bool owns(int64_t offset, int64_t bytes, int owner) const {
+    if (offset < 0) return true;
+    for (int64_t line = offset / kLine; line * kLine < offset + bytes; ++line) {
+      if (owners_.at(static_cast<size_t>(line)) != owner) return false;
+    }
+    return true;
+  }
+  void write(int program, int frame, Value value) {
+    const Program& of = *programs_[static_cast<size_t>(program)];
+    own(offset_of(program, frame, value), of.spec(value).bytes(),
+        number_of(owner_of(program, frame, value)));
+  }
+  bool holds(int program, int frame, Value value) {
+    const Program& of = *programs_[static_cast<size_t>(program)];
+    return owns(offset_of(program, frame, value), of.spec(value).bytes(),
+                number_of(owner_of(program, frame, value)));
+  }
+  void lose(const std::string& what, int program, Value value, std::string_view by) {
+    if (lost_.size() > 5) return;
+    lost_.push_back(fmt::format("{} {} of program {} at {}", what,
+                                programs_[static_cast<size_t>(program)]->info(value).name, program,
+                                by));
+  }
+
+  void own_kept_values() {
+    for (int p = 0; p < std::ssize(programs_); ++p) {
+      const auto& values = programs_[static_cast<size_t>(p)]->values();
+      for (int id = 0; id < std::ssize(values); ++id) {
+        if (is_kept(values[static_cast<size_t>(id)])) write(p, 0, Value{id});
+      }
+    }
+  }
+  void check_kept_values() {
+    for (int p = 0; p < std::ssize(programs_); ++p) {
+      const auto& values = programs_[static_cast<size_t>(p)]->values();
+      for (int id = 0; id < std::ssize(values); ++id) {
+        if (is_kept(values[static_cast<size_t>(id)]) && !holds(p, 0, Value{id})) {
+          lose("kept value", p, Value{id}, "the end");
+        }
+      }
+    }
+  }
+
+  void follow(const Action& action) {
+    const ProgramPlaces& places = plan_.programs[static_cast<size_t>(action.program)];
+    const int frame = places.frames.at(action.micro_batch);
+    const auto segment =
+        static_cast<size_t>(std::ranges::find(places.order, action.segment) - places.order.begin());
+    for (const Value input : places.inputs.at(segment)) write(action.program, frame, input);
+    std::set<int> made;
+    for (const int node : places.nodes[segment]) {
+      run_node(action.program, frame, node);
+      for (const Value output : programs_[static_cast<size_t>(action.program)]
+                                    ->nodes()[static_cast<size_t>(node)]
+                                    .outputs) {
+        made.insert(output.id);
+      }
+    }
+    const Program& program = *programs_[static_cast<size_t>(action.program)];
+    for (const Value output : program.outputs()) {  // the caller reads them now
+      const bool due = made.contains(program.base(output).id) || made.contains(output.id);
+      if (due && !holds(action.program, frame, output)) {
+        lose("output", action.program, output, "its segment's end");
+      }
+    }
+  }
+
+  void run_node(int p, int frame, int index) {
+    const Program& program = *programs_[static_cast<size_t>(p)];
+    const ProgramPlaces& places = plan_.programs[static_cast<size_t>(p)];
+    const Node& node = program.nodes()[static_cast<size_t>(index)];
+    const std::string_view name = node.operation->name();
+    const int64_t scratch =
+        places.workspaces[static_cast<size_t>(frame)][static_cast<size_t>(index)];
+    const int64_t scratch_bytes = places.workspace_bytes[static_cast<size_t>(index)];
+    const int scratch_owner = number_of({"workspace", p, frame, index});
+    if (scratch_bytes > 0) own(scratch, scratch_bytes, scratch_owner);
+    for (const Value input : node.inputs) {
+      if (!holds(p, frame, input)) lose("input", p, input, name);
+    }
+    std::set<int> replaced;  // inputs whose memory an output may take
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      write(p, frame, node.outputs[i]);
+      const int taken = node.operation->in_place_input(static_cast<int>(i));
+      if (taken < 0) continue;
+      const Value input = node.inputs[static_cast<size_t>(taken)];
+      const bool same = offset_of(p, frame, input) == offset_of(p, frame, node.outputs[i]) &&
+                        program.spec(input).bytes() == program.spec(node.outputs[i]).bytes();
+      // An operation that reads the same memory as another input would read what it wrote.
+      const auto times = std::ranges::count_if(
+          node.inputs, [&](Value other) { return program.base(other) == program.base(input); });
+      if (same && times == 1) replaced.insert(input.id);
+    }
+    for (const Value input : node.inputs) {
+      if (!replaced.contains(input.id) && !holds(p, frame, input)) {
+        lose("input overwritten", p, input, name);
+      }
+    }
+    for (const Value output : node.outputs) {
+      if (!holds(p, frame, output)) lose("output", p, output, name);
+    }
+    if (scratch_bytes > 0 && !owns(scratch, scratch_bytes, scratch_owner)) {
+      lose("workspace of", p, node.outputs.empty() ? Value{0} : node.outputs[0], name);
+    }
+  }
+
+  std::span<const Program* const> programs_;
+  const MemoryPlan& plan_;
+  std::vector<int> owners_;  // by line
+  std::map<Owner, int> numbers_;
+  std::vector<std::string> lost_;
+};
+
+}  // namespace tessera::testing
