@@ -49,13 +49,13 @@ int64_t lowest_fit(const MemoryBlock& block, const std::vector<Placed>& placed, 
 using Order = std::vector<size_t>;
 
 /// The offsets that blocks get in some order, and where the highest ends.
-struct Placing {
+struct ArenaOffsets {
   std::vector<int64_t> offsets;
   int64_t extent = 0;
 };
 
-Placing place_in_order(std::span<const MemoryBlock> blocks, const Order& order, int64_t base) {
-  Placing result{.offsets = std::vector<int64_t>(blocks.size()), .extent = base};
+ArenaOffsets place_in_order(std::span<const MemoryBlock> blocks, const Order& order, int64_t base) {
+  ArenaOffsets result{.offsets = std::vector<int64_t>(blocks.size()), .extent = base};
   std::vector<Placed> placed;
   placed.reserve(blocks.size());
   for (const size_t index : order) {
@@ -103,7 +103,7 @@ class PlacementSearch {
   PlacementSearch(std::span<const MemoryBlock> blocks, int64_t base)
       : blocks_(blocks), base_(base), least_(base + most_live(blocks)) {}
 
-  Placing run() {
+  ArenaOffsets run() {
     search(ordered_by(blocks_, [](const MemoryBlock& block) { return block.bytes; }));
     search(ordered_by(blocks_, [](const MemoryBlock& block) {
       return static_cast<double>(block.bytes) * static_cast<double>(steps_in_use(block));
@@ -129,11 +129,8 @@ class PlacementSearch {
   }
 
   void attempt(Order order) {
-    Placing placement = place_in_order(blocks_, order, base_);
-    last_ = placement;
-    if (best_.offsets.empty() || placement.extent < best_.extent) {
-      best_ = std::move(placement);
-    }
+    last_ = place_in_order(blocks_, order, base_);
+    if (best_.offsets.empty() || last_.extent < best_.extent) best_ = last_;
     order_ = std::move(order);
   }
 
@@ -150,7 +147,7 @@ class PlacementSearch {
   std::span<const MemoryBlock> blocks_;
   int64_t base_;
   int64_t least_;
-  Placing best_, last_;
+  ArenaOffsets best_, last_;
   Order order_;
 };
 
@@ -158,7 +155,7 @@ class PlacementSearch {
 
 int64_t place_blocks(std::span<MemoryBlock> blocks, int64_t base) {
   if (blocks.empty()) return base;
-  const Placing best = PlacementSearch(blocks, base).run();
+  const ArenaOffsets best = PlacementSearch(blocks, base).run();
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].offset = best.offsets[i];
   return best.extent;
 }

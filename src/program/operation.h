@@ -17,8 +17,8 @@ namespace tessera {
 class Builder;
 struct Node;
 
-/// The lane on which the executor issues an operation. Operations that compute and operations that
-/// wait for other ranks run side by side, on a lane each.
+/// The executor's lane that an operation belongs to: it computes, or it waits for other ranks.
+/// Traces show a row for each. The executor of one rank runs all operations in the program's order.
 enum class Lane { compute, network };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "network"};

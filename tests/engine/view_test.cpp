@@ -24,6 +24,20 @@ std::vector<Value> two_linears(Builder& builder, Value x, Value flat) {
   return {linear(builder, linear(builder, x, first), second)};
 }
 
+/// A parameter's main gradient after a run in which `given` are random numbers.
+std::vector<float> main_gradient_of(const Program& program, Value parameter,
+                                    std::initializer_list<Value> given) {
+  Runtime runtime(host_target(1));
+  testing::ProgramRun run(program, runtime);
+  for (const Value value : given) {
+    const ValueInfo& info = program.info(value);
+    run.bind(value, testing::random_tensor(info.spec.shape, info.spec.dtype, info.name));
+  }
+  run.run();
+  const auto values = run[program.main_gradient(parameter)].values<float>();
+  return {values.begin(), values.end()};
+}
+
 TEST(View, GradientsOfPartsOfAParameterStandInItsOwn) {
   check_gradients([](Builder& builder,
                      std::span<const Value> in) { return two_linears(builder, in[0], in[1]); },
@@ -88,15 +102,7 @@ TEST(View, OfARecomputedValueIsMadeAgainWithIt) {
     const Seed seeds[] = {{output, builder.state("seed", builder.spec(output))}};
     differentiate(builder, seeds);
     rematerialize(builder, recompute);
-    Runtime runtime(host_target(1));
-    testing::ProgramRun run(program, runtime);
-    for (const Value value : {x, flat, seeds[0].gradient}) {
-      const ValueInfo& info = program.info(value);
-      run.bind(value, testing::random_tensor(info.spec.shape, DType::f32, info.name));
-    }
-    run.run();
-    const auto values = run[program.main_gradient(flat)].values<float>();
-    return std::vector<float>(values.begin(), values.end());
+    return main_gradient_of(program, flat, {x, flat, seeds[0].gradient});
   };
   EXPECT_EQ(gradients({.attention = true}), gradients({}));
 }
@@ -142,15 +148,7 @@ TEST(ComputedWeights, HaveTheGradientsOfParametersInBfloat16) {
     builder.output(output);
     const Seed seeds[] = {{output, builder.input("seed", builder.spec(output))}};
     differentiate(builder, seeds);
-    Runtime runtime(host_target(1));
-    testing::ProgramRun run(program, runtime);
-    for (const Value value : {x, flat, seeds[0].gradient}) {
-      const ValueInfo& info = program.info(value);
-      run.bind(value, testing::random_tensor(info.spec.shape, DType::bf16, info.name));
-    }
-    run.run();
-    const auto values = run[program.main_gradient(flat)].values<float>();
-    return std::vector<float>(values.begin(), values.end());
+    return main_gradient_of(program, flat, {x, flat, seeds[0].gradient});
   };
   const auto part = [](Builder& builder, Value flat) { return view(builder, flat, 0, {32, 32}); };
   const auto copy = [&](Builder& builder, Value flat) {

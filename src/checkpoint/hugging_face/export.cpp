@@ -10,7 +10,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/hugging_face/export_tensor.h"
 #include "checkpoint/hugging_face/import.h"
-#include "checkpoint/hugging_face/output_folder.h"
+#include "checkpoint/hugging_face/model_folder.h"
 #include "checkpoint/hugging_face/write_config.h"
 #include "checkpoint/parallel_tasks.h"
 #include "data/tokenizer.h"

@@ -36,7 +36,7 @@ class OutputFolder {
   /// when an earlier run stored another hash: the items it tokenized do not fit this tokenizer.
   void keep_trained_hash(const std::string& hash);
 
-  /// Returns "DIR/work/item-00000012".
+  /// The file of an item that is not in a shard yet: item-00000012 in the folder `work`.
   fs::path item(int64_t index) const;
   /// Removes work/. Called after the manifest is written.
   void remove_work();

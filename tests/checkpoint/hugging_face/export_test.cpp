@@ -10,7 +10,7 @@
 #include "../sample.h"
 #include "base/interrupt.h"
 #include "checkpoint/hugging_face/import.h"
-#include "checkpoint/hugging_face/output_folder.h"
+#include "checkpoint/hugging_face/model_folder.h"
 #include "checkpoint/save.h"
 #include "data/byte_tokenizer.h"
 #include "model/model.h"

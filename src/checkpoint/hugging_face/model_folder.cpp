@@ -1,4 +1,4 @@
-#include "checkpoint/hugging_face/output_folder.h"
+#include "checkpoint/hugging_face/model_folder.h"
 
 #include <sys/stat.h>
 
