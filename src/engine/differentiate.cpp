@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/elementwise/elementwise.h"
+#include "program/view.h"
 
 namespace tessera {
 namespace {
@@ -11,7 +12,10 @@ namespace {
 class Differentiation {
  public:
   Differentiation(Builder& builder, std::span<const Value> wanted)
-      : builder_(builder), wanted_(wanted), contributions_(builder.program().values().size()) {
+      : builder_(builder),
+        wanted_(wanted),
+        contributions_(builder.program().values().size()),
+        parts_(builder.program().values().size()) {
     find_computed_weights();
   }
 
@@ -23,8 +27,7 @@ class Differentiation {
                   builder_.spec(value).shape.text());
     if (const Value main = builder_.main_gradient(value)) {
       if (gradient != main) accumulate(builder_, main, gradient);
-    } else if (builder_.program().info(value).kind == ValueKind::computed ||
-               std::ranges::find(wanted_, value) != wanted_.end()) {
+    } else if (is_asked_for(value)) {
       contributions_[static_cast<size_t>(value.id)].push_back(gradient);
     }
   }
@@ -34,6 +37,10 @@ class Differentiation {
     builder_.follow(node, Phase::backward);
     for (const Value output : node.outputs) of_outputs.push_back(total(output));
     if (std::ranges::none_of(of_outputs, [](Value value) { return bool(value); })) return;
+    if (const auto& view = builder_.program().info(node.outputs[0]).view) {
+      contribute_part(*view, of_outputs[0]);
+      return;
+    }
     const std::vector<Value> of_inputs = node.operation->gradient(builder_, node, of_outputs);
     TESSERA_CHECK(of_inputs.size() == node.inputs.size(), "{} gave {} gradients for {} inputs",
                   node.operation->name(), of_inputs.size(), node.inputs.size());
@@ -43,15 +50,40 @@ class Differentiation {
   /// The sum of the gradients from all consumers; null if there are none. It has the value's own
   /// type, or for a computed weight the accumulation type, as a parameter's gradient has.
   Value total(Value value) {
-    const std::vector<Value>& parts = contributions_[static_cast<size_t>(value.id)];
+    const auto id = static_cast<size_t>(value.id);
+    std::vector<Value> addends = contributions_[id];
+    const Parts& parts = parts_[id];
+    if (!parts.gradients.empty()) {
+      addends.push_back(
+          join_parts(builder_, parts.gradients, parts.firsts, builder_.spec(value).shape));
+    }
     DType dtype = builder_.spec(value).dtype;
-    if (of_weights_[static_cast<size_t>(value.id)]) dtype = accumulation_dtype(dtype);
-    if (parts.empty()) return {};
-    if (parts.size() == 1) return cast(builder_, parts[0], dtype);
-    return add(builder_, parts, dtype);
+    if (of_weights_[id]) dtype = accumulation_dtype(dtype);
+    if (addends.empty()) return {};
+    if (addends.size() == 1) return cast(builder_, addends[0], dtype);
+    return add(builder_, addends, dtype);
   }
 
  private:
+  /// Gradients of a value's views, and the elements at which these begin.
+  struct Parts {
+    std::vector<Value> gradients;
+    std::vector<int64_t> firsts;
+  };
+
+  bool is_asked_for(Value value) const {
+    return builder_.program().info(value).kind == ValueKind::computed ||
+           std::ranges::find(wanted_, value) != wanted_.end();
+  }
+
+  /// The views of a parameter have no gradients here: theirs are parts of its main gradient.
+  void contribute_part(const ViewOf& view, Value gradient) {
+    if (!is_asked_for(view.base)) return;
+    Parts& parts = parts_[static_cast<size_t>(view.base.id)];
+    parts.gradients.push_back(gradient);
+    parts.firsts.push_back(view.byte_offset / dtype_size(builder_.spec(view.base).dtype));
+  }
+
   /// Finds the floating values that are parameters in another form, such as a part of a gathered
   /// unit.
   void find_computed_weights() {
@@ -73,6 +105,7 @@ class Differentiation {
   Builder& builder_;
   std::span<const Value> wanted_;
   std::vector<std::vector<Value>> contributions_;
+  std::vector<Parts> parts_;
   std::vector<bool> of_weights_;  // by value of the forward pass
 };
 

@@ -1,35 +1,59 @@
 #include "program/view.h"
 
-#include <cstring>
+#include <utility>
 
 #include "base/error.h"
+#include "base/parallel.h"
+#include "tensor/dispatch.h"
 
 namespace tessera {
 namespace {
 
-/// The gradient of a view. Input: the gradient of the part. Output: the gradient of the whole, zero
-/// outside the part.
-class ViewGradient final : public Operation {
+/// Inputs: parts of one flat value. Output: the value, zero where no part lies.
+class JoinParts final : public Operation {
  public:
-  ViewGradient(int64_t first, const Shape& whole) : first_(first), whole_(whole) {}
-  std::string_view name() const override { return "view_gradient"; }
+  JoinParts(std::vector<int64_t> firsts, const Shape& whole)
+      : firsts_(std::move(firsts)), whole_(whole) {}
+  std::string_view name() const override { return "join_parts"; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_CHECK(inputs.size() == firsts_.size(), "join_parts: {} parts, {} places", inputs.size(),
+                  firsts_.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      TESSERA_CHECK(firsts_[i] >= 0 && inputs[i].dtype == inputs[0].dtype &&
+                        firsts_[i] + inputs[i].shape.elements() <= whole_.elements(),
+                    "join_parts: {} {} at element {} of {} {}", dtype_name(inputs[i].dtype),
+                    inputs[i].shape.text(), firsts_[i], dtype_name(inputs[0].dtype), whole_.text());
+    }
     return {{whole_, inputs[0].dtype, inputs[0].distribution}};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = static_cast<double>(inputs[0].bytes() + outputs[0].bytes())};
+    double bytes = static_cast<double>(outputs[0].bytes());
+    for (const Spec& input : inputs) bytes += 3 * static_cast<double>(input.bytes());
+    return {.bytes = bytes};
   }
   void run(const Execution& execution) const override {
-    const Tensor& part = execution.inputs[0];
     const Tensor& whole = execution.outputs[0];
     whole.fill_zero();
-    std::memcpy(whole.raw() + first_ * dtype_size(part.dtype()), part.raw(),
-                static_cast<size_t>(part.bytes()));
+    dispatch_floating(whole.dtype(), [&](auto type) {
+      using T = decltype(type);
+      for (size_t i = 0; i < firsts_.size(); ++i) {
+        const T* part = execution.inputs[i].data<T>();
+        T* to = whole.data<T>() + firsts_[i];
+        parallel_ranges(execution.runtime.threads(), execution.inputs[i].elements(), 1 << 16,
+                        [=](int64_t begin, int64_t end, int) {
+                          for (int64_t e = begin; e < end; ++e) {
+                            // Parts may overlap.
+                            to[e] = static_cast<T>(static_cast<Compute<T>>(to[e]) +
+                                                   static_cast<Compute<T>>(part[e]));
+                          }
+                        });
+      }
+    });
   }
 
  private:
-  int64_t first_;
+  std::vector<int64_t> firsts_;
   Shape whole_;
 };
 
@@ -45,12 +69,6 @@ class ViewOperation final : public Operation {
                   "view: {} at element {} of {}", shape_.text(), first_, whole.shape.text());
     return {{shape_, whole.dtype, whole.distribution}};
   }
-  std::vector<Value> gradient(Builder& builder, const Node& self,
-                              std::span<const Value> of_outputs) const override {
-    return {builder.apply_single(
-        std::make_shared<ViewGradient>(first_, builder.spec(self.inputs[0]).shape),
-        {of_outputs[0]})};
-  }
   bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int) const override { return View{0, byte_offset_}; }
@@ -63,6 +81,12 @@ class ViewOperation final : public Operation {
 };
 
 }  // namespace
+
+Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
+                 const Shape& whole) {
+  return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole),
+                              std::move(parts));
+}
 
 Value view(Builder& builder, Value whole, int64_t first, const Shape& shape) {
   return builder.apply_single(

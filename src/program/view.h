@@ -1,13 +1,22 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "program/builder.h"
 
 namespace tessera {
 
 /// A view of `whole` that begins at element `first` and has the shape `shape`: a parameter within
 /// its unit's flat memory, a slice of a gathered value. It is the memory of `whole` and costs
-/// nothing. If `whole` has no main gradient, the view's gradient becomes a gradient of `whole` that
-/// is zero elsewhere. Throws InternalError if the view does not lie within `whole`.
+/// nothing. Its gradient is a part of the gradient of `whole` (see join_parts()), or of its main
+/// gradient. Throws InternalError if the view does not lie within `whole`.
 Value view(Builder& builder, Value whole, int64_t first, const Shape& shape);
+
+/// A value of the shape `whole` that has `parts`, each from its element of `firsts` on, added up
+/// where they overlap, and zeros elsewhere. The parts are of one floating type. There is no
+/// gradient.
+Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
+                 const Shape& whole);
 
 }  // namespace tessera

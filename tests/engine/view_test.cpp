@@ -52,6 +52,37 @@ TEST(View, GradientsOfPartsOfAComputedValueFlowThroughIt) {
       {{6, 5}, {40}});
 }
 
+TEST(View, GradientsOfOverlappingPartsAndOfTheWholeAddUp) {
+  check_gradients(
+      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const Value flat = scale(builder, in[1], 1.5);
+        const Value first = view(builder, flat, 0, {4, 5});
+        const Value second = view(builder, view(builder, flat, 10, {20}), 2, {4, 4});
+        return {linear(builder, linear(builder, in[0], first), second), scale(builder, flat, 2)};
+      },
+      {{6, 5}, {30}});
+}
+
+TEST(View, PartsOfAComputedValueHaveOneGradientOfTheWhole) {
+  Program program;
+  Builder builder(program);
+  const Value x = builder.input("x", {{6, 8}, DType::f32, {}});
+  const Value flat = scale(builder, builder.parameter("flat", {{4 * 64}, DType::f32, {}}), 1);
+  Value value = x;
+  for (int64_t i = 0; i < 4; ++i)
+    value = linear(builder, value, view(builder, flat, i * 64, {8, 8}));
+  builder.output(value);
+  const Seed seeds[] = {{value, builder.input("seed", builder.spec(value))}};
+  differentiate(builder, seeds);
+  int wholes = 0;
+  for (const Node& node : program.nodes()) {
+    for (const Value output : node.outputs) {
+      wholes += node.phase == Phase::backward && program.spec(output).shape == Shape{4 * 64};
+    }
+  }
+  EXPECT_EQ(wholes, 2) << "the parts joined, and that scaled";
+}
+
 TEST(View, AViewOfAViewIsOneOfTheWhole) {
   Program program;
   Builder builder(program);

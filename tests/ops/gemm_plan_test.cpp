@@ -84,7 +84,7 @@ RC_GTEST_PROP(GemmPlan, HoldsWhatTheLibraryAsksForHere, ()) {
   shape.ldb = (shape.transpose_b ? shape.k : shape.n) + (flag() ? 3 : 0);
   Runtime runtime(host_target(2));
   const Gemm& product = prepare_gemm(runtime, shape);
-  RC_ASSERT(!product.cut());
+  RC_ASSERT(!product.reduced());
   RC_ASSERT(product.workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape));
   RC_ASSERT(product.packed_bytes() <= gemm_packed_bytes(runtime.target(), shape));
 }
@@ -139,7 +139,7 @@ RC_GTEST_PROP(SplitGemm, GivesTheWholeProductsResults, ()) {
     return testing::as_doubles(c);
   };
   const auto cut = make_split_gemm(shape, make_plain_gemm);
-  RC_ASSERT(cut->cut());
+  RC_ASSERT(cut->reduced());
   RC_ASSERT(run(*cut) == run(*make_plain_gemm(shape)));
 }
 

@@ -60,11 +60,10 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   TESSERA_CHECK(product->workspace_bytes() <= gemm_workspace_bytes(runtime.target(), shape) &&
                     product->packed_bytes() <= gemm_packed_bytes(runtime.target(), shape),
                 "a product that takes more memory than a plan gives it");
-  if (product->cut()) {
+  if (product->reduced()) {
     Logger().warn(
-        "a matrix product [{}, {}] x [{}, {}] of {} runs in pieces: this oneDNN asks for more "
-        "scratch memory than its plan has; it is slower so, please report it with the library's "
-        "version",
+        "a matrix product [{}, {}] x [{}, {}] of {} does with less memory than this oneDNN asks "
+        "for, and is slower: its plan has no more. Please report it with the library's version",
         shape.m, shape.k, shape.k, shape.n, dtype_name(shape.input));
   }
   if (cache.counter != nullptr) cache.counter->count(*product);

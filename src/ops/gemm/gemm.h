@@ -51,10 +51,10 @@ class Gemm {
   /// Returns the bytes that pack() writes, at most what gemm_packed_bytes() plans. 0 if the product
   /// takes B as it lies in memory.
   virtual int64_t packed_bytes() const { return 0; }
-  /// Returns true if the product was cut into products of fewer rows, because the library asked for
-  /// more scratch memory than the plan has. The result is right, but slower. No plan should come to
-  /// that.
-  virtual bool cut() const { return false; }
+  /// Whether the product does with less memory than the library asked for, because its plan has no
+  /// more: cut into products of fewer rows, or with B as it lies. The result is right, but slower.
+  /// No plan should come to that.
+  virtual bool reduced() const { return false; }
   /// For a shape with packed_b: lays B out in `memory`, which has packed_bytes(), in the way that
   /// the product reads fastest. Returns what run() takes for B: `memory`, or `b` if nothing is laid
   /// out. Runs on the product's threads. It pays off if B is used for several hundred rows of A.

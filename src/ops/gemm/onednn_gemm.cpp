@@ -181,17 +181,31 @@ std::unique_ptr<Gemm> make_onednn(const GemmShape& shape, int callers) {
   }
 }
 
+/// A product that does with less memory than the library asked for.
+class ReducedGemm final : public Gemm {
+ public:
+  explicit ReducedGemm(std::unique_ptr<Gemm> product) : product_(std::move(product)) {}
+  int64_t workspace_bytes() const override { return product_->workspace_bytes(); }
+  bool reduced() const override { return true; }
+  void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
+    product_->run(a, b, c, workspace);
+  }
+
+ private:
+  std::unique_ptr<Gemm> product_;
+};
+
 /// Makes a product within `limit` bytes of scratch memory. One that asks for more is cut into
-/// products of fewer rows.
+/// products of fewer rows, at last into plain loops. If the packed B would take more than its plan
+/// has, B is taken as it lies.
 std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t limit) {
   auto product = make_onednn(shape, target.threads);
   if (product->packed_bytes() > gemm_packed_bytes(target, shape)) {
     shape.packed_b = false;
-    product = make_onednn(shape, target.threads);
+    return std::make_unique<ReducedGemm>(make_within(shape, target, limit));
   }
   if (product->workspace_bytes() <= limit) return product;
-  TESSERA_CHECK(shape.m > 1, "a product of one row takes {} bytes, the limit is {}",
-                product->workspace_bytes(), limit);
+  if (shape.m == 1) return std::make_unique<ReducedGemm>(make_plain_gemm(shape));
   return make_split_gemm(shape,
                          [&](const GemmShape& part) { return make_within(part, target, limit); });
 }

@@ -21,7 +21,7 @@ class SplitGemm final : public Gemm {
     return std::max(first_->workspace_bytes(), second_->workspace_bytes());
   }
 
-  bool cut() const override { return true; }
+  bool reduced() const override { return true; }
 
   void multiply(const void* a, const void* b, void* c, std::byte* workspace) const override {
     first_->run(a, b, c, workspace);

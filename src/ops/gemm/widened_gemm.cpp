@@ -101,9 +101,9 @@ class WidenedGemm final : public Gemm {
 
   int64_t workspace_bytes() const override { return parts_.bytes(scratch_); }
 
-  bool cut() const override {
+  bool reduced() const override {
     return std::ranges::any_of(products_, [](const auto& row) {
-      return std::ranges::any_of(row, [](const auto& part) { return part && part->cut(); });
+      return std::ranges::any_of(row, [](const auto& part) { return part && part->reduced(); });
     });
   }
 
