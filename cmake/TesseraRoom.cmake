@@ -33,6 +33,25 @@ endif()
 target_link_libraries(tessera_flags INTERFACE OpenMP::OpenMP_CXX Threads::Threads)
 target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
+# tessera_kernels(TARGET FOLDER) adds the kernels of devices below a folder, *.cu, to a target. They
+# are compiled as C++ for the emulated device, once for each size of its warps.
+function(tessera_kernels target folder)
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  if(NOT kernels)
+    return()
+  endif()
+  set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+  foreach(lanes 32 64)
+    set(emulated ${target}_emulated_${lanes})
+    add_library(${emulated} OBJECT ${kernels})
+    target_compile_options(${emulated} PRIVATE -x c++)
+    target_compile_definitions(${emulated} PRIVATE TESSERA_EMULATED_LANES=${lanes})
+    target_include_directories(${emulated} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+    target_link_libraries(${emulated} PRIVATE tessera_flags)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${emulated}>)
+  endforeach()
+endfunction()
+
 # tessera_room(NAME ROOMS below... LIBRARIES public... PRIVATE_LIBRARIES private...)
 # builds src/NAME as the static library tessera_NAME.
 function(tessera_room name)
@@ -46,6 +65,7 @@ function(tessera_room name)
   foreach(below IN LISTS ROOM_ROOMS)
     target_link_libraries(tessera_${name} PUBLIC tessera_${below})
   endforeach()
+  tessera_kernels(tessera_${name} ${CMAKE_SOURCE_DIR}/src/${name})
 endfunction()
 
 # tessera_test(ROOM LIBRARIES linked... OPTIMISED sources...) builds tests/ROOM as the program
@@ -67,6 +87,7 @@ function(tessera_test name)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${name}/${source} PROPERTIES
       COMPILE_OPTIONS $<IF:$<CONFIG:Release>,-O3,-O1>)
   endforeach()
+  tessera_kernels(test_${name} ${CMAKE_SOURCE_DIR}/tests/${name})
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")

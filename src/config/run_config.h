@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "data/data_config.h"
+#include "device/device.h"
 #include "engine/recompute.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"
-#include "tensor/device.h"
 #include "tensor/dtype.h"
 
 namespace tessera {

@@ -14,7 +14,8 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
     : programs_(std::move(programs)),
       plan_(std::move(plan)),
       runtime_(runtime),
-      arena_(plan_.arena_bytes, runtime.target().device),
+      arena_(plan_.arena_bytes, runtime.accelerator()),
+      stream_(runtime.accelerator() != nullptr ? runtime.accelerator()->make_stream() : nullptr),
       frames_(programs_.size()) {
   size_t inputs = 0, outputs = 0;
   for (size_t p = 0; p < programs_.size(); ++p) {
@@ -152,8 +153,9 @@ void Executor::run_node(const Program& program, const Frame& frame, int index) {
     node.operation->run({runtime_,
                          inputs_,
                          outputs_,
-                         {workspace.defined() ? workspace.raw() : nullptr,
-                          static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)}});
+                         {static_cast<std::byte*>(workspace.address()),
+                          static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
+                         stream_.get()});
   }
   if (check_finite_) check_outputs(program, node);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,7 @@ class Executor {
   MemoryPlan plan_;
   Runtime& runtime_;
   Arena arena_;
+  std::shared_ptr<Stream> stream_;          // null on the processor
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<WaitingFrame> in_flight_;     // ascending
   std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list

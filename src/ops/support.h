@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "device/vendor.h"
 #include "program/builder.h"
 #include "tensor/dispatch.h"
 
@@ -54,6 +55,16 @@ inline std::vector<Spec> specs_of(std::span<const Tensor> tensors) {
 /// Returns true if the plain kernel runs: on request, and always in f64.
 inline bool use_plain(const Target& target, DType dtype) {
   return target.kernels == Kernels::plain || dtype == DType::f64;
+}
+
+/// Calls body(Vendor{}, T{}) for the vendor of the execution's stream, with T the type of the first
+/// input: float or BFloat16. Throws InternalError for other types: nothing is computed in f64 on a
+/// device.
+template <typename Body>
+void on_device(const Execution& execution, Body&& body) {
+  for_vendor(*execution.stream, [&](auto vendor) {
+    dispatch_device(execution.inputs[0].dtype(), [&](auto type) { body(vendor, type); });
+  });
 }
 
 }  // namespace tessera

@@ -46,13 +46,17 @@ struct Cost {
   double bytes = 0;
 };
 
-/// One run of an operation. Tensors are contiguous and have the inferred specs. `workspace` has the
-/// size that workspace_bytes() returned and is aligned to 64 bytes.
+/// One run of an operation. On an accelerator it is put into a stream, and happens later. Tensors
+/// are contiguous and have the inferred specs. `workspace` has the size that workspace_bytes()
+/// returned and is aligned to 64 bytes.
 struct Execution {
   Runtime& runtime;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::span<std::byte> workspace;
+  /// Where an accelerator's work goes; null on the processor. The tensors and the workspace lie in
+  /// the accelerator's memory, which run() hands to kernels and never reads itself.
+  Stream* stream = nullptr;
 };
 
 /// Everything known about one kind of operation. Its attributes are constant members, and nodes of

@@ -3,7 +3,9 @@
 #include <memory>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
 
+#include "device/accelerator.h"
 #include "program/target.h"
 
 namespace tessera {
@@ -12,10 +14,17 @@ namespace tessera {
 /// here is global, so ranks can be threads of one process.
 class Runtime {
  public:
-  explicit Runtime(const Target& target) : target_(target) {}
+  /// Opens the target's accelerator if it has one. Throws Error if it cannot.
+  explicit Runtime(const Target& target)
+      : Runtime(target, target.device == Device::cpu ? nullptr : open_accelerator(target.device)) {}
+  /// Takes an accelerator that is open.
+  Runtime(const Target& target, std::unique_ptr<Accelerator> accelerator)
+      : target_(target), accelerator_(std::move(accelerator)) {}
 
   const Target& target() const { return target_; }
   int threads() const { return target_.threads; }
+  /// Null if operations run on the processor.
+  Accelerator* accelerator() const { return accelerator_.get(); }
 
   /// The rank's only object of a type, made at first use: for example the cache of oneDNN's
   /// primitives.
@@ -28,6 +37,7 @@ class Runtime {
 
  private:
   Target target_;
+  std::unique_ptr<Accelerator> accelerator_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
 };
 

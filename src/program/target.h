@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/cache_sizes.h"
-#include "tensor/device.h"
+#include "device/device.h"
 
 namespace tessera {
 

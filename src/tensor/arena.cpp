@@ -19,7 +19,12 @@ size_t mapped_bytes(int64_t bytes) {
 
 }  // namespace
 
-Arena::Arena(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
+Arena::Arena(int64_t bytes, Accelerator* accelerator) : bytes_(bytes), accelerator_(accelerator) {
+  if (accelerator_ != nullptr) {
+    of_accelerator_ = accelerator_->allocate(bytes);
+    memory_ = static_cast<std::byte*>(of_accelerator_->address());
+    return;
+  }
   void* address = ::mmap(nullptr, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) {
@@ -30,13 +35,15 @@ Arena::Arena(int64_t bytes, Device device) : bytes_(bytes), device_(device) {
   ::madvise(memory_, mapped_bytes(bytes), MADV_HUGEPAGE);
 }
 
-Arena::~Arena() { ::munmap(memory_, mapped_bytes(bytes_)); }
+Arena::~Arena() {
+  if (accelerator_ == nullptr) ::munmap(memory_, mapped_bytes(bytes_));
+}
 
 Tensor Arena::at(int64_t offset, const Shape& shape, DType dtype) const {
   const int64_t size = shape.elements() * dtype_size(dtype);
   TESSERA_CHECK(offset >= 0 && offset + size <= bytes_, "{} bytes at {} of an arena of {}", size,
                 offset, bytes_);
-  return Tensor::wrap(memory_ + offset, shape, dtype, device_);
+  return Tensor::wrap(memory_ + offset, shape, dtype, accelerator_);
 }
 
 }  // namespace tessera

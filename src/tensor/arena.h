@@ -3,18 +3,19 @@
 #include <cstdint>
 #include <memory>
 
+#include "device/accelerator.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
 
-/// The memory of one plan: a reserved range of addresses. Only the pages that are touched take
-/// physical memory. The plan decides where each tensor lies. Tensors refer to the arena and do not
-/// keep it alive.
+/// The memory of one plan: a range of addresses. On the processor it is only reserved, and the
+/// pages that are touched take physical memory; an accelerator's is taken at once. The plan decides
+/// where each tensor lies. Tensors refer to the arena and do not keep it alive.
 class Arena {
  public:
-  /// Reserves `bytes` bytes of a device, which begin as zeros. Throws Error if the system refuses
-  /// such a range.
-  explicit Arena(int64_t bytes, Device device = Device::cpu);
+  /// Takes `bytes` bytes of the processor or of an accelerator, which begin as zeros. Throws Error
+  /// if the system refuses such a range, or the accelerator has not as much.
+  explicit Arena(int64_t bytes, Accelerator* accelerator = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -25,7 +26,8 @@ class Arena {
 
  private:
   int64_t bytes_;
-  Device device_;
+  Accelerator* accelerator_;
+  std::unique_ptr<DeviceMemory> of_accelerator_;
   std::byte* memory_ = nullptr;
 };
 

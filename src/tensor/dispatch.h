@@ -24,6 +24,14 @@ decltype(auto) dispatch_floating(DType dtype, Function&& function) {
   throw InternalError("not a floating element type: " + std::string(dtype_name(dtype)));
 }
 
+/// The same for the types that devices compute in: float or BFloat16.
+template <typename Function>
+decltype(auto) dispatch_device(DType dtype, Function&& function) {
+  if (dtype == DType::bf16) return function(BFloat16{});
+  TESSERA_CHECK(dtype == DType::f32, "devices do not compute in {}", dtype_name(dtype));
+  return function(float{});
+}
+
 /// The same for every floating DType that a file may hold, which adds f16.
 template <typename Function>
 decltype(auto) dispatch_stored(DType dtype, Function&& function) {

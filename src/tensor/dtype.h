@@ -1,10 +1,10 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <string_view>
 
+#include "base/bfloat16.h"
 #include "base/words.h"
 
 namespace tessera {
@@ -31,23 +31,6 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<Precision>{"bf16", "fp32", "fp64"};
 /// The element type of the weights and activations in a precision.
 DType compute_dtype(Precision precision);
-
-/// A 16-bit brain float: the upper half of an f32. Arithmetic is done in f32.
-struct BFloat16 {
-  uint16_t bits = 0;
-
-  BFloat16() = default;
-  /// Rounds to nearest, ties to even; NaN stays NaN. Branch-free, so loops vectorise.
-  explicit BFloat16(float value) {
-    const uint32_t word = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
-    const uint32_t quiet_nan = word | 0x400000u;
-    bits = static_cast<uint16_t>((value == value ? rounded : quiet_nan) >> 16);
-  }
-  explicit operator float() const {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
-};
 
 /// An IEEE half-precision float, for weights in files. Arithmetic is done in f32.
 struct Float16 {

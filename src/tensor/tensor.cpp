@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/text.h"
+#include "device/accelerator.h"
 #include "tensor/alignment.h"
 #include "tensor/dispatch.h"
 
@@ -23,13 +24,17 @@ Tensor::Tensor(const Shape& shape, DType dtype) : shape_(shape), dtype_(dtype) {
   data_ = memory;
 }
 
-Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, Device device) {
+Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, Accelerator* accelerator) {
   Tensor result;
   result.data_ = data;
   result.shape_ = shape;
   result.dtype_ = dtype;
-  result.device_ = device;
+  result.accelerator_ = accelerator;
   return result;
+}
+
+Device Tensor::device() const {
+  return accelerator_ != nullptr ? accelerator_->device() : Device::cpu;
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
@@ -66,13 +71,21 @@ void Tensor::copy_from(const Tensor& other) const {
 void upload(std::span<const std::byte> from, const Tensor& to) {
   TESSERA_CHECK(static_cast<int64_t>(from.size()) == to.bytes(), "{} bytes for a tensor of {}",
                 from.size(), to.bytes());
-  std::memcpy(to.address(), from.data(), from.size());
+  if (to.accelerator() != nullptr) {
+    to.accelerator()->upload(from, to.address());
+  } else {
+    std::memcpy(to.address(), from.data(), from.size());
+  }
 }
 
 void readback(const Tensor& from, std::span<std::byte> to) {
   TESSERA_CHECK(static_cast<int64_t>(to.size()) == from.bytes(), "a tensor of {} bytes for {}",
                 from.bytes(), to.size());
-  std::memcpy(to.data(), from.address(), to.size());
+  if (from.accelerator() != nullptr) {
+    from.accelerator()->readback(from.address(), to);
+  } else {
+    std::memcpy(to.data(), from.address(), to.size());
+  }
 }
 
 std::vector<double> read_numbers(const Tensor& from) {

@@ -7,36 +7,41 @@
 #include <vector>
 
 #include "base/error.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace tessera {
 
+class Accelerator;
+
 /// A contiguous array: a shape, an element type and a reference to memory. Copies and views share
 /// the memory. A const Tensor is a const handle, not const data. Only tensors on the processor can
-/// be read and written in place; upload() and readback() reach the others.
+/// be read and written in place; upload() and readback() reach those in an accelerator's memory.
 class Tensor {
  public:
   /// Holds nothing; defined() is false.
   Tensor() = default;
   /// Allocates memory on the processor, aligned to at least 64 bytes, with undefined contents.
   Tensor(const Shape& shape, DType dtype);
-  /// Refers to memory that someone else owns and keeps alive.
-  static Tensor wrap(void* data, const Shape& shape, DType dtype, Device device = Device::cpu);
+  /// Refers to memory that someone else owns and keeps alive, of the processor or of an
+  /// accelerator.
+  static Tensor wrap(void* data, const Shape& shape, DType dtype,
+                     Accelerator* accelerator = nullptr);
 
   bool defined() const { return data_ != nullptr; }
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
-  Device device() const { return device_; }
+  Device device() const;
+  /// The accelerator in whose memory the tensor lies; null for the processor's.
+  Accelerator* accelerator() const { return accelerator_; }
   int64_t elements() const { return shape_.elements(); }
   int64_t bytes() const { return elements() * dtype_size(dtype_); }
 
   /// The elements. T must be the tensor's element type, and its device the processor.
   template <typename T>
   T* data() const {
-    TESSERA_CHECK(dtype_of<T> == dtype_, "a tensor of {} read as {}", dtype_name(dtype_),
-                  dtype_name(dtype_of<T>));
+    require_type(dtype_of<T>);
     require_host();
     return static_cast<T*>(data_);
   }
@@ -49,8 +54,14 @@ class Tensor {
     require_host();
     return static_cast<std::byte*>(data_);
   }
-  /// The start of the tensor in its device's memory, for the device's own kernels.
+  /// The start of the tensor in its device's memory, for the device's own kernels alone.
   void* address() const { return data_; }
+  /// The same with the element type, which is checked.
+  template <typename T>
+  T* pointer() const {
+    require_type(dtype_of<T>);
+    return static_cast<T*>(data_);
+  }
 
   /// The same memory with another shape of the same number of elements.
   Tensor reshape(const Shape& shape) const;
@@ -64,19 +75,24 @@ class Tensor {
   void copy_from(const Tensor& other) const;
 
  private:
+  void require_type(DType dtype) const {
+    TESSERA_CHECK(dtype == dtype_, "a tensor of {} read as {}", dtype_name(dtype_),
+                  dtype_name(dtype));
+  }
   void require_host() const {
-    TESSERA_CHECK(device_ == Device::cpu, "the host reads or writes a tensor of device {}",
-                  word(device_));
+    TESSERA_CHECK(accelerator_ == nullptr, "the host reads or writes a tensor of the device {}",
+                  word(device()));
   }
 
   std::shared_ptr<std::byte> owned_;
   void* data_ = nullptr;
   Shape shape_;
   DType dtype_ = DType::f32;
-  Device device_ = Device::cpu;
+  Accelerator* accelerator_ = nullptr;
 };
 
-/// Copies bytes from the host into a tensor on any device. The sizes must be equal.
+/// Copies bytes from the host into a tensor on any device. The sizes must be equal. Waits for all
+/// work of the device, as does readback().
 void upload(std::span<const std::byte> from, const Tensor& to);
 /// Copies the bytes of a tensor on any device to the host. The sizes must be equal.
 void readback(const Tensor& from, std::span<std::byte> to);

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/gradient_check.h"
 #include "support/thread_counts.h"
 
@@ -113,6 +114,18 @@ TEST(Elementwise, RefusesWhatDoesNotFit) {
   EXPECT_THROW(clamp(builder, a, -1), InternalError);
   EXPECT_THROW(cast(builder, ids, DType::f32), InternalError);
   EXPECT_THROW(accumulate(builder, a, b), InternalError);
+}
+
+RC_GTEST_PROP(Elementwise, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const Shape shape{*rc::gen::inRange<int64_t>(1, 6000)};
+  const DType of_sum = *rc::gen::element(DType::f32, DType::bf16);
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const Value scaled = scale(builder, in[0], -1.5);
+        const Value parts[] = {scaled, in[1], clamp(builder, in[0], 0.8)};
+        return {add(builder, parts, of_sum), cast(builder, in[1], DType::f32)};
+      },
+      {{shape}, {shape, true}}, {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
 }
 
 }  // namespace

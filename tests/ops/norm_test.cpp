@@ -6,6 +6,7 @@
 #include "engine/rematerialize.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -254,6 +255,14 @@ TEST(Norm, RefusesInputsThatDoNotFit) {
   EXPECT_THROW(norm(builder, x, {}, {.group = 4}), InternalError);
   EXPECT_THROW(norm(builder, x, weight, {.epsilon = 0}), InternalError);
   EXPECT_NO_THROW(norm(builder, x, weight, rms, x));
+}
+
+RC_GTEST_PROP(Norm, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  NormCase variant = random_norm_case();
+  variant.rows = *rc::gen::inRange<int64_t>(1, 70);
+  if (*rc::gen::arbitrary<bool>()) variant.width = *rc::gen::element(8, 64, 512);
+  testing::expect_device_agrees(variant.function(), variant.inputs(),
+                                {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
 }
 
 }  // namespace

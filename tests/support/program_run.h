@@ -28,7 +28,7 @@ class ProgramRun {
                   tensor.shape().text());
     if (info.kind != ValueKind::input) {
       TESSERA_CHECK(!executor_, "{} was bound after a run", info.name);
-      given_.insert_or_assign(info.name, tensor);
+      if (runtime_.accelerator() == nullptr) given_.insert_or_assign(info.name, tensor);
     }
     tensors_.insert_or_assign(value.id, tensor);
   }
@@ -38,12 +38,23 @@ class ProgramRun {
   void run() {
     forward();
     backward();
+    read_bound();
   }
 
   /// A bound value, or an output of the last run.
   const Tensor& operator[](Value value) {
     const auto found = tensors_.find(value.id);
     return found != tensors_.end() ? found->second : executor().tensor(value);
+  }
+
+  /// On a device: copies what the run changed into the tensors that were bound.
+  void read_bound() {
+    if (runtime_.accelerator() == nullptr) return;
+    for (const auto& [id, tensor] : tensors_) {
+      const Value value{id};
+      if (!is_kept(value)) continue;
+      readback(executor().tensor(value), bytes_of(tensor));
+    }
   }
 
   /// Fills the memory of everything computed with the bytes of a NaN: a kernel that reads what it
@@ -62,16 +73,32 @@ class ProgramRun {
     if (!executor_) {
       constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
       executor_.emplace(std::vector{&program_}, kPasses, runtime_, given_);
+      if (runtime_.accelerator() != nullptr) upload_bound();
     }
     return *executor_;
   }
 
  private:
+  bool is_kept(Value value) const {
+    const ValueKind kind = program_.info(value).kind;
+    return kind != ValueKind::input && kind != ValueKind::computed;
+  }
+
+  void upload_bound() {
+    for (const auto& [id, tensor] : tensors_) {
+      if (is_kept(Value{id})) upload(bytes_of(tensor), executor_->tensor(Value{id}));
+    }
+  }
+
+  static std::span<std::byte> bytes_of(const Tensor& tensor) {
+    return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
+  }
+
   void run(Segment segment) {
     for (const Value input : executor().inputs(segment)) {
       const auto found = tensors_.find(input.id);
       TESSERA_CHECK(found != tensors_.end(), "{} was not bound", program_.info(input).name);
-      executor_->tensor(input).copy_from(found->second);
+      upload(bytes_of(found->second), executor_->tensor(input));
     }
     executor_->run({.segment = segment});
     for (const int index : segment_nodes(program_, segment)) {
@@ -79,7 +106,7 @@ class ProgramRun {
         if (!program_.is_output(output)) continue;
         const Tensor& made = executor_->tensor(output);
         const Tensor copy(made.shape(), made.dtype());
-        copy.copy_from(made);
+        readback(made, bytes_of(copy));
         tensors_.insert_or_assign(output.id, copy);
       }
     }

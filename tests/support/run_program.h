@@ -1,14 +1,29 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 
+#include "device/emulated_accelerator.h"
 #include "ops/host_target.h"
 #include "support/gradient_check.h"
 
 namespace tessera::testing {
+
+/// How a device is emulated.
+struct Emulation {
+  int lanes = 32;
+  emulation::Options options = {};
+};
+
+/// A runtime of the processor, or of an emulated device.
+inline Runtime make_runtime(Target target, const std::optional<Emulation>& emulation) {
+  if (!emulation) return Runtime(target);
+  target.device = Device::emulated;
+  return Runtime(target, open_emulated(emulation->lanes, emulation->options));
+}
 
 /// How a function's program is run.
 struct RunOptions {
@@ -17,7 +32,8 @@ struct RunOptions {
   int threads = 2;
   bool inputs_fit_bf16 = false;  ///< random values are rounded to bf16 first
   bool backward = true;
-  FixedInputs fixed = {};  ///< inputs that the function makes by name
+  FixedInputs fixed = {};                   ///< inputs that the function makes by name
+  std::optional<Emulation> emulation = {};  ///< run on the emulated device; otherwise on the host
 };
 
 /// A random input of the function: of the activations' type, or of their accumulation type.
@@ -43,7 +59,7 @@ inline std::vector<double> as_doubles(const Tensor& tensor) {
 /// Equal names give equal random numbers, so that two runs differ by their options alone.
 inline RunResult run_program(const ProgramFunction& function, const std::vector<RunInput>& inputs,
                              const RunOptions& options) {
-  Runtime runtime(host_target(options.threads, options.kernels));
+  Runtime runtime = make_runtime(host_target(options.threads, options.kernels), options.emulation);
   Program program;
   Builder builder(program);
   std::vector<Value> values;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/emulated_accelerator.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -55,8 +56,9 @@ TEST(Tensor, AViewKeepsTheMemory) {
 }
 
 TEST(Tensor, TheHostDoesNotTouchADevicesMemory) {
-  std::vector<float> memory(6, 1.0F);
-  const Tensor device = Tensor::wrap(memory.data(), {6}, DType::f32, Device::emulated);
+  const auto accelerator = open_emulated();
+  const auto memory = accelerator->allocate(6 * sizeof(float));
+  const Tensor device = Tensor::wrap(memory->address(), {6}, DType::f32, accelerator.get());
   const Tensor host({6}, DType::f32);
   EXPECT_EQ(device.device(), Device::emulated);
   EXPECT_EQ(device.slice(1, 2).device(), Device::emulated);
@@ -68,7 +70,7 @@ TEST(Tensor, TheHostDoesNotTouchADevicesMemory) {
   EXPECT_THROW(host.copy_from(device), InternalError);
   EXPECT_THROW(convert(device, host), InternalError);
   EXPECT_THROW(sum(device), InternalError);
-  EXPECT_EQ(device.address(), memory.data());
+  EXPECT_EQ(device.address(), memory->address());
 
   const std::vector<float> numbers{1, 2, 3, 4, 5, 6};
   upload(std::as_bytes(std::span(numbers)), device);

@@ -1,10 +1,24 @@
 #include "ops/elementwise/elementwise.h"
 
+#include "ops/elementwise/elementwise_kernels.h"
 #include "ops/elementwise/map.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
+
+/// Maps the first input to the output on a device.
+void map_on_device(const Execution& execution, ElementMap map, double argument) {
+  const Tensor& input = execution.inputs[0];
+  const Tensor& output = execution.outputs[0];
+  on_device(execution, [&](auto vendor, auto from) {
+    dispatch_device(output.dtype(), [&](auto to) {
+      map_device<decltype(vendor)>(map, argument, input.pointer<decltype(from)>(),
+                                   output.pointer<decltype(to)>(), output.elements(),
+                                   *execution.stream);
+    });
+  });
+}
 
 class Add final : public Operation {
  public:
@@ -36,6 +50,7 @@ class Add final : public Operation {
 
   void run(const Execution& execution) const override {
     const Tensor& sum = execution.outputs[0];
+    if (execution.stream != nullptr) return add_on_device(execution, sum);
     const bool wide = accumulation_dtype(dtype_) == DType::f64;
     if (wide) {
       add_all<double>(execution, sum);
@@ -45,6 +60,22 @@ class Add final : public Operation {
   }
 
  private:
+  static void add_on_device(const Execution& execution, const Tensor& sum) {
+    Addends addends{.count = static_cast<int>(execution.inputs.size())};
+    TESSERA_CHECK(addends.count <= Addends::kMost, "a sum of {} values; a device adds up to {}",
+                  addends.count, Addends::kMost);
+    for (size_t i = 0; i < execution.inputs.size(); ++i) {
+      addends.elements[i] = execution.inputs[i].address();
+      addends.are_bf16[i] = execution.inputs[i].dtype() == DType::bf16;
+    }
+    for_vendor(*execution.stream, [&](auto vendor) {
+      dispatch_device(sum.dtype(), [&](auto type) {
+        add_device<decltype(vendor)>(addends, sum.pointer<decltype(type)>(), sum.elements(),
+                                     *execution.stream);
+      });
+    });
+  }
+
   /// Sums blocks that stay in the first-level cache: start with zeros, add all addends, round.
   template <typename Wide>
   static void add_all(const Execution& execution, const Tensor& sum) {
@@ -97,6 +128,9 @@ class Scale final : public Operation {
   }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return map_on_device(execution, ElementMap::scale, factor_);
+    }
     map_elements(execution, [factor = factor_](auto x) {
       return static_cast<decltype(x)>(x * static_cast<decltype(x)>(factor));
     });
@@ -122,6 +156,7 @@ class Clamp final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
     map_elements(execution, [bound = bound_](auto x) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x < -limit ? -limit : (x > limit ? limit : x);
@@ -148,6 +183,14 @@ class ClampGradient final : public Operation {
   }
   int in_place_input(int) const override { return 1; }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        using T = decltype(type);
+        clamp_gradient_device<decltype(vendor)>(
+            bound_, execution.inputs[0].pointer<T>(), execution.inputs[1].pointer<T>(),
+            execution.outputs[0].pointer<T>(), execution.outputs[0].elements(), *execution.stream);
+      });
+    }
     map_pairs(execution, [bound = bound_](auto x, auto gradient) {
       const auto limit = static_cast<decltype(x)>(bound);
       return x >= -limit && x <= limit ? gradient : decltype(gradient){0};
@@ -183,6 +226,7 @@ class Cast final : public Operation {
   }
   bool cheap_to_repeat() const override { return true; }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return map_on_device(execution, ElementMap::copy, 0);
     map_elements(execution, [](auto x) { return x; });
   }
 
@@ -204,6 +248,15 @@ class Accumulate final : public Operation {
   }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto total) {
+        dispatch_device(execution.inputs[1].dtype(), [&](auto addend) {
+          accumulate_device<decltype(vendor)>(execution.inputs[0].pointer<decltype(total)>(),
+                                              execution.inputs[1].pointer<decltype(addend)>(),
+                                              execution.inputs[0].elements(), *execution.stream);
+        });
+      });
+    }
     const Execution in_place{execution.runtime, execution.inputs, execution.inputs.first(1), {}};
     map_pairs(in_place, [](auto total, auto addend) { return total + addend; });
   }

@@ -107,6 +107,12 @@ class Norm final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        norm_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const NormForward<T> norm = arguments<T>(execution);
@@ -133,14 +139,14 @@ class Norm final : public Operation {
     norm.rows = inverse.elements();
     norm.width = width(x.shape());
     norm.epsilon = options_.epsilon;
-    norm.x = x.data<T>();
-    norm.output = execution.outputs[0].data<T>();
-    norm.inverse = inverse.data<Wide>();
-    if (weighted_) norm.weight = execution.inputs[1].data<Wide>();
-    if (options_.kind == NormKind::layer) norm.mean = execution.outputs[2].data<Wide>();
+    norm.x = x.pointer<T>();
+    norm.output = execution.outputs[0].pointer<T>();
+    norm.inverse = inverse.pointer<Wide>();
+    if (weighted_) norm.weight = execution.inputs[1].pointer<Wide>();
+    if (options_.kind == NormKind::layer) norm.mean = execution.outputs[2].pointer<Wide>();
     if (residual_) {
-      norm.residual = execution.inputs[residual_input()].data<T>();
-      norm.sum = execution.outputs[sum_output()].data<T>();
+      norm.residual = execution.inputs[residual_input()].pointer<T>();
+      norm.sum = execution.outputs[sum_output()].pointer<T>();
     }
     return norm;
   }

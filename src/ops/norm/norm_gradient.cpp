@@ -45,6 +45,13 @@ class NormGradient final : public Operation {
   int in_place_input(int output) const override { return output == 0 ? 2 : -1; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        norm_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
+                                               *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
       const NormBackward<T> norm = arguments<T>(execution);
@@ -69,15 +76,15 @@ class NormGradient final : public Operation {
     NormBackward<T> norm{};
     norm.rows = inputs[1].elements();
     norm.width = inputs[0].shape()[-1] / inputs[1].shape()[-1];
-    norm.x = inputs[0].data<T>();
-    norm.inverse = inputs[1].data<Wide>();
-    norm.output_gradient = inputs[2].data<T>();
-    norm.x_gradient = execution.outputs[0].data<T>();
-    if (centred_) norm.mean = inputs[mean_input()].data<Wide>();
-    if (of_sum_) norm.sum_gradient = inputs[sum_input()].data<T>();
+    norm.x = inputs[0].pointer<T>();
+    norm.inverse = inputs[1].pointer<Wide>();
+    norm.output_gradient = inputs[2].pointer<T>();
+    norm.x_gradient = execution.outputs[0].pointer<T>();
+    if (centred_) norm.mean = inputs[mean_input()].pointer<Wide>();
+    if (of_sum_) norm.sum_gradient = inputs[sum_input()].pointer<T>();
     if (weighted_) {
-      norm.weight = inputs[3].data<Wide>();
-      norm.weight_gradient = execution.outputs[1].data<Wide>();
+      norm.weight = inputs[3].pointer<Wide>();
+      norm.weight_gradient = execution.outputs[1].pointer<Wide>();
       norm.partial = reinterpret_cast<Wide*>(execution.workspace.data());
     }
     return norm;

@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+class Stream;
+
 /// One forward norm of `rows` rows of `width` elements. Each row is normalised on its own. The
 /// groups of a row are rows here. Pointers marked "or null" select the variant.
 template <typename T>
@@ -59,5 +61,12 @@ template <typename T>
 void norm_fast(const NormForward<T>& norm, int threads);
 template <typename T>
 void norm_gradient_fast(const NormBackward<T>& norm, int threads);
+
+/// The kernels of devices, for the same types. They put their work into the stream. All pointers
+/// are the device's.
+template <typename Vendor, typename T>
+void norm_device(const NormForward<T>& norm, Stream& stream);
+template <typename Vendor, typename T>
+void norm_gradient_device(const NormBackward<T>& norm, Stream& stream);
 
 }  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/stream.h"
+
+namespace tessera {
+
+/// Memory that is freed when it is destroyed. It begins as zeros.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void* address() const = 0;
+};
+
+/// A device with memory of its own, opened for one rank.
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+  virtual Device device() const = 0;
+  /// The name of the product: "NVIDIA H200".
+  virtual std::string name() const = 0;
+  /// The bytes of its memory that are free.
+  virtual int64_t free_bytes() const = 0;
+
+  /// Memory of the device. Throws Error, with what is free, if there is not as much.
+  virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
+  /// Memory of the host that streams can copy from and to.
+  virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) = 0;
+
+  virtual std::shared_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  /// Waits until all streams have done their work. Throws Error if some of it failed.
+  virtual void synchronize() = 0;
+  /// Copy between the host and the device's memory, after synchronize(), and return when
+  /// that is done. They are for what is not in a step: first weights, checkpoints, tests.
+  virtual void upload(std::span<const std::byte> from, void* to) = 0;
+  virtual void readback(const void* from, std::span<std::byte> to) = 0;
+};
+
+/// Opens a device other than the processor. Throws Error if this build has no support for it, or if
+/// there is no such device.
+std::unique_ptr<Accelerator> open_accelerator(Device device);
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/words.h"
+
+namespace tessera {
+
+/// Where memory lies and operations run. Only the processor's own memory can be read and written in
+/// place. `emulated` is an accelerator with separate memory and streams that needs no hardware: it
+/// runs the kernels of the others on the processor, to test them.
+enum class Device : uint8_t { cpu, emulated, cuda, hip };
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<Device>{"cpu", "emulated", "cuda", "hip"};
+
+}  // namespace tessera

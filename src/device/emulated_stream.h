@@ -1,0 +1,68 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/emulated_memory.h"
+#include "device/emulation.h"
+#include "device/stream.h"
+
+namespace tessera {
+
+std::unique_ptr<Event> emulated_event();
+
+/// A stream of the emulated device: a thread that does the work in order. While it has work, the
+/// fence is open.
+class EmulatedStream final : public Stream {
+ public:
+  /// Kernels run in warps of `lanes` threads.
+  EmulatedStream(int lanes, const emulation::Options& options, std::shared_ptr<Fence> fence);
+  /// Does the work that is left.
+  ~EmulatedStream() override;
+  EmulatedStream(const EmulatedStream&) = delete;
+  EmulatedStream& operator=(const EmulatedStream&) = delete;
+
+  Device device() const override { return Device::emulated; }
+  int lanes() const override { return lanes_; }
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void fill_zero(void* to, int64_t bytes) override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void synchronize() override;
+  void begin_capture() override;
+  std::unique_ptr<Graph> end_capture() override;
+  void launch(const Graph& graph) override;
+  void* handle() const override;
+  void emulate(const Grid& grid, std::function<void()> kernel) override;
+  void enqueue(std::function<void()> work) override;
+
+ private:
+  using Work = std::function<void()>;
+  struct Item {
+    Work work;
+    bool always = false;  // even after an error: others may wait for it
+  };
+
+  void push(Item item);
+  void live();
+  void do_items();
+
+  int lanes_;
+  emulation::Emulator emulator_;
+  std::shared_ptr<Fence> fence_;
+  std::shared_ptr<std::vector<Work>> captured_;  // null when nothing is captured
+  std::mutex mutex_;                             // of what follows
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  bool busy_ = false;
+  bool ends_ = false;
+  std::exception_ptr error_;
+  std::thread worker_;  // last, because it uses the others
+};
+
+}  // namespace tessera

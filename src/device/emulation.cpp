@@ -1,0 +1,421 @@
+#include "device/emulation.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
+#include <sys/mman.h>
+
+#include "base/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(TESSERA_THREAD_SANITIZER)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// The thread sanitizer does not instrument this file (see the room's CMake lines). What it knows of
+// the threads of a block, it knows from the calls in switch_from(), start and the waits. Otherwise
+// the scheduler, through which every fiber comes and goes, would look like a barrier.
+
+namespace tessera::emulation {
+namespace {
+
+constexpr int kMostThreads = 1024;
+constexpr size_t kStackBytes = 256 * 1024;
+
+namespace context = boost::context;
+
+/// The stacks of all threads of a block: addresses of which only the pages that are touched take
+/// memory.
+class Stacks {
+ public:
+  Stacks()
+      : memory_(static_cast<std::byte*>(
+            ::mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    if (memory_ == MAP_FAILED) throw Error("no addresses for the stacks of an emulated device");
+  }
+  ~Stacks() { ::munmap(memory_, kMostThreads * kStackBytes); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+
+  std::byte* operator[](size_t number) const { return memory_ + number * kStackBytes; }
+
+ private:
+  std::byte* memory_;
+};
+
+/// Gives a fiber's stack back to no one: Stacks keeps it.
+struct KeptStack {
+  static void deallocate(context::stack_context&) {}
+};
+
+/// Tells the thread sanitizer that everything before a release() of a place comes before everything
+/// after an acquire() of it.
+void release([[maybe_unused]] void* place) {
+#if defined(TESSERA_THREAD_SANITIZER)
+  __tsan_release(place);
+#endif
+}
+void acquire([[maybe_unused]] void* place) {
+#if defined(TESSERA_THREAD_SANITIZER)
+  __tsan_acquire(place);
+#endif
+}
+
+/// A stack as the sanitizers know it.
+struct Stack {
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  void* fake = nullptr;    // of the address sanitizer
+  void* thread = nullptr;  // of the thread sanitizer
+};
+
+/// Tells the sanitizers that control goes from one stack to another. The first one ends if `last`.
+void before_switch([[maybe_unused]] Stack& from, [[maybe_unused]] const Stack& to,
+                   [[maybe_unused]] bool last = false) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(last ? nullptr : &from.fake, to.bottom, to.bytes);
+#endif
+#if defined(TESSERA_THREAD_SANITIZER)
+  __tsan_switch_to_fiber(to.thread, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
+/// Tells them that control has come to a stack from another, whose place is kept.
+void after_switch([[maybe_unused]] Stack& to, [[maybe_unused]] Stack& from) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(to.fake, &from.bottom, &from.bytes);
+#endif
+}
+
+/// What a thread of a block waits for.
+enum class Waits { nothing, block, warp };
+
+/// Ends a kernel's thread that waits for others in vain.
+struct Abandoned {};
+
+/// A thread of a block. Its fiber lives as long as the machine and runs one kernel after the other.
+struct Thread {
+  context::fiber fiber;
+  Stack stack;
+  Waits waits = Waits::nothing;
+  bool done = false;
+  unsigned exchanges = 0;
+  std::array<uint64_t, 2> slots{};  // for exchanges, in turn
+};
+
+/// Threads that wait for each other: a warp, or the block.
+struct Group {
+  int arrived = 0;
+  unsigned meetings = 0;
+  std::array<char, 2> places{};  // for the thread sanitizer, in turn
+};
+
+}  // namespace
+
+/// The state of an emulator. What kernels call finds it by `current`.
+class Machine {
+ public:
+  explicit Machine(const Options& options) : order_(options.order), random_(options.seed) {
+    threads_.reserve(kMostThreads);  // fibers refer to their own
+  }
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  void run(const Grid& grid, int lanes, const std::function<void()>& kernel);
+
+  const Grid& grid() const { return grid_; }
+  int lanes() const { return lanes_; }
+  int64_t block() const { return block_; }
+  int running() const { return running_; }
+  void* shared() { return shared_.data(); }
+  void wait(Waits waits, bool orders_memory);
+  uint64_t exchange(uint64_t value, int from);
+
+ private:
+  Thread& thread(int number) { return threads_[static_cast<size_t>(number)]; }
+  int count() const { return grid_.threads * grid_.threads_y; }
+  void note_scheduler();
+  void add_thread();
+  context::fiber live(int number, context::fiber&& scheduler);
+  void run_block();
+  int next();
+  void resume(int number);
+  void leave();
+  void end_stuck();
+
+  Order order_;
+  std::mt19937_64 random_;
+  Stacks stacks_;
+  std::vector<Thread> threads_;
+  std::vector<int> ready_;
+  Group all_;
+  std::vector<Group> warps_;
+  std::vector<std::byte> shared_;
+  Stack scheduler_;
+  context::fiber to_scheduler_;  // of the thread that runs
+
+  Grid grid_;
+  int lanes_ = 32;
+  const std::function<void()>* kernel_ = nullptr;
+  int64_t block_ = 0;
+  int running_ = 0;
+  bool abandons_ = false;
+  bool closes_ = false;
+  std::exception_ptr error_;
+  int64_t turn_ = 1;                    // of the block that runs, among all so far
+  std::array<char, 2> block_places_{};  // for the thread sanitizer, in turn
+};
+
+namespace {
+
+thread_local Machine* current = nullptr;
+
+/// Sets `current` while it lives.
+class Current {
+ public:
+  explicit Current(Machine& machine) : before_(std::exchange(current, &machine)) {}
+  ~Current() { current = before_; }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  Machine* before_;
+};
+
+}  // namespace
+
+Machine::~Machine() {
+  closes_ = true;
+  note_scheduler();
+  for (int number = 0; number < std::ssize(threads_); ++number) {
+    resume(number);
+#if defined(TESSERA_THREAD_SANITIZER)
+    __tsan_destroy_fiber(thread(number).stack.thread);
+#endif
+  }
+}
+
+void Machine::add_thread() {
+  const auto number = static_cast<int>(threads_.size());
+  Thread thread;
+  thread.stack.bottom = stacks_[threads_.size()];
+  thread.stack.bytes = kStackBytes;
+  context::stack_context stack;
+  stack.size = kStackBytes;
+  stack.sp = stacks_[threads_.size()] + kStackBytes;  // it grows down
+#if defined(TESSERA_THREAD_SANITIZER)
+  thread.stack.thread = __tsan_create_fiber(0);
+#endif
+  thread.fiber = context::fiber(
+      std::allocator_arg, context::preallocated(stack.sp, stack.size, stack), KeptStack{},
+      [this, number](context::fiber&& scheduler) { return live(number, std::move(scheduler)); });
+  threads_.push_back(std::move(thread));
+}
+
+/// The life of a fiber: a kernel's thread each time it is resumed, until the machine closes.
+context::fiber Machine::live(int number, context::fiber&& scheduler) {
+  to_scheduler_ = std::move(scheduler);
+  after_switch(thread(number).stack, scheduler_);
+  while (!closes_) {
+    // Blocks have the same shared memory here, one after the other, though not on a device.
+    acquire(&block_places_[static_cast<size_t>(1 - turn_ % 2)]);
+    try {
+      (*kernel_)();
+    } catch (const Abandoned&) {  // its block is reported as stuck
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+    release(&block_places_[static_cast<size_t>(turn_ % 2)]);
+    thread(number).done = true;
+    leave();
+  }
+  before_switch(thread(number).stack, scheduler_, true);
+  return std::move(to_scheduler_);
+}
+
+/// The scheduler runs on the thread that calls the machine.
+void Machine::note_scheduler() {
+#if defined(TESSERA_THREAD_SANITIZER)
+  scheduler_.thread = __tsan_get_current_fiber();
+#endif
+}
+
+void Machine::resume(int number) {
+  running_ = number;
+  Stack& stack = thread(number).stack;
+  before_switch(scheduler_, stack);
+  thread(number).fiber = std::move(thread(number).fiber).resume();
+  after_switch(scheduler_, stack);
+}
+
+/// Goes from the running thread to the scheduler, and returns when the thread is resumed.
+void Machine::leave() {
+  Stack& stack = thread(running_).stack;
+  before_switch(stack, scheduler_);
+  to_scheduler_ = std::move(to_scheduler_).resume();
+  after_switch(stack, scheduler_);
+}
+
+void Machine::wait(Waits waits, bool orders_memory) {
+  Thread& self = thread(running_);
+  const bool all = waits == Waits::block;
+  Group& group = all ? all_ : warps_[static_cast<size_t>(running_ / lanes_)];
+  // A thread may come to the next meeting before others have left this one, but not further.
+  char* const place = &group.places[group.meetings % 2];
+  if (orders_memory) release(place);
+  const int first = all ? 0 : running_ / lanes_ * lanes_;
+  const int size = all ? count() : lanes_;
+  if (++group.arrived < size) {
+    self.waits = waits;
+    leave();
+    if (abandons_) throw Abandoned();
+  } else {
+    group.arrived = 0;
+    ++group.meetings;
+    for (int other = first; other < first + size; ++other) {
+      if (other == running_) continue;
+      thread(other).waits = Waits::nothing;
+      ready_.push_back(other);
+    }
+  }
+  if (orders_memory) acquire(place);
+}
+
+uint64_t Machine::exchange(uint64_t value, int from) {
+  Thread& self = thread(running_);
+  const unsigned slot = self.exchanges++ % 2;
+  self.slots[slot] = value;
+  wait(Waits::warp, false);
+  return thread(running_ / lanes_ * lanes_ + from % lanes_).slots[slot];
+}
+
+/// Takes one of the threads that may run.
+int Machine::next() {
+  size_t at = 0;
+  if (order_ == Order::backward) at = ready_.size() - 1;
+  if (order_ == Order::shuffled) at = random_() % ready_.size();
+  const int number = ready_[at];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
+  return number;
+}
+
+void Machine::run_block() {
+  all_ = {};
+  warps_.assign(static_cast<size_t>(count() / lanes_), {});
+  std::ranges::fill(shared_, std::byte{0xff});
+  ready_.clear();
+  for (int number = 0; number < count(); ++number) {
+    thread(number).done = false;
+    thread(number).waits = Waits::nothing;
+    thread(number).exchanges = 0;
+    ready_.push_back(number);
+  }
+  while (!ready_.empty()) resume(next());
+  const bool stuck = std::ranges::any_of(threads_.begin(), threads_.begin() + count(),
+                                         [](const Thread& thread) { return !thread.done; });
+  if (stuck) end_stuck();
+  acquire(&block_places_[static_cast<size_t>(turn_++ % 2)]);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+/// Ends the threads that wait for others which do not come, and makes an error of it.
+void Machine::end_stuck() {
+  int at_barrier = 0, in_warp = 0, returned = 0;
+  abandons_ = true;
+  for (int number = 0; number < count(); ++number) {
+    if (thread(number).done) {
+      ++returned;
+      continue;
+    }
+    ++(thread(number).waits == Waits::block ? at_barrier : in_warp);
+    resume(number);
+  }
+  abandons_ = false;
+  if (error_) return;
+  error_ = std::make_exception_ptr(Error(
+      "a kernel is stuck in block ({}, {}): {} threads wait for the whole block, {} for their "
+      "warp, and {} have returned; every thread must reach the same barriers and shuffles",
+      block_ % grid_.blocks, block_ / grid_.blocks, at_barrier, in_warp, returned));
+}
+
+void Machine::run(const Grid& grid, int lanes, const std::function<void()>& kernel) {
+  grid_ = grid;
+  lanes_ = lanes;
+  kernel_ = &kernel;
+  TESSERA_CHECK(lanes > 0 && count() >= lanes && count() <= kMostThreads && count() % lanes == 0,
+                "a block of {} x {} threads; a block has 1 to {} threads in whole warps of {}",
+                grid.threads, grid.threads_y, kMostThreads, lanes);
+  while (std::ssize(threads_) < count()) add_thread();
+  const Current here(*this);
+  note_scheduler();
+  shared_ = std::vector<std::byte>(static_cast<size_t>(grid.shared_bytes));
+  const int64_t blocks = grid.blocks * grid.blocks_y;
+  std::vector<int64_t> order(static_cast<size_t>(blocks));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (order_ == Order::backward) std::ranges::reverse(order);
+  if (order_ == Order::shuffled) std::ranges::shuffle(order, random_);
+  release(&block_places_[static_cast<size_t>(1 - turn_ % 2)]);
+  for (const int64_t block : order) {
+    block_ = block;
+    run_block();
+  }
+}
+
+Emulator::Emulator(const Options& options) : machine_(std::make_unique<Machine>(options)) {}
+Emulator::~Emulator() = default;
+
+void Emulator::run(const Grid& grid, int lanes, const std::function<void()>& kernel) {
+  machine_->run(grid, lanes, kernel);
+}
+
+Index thread_index() {
+  const auto number = static_cast<unsigned>(current->running());
+  const auto row = static_cast<unsigned>(current->grid().threads);
+  return {number % row, number / row, 0};
+}
+
+Index block_index() {
+  const int64_t row = current->grid().blocks;
+  return {static_cast<unsigned>(current->block() % row),
+          static_cast<unsigned>(current->block() / row), 0};
+}
+
+Index block_size() {
+  return {static_cast<unsigned>(current->grid().threads),
+          static_cast<unsigned>(current->grid().threads_y), 1};
+}
+
+Index grid_size() {
+  return {static_cast<unsigned>(current->grid().blocks),
+          static_cast<unsigned>(current->grid().blocks_y), 1};
+}
+
+void wait_for_block() { current->wait(Waits::block, true); }
+void wait_for_warp() { current->wait(Waits::warp, true); }
+uint64_t exchange(uint64_t value, int from) { return current->exchange(value, from); }
+
+uint64_t ballot(bool value) {
+  uint64_t bits = 0;
+  // One exchange per lane: kernels ask for ballots seldom, and this one cannot be wrong.
+  for (int from = 0; from < current->lanes(); ++from) {
+    bits |= current->exchange(value ? 1 : 0, from) << from;
+  }
+  return bits;
+}
+
+int lane() { return current->running() % current->lanes(); }
+void* dynamic_shared() { return current->shared(); }
+
+}  // namespace tessera::emulation

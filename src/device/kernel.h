@@ -1,0 +1,221 @@
+#pragma once
+
+// What a kernel may use. A file of kernels, x.cu, includes this header and is compiled once for
+// each vendor: by nvcc, by a HIP compiler, and as plain C++ for the emulated device, with warps of
+// 32 and of 64 threads. A program may hold all of them, so everything here has internal linkage.
+//
+// The rules: a kernel assumes nothing of the number of lanes, adds floats in one order, without
+// atomics, and reads and writes memory 16 bytes at a time where it can.
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "base/bfloat16.h"
+#include "device/vendor.h"
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#define TESSERA_DEVICE_COMPILER 1
+#elif defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define TESSERA_DEVICE_COMPILER 1
+#else
+#include <atomic>
+
+#include "device/emulation.h"
+#define __global__
+#define __device__
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#define threadIdx (::tessera::emulation::thread_index())
+#define blockIdx (::tessera::emulation::block_index())
+#define blockDim (::tessera::emulation::block_size())
+#define gridDim (::tessera::emulation::grid_size())
+#endif
+
+namespace tessera {
+namespace {
+
+#if defined(__CUDACC__)
+using ThisVendor = Cuda;
+constexpr int kLanes = 32;
+#elif defined(__HIPCC__)
+using ThisVendor = Hip;
+constexpr int kLanes = 64;
+#else
+constexpr int kLanes = TESSERA_EMULATED_LANES;
+using ThisVendor = Emulated<kLanes>;
+#endif
+constexpr int kMostThreads = 1024;  // of a block
+
+// The emulated device's words for what compilers of devices have built in.
+#if !defined(TESSERA_DEVICE_COMPILER)
+inline void __syncthreads() { emulation::wait_for_block(); }
+inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
+inline int atomicAdd(int* sum, int value) {
+  return std::atomic_ref<int>(*sum).fetch_add(value, std::memory_order_relaxed);
+}
+inline int atomicMax(int* most, int value) {
+  std::atomic_ref<int> place(*most);
+  int before = place.load(std::memory_order_relaxed);
+  while (before < value && !place.compare_exchange_weak(before, value)) {
+  }
+  return before;
+}
+#endif
+
+/// The value that lane `lane ^ mask` of the warp gives. All lanes must call it.
+template <typename T>
+__device__ inline T shuffle_xor(T value, int mask) {
+#if defined(__CUDACC__)
+  return __shfl_xor_sync(~0u, value, mask);
+#elif defined(__HIPCC__)
+  return __shfl_xor(value, mask);
+#else
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  const uint64_t theirs = emulation::exchange(std::bit_cast<Bits>(value), emulation::lane() ^ mask);
+  return std::bit_cast<T>(static_cast<Bits>(theirs));
+#endif
+}
+
+/// The value that one lane of the warp gives. All lanes must call it.
+template <typename T>
+__device__ inline T shuffle(T value, int from) {
+#if defined(__CUDACC__)
+  return __shfl_sync(~0u, value, from);
+#elif defined(__HIPCC__)
+  return __shfl(value, from);
+#else
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  return std::bit_cast<T>(static_cast<Bits>(emulation::exchange(std::bit_cast<Bits>(value), from)));
+#endif
+}
+
+/// The bits of the lanes whose `value` is true. All lanes must call it.
+__device__ inline uint64_t ballot(bool value) {
+#if defined(__CUDACC__)
+  return __ballot_sync(~0u, value);
+#elif defined(__HIPCC__)
+  return __ballot(value);
+#else
+  return emulation::ballot(value);
+#endif
+}
+
+/// Waits for all lanes of the warp and orders their accesses to memory.
+__device__ inline void wait_for_warp() {
+#if defined(__CUDACC__)
+  __syncwarp();
+#elif defined(__HIPCC__)
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#else
+  emulation::wait_for_warp();
+#endif
+}
+
+/// The block's dynamic shared memory (Grid::shared_bytes), aligned to 16 bytes.
+template <typename T>
+__device__ inline T* dynamic_shared() {
+#if defined(TESSERA_DEVICE_COMPILER)
+  extern __shared__ __align__(16) unsigned char tessera_dynamic_shared[];
+  return reinterpret_cast<T*>(tessera_dynamic_shared);
+#else
+  return static_cast<T*>(emulation::dynamic_shared());
+#endif
+}
+
+/// The elements that 16 bytes hold.
+template <typename T>
+constexpr int kPackSize = 16 / sizeof(T);
+
+/// Elements that are moved in one access.
+template <typename T, int size = kPackSize<T>>
+struct alignas(size * sizeof(T)) Pack {
+  T values[size];
+};
+
+/// Pack number `index` of an array that is aligned to packs.
+template <int size, typename T>
+__device__ inline Pack<T, size> load_pack(const T* array, int64_t index) {
+  return reinterpret_cast<const Pack<T, size>*>(array)[index];
+}
+template <int size, typename T>
+__device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& pack) {
+  reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
+}
+
+/// A value of the compute type rounded to an element.
+template <typename T>
+__device__ inline T round_to(float value) {
+#if defined(__CUDA_ARCH__)  // one instruction
+  if constexpr (sizeof(T) == 2) return std::bit_cast<T>(__float2bfloat16_rn(value));
+#endif
+  return static_cast<T>(value);
+}
+
+/// The sum over the lanes of a warp, for all of them, in one order.
+template <typename T>
+__device__ inline T warp_sum(T value) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+template <typename T>
+__device__ inline T warp_max(T value) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    const T other = shuffle_xor(value, mask);
+    value = value < other ? other : value;
+  }
+  return value;
+}
+
+/// Combines a value of each warp of the block by `combine`, a sum or a maximum over a warp.
+template <typename T, typename Combine>
+__device__ inline T over_warps(T value, T neutral, Combine combine) {
+  __shared__ T parts[kMostThreads / kLanes];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanes, warps = static_cast<int>(blockDim.x) / kLanes;
+  value = combine(value);
+  __syncthreads();  // the parts of an earlier call have been read
+  if (lane == 0) parts[thread / kLanes] = value;
+  __syncthreads();
+  return combine(lane < warps ? parts[lane] : neutral);
+}
+
+/// The sum over the threads of a one-dimensional block, for all of them, in one order.
+template <typename T>
+__device__ inline T block_sum(T value) {
+  return over_warps(value, T{0}, [](T part) { return warp_sum(part); });
+}
+/// The same for the maximum of floats, -infinity for none.
+template <typename T>
+__device__ inline T block_max(T value) {
+  return over_warps(value, static_cast<T>(-INFINITY), [](T part) { return warp_max(part); });
+}
+
+/// Puts a kernel's launch into a stream.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), const Grid& grid, Stream& stream,
+            Arguments... arguments) {
+  if (grid.blocks == 0 || grid.blocks_y == 0) return;
+#if defined(TESSERA_DEVICE_COMPILER)
+  const dim3 blocks(static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y));
+  const dim3 threads(static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.threads_y));
+#if defined(__CUDACC__)
+  kernel<<<blocks, threads, grid.shared_bytes, static_cast<cudaStream_t>(stream.handle())>>>(
+      Parameters(arguments)...);
+#else
+  kernel<<<blocks, threads, grid.shared_bytes, static_cast<hipStream_t>(stream.handle())>>>(
+      Parameters(arguments)...);
+#endif
+#else
+  stream.emulate(grid, [=] { kernel(Parameters(arguments)...); });
+#endif
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <utility>
+
+#include "base/error.h"
+#include "device/stream.h"
+
+namespace tessera {
+
+/// Names for whom a kernel was compiled. Launching functions are templates of it:
+///   template <typename Vendor, typename T>
+///   void norm_device(const NormForward<T>& norm, Stream& stream);
+/// x.cu defines them and instantiates them for ThisVendor (device/kernel.h).
+template <int lanes>
+struct Emulated {};
+struct Cuda {};
+struct Hip {};
+
+/// Calls body(Vendor{}) with the vendor of a stream.
+template <typename Body>
+void for_vendor(const Stream& stream, Body&& body) {
+  switch (stream.device()) {
+    case Device::emulated:
+      return stream.lanes() == 64 ? body(Emulated<64>{}) : body(Emulated<32>{});
+#if defined(TESSERA_CUDA)
+    case Device::cuda:
+      return body(Cuda{});
+#endif
+#if defined(TESSERA_HIP)
+    case Device::hip:
+      return body(Hip{});
+#endif
+    default:
+      throw InternalError("a stream of a device without kernels: " +
+                          std::string(word(stream.device())));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+class Stream;
+
+/// What map_device() makes of each element, given an argument.
+enum class ElementMap {
+  copy,   ///< the element itself
+  scale,  ///< times the argument
+  clamp,  ///< moved into [-argument, argument]
+};
+
+/// Addends of one sum: elements and their types, float or BFloat16.
+struct Addends {
+  static constexpr int kMost = 64;
+  std::array<const void*, kMost> elements{};
+  std::array<bool, kMost> are_bf16{};
+  int count = 0;
+};
+
+/// The kernels of devices, for From, To and T of float and BFloat16. They put their work into the
+/// stream. All arrays have `count` elements and begin on 64 bytes.
+
+/// to[i] = map(from[i]).
+template <typename Vendor, typename From, typename To>
+void map_device(ElementMap map, double argument, const From* from, To* to, int64_t count,
+                Stream& stream);
+/// total[i] += addend[i].
+template <typename Vendor, typename Total, typename T>
+void accumulate_device(Total* total, const T* addend, int64_t count, Stream& stream);
+/// result[i] = gradient[i] where x[i] lies within [-bound, bound], otherwise 0.
+template <typename Vendor, typename T>
+void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
+                           Stream& stream);
+/// sum[i] = the sum of all addends, added in order in f32 and rounded once. `sum` may be the first
+/// addend's memory.
+template <typename Vendor, typename To>
+void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream);
+
+}  // namespace tessera
