@@ -129,11 +129,11 @@ void* EmulatedStream::handle() const {
   throw InternalError("a stream of the emulated device has no handle");
 }
 
-void EmulatedStream::emulate(const Grid& grid, std::function<void()> kernel) {
+void EmulatedStream::emulate(const Grid& grid, std::function<void()>&& kernel) {
   enqueue([this, grid, kernel = std::move(kernel)] { emulator_.run(grid, lanes_, kernel); });
 }
 
-void EmulatedStream::enqueue(Work work) {
+void EmulatedStream::enqueue(Work&& work) {
   if (captured_) {
     captured_->push_back(std::move(work));
   } else {

@@ -38,8 +38,8 @@ class EmulatedStream final : public Stream {
   std::unique_ptr<Graph> end_capture() override;
   void launch(const Graph& graph) override;
   void* handle() const override;
-  void emulate(const Grid& grid, std::function<void()> kernel) override;
-  void enqueue(std::function<void()> work) override;
+  void emulate(const Grid& grid, std::function<void()>&& kernel) override;
+  void enqueue(std::function<void()>&& work) override;
 
  private:
   using Work = std::function<void()>;

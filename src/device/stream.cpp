@@ -4,11 +4,11 @@
 
 namespace tessera {
 
-void Stream::emulate(const Grid&, std::function<void()>) {
+void Stream::emulate(const Grid&, std::function<void()>&&) {
   throw InternalError("a kernel of the emulated device for a stream of another");
 }
 
-void Stream::enqueue(std::function<void()>) {
+void Stream::enqueue(std::function<void()>&&) {
   throw InternalError("work of the emulated device for a stream of another");
 }
 

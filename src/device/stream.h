@@ -59,9 +59,9 @@ class Stream {
   virtual void* handle() const = 0;
   /// Enqueues a kernel of the emulated device, called once for each thread of the grid. Other
   /// devices throw InternalError, here and below: their compilers launch kernels.
-  virtual void emulate(const Grid& grid, std::function<void()> kernel);
+  virtual void emulate(const Grid& grid, std::function<void()>&& kernel);
   /// Enqueues work of the emulated device that is no kernel.
-  virtual void enqueue(std::function<void()> work);
+  virtual void enqueue(std::function<void()>&& work);
 };
 
 }  // namespace tessera
