@@ -3,6 +3,7 @@
 #include "ops/attention/attention_fast.h"
 #include "ops/attention/attention_plain.h"
 #include "ops/attention/scratch.h"
+#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace tessera {
@@ -125,6 +126,7 @@ class AttentionGradient final : public AttentionBase {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { run_typed<decltype(type)>(execution); });
   }
@@ -202,6 +204,7 @@ class Attention final : public AttentionBase {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { run_typed<decltype(type)>(execution); });
   }

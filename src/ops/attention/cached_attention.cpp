@@ -1,6 +1,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_plain.h"
 #include "ops/attention/cached_fast.h"
+#include "ops/by_processor.h"
 
 namespace tessera {
 namespace {
@@ -48,6 +49,7 @@ class CachedAttention final : public Operation {
   std::vector<int> updated_inputs() const override { return {3, 4}; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     const Tensor &k = execution.inputs[1], &v = execution.inputs[2];
     const Tensor &key_cache = execution.inputs[3], &value_cache = execution.inputs[4];
     const int64_t position = execution.inputs[5].data<int32_t>()[0];

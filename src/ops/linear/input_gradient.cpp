@@ -1,6 +1,8 @@
 #include "ops/linear/input_gradient.h"
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/elementwise_kernels.h"
+#include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
@@ -40,6 +42,7 @@ class LinearInputGradient final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (target.device != Device::cpu) return device_workspace_bytes(target, inputs);
     const Plan plan(inputs);
     int64_t bytes = 0;
     for (const RowSection& section : row_sections(plan.rows, plan.chunk)) {
@@ -55,6 +58,7 @@ class LinearInputGradient final : public Operation {
 
   void run(const Execution& execution) const override {
     const std::vector<Spec> specs = specs_of(execution.inputs);
+    if (execution.stream != nullptr) return run_on_device(execution, specs);
     const Plan plan(specs);
     for (const RowSection& section : row_sections(plan.rows, plan.chunk))
       run_section(execution, specs, plan, section);
@@ -81,6 +85,43 @@ class LinearInputGradient final : public Operation {
     DType dtype;
     int64_t chunk;
   };
+
+  /// On a device all rows are one chunk.
+  static Plan device_plan(std::span<const Spec> inputs) {
+    Plan plan(inputs);
+    plan.chunk = plan.rows;
+    return plan;
+  }
+
+  static int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) {
+    const Plan plan = device_plan(inputs);
+    int64_t product = 0;
+    for (size_t i = 0; i < plan.pairs; ++i) {
+      product = std::max(
+          product, device_gemm_workspace_bytes(
+                       target, shape(inputs, plan, {0, plan.rows, plan.rows}, i, target.threads)));
+    }
+    return plan.sum_bytes() + product;
+  }
+
+  static void run_on_device(const Execution& execution, std::span<const Spec> specs) {
+    const Plan plan = device_plan(specs);
+    const Tensor& result = execution.outputs[0];
+    std::byte* const memory = execution.workspace.data();
+    void* const sum = plan.widens() ? memory : result.address();
+    for (size_t i = 0; i < plan.pairs; ++i) {
+      device_gemm(execution,
+                  shape(specs, plan, {0, plan.rows, plan.rows}, i, execution.runtime.threads()),
+                  execution.inputs[i].address(), execution.inputs[plan.pairs + i].address(), sum,
+                  memory + plan.sum_bytes());
+    }
+    if (!plan.widens()) return;
+    for_vendor(*execution.stream, [&](auto vendor) {
+      map_device<decltype(vendor)>(ElementMap::copy, 0, reinterpret_cast<const float*>(memory),
+                                   result.pointer<BFloat16>(), result.elements(),
+                                   *execution.stream);
+    });
+  }
 
   static GemmShape shape(std::span<const Spec> inputs, const Plan& plan, const RowSection& section,
                          size_t pair, int threads) {

@@ -1,5 +1,6 @@
 #include "ops/linear/linear.h"
 
+#include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
 #include "ops/linear/input_gradient.h"
 #include "ops/linear/weight_gradient.h"
@@ -62,14 +63,17 @@ class Linear final : public Operation {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {
-      bytes = std::max(bytes, PackedGemm::workspace_bytes(target, shape(inputs, i, target.threads),
-                                                          inputs[0].shape[0]));
+      const GemmShape product = shape(inputs, i, target.threads);
+      bytes = std::max(bytes, target.device == Device::cpu
+                                  ? PackedGemm::workspace_bytes(target, product, inputs[0].shape[0])
+                                  : device_gemm_workspace_bytes(target, product));
     }
     return bytes;
   }
 
   void run(const Execution& execution) const override {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
+    if (execution.stream != nullptr) return run_on_device(execution, inputs);
     for (size_t i = 0; i < execution.outputs.size(); ++i) {
       PackedGemm gemm = product(execution.runtime, inputs, i);
       gemm.pack(execution.inputs[i + 1].raw(), execution.workspace.data());
@@ -78,6 +82,14 @@ class Linear final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution, std::span<const Spec> inputs) const {
+    for (size_t i = 0; i < execution.outputs.size(); ++i) {
+      device_gemm(execution, shape(inputs, i, execution.runtime.threads()),
+                  execution.inputs[0].address(), execution.inputs[i + 1].address(),
+                  execution.outputs[i].address(), execution.workspace.data());
+    }
+  }
+
   GemmShape shape(std::span<const Spec> inputs, size_t output, int threads) const {
     return {.m = inputs[0].shape[0],
             .n = inputs[output + 1].shape[0],

@@ -1,6 +1,7 @@
 #include "ops/linear/weight_gradient.h"
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
 #include "ops/support.h"
 
@@ -35,8 +36,9 @@ class LinearWeightGradient final : public Operation {
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const Shape& gradient = inputs[1].shape;
-    return PackedGemm::workspace_bytes(
-        target, shape(inputs[0].shape, gradient, inputs[0].dtype, target.threads), gradient[1]);
+    const GemmShape product = shape(inputs[0].shape, gradient, inputs[0].dtype, target.threads);
+    return target.device == Device::cpu ? PackedGemm::workspace_bytes(target, product, gradient[1])
+                                        : device_gemm_workspace_bytes(target, product);
   }
 
   std::vector<int> updated_inputs() const override {
@@ -47,6 +49,11 @@ class LinearWeightGradient final : public Operation {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
+    if (execution.stream != nullptr) {
+      return device_gemm(
+          execution, shape(x.shape(), gradient.shape(), x.dtype(), execution.runtime.threads()),
+          gradient.address(), x.address(), result.address(), execution.workspace.data());
+    }
     PackedGemm gemm = product(execution.runtime, x.shape(), gradient.shape(), x.dtype());
     gemm.pack(x.raw(), execution.workspace.data());
     gemm.run(gradient.raw(), result.raw());

@@ -1,3 +1,4 @@
+#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
@@ -55,6 +56,7 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     const Tensor& dx = execution.outputs[0];
     if (use_plain(execution.runtime.target(), dx.dtype())) {
       const size_t pairs = execution.inputs.size() / 2;

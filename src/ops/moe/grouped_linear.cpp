@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "ops/by_processor.h"
 #include "ops/moe/grouped_linear_plain.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/moe/token_rows.h"
@@ -84,6 +85,7 @@ class GroupedLinear final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     const Tensor& x = execution.inputs.front();
     if (use_plain(execution.runtime.target(), x.dtype())) {
       for (size_t i = 0; i < execution.outputs.size(); ++i) {

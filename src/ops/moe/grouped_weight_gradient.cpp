@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
@@ -50,6 +51,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_by_processor(*this, execution);
     const Tensor& x = execution.inputs[0];
     const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
     if (!accumulate_) result.fill_zero();
