@@ -15,8 +15,8 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       plan_(std::move(plan)),
       runtime_(runtime),
       arena_(plan_.arena_bytes, runtime.accelerator()),
-      stream_(runtime.accelerator() != nullptr ? runtime.accelerator()->make_stream() : nullptr),
       frames_(programs_.size()) {
+  if (runtime.accelerator() != nullptr) lanes_.emplace(*runtime.accelerator());
   size_t inputs = 0, outputs = 0;
   for (size_t p = 0; p < programs_.size(); ++p) {
     bind(p, given);
@@ -133,11 +133,20 @@ void Executor::run(const Action& action) {
   const auto p = static_cast<size_t>(action.program);
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
-  for (const int node : plan_.programs[p].nodes[segment]) run_node(*programs_[p], of, node);
+  const std::vector<int>& nodes = plan_.programs[p].nodes[segment];
+  const Joins& joins = plan_.programs[p].joins[segment];
+  for (size_t step = 0; step < nodes.size(); ++step) {
+    const Node& node = programs_[p]->nodes()[static_cast<size_t>(nodes[step])];
+    const Lane lane = node.operation->lane();
+    Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.before[step]) : nullptr;
+    run_node(*programs_[p], of, nodes[step], stream);
+    if (lanes_) lanes_->end(lane, static_cast<int>(step));
+  }
+  if (lanes_) lanes_->join_all();
   end(action, static_cast<int>(segment));
 }
 
-void Executor::run_node(const Program& program, const Frame& frame, int index) {
+void Executor::run_node(const Program& program, const Frame& frame, int index, Stream* stream) {
   const Node& node = program.nodes()[static_cast<size_t>(index)];
   inputs_.clear();
   outputs_.clear();
@@ -155,7 +164,7 @@ void Executor::run_node(const Program& program, const Frame& frame, int index) {
                          outputs_,
                          {static_cast<std::byte*>(workspace.address()),
                           static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
-                         stream_.get()});
+                         stream});
   }
   if (check_finite_) check_outputs(program, node);
 }
@@ -172,6 +181,11 @@ void Executor::check_outputs(const Program& program, const Node& node) const {
 }
 
 int64_t first_non_finite(const Tensor& tensor) {
+  if (tensor.accelerator() != nullptr) {
+    const Tensor copy(tensor.shape(), tensor.dtype());
+    readback(tensor, {copy.raw(), static_cast<size_t>(copy.bytes())});
+    return first_non_finite(copy);
+  }
   return dispatch_floating(tensor.dtype(), [&](auto type) -> int64_t {
     using T = decltype(type);
     const std::span<T> values = tensor.values<T>();

@@ -1,10 +1,11 @@
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "engine/device_lanes.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
 #include "program/runtime.h"
@@ -27,7 +28,8 @@ class Executor {
 
   /// Runs an action. The plan must have it with the same frames in flight, since it gives their
   /// memory to others at other times. A frame that is in flight may begin anew with its first
-  /// segment. Throws InternalError otherwise.
+  /// segment. Throws InternalError otherwise. On an accelerator the work is only put into streams,
+  /// and an action begins when the one before it is done.
   void run(const Action& action);
 
   /// The tensor of a program's value in a micro-batch's frame. Its contents are valid while the
@@ -61,14 +63,14 @@ class Executor {
   size_t segment_position(int program, Segment segment) const;
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
-  void run_node(const Program& program, const Frame& frame, int index);
+  void run_node(const Program& program, const Frame& frame, int index, Stream* stream);
   void check_outputs(const Program& program, const Node& node) const;
 
   std::vector<const Program*> programs_;
   MemoryPlan plan_;
   Runtime& runtime_;
   Arena arena_;
-  std::shared_ptr<Stream> stream_;          // null on the processor
+  std::optional<DeviceLanes> lanes_;        // none on the processor
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<WaitingFrame> in_flight_;     // ascending
   std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list

@@ -52,9 +52,14 @@ class Walk {
       const std::vector<int>& nodes = lifetimes_.nodes[segment];
       for (size_t step = 0; step < nodes.size(); ++step) {
         const Moment now{static_cast<int>(segment), static_cast<int>(step)};
+        const Moment last{now.segment, lifetimes_.joins[segment].busy_until[step]};
         const Node& node = program_.nodes()[static_cast<size_t>(nodes[step])];
-        for (const Value output : node.outputs) use(output).at(now);
-        for (const Value input : node.inputs) use(input).at(now);
+        for (const auto* values : {&node.outputs, &node.inputs}) {
+          for (const Value value : *values) {
+            use(value).at(now);
+            use(value).at(last);
+          }
+        }
       }
     }
     // The caller reads an output after the segment that makes it.
@@ -144,6 +149,7 @@ Lifetimes::Lifetimes(const Program& program, std::vector<Segment> segments)
   size_t count = 0;
   for (const Segment segment : order) {
     nodes.push_back(segment_nodes(program, segment));
+    joins.push_back(find_joins(program, nodes.back()));
     count += nodes.back().size();
   }
   std::vector<int> all;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/action.h"
+#include "engine/joins.h"
 
 namespace tessera {
 
@@ -36,6 +37,7 @@ struct Lifetimes {
 
   std::vector<Segment> order;
   std::vector<std::vector<int>> nodes;  ///< by segment: its nodes, in the order in which they run
+  std::vector<Joins> joins;             ///< by segment
   std::vector<FrameBlock> blocks;
   /// By value: its block, or -1 for a kept value, for a view of one, and for a computed value that
   /// no node makes. A view has its base's block.

@@ -170,6 +170,7 @@ class Planner {
     ProgramPlaces& places = plan_.programs[p];
     places.order = lifetimes.order;
     places.nodes = lifetimes.nodes;
+    places.joins = lifetimes.joins;
     places.saved = lifetimes.saved;
     places.frames = timeline_.frames[p];
     places.inputs.resize(lifetimes.order.size());
@@ -233,10 +234,11 @@ class Planner {
         const int64_t bytes = plan_.programs[p].workspace_bytes[node];
         if (bytes == 0) continue;
         const Moment now{static_cast<int>(segment), static_cast<int>(step)};
+        const Moment last{now.segment, lifetimes.joins[segment].busy_until[step]};
         own.of_workspace[node] = static_cast<int>(blocks_.size());
         blocks_.push_back(
             {.bytes = aligned_bytes(bytes),
-             .live = intervals_of({.bytes = bytes, .begin = now, .last = now}, key, timeline_)});
+             .live = intervals_of({.bytes = bytes, .begin = now, .last = last}, key, timeline_)});
       }
     }
     frame_blocks_.push_back(std::move(own));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/action.h"
+#include "engine/joins.h"
 #include "program/target.h"
 #include "tensor/tensor.h"
 
@@ -58,6 +59,7 @@ struct ProgramPlaces {
   std::map<int, int> frames;               ///< by micro-batch: its frame
   std::vector<Segment> order;              ///< of the segments, as a frame runs them
   std::vector<std::vector<int>> nodes;     ///< by position in `order`: the nodes that run
+  std::vector<Joins> joins;                ///< by position in `order`
   std::vector<std::vector<Value>> inputs;  ///< by position in `order`: what the caller writes first
   /// By value: whether it is used in a later segment than the one that makes it.
   std::vector<bool> saved;
@@ -89,7 +91,8 @@ struct MemoryPlan {
 /// Within a frame an input lives from the beginning of the segment that first uses it to its last
 /// use. The caller writes it right before that action. A computed value lives from its node to its
 /// last use. An output lives at least to the end of its segment. The caller reads it before the
-/// next action.
+/// next action. What a node of the network lane touches, and its workspace, live until the segment
+/// waits for it (see find_joins()), so that memory does not depend on how long it takes.
 ///
 /// Throws InternalError if the actions of a program do not cover its nodes, or run them twice.
 MemoryPlan plan_memory(std::span<const Program* const> programs, std::span<const Action> actions,

@@ -1,0 +1,36 @@
+#include "engine/device_lanes.h"
+
+namespace tessera {
+
+DeviceLanes::DeviceLanes(Accelerator& accelerator)
+    : accelerator_(accelerator), compute_(accelerator.make_stream()) {}
+
+Stream& DeviceLanes::begin(Lane lane, int join) {
+  if (lane == Lane::compute) {
+    if (join >= 0) compute_->wait(*sent_.at(join));
+    return *compute_;
+  }
+  if (!network_) {
+    network_ = accelerator_.make_stream();
+    computed_ = accelerator_.make_event();
+  }
+  compute_->record(*computed_);
+  network_->wait(*computed_);
+  return *network_;
+}
+
+void DeviceLanes::end(Lane lane, int step) {
+  if (lane == Lane::compute) return;
+  std::unique_ptr<Event>& event = sent_[step];
+  if (!event) event = accelerator_.make_event();
+  network_->record(*event);
+  last_sent_ = step;
+}
+
+void DeviceLanes::join_all() {
+  if (last_sent_ < 0) return;
+  compute_->wait(*sent_.at(last_sent_));
+  last_sent_ = -1;
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "engine/joins.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tessera {
+namespace {
+
+/// The values that a node reads or writes, by the id of the value whose memory they are.
+struct Touched {
+  Touched(const Program& program, const Node& node) {
+    const auto base = [&](Value value) { return program.base(value).id; };
+    for (const Value output : node.outputs) written.insert(base(output));
+    for (const int input : node.operation->updated_inputs()) {
+      written.insert(base(node.inputs[static_cast<size_t>(input)]));
+    }
+    all = written;
+    for (const Value input : node.inputs) all.insert(base(input));
+  }
+
+  bool conflicts_with(const Touched& other) const {
+    const auto meets = [](const std::set<int>& a, const std::set<int>& b) {
+      return std::ranges::any_of(a, [&](int value) { return b.contains(value); });
+    };
+    return meets(written, other.all) || meets(all, other.written);
+  }
+
+  std::set<int> written, all;
+};
+
+}  // namespace
+
+Joins find_joins(const Program& program, std::span<const int> nodes) {
+  struct Pending {
+    int step;
+    Touched touched;
+  };
+  const auto count = static_cast<int>(nodes.size());
+  Joins joins{.before = std::vector<int>(nodes.size(), -1), .busy_until = {}};
+  for (int step = 0; step < count; ++step) joins.busy_until.push_back(step);
+  std::vector<Pending> pending;  // on the network lane, in order
+  const auto join = [&](size_t first, size_t last, int busy_until) {
+    for (size_t i = first; i < last; ++i) {
+      joins.busy_until[static_cast<size_t>(pending[i].step)] = busy_until;
+    }
+  };
+  for (int step = 0; step < count; ++step) {
+    const Node& node = program.nodes()[static_cast<size_t>(nodes[static_cast<size_t>(step)])];
+    if (node.operation->lane() == Lane::network) {
+      pending.push_back({step, Touched(program, node)});
+      continue;
+    }
+    if (pending.empty()) continue;
+    const Touched touched(program, node);
+    const auto found = std::find_if(pending.rbegin(), pending.rend(), [&](const Pending& other) {
+      return touched.conflicts_with(other.touched);
+    });
+    if (found == pending.rend()) continue;
+    joins.before[static_cast<size_t>(step)] = found->step;
+    const auto done =
+        static_cast<size_t>(pending.rend() - found);  // in order: the earlier ones too
+    join(0, done, step - 1);
+    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(done));
+  }
+  join(0, pending.size(), count - 1);
+  return joins;
+}
+
+}  // namespace tessera

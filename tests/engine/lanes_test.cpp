@@ -1,0 +1,171 @@
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "device/emulated_accelerator.h"
+#include "engine/executor.h"
+#include "engine/joins.h"
+#include "ops/host_target.h"
+#include "program/builder.h"
+
+namespace tessera {
+namespace {
+
+/// Copies its first input, adding `sum` to each element. It may wait for a flag first, and may set
+/// one at its end.
+class Copy final : public Operation {
+ public:
+  Copy(Lane lane, float sum, std::atomic<bool>* waits_for = nullptr,
+       std::atomic<bool>* sets = nullptr)
+      : lane_(lane), sum_(sum), waits_for_(waits_for), sets_(sets) {}
+  std::string_view name() const override { return "copy"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  Lane lane() const override { return lane_; }
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
+    return inputs[0].bytes();
+  }
+  void run(const Execution& execution) const override {
+    auto* const from = execution.inputs[0].pointer<float>();
+    auto* const to = execution.outputs[0].pointer<float>();
+    auto* const through = reinterpret_cast<float*>(execution.workspace.data());
+    const int64_t count = execution.outputs[0].elements();
+    execution.stream->enqueue([=, this] {
+      for (int64_t i = 0; i < count; ++i) through[i] = from[i];
+      while (waits_for_ != nullptr && !*waits_for_) std::this_thread::yield();
+      for (int64_t i = 0; i < count; ++i) to[i] = through[i] + sum_;
+      if (sets_ != nullptr) *sets_ = true;
+    });
+  }
+
+ private:
+  Lane lane_;
+  float sum_;
+  std::atomic<bool>* waits_for_;
+  std::atomic<bool>* sets_;
+};
+
+/// Adds its second input into the first one.
+class AddInto final : public Operation {
+ public:
+  std::string_view name() const override { return "add_into"; }
+  std::vector<Spec> infer(std::span<const Spec>) const override { return {}; }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  std::vector<int> updated_inputs() const override { return {0}; }
+  void run(const Execution&) const override {}
+};
+
+struct Lanes {
+  Program program;
+  Builder builder{program};
+  Value x = builder.input("x", {{4}, DType::f32, {}});
+
+  Value copy(Lane lane, Value from, float sum, std::atomic<bool>* waits_for = nullptr,
+             std::atomic<bool>* sets = nullptr) {
+    return builder.apply_single(std::make_shared<Copy>(lane, sum, waits_for, sets), {from});
+  }
+  Joins joins() const { return find_joins(program, segment_nodes(program, Segment::whole)); }
+};
+
+TEST(Joins, AStepWaitsForWhatItReadsAndForAllBeforeThat) {
+  Lanes lanes;
+  const Value first = lanes.copy(Lane::network, lanes.x, 1);   // step 0
+  lanes.copy(Lane::compute, lanes.x, 1);                       // 1
+  const Value second = lanes.copy(Lane::network, lanes.x, 2);  // 2
+  const Value third = lanes.copy(Lane::network, first, 3);     // 3: in order, no join
+  lanes.copy(Lane::compute, second, 1);                        // 4 waits for 2, and so for 0
+  lanes.copy(Lane::compute, first, 1);                         // 5 need not wait again
+  lanes.builder.output(third);
+  const Joins joins = lanes.joins();
+  EXPECT_EQ(joins.before, (std::vector<int>{-1, -1, -1, -1, 2, -1}));
+  EXPECT_EQ(joins.busy_until, (std::vector<int>{3, 1, 3, 5, 4, 5}));
+}
+
+TEST(Joins, AStepWaitsBeforeItWritesWhatTheNetworkReads) {
+  Lanes lanes;
+  const Value state = lanes.builder.state("state", {{4}, DType::f32, {}});
+  lanes.copy(Lane::network, state, 1);                                 // step 0
+  lanes.copy(Lane::compute, state, 1);                                 // 1: both read
+  lanes.builder.apply(std::make_shared<AddInto>(), {state, lanes.x});  // 2
+  EXPECT_EQ(lanes.joins().before, (std::vector<int>{-1, -1, 0}));
+}
+
+/// Runs a program on the emulated device and returns its outputs for x = 1, 2, 3, 4.
+std::vector<std::vector<float>> run_lanes(const Lanes& lanes) {
+  Target target = host_target(1);
+  target.device = Device::emulated;
+  Runtime runtime(target);
+  constexpr Action kWhole[] = {{.segment = Segment::whole}};
+  Executor executor({&lanes.program}, kWhole, runtime);
+  const std::vector<float> x{1, 2, 3, 4};
+  upload(std::as_bytes(std::span(x)), executor.tensor(lanes.x));
+  executor.run(kWhole[0]);
+  std::vector<std::vector<float>> results;
+  for (const Value output : lanes.program.outputs()) {
+    results.emplace_back(4);
+    readback(executor.tensor(output), std::as_writable_bytes(std::span(results.back())));
+  }
+  return results;
+}
+
+TEST(DeviceLanes, ComputeGoesOnWhileTheNetworkWorks) {
+  // The network waits for a flag that a later step of the compute lane sets: one lane after the
+  // other would never end.
+  std::atomic<bool> computed = false;
+  Lanes lanes;
+  const Value sent = lanes.copy(Lane::network, lanes.x, 10, &computed);
+  Value value = lanes.x;
+  for (int i = 0; i < 5; ++i) value = lanes.copy(Lane::compute, value, 1);
+  value = lanes.copy(Lane::compute, value, 1, nullptr, &computed);
+  lanes.builder.output(value);
+  lanes.builder.output(lanes.copy(Lane::compute, sent, 100));
+  EXPECT_EQ(run_lanes(lanes),
+            (std::vector<std::vector<float>>{{7, 8, 9, 10}, {111, 112, 113, 114}}));
+}
+
+TEST(DeviceLanes, TheNetworkWaitsForWhatItSends) {
+  std::atomic<bool> go = false;
+  Lanes lanes;
+  const Value made = lanes.copy(Lane::compute, lanes.x, 5, &go);
+  lanes.builder.output(lanes.copy(Lane::network, made, 10));
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    go = true;
+  });
+  EXPECT_EQ(run_lanes(lanes), (std::vector<std::vector<float>>{{16, 17, 18, 19}}));
+  later.join();
+}
+
+TEST(DeviceLanes, MemoryThatTheNetworkReadsIsNotGivenAwayBeforeItIsDone) {
+  // `made` has its last use at the network's step, and the steps after it want memory.
+  std::atomic<bool> computed = false;
+  Lanes lanes;
+  const Value made = lanes.copy(Lane::compute, lanes.x, 1);
+  const Value sent = lanes.copy(Lane::network, made, 10, &computed);
+  Value value = lanes.x;
+  for (int i = 0; i < 4; ++i) value = lanes.copy(Lane::compute, value, 1);
+  value = lanes.copy(Lane::compute, value, 1, nullptr, &computed);
+  lanes.builder.output(lanes.copy(Lane::compute, sent, 100));
+  lanes.builder.output(value);
+  const Program* const programs[] = {&lanes.program};
+  constexpr Action kWhole[] = {{.segment = Segment::whole}};
+  const MemoryPlan plan = plan_memory(programs, kWhole, host_target(1));
+  const ProgramPlaces& places = plan.programs[0];
+  for (const Node& node : lanes.program.nodes()) {
+    const Value output = node.outputs[0];
+    if (node.operation->lane() == Lane::network || output.id == made.id) continue;
+    if (output.id > value.id) continue;  // after the join
+    EXPECT_NE(places.values[0][static_cast<size_t>(output.id)],
+              places.values[0][static_cast<size_t>(made.id)]);
+  }
+  const int64_t sending = places.workspaces[0][1];
+  for (size_t step = 2; step < 7; ++step) {
+    EXPECT_NE(places.workspaces[0][step], sending) << "the network's workspace";
+  }
+  EXPECT_EQ(run_lanes(lanes)[0], (std::vector<float>{112, 113, 114, 115}));
+}
+
+}  // namespace
+}  // namespace tessera
