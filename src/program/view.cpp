@@ -1,9 +1,12 @@
 #include "program/view.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "device/vendor.h"
+#include "program/join_parts_kernels.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -34,6 +37,7 @@ class JoinParts final : public Operation {
   }
   void run(const Execution& execution) const override {
     const Tensor& whole = execution.outputs[0];
+    if (execution.stream != nullptr) return run_on_device(execution, whole);
     whole.fill_zero();
     dispatch_floating(whole.dtype(), [&](auto type) {
       using T = decltype(type);
@@ -53,6 +57,28 @@ class JoinParts final : public Operation {
   }
 
  private:
+  /// Sums as many parts in one go as the kernel takes.
+  void run_on_device(const Execution& execution, const Tensor& whole) const {
+    for_vendor(*execution.stream, [&](auto vendor) {
+      dispatch_device(whole.dtype(), [&](auto type) {
+        using T = decltype(type);
+        constexpr size_t kMost = PartSums<T>::kMost;
+        for (size_t begin = 0; begin < firsts_.size(); begin += kMost) {
+          PartSums<T> sums{};
+          sums.onto_zeros = begin == 0;
+          sums.whole = whole.pointer<T>();
+          sums.elements = whole.elements();
+          for (size_t i = begin; i < std::min(begin + kMost, firsts_.size()); ++i) {
+            const Tensor& part = execution.inputs[i];
+            sums.parts[static_cast<size_t>(sums.count++)] = {part.pointer<T>(), firsts_[i],
+                                                             firsts_[i] + part.elements()};
+          }
+          sum_parts_device<decltype(vendor)>(sums, *execution.stream);
+        }
+      });
+    });
+  }
+
   std::vector<int64_t> firsts_;
   Shape whole_;
 };

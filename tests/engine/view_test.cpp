@@ -1,6 +1,7 @@
 #include "program/view.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "engine/executor.h"
 #include "engine/rematerialize.h"
@@ -9,6 +10,7 @@
 #include "ops/host_target.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/cross_entropy.h"
+#include "support/emulated.h"
 #include "support/gradient_check.h"
 
 namespace tessera {
@@ -81,6 +83,25 @@ TEST(View, PartsOfAComputedValueHaveOneGradientOfTheWhole) {
     }
   }
   EXPECT_EQ(wholes, 2) << "the parts joined, and that scaled";
+}
+
+/// Parts that overlap, leave gaps and begin anywhere. There are more of them than one launch takes.
+RC_GTEST_PROP(JoinParts, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const auto whole = *rc::gen::element<int64_t>(1, 37, 4096, 5000);
+  const auto step = *rc::gen::element<int64_t>(1, 8);  // packs of parts and whole lie alike, or not
+  const auto count = *rc::gen::element<size_t>(1, 3, 40, 150);
+  std::vector<int64_t> firsts;
+  std::vector<testing::RunInput> inputs;
+  for (size_t i = 0; i < count; ++i) {
+    const auto first = *rc::gen::inRange<int64_t>(0, whole) / step * step;
+    firsts.push_back(first);
+    inputs.push_back({{*rc::gen::inRange<int64_t>(1, std::min<int64_t>(whole - first, 700) + 1)}});
+  }
+  const auto join = [&](Builder& builder, std::span<const Value> parts) -> std::vector<Value> {
+    return {join_parts(builder, {parts.begin(), parts.end()}, firsts, {whole})};
+  };
+  testing::expect_device_agrees(
+      join, inputs, {.dtype = *rc::gen::element(DType::f32, DType::bf16), .backward = false});
 }
 
 TEST(View, AViewOfAViewIsOneOfTheWhole) {

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/elementwise/elementwise.h"
 #include "ops/moe/gather_tokens.h"
 #include "ops/moe/reduce_experts.h"
 #include "ops/moe_program.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -164,6 +166,31 @@ TEST(TokenRows, BitsDoNotDependOnTheThreads) {
           testing::FastKernel::same_bits);
     }
   }
+}
+
+RowsCase random_device_case() {
+  RowsCase rows = random_rows_case();
+  if (*rc::gen::arbitrary<bool>()) rows.width = *rc::gen::element(8, 64, 520, 2048);
+  return rows;
+}
+
+RC_GTEST_PROP(GatherTokens, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const RowsCase rows = random_device_case();
+  testing::expect_device_agrees(
+      rows.gather(), {{{rows.tokens, rows.width}}},
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .fixed = rows.indices()});
+}
+
+RC_GTEST_PROP(ReduceExperts, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const RowsCase rows = random_device_case();
+  // The gradient takes the memory of rows that were computed.
+  const auto reduce = [&](Builder& builder, std::span<const Value> in) {
+    const Value operands[] = {scale(builder, in[0], 0.5), in[1]};
+    return rows.reduce()(builder, operands);
+  };
+  testing::expect_device_agrees(
+      reduce, {{{rows.rows(), rows.width}}, {{rows.tokens, rows.k}, true}},
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .fixed = rows.indices()});
 }
 
 TEST(TokenRows, RefuseShapesThatDoNotFit) {

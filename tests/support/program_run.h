@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstring>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <utility>
@@ -65,7 +65,8 @@ class ProgramRun {
       if (program_.info(program_.base(value)).kind != ValueKind::computed) continue;
       if (executor().plan().programs[0].values[0][id] < 0) continue;
       const Tensor& tensor = executor_->tensor(value);
-      std::memset(tensor.raw(), 0xff, static_cast<size_t>(tensor.bytes()));
+      const std::vector<std::byte> ones(static_cast<size_t>(tensor.bytes()), std::byte{0xff});
+      upload(ones, tensor);
     }
   }
 

@@ -96,6 +96,7 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
   }
   for (const auto& [name, tensor] : options.fixed) frame.bind(program.find(name), tensor);
   for (const Seed& seed : seeds) frame.bind(seed.gradient, random_of(seed.gradient));
+  if (options.emulation) frame.poison();  // memory of a device begins as zeros
   frame.run();
 
   RunResult result;

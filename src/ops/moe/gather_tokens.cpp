@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/moe/token_rows.h"
+#include "ops/moe/token_rows_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -27,8 +28,7 @@ class GatherTokensGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
-    sum_rows(execution.runtime, execution.inputs[0], execution.inputs[1], nullptr,
-             execution.outputs[0]);
+    sum_rows(execution, execution.inputs[0], execution.inputs[1], nullptr, execution.outputs[0]);
   }
 
  private:
@@ -72,6 +72,15 @@ class GatherTokens final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& x = execution.inputs[0];
     const Tensor& rows = execution.outputs[0];
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        using T = decltype(type);
+        const RowGather<T> gather{rows.shape()[0], rows.shape()[1], x.pointer<T>(),
+                                  execution.inputs[1].pointer<int32_t>(), rows.pointer<T>()};
+        gather_rows_device<decltype(vendor)>(gather, *execution.stream);
+      });
+      return;
+    }
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
     parallel_ranges(execution.runtime.threads(), rows.shape()[0], row_grain(x.shape()[1]),

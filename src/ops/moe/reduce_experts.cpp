@@ -2,6 +2,7 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/token_rows.h"
+#include "ops/moe/token_rows_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -47,12 +48,37 @@ class ReduceExpertsGradient final : public Operation {
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        sum_rows_gradient_device<decltype(vendor)>(device_arguments<decltype(type)>(execution),
+                                                   *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { propagate<decltype(type)>(execution); });
     clear_unused_rows(execution.runtime, execution.inputs[2], execution.outputs[0]);
   }
 
  private:
+  template <typename T>
+  static RowSumGradient<T> device_arguments(const Execution& execution) {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs;
+    RowSumGradient<T> gradient{};
+    gradient.tokens = inputs[1].shape()[0];
+    gradient.k = inputs[1].shape()[1];
+    gradient.width = inputs[0].shape()[1];
+    gradient.rows = inputs[0].pointer<T>();
+    gradient.weights = inputs[1].pointer<Wide>();
+    gradient.token_of_row = inputs[2].pointer<int32_t>();
+    gradient.row_of_choice = inputs[3].pointer<int32_t>();
+    gradient.of_result = inputs[4].pointer<T>();
+    gradient.of_rows = execution.outputs[0].pointer<T>();
+    gradient.of_weights = execution.outputs[1].pointer<Wide>();
+    return gradient;
+  }
+
   template <typename T>
   static void propagate(const Execution& execution) {
     using Wide = Compute<T>;
@@ -117,7 +143,7 @@ class ReduceExperts final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    sum_rows(execution.runtime, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
+    sum_rows(execution, execution.inputs[0], execution.inputs[3], &execution.inputs[1],
              execution.outputs[0]);
   }
 };

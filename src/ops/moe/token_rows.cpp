@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "ops/moe/token_rows_kernels.h"
+
 namespace tessera {
 namespace {
 
@@ -29,10 +31,32 @@ void sum_token(const In* rows, const int32_t* row_of_choice, const Compute<In>* 
   }
 }
 
+void sum_rows_on_device(Stream& stream, const Tensor& rows, const Tensor& output_indices,
+                        const Tensor* weights, const Tensor& result) {
+  for_vendor(stream, [&](auto vendor) {
+    dispatch_device(rows.dtype(), [&](auto in) {
+      dispatch_device(result.dtype(), [&](auto out) {
+        RowSum<decltype(in), decltype(out)> sum{};
+        sum.tokens = result.shape()[0];
+        sum.k = output_indices.shape()[1];
+        sum.width = result.shape()[1];
+        sum.rows = rows.pointer<decltype(in)>();
+        sum.row_of_choice = output_indices.pointer<int32_t>();
+        if (weights != nullptr) sum.weights = weights->pointer<float>();
+        sum.result = result.pointer<decltype(out)>();
+        sum_rows_device<decltype(vendor)>(sum, stream);
+      });
+    });
+  });
+}
+
 }  // namespace
 
-void sum_rows(const Runtime& runtime, const Tensor& rows, const Tensor& output_indices,
+void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
               const Tensor* weights, const Tensor& result) {
+  if (execution.stream != nullptr) {
+    return sum_rows_on_device(*execution.stream, rows, output_indices, weights, result);
+  }
   const int64_t k = output_indices.shape()[1];
   const int64_t width = result.shape()[1];
   dispatch_floating(rows.dtype(), [&](auto in) {
@@ -41,7 +65,7 @@ void sum_rows(const Runtime& runtime, const Tensor& rows, const Tensor& output_i
       using Out = decltype(out);
       using Wide = Compute<In>;
       const Wide* factors = weights == nullptr ? nullptr : weights->data<Wide>();
-      parallel_ranges(runtime.threads(), result.shape()[0], row_grain(k * width),
+      parallel_ranges(execution.runtime.threads(), result.shape()[0], row_grain(k * width),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           sum_token(rows.data<In>(), output_indices.data<int32_t>() + t * k,

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+class Stream;
+
+/// The computations on a chunk of logits, one row a token: see PlainRows for what they compute. The
+/// gradient of the logits takes their place.
+template <typename T>
+struct LossRows {
+  int64_t rows;
+  int64_t vocabulary;
+  const float* logits;      // [rows, vocabulary]; begins on 64 bytes
+  const int32_t* targets;   // [rows]; -1 for "no target"
+  const float* seed;        // [1], the gradient of the loss; null: no gradient is written
+  float z;                  // the coefficient of the z-loss
+  float* token_loss;        // [rows]: -log p(target), 0 where there is no target
+  float* log_sum_exp;       // [rows]
+  T* gradient;              // [rows, vocabulary], in the logits' memory from its begin on
+  int64_t gradient_stride;  // elements from row to row: as many bytes as a row of logits
+};
+
+/// loss = Σ over tokens with a target of token_loss + z · log_sum_exp², summed in f64.
+struct LossSum {
+  int64_t tokens;
+  double z;
+  const int32_t* targets;    // [tokens]
+  const float* token_loss;   // [tokens]
+  const float* log_sum_exp;  // [tokens]
+  float* loss;               // [1]
+};
+
+/// The kernels of devices, for T = float and BFloat16. They put their work into the stream. All
+/// pointers are the device's.
+template <typename Vendor, typename T>
+void loss_rows_device(const LossRows<T>& loss, Stream& stream);
+template <typename Vendor>
+void loss_sum_device(const LossSum& sum, Stream& stream);
+
+}  // namespace tessera

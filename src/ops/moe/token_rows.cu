@@ -1,0 +1,178 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "device/kernel.h"
+#include "ops/moe/token_rows_kernels.h"
+
+namespace tessera {
+namespace {
+
+// A warp handles one row or one token. Its threads start several loads before they use the first,
+// because stores, which the compiler takes for changes of what is loaded, would keep them apart.
+
+constexpr int kRowWarps = 4;  // of a block
+constexpr int kRowsAhead = 4;  // loads of a thread that are under way at once
+
+__device__ inline int64_t my_token_row() {
+  return static_cast<int64_t>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kLanes;
+}
+__device__ inline int my_row_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+
+template <int size, typename T>
+__device__ void clear_routed_row(T* row, int packs) {
+  for (int p = my_row_lane(); p < packs; p += kLanes) store_pack(row, p, Pack<T, size>{});
+}
+
+/// One warp a routed row.
+template <typename T, int size>
+__global__ void gather_rows(RowGather<T> gather) {
+  const int64_t row = my_token_row();
+  if (row >= gather.rows) return;
+  const int packs = static_cast<int>(gather.width / size);
+  T* const to = gather.result + row * gather.width;
+  const int64_t token = gather.token_of_row[row];
+  if (token < 0) return clear_routed_row<size>(to, packs);
+  const T* const from = gather.x + token * gather.width;
+  for (int first = my_row_lane(); first < packs; first += kRowsAhead * kLanes) {
+    Pack<T, size> values[kRowsAhead];
+    for (int a = 0; a < kRowsAhead; ++a) {
+      const int p = first + a * kLanes;
+      if (p < packs) values[a] = load_pack<size>(from, p);
+    }
+    for (int a = 0; a < kRowsAhead; ++a) {
+      const int p = first + a * kLanes;
+      if (p < packs) store_pack(to, p, values[a]);
+    }
+  }
+}
+
+/// The rows of kRowsAhead choices of a token, or fewer, from choice `first` on.
+struct ChosenRows {
+  int64_t rows[kRowsAhead];  // negative where there is none
+
+  __device__ ChosenRows(const int32_t* row_of_choice, int64_t first, int64_t k) {
+    for (int a = 0; a < kRowsAhead; ++a) rows[a] = first + a < k ? row_of_choice[first + a] : -1;
+  }
+};
+
+/// One warp a token.
+template <typename In, typename Out, int size>
+__global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
+  const int64_t token = my_token_row();
+  if (token >= sum.tokens) return;
+  const int packs = static_cast<int>(sum.width / size);
+  const int32_t* const row_of_choice = sum.row_of_choice + token * sum.k;
+  const float* const weights = sum.weights != nullptr ? sum.weights + token * sum.k : nullptr;
+  for (int p = my_row_lane(); p < packs; p += kLanes) {
+    float total[size] = {};
+    for (int64_t first = 0; first < sum.k; first += kRowsAhead) {
+      const ChosenRows choices(row_of_choice, first, sum.k);
+      Pack<In, size> values[kRowsAhead];
+      for (int a = 0; a < kRowsAhead; ++a) {
+        if (choices.rows[a] < 0) continue;
+        values[a] = load_pack<size>(sum.rows + choices.rows[a] * sum.width, p);
+      }
+      for (int a = 0; a < kRowsAhead; ++a) {
+        if (choices.rows[a] < 0) continue;
+        const float weight = weights != nullptr ? weights[first + a] : 1.0f;
+        for (int i = 0; i < size; ++i) total[i] += weight * static_cast<float>(values[a].values[i]);
+      }
+    }
+    Pack<Out, size> results;
+    for (int i = 0; i < size; ++i) results.values[i] = round_to<Out>(total[i]);
+    store_pack(sum.result + token * sum.width, p, results);
+  }
+}
+
+/// One warp a token. It reads the gradient of the token's result once for kRowsAhead choices. It also
+/// clears those of the rows k · token and following that hold no token.
+template <typename T, int size>
+__global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
+  const int64_t token = my_token_row();
+  if (token >= gradient.tokens) return;
+  const int64_t k = gradient.k, width = gradient.width;
+  const int packs = static_cast<int>(width / size);
+  const T* const of_result = gradient.of_result + token * width;
+  for (int64_t first = 0; first < k; first += kRowsAhead) {
+    const int64_t choice = token * k + first;
+    const ChosenRows choices(gradient.row_of_choice + token * k, first, k);
+    float weights[kRowsAhead] = {}, dots[kRowsAhead] = {};
+    for (int a = 0; a < kRowsAhead; ++a) {
+      if (choices.rows[a] >= 0) weights[a] = gradient.weights[choice + a];
+    }
+    for (int p = my_row_lane(); p < packs; p += kLanes) {
+      const Pack<T, size> of_sum = load_pack<size>(of_result, p);
+      Pack<T, size> values[kRowsAhead];
+      for (int a = 0; a < kRowsAhead; ++a) {
+        if (choices.rows[a] < 0) continue;
+        values[a] = load_pack<size>(gradient.rows + choices.rows[a] * width, p);
+      }
+      for (int a = 0; a < kRowsAhead; ++a) {
+        if (choices.rows[a] < 0) continue;
+        Pack<T, size> of_row;
+        for (int i = 0; i < size; ++i) {
+          const auto of_element = static_cast<float>(of_sum.values[i]);
+          dots[a] += static_cast<float>(values[a].values[i]) * of_element;
+          of_row.values[i] = round_to<T>(weights[a] * of_element);
+        }
+        store_pack(gradient.of_rows + choices.rows[a] * width, p, of_row);
+      }
+    }
+    for (int a = 0; a < kRowsAhead; ++a) {
+      const float dot = warp_sum(dots[a]);
+      if (first + a < k && my_row_lane() == 0) gradient.of_weights[choice + a] = dot;
+    }
+  }
+  for (int64_t row = token * k; row < (token + 1) * k; ++row) {
+    if (gradient.token_of_row[row] < 0) clear_routed_row<size>(gradient.of_rows + row * width, packs);
+  }
+}
+
+/// Calls body(pack size) with a compile-time constant: packs are 16 bytes of the widest element, or
+/// one element if a row is not a number of those.
+template <int widest, typename Body>
+void for_token_row_pack(int64_t width, Body&& body) {
+  if (width % widest == 0) {
+    body(std::integral_constant<int, widest>{});
+  } else {
+    body(std::integral_constant<int, 1>{});
+  }
+}
+
+Grid token_row_grid(int64_t count) {
+  return {.blocks = (count + kRowWarps - 1) / kRowWarps, .threads = kRowWarps * kLanes};
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void gather_rows_device(const RowGather<T>& gather, Stream& stream) {
+  for_token_row_pack<kPackSize<T>>(gather.width, [&](auto size) {
+    launch(gather_rows<T, size>, token_row_grid(gather.rows), stream, gather);
+  });
+}
+
+template <typename Vendor, typename In, typename Out>
+void sum_rows_device(const RowSum<In, Out>& sum, Stream& stream) {
+  for_token_row_pack<std::min(kPackSize<In>, kPackSize<Out>)>(sum.width, [&](auto size) {
+    launch(sum_rows_of_tokens<In, Out, size>, token_row_grid(sum.tokens), stream, sum);
+  });
+}
+
+template <typename Vendor, typename T>
+void sum_rows_gradient_device(const RowSumGradient<T>& gradient, Stream& stream) {
+  for_token_row_pack<kPackSize<T>>(gradient.width, [&](auto size) {
+    launch(sum_rows_gradient<T, size>, token_row_grid(gradient.tokens), stream, gradient);
+  });
+}
+
+template void gather_rows_device<ThisVendor>(const RowGather<float>&, Stream&);
+template void gather_rows_device<ThisVendor>(const RowGather<BFloat16>&, Stream&);
+template void sum_rows_device<ThisVendor>(const RowSum<float, float>&, Stream&);
+template void sum_rows_device<ThisVendor>(const RowSum<float, BFloat16>&, Stream&);
+template void sum_rows_device<ThisVendor>(const RowSum<BFloat16, float>&, Stream&);
+template void sum_rows_device<ThisVendor>(const RowSum<BFloat16, BFloat16>&, Stream&);
+template void sum_rows_gradient_device<ThisVendor>(const RowSumGradient<float>&, Stream&);
+template void sum_rows_gradient_device<ThisVendor>(const RowSumGradient<BFloat16>&, Stream&);
+
+}  // namespace tessera
