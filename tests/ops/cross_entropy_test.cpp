@@ -8,6 +8,7 @@
 
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/gradient_check.h"
 #include "support/thread_counts.h"
 #include "tensor/dispatch.h"
@@ -61,8 +62,8 @@ std::vector<float> as_floats(const Tensor& tensor) {
 
 /// Inputs are rounded to bf16 in every case, so that all types start from the same numbers.
 Result run(DType dtype, Kernels kernels, int64_t tokens, int64_t vocabulary, int64_t hidden,
-           int threads = 2) {
-  Runtime runtime(host_target(threads, kernels));
+           int threads = 2, const std::optional<testing::Emulation>& emulation = {}) {
+  Runtime runtime = testing::make_runtime(host_target(threads, kernels), emulation);
   Program program;
   Builder builder(program);
   const Value x = builder.parameter("x", {{tokens, hidden}, dtype, {}});
@@ -134,6 +135,23 @@ TEST(CrossEntropy, FastAgreesWithPlain) {
     expect_near(fast.of_x, plain.of_x, 1e-5);
     expect_near(fast.of_weight, plain.of_weight, 1e-5);
   }
+}
+
+RC_GTEST_PROP(CrossEntropy, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 300);  // more than a chunk
+  const int64_t vocabulary = *rc::gen::element<int64_t>(1, 7, 64, 100);
+  const auto hidden = *rc::gen::inRange<int64_t>(1, 40);
+  const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
+  const int lanes = *rc::gen::element(32, 64);
+  const Result plain = run(dtype, Kernels::plain, tokens, vocabulary, hidden, 1);
+  const Result device =
+      run(dtype, Kernels::fast, tokens, vocabulary, hidden, 1, testing::Emulation{lanes});
+  const double bound = testing::device_tolerance(dtype).of_entry;
+  EXPECT_NEAR(device.loss, plain.loss, 1e-5 * std::max(plain.loss, 1.0));
+  expect_near(device.token_loss, plain.token_loss, 1e-5, 1);
+  expect_near(device.of_x, plain.of_x, bound, 1);
+  expect_near(device.of_weight, plain.of_weight, bound, 1);
+  RC_ASSERT(!::testing::Test::HasFailure());
 }
 
 RC_GTEST_PROP(CrossEntropy, FastAgreesWithPlainOnAnyShape, ()) {

@@ -9,6 +9,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/gradient_check.h"
 #include "support/larger.h"
 #include "support/run_program.h"
@@ -85,6 +86,16 @@ RC_GTEST_PROP(Linear, FastAgreesWithPlain, ()) {
   // Inputs and seeds are exact in bf16 and sums are f32: each result is rounded once, by half an
   // ulp of 2^-8 relative at most.
   RC_ASSERT(difference(run(DType::bf16, Kernels::fast, 2), exact) < 1.0 / 256 + 1e-5);
+}
+
+RC_GTEST_PROP(Linear, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const auto size = [] { return *rc::gen::inRange<int64_t>(1, 40); };
+  const int64_t in = size();
+  const std::vector<testing::RunInput> inputs{
+      {{*rc::gen::inRange<int64_t>(1, 300), in}}, {{size(), in}}, {{size(), in}}, {{size(), in}}};
+  testing::expect_device_agrees(
+      three_linears, inputs,
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .inputs_fit_bf16 = true});
 }
 
 /// Fewer rows than 1024: oneDNN may sum a product over more of them in as many parts as it has

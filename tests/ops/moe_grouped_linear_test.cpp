@@ -7,6 +7,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe_program.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -89,6 +90,16 @@ TEST(GroupedLinear, GradientsAgreeWithFiniteDifferences) {
       return testing::FixedInputs{{"offsets", grouped.offsets()}};
     });
   }
+}
+
+RC_GTEST_PROP(GroupedLinear, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const GroupedCase grouped = random_grouped_case();
+  std::vector<testing::RunInput> inputs;
+  for (const Shape& shape : grouped.shapes()) inputs.push_back({shape});
+  testing::expect_device_agrees(grouped.function(), inputs,
+                                {.dtype = *rc::gen::element(DType::f32, DType::bf16),
+                                 .inputs_fit_bf16 = true,
+                                 .fixed = {{"offsets", grouped.offsets()}}});
 }
 
 RC_GTEST_PROP(GroupedLinear, FastAgreesWithPlain, ()) {

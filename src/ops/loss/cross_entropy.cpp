@@ -2,6 +2,7 @@
 
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
+#include "ops/loss/loss_rows_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -87,11 +88,58 @@ class LinearCrossEntropy final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        run_on_device<decltype(vendor), decltype(type)>(execution);
+      });
+    }
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { run_typed<decltype(type)>(execution); });
   }
 
  private:
+  HeadGradients head_gradients(const Execution& execution) const {
+    if (!gradients_) return {};
+    return {execution.outputs[3], accumulate_ ? execution.inputs[4] : execution.outputs[4]};
+  }
+
+  template <typename Vendor, typename T>
+  void run_on_device(const Execution& execution) const {
+    const Tensor &x = execution.inputs[0], &weight = execution.inputs[1];
+    const auto* const targets = execution.inputs[2].template pointer<int32_t>();
+    auto* const token_loss = execution.outputs[1].template pointer<float>();
+    auto* const log_sum_exp = execution.outputs[2].template pointer<float>();
+    const LogitChunks chunks(spec_of(x), spec_of(weight));
+    const HeadGradients gradients = head_gradients(execution);
+    if (gradients_ && !accumulate_) {
+      execution.stream->fill_zero(gradients.of_weight.address(), gradients.of_weight.bytes());
+    }
+    chunks.for_each_on_device(
+        execution, gradients_ ? &gradients : nullptr,
+        [&](int64_t first, int64_t rows, std::byte* logits) {
+          loss_rows_device<Vendor>(
+              LossRows<T>{
+                  .rows = rows,
+                  .vocabulary = weight.shape()[0],
+                  .logits = reinterpret_cast<const float*>(logits),
+                  .targets = targets + first,
+                  .seed = gradients_ ? execution.inputs[3].template pointer<float>() : nullptr,
+                  .z = static_cast<float>(z_coefficient_),
+                  .token_loss = token_loss + first,
+                  .log_sum_exp = log_sum_exp + first,
+                  .gradient = reinterpret_cast<T*>(logits),
+                  .gradient_stride = chunks.gradient_stride()},
+              *execution.stream);
+        });
+    loss_sum_device<Vendor>({.tokens = execution.inputs[2].elements(),
+                             .z = z_coefficient_,
+                             .targets = targets,
+                             .token_loss = token_loss,
+                             .log_sum_exp = log_sum_exp,
+                             .loss = execution.outputs[0].template pointer<float>()},
+                            *execution.stream);
+  }
+
   template <typename T>
   void run_typed(const Execution& execution) const {
     if constexpr (!std::is_same_v<T, double>) {
@@ -111,11 +159,8 @@ class LinearCrossEntropy final : public Operation {
     const Wide seed = gradients_ ? execution.inputs[3].data<Wide>()[0] : Wide{0};
     const auto z = static_cast<Wide>(z_coefficient_);
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
-    HeadGradients gradients;
-    if (gradients_) {
-      gradients = {execution.outputs[3], accumulate_ ? execution.inputs[4] : execution.outputs[4]};
-      if (!accumulate_) gradients.of_weight.fill_zero();
-    }
+    const HeadGradients gradients = head_gradients(execution);
+    if (gradients_ && !accumulate_) gradients.of_weight.fill_zero();
     chunks.for_each(
         execution, gradients_ ? &gradients : nullptr,
         [&](int64_t first, int64_t rows, std::byte* memory) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
@@ -35,6 +36,18 @@ class LogitChunks {
   /// Returns the scratch bytes of a run, with or without the products of the gradients.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
     int64_t most = 0;
+    if (target.device != Device::cpu) {
+      for (const RowSection& section : row_sections(tokens_, chunk_)) {
+        const auto product = [&](const GemmShape& shape) {
+          most = std::max(most, device_gemm_workspace_bytes(target, shape));
+        };
+        product(logits(section.chunk, target.threads));
+        if (!gradients) continue;
+        product(of_x(section.chunk, target.threads));
+        product(of_weight(section.chunk, target.threads));
+      }
+      return logit_bytes() + most;
+    }
     for (const RowSection& section : row_sections(tokens_, chunk_)) {
       const int64_t rows = section.end - section.begin;
       int64_t bytes =
@@ -67,6 +80,30 @@ class LogitChunks {
         products.of_x->run(logits, gradients->of_x.slice(first, first + section.chunk).raw());
         products.of_weight->pack(rows.raw(), products.of_weight_workspace);
         products.of_weight->run(logits, gradients->of_weight.raw());
+      }
+    }
+  }
+
+  /// The same on a device, where body() puts its work into the execution's stream.
+  template <typename Body>
+  void for_each_on_device(const Execution& execution, const HeadGradients* gradients,
+                          Body&& body) const {
+    const Tensor& x = execution.inputs[0];
+    const void* const weight = execution.inputs[1].address();
+    std::byte* const memory = execution.workspace.data();
+    std::byte* const scratch = memory + logit_bytes();
+    const int threads = execution.runtime.threads();
+    for (const RowSection& section : row_sections(tokens_, chunk_)) {
+      for (int64_t first = section.begin; first < section.end; first += section.chunk) {
+        const Tensor rows = x.slice(first, first + section.chunk);
+        device_gemm(execution, logits(section.chunk, threads), rows.address(), weight, memory,
+                    scratch);
+        body(first, section.chunk, memory);
+        if (gradients == nullptr) continue;
+        device_gemm(execution, of_x(section.chunk, threads), memory, weight,
+                    gradients->of_x.slice(first, first + section.chunk).address(), scratch);
+        device_gemm(execution, of_weight(section.chunk, threads), memory, rows.address(),
+                    gradients->of_weight.address(), scratch);
       }
     }
   }
