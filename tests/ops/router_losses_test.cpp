@@ -5,6 +5,8 @@
 
 #include "ops/moe_program.h"
 #include "ops/router/losses.h"
+#include "ops/router/router.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -157,6 +159,23 @@ TEST(LoadBalanceLoss, BitsDoNotDependOnTheThreads) {
       testing::FastKernel::same_bits);
 }
 
+RC_GTEST_PROP(LoadBalanceLoss, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const bool pooled = *rc::gen::arbitrary<bool>();
+  const auto layers = pooled ? *rc::gen::inRange<size_t>(1, 4) : size_t{1};
+  const auto experts =
+      *rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 40), rc::gen::element<int64_t>(8, 64, 160, 300));
+  const Shape shape{*rc::gen::inRange<int64_t>(1, 200), experts};
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        // Positive addends: a random sum that cancels has no digits to compare.
+        std::vector<Value> probabilities;
+        for (const Value logits : in) probabilities.push_back(router_softmax(builder, logits));
+        return {load_balance_loss(builder, probabilities, random_counts(builder, layers, experts),
+                                  0.5, 2, pooled ? BalanceForm::pooled : BalanceForm::per_layer)};
+      },
+      std::vector<testing::RunInput>(layers, {shape}), {.fixed = count_tensors(layers, experts)});
+}
+
 TEST(LoadBalanceLoss, RefusesWhatDoesNotFit) {
   Program program;
   Builder builder(program);
@@ -169,12 +188,12 @@ TEST(LoadBalanceLoss, RefusesWhatDoesNotFit) {
                InternalError);
 }
 
+std::vector<Value> z_loss_of(Builder& builder, std::span<const Value> in) {
+  return {router_z_loss(builder, in[0], 0.25)};
+}
+
 testing::RunResult run_z_loss(const Shape& shape, const testing::RunOptions& options) {
-  return testing::run_program(
-      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
-        return {router_z_loss(builder, in[0], 0.25)};
-      },
-      {{shape}}, options);
+  return testing::run_program(z_loss_of, {{shape}}, options);
 }
 
 TEST(RouterZLoss, IsTheSumOfSquaredLogarithms) {
@@ -200,6 +219,19 @@ RC_GTEST_PROP(RouterZLoss, FastAgreesWithPlain, ()) {
   testing::expect_close(run_z_loss(shape, {.kernels = Kernels::fast}),
                         run_z_loss(shape, {.kernels = Kernels::plain}), {0, 1e-5});
   RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+RC_GTEST_PROP(RouterZLoss, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const auto experts = *rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 100),
+                                       rc::gen::element<int64_t>(8, 64, 160, 300));
+  testing::expect_device_agrees(z_loss_of, {{{*rc::gen::inRange<int64_t>(1, 60), experts}}}, {});
+}
+
+TEST(RouterZLoss, TheDevicesKernelsTakeMoreTokensThanBlocks) {
+  const Shape shape{131300, 1};  // with a lane a row, 1026 times a block's rows
+  testing::expect_close(run_z_loss(shape, {.backward = false, .emulation = testing::Emulation{}}),
+                        run_z_loss(shape, {.kernels = Kernels::plain, .backward = false}),
+                        testing::device_tolerance(DType::f32));
 }
 
 TEST(RouterZLoss, BitsDoNotDependOnTheThreads) {

@@ -8,6 +8,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/moe_program.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -23,12 +24,20 @@ void make_positive(std::vector<Tensor>& inputs) {
   for (double& entry : inputs[0].values<double>()) entry = std::abs(entry) + 0.1;
 }
 
+std::vector<Value> softmax_of(Builder& builder, std::span<const Value> in) {
+  return {router_softmax(builder, in[0])};
+}
+
 testing::RunResult run_softmax(const Shape& shape, const testing::RunOptions& options) {
-  return testing::run_program(
-      [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
-        return {router_softmax(builder, in[0])};
-      },
-      {{shape}}, options);
+  return testing::run_program(softmax_of, {{shape}}, options);
+}
+
+/// A matrix of routers for the kernels of devices: packed and odd rows, narrow and wider than a
+/// warp.
+Shape random_device_shape() {
+  const auto experts = *rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 100),
+                                       rc::gen::element<int64_t>(8, 64, 160, 300, 512));
+  return {*rc::gen::inRange<int64_t>(1, 60), experts};
 }
 
 TEST(RouterSoftmax, GradientAgreesWithFiniteDifferences) {
@@ -75,14 +84,19 @@ TEST(RouterSoftmax, RefusesOtherThanWideMatrices) {
                InternalError);
 }
 
+RC_GTEST_PROP(RouterSoftmax, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  testing::expect_device_agrees(softmax_of, {{random_device_shape()}}, {});
+}
+
 struct Choice {
   std::vector<float> weights;
   std::vector<int32_t> indices;
 };
 
 Choice choose(const Shape& shape, const std::vector<float>& probabilities,
-              const TopKOptions& options, int threads = 2, Kernels kernels = Kernels::fast) {
-  SmallProgram small(threads, kernels);
+              const TopKOptions& options, int threads = 2, Kernels kernels = Kernels::fast,
+              const std::optional<testing::Emulation>& emulation = {}) {
+  SmallProgram small(threads, kernels, emulation);
   const RouterSelection selection =
       router_top_k(small.builder(), small.input<float>(shape, probabilities), options);
   small.run({selection.weights, selection.indices});
@@ -178,6 +192,53 @@ TEST(RouterTopK, BitsDoNotDependOnTheThreads) {
             {{shape}}, {.kernels = kernels, .threads = threads}));
       },
       testing::FastKernel::same_bits);
+}
+
+TopKOptions random_top_k(int64_t experts) {
+  return {.k = *rc::gen::inRange<int64_t>(1, std::min<int64_t>(experts, 9) + 1),
+          .renormalise = *rc::gen::arbitrary<bool>(),
+          .forced_uniform = *rc::gen::inRange(0, 4) == 0};
+}
+
+RC_GTEST_PROP(RouterTopK, TheDevicesKernelsChooseLikeThePlainOnes, ()) {
+  const Shape shape = random_device_shape();
+  TopKOptions options = random_top_k(shape[1]);
+  if (*rc::gen::inRange(0, 8) == 0) options.k = std::min<int64_t>(shape[1], 40);
+  // Few different values, so that there are ties; some are no numbers and some infinite.
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float levels[] = {0.5F, 0.25F, 0.125F, 0.0F, -0.0F, -1.0F, 1e-30F, 0.25F};
+  const bool odd_values = *rc::gen::arbitrary<bool>() && !options.renormalise;
+  const CounterRandom random(*rc::gen::arbitrary<uint64_t>(), "levels");
+  std::vector<float> probabilities;
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    const uint64_t draw = random.bits(static_cast<uint64_t>(i)) % 64;
+    float value = levels[draw % 8];
+    if (odd_values && draw >= 48) value = draw < 60 ? -kInfinity : kInfinity;
+    probabilities.push_back(value);
+  }
+  testing::expect_device_equals([&](const std::optional<testing::Emulation>& emulation) {
+    const Choice choice = choose(shape, probabilities, options, 1, Kernels::plain, emulation);
+    return testing::bits_of(choice.weights, choice.indices);
+  });
+}
+
+RC_GTEST_PROP(RouterTopK, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const Shape shape = random_device_shape();
+  const TopKOptions options = random_top_k(shape[1]);
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        return {router_top_k(builder, in[0], options).weights};
+      },
+      {{shape}}, {});
+}
+
+TEST(RouterTopK, TheDevicesKernelsRankNansLast) {
+  const testing::Emulation emulation{.lanes = 32};
+  const auto chosen = [&](const Shape& shape, const std::vector<float>& probabilities) {
+    return choose(shape, probabilities, {.k = 3}, 1, Kernels::fast, emulation).indices;
+  };
+  EXPECT_EQ(chosen({1, 4}, {kNan, 0.1F, kNan, 0.3F}), (std::vector<int32_t>{3, 1, 0}));
+  EXPECT_EQ(chosen({1, 3}, {kNan, kNan, kNan}), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(RouterTopK, RefusesMoreExpertsThanThereAre) {

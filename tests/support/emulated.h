@@ -36,4 +36,17 @@ inline void expect_device_agrees(const ProgramFunction& function,
   }
 }
 
+/// The same for results that must be equal to the plain kernels', such as indices: run(emulation)
+/// returns those of the emulated device, or of the host if there is none.
+template <typename Run>
+void expect_device_equals(const Run& run) {
+  const auto expected = run(std::optional<Emulation>());
+  const int lanes = *rc::gen::element(32, 64);
+  for (const emulation::Order order :
+       {emulation::Order::forward, emulation::Order::backward, emulation::Order::shuffled}) {
+    const bool equal = run(Emulation{lanes, {.order = order, .seed = 1}}) == expected;
+    ASSERT_TRUE(equal) << "warps of " << lanes << ", order " << static_cast<int>(order);
+  }
+}
+
 }  // namespace tessera::testing

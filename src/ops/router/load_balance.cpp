@@ -1,5 +1,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
+#include "ops/router/router_kernels.h"
 
 namespace tessera {
 namespace {
@@ -13,6 +14,13 @@ class Balance {
 
   double scale(int64_t experts) const { return coefficient_ * static_cast<double>(experts); }
 
+  /// Returns what the loss makes of Σ_e (Σ_l counts_le) (Σ_lt p_lte).
+  double of_sums(size_t layers, int64_t tokens, int64_t experts) const {
+    if (tokens == 0) return 0;
+    const auto all = static_cast<double>(layers);
+    return scale(experts) / (all * static_cast<double>(tokens)) / all;
+  }
+
   /// Returns f_e: the choices of expert e per token, over all layers.
   static double fraction(std::span<const Tensor> counts, int64_t tokens, int64_t expert) {
     double sum = 0;
@@ -23,6 +31,23 @@ class Balance {
  private:
   double coefficient_;
 };
+
+/// What a device's kernels need to know of the layers. `probabilities` may be empty.
+BalanceLayers layers_on_device(std::span<const Tensor> probabilities,
+                               std::span<const Tensor> counts, int64_t tokens) {
+  BalanceLayers layers{
+      .count = static_cast<int>(counts.size()), .tokens = tokens, .experts = counts[0].elements()};
+  TESSERA_CHECK(layers.count <= BalanceLayers::kMost && layers.experts <= kMostDeviceExperts,
+                "a load-balance loss of {} layers of {} experts; a device takes up to {} of {}",
+                layers.count, layers.experts, BalanceLayers::kMost, kMostDeviceExperts);
+  for (size_t layer = 0; layer < counts.size(); ++layer) {
+    layers.counts[layer] = counts[layer].pointer<int32_t>();
+    if (!probabilities.empty()) {
+      layers.probabilities[layer] = probabilities[layer].pointer<float>();
+    }
+  }
+  return layers;
+}
 
 /// inputs: the gradient of the loss [1], then each layer's counts i32 [experts]; output: the
 /// gradient of a layer's probabilities [tokens, experts]. It is the same for all layers.
@@ -47,6 +72,14 @@ class LoadBalanceGradient final : public Operation {
     const std::span<const Tensor> counts = execution.inputs.subspan(1);
     const int64_t tokens = result.shape()[0];
     const int64_t experts = result.shape()[1];
+    if (execution.stream != nullptr) {
+      const BalanceLayers layers = layers_on_device({}, counts, tokens);
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        load_balance_gradient_device<decltype(vendor)>(
+            layers, balance_.of_sums(counts.size(), tokens, experts),
+            execution.inputs[0].pointer<float>(), result.pointer<float>(), *execution.stream);
+      });
+    }
     dispatch_wide(result.dtype(), [&](auto type) {
       using T = decltype(type);
       if (tokens == 0) return;
@@ -119,12 +152,17 @@ class LoadBalanceLoss final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const int64_t layers = static_cast<int64_t>(inputs.size()) / 2;
+    if (target.device != Device::cpu) {
+      const Shape& shape = inputs[0].shape;
+      return layers * balance_blocks(layers, shape[0], shape[1]) * dtype_size(DType::f32);
+    }
     return layers * blocks(inputs[0].shape[0]) * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     dispatch_wide(execution.outputs[0].dtype(),
                   [&](auto type) { evaluate<decltype(type)>(execution); });
   }
@@ -134,6 +172,19 @@ class LoadBalanceLoss final : public Operation {
   /// not depend on the number of threads.
   static constexpr int64_t kBlock = 256;
   static int64_t blocks(int64_t tokens) { return (tokens + kBlock - 1) / kBlock; }
+
+  void run_on_device(const Execution& execution) const {
+    const size_t count = execution.inputs.size() / 2;
+    const Shape& shape = execution.inputs[0].shape();
+    const BalanceLayers layers =
+        layers_on_device(execution.inputs.first(count), execution.inputs.subspan(count), shape[0]);
+    for_vendor(*execution.stream, [&](auto vendor) {
+      load_balance_loss_device<decltype(vendor)>(
+          layers, balance_.of_sums(count, shape[0], shape[1]),
+          reinterpret_cast<float*>(execution.workspace.data()),
+          execution.outputs[0].pointer<float>(), *execution.stream);
+    });
+  }
 
   template <typename T>
   void evaluate(const Execution& execution) const {

@@ -1,5 +1,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/router.h"
+#include "ops/router/router_kernels.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +25,13 @@ class RouterSoftmaxGradient final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        router_softmax_gradient_device<decltype(vendor)>(
+            result.shape()[0], experts, execution.inputs[0].pointer<float>(),
+            execution.inputs[1].pointer<float>(), result.pointer<float>(), *execution.stream);
+      });
+    }
     dispatch_wide(result.dtype(), [&](auto type) {
       using T = decltype(type);
       const T* probabilities = execution.inputs[0].data<T>();
@@ -67,6 +75,13 @@ class RouterSoftmax final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        router_softmax_device<decltype(vendor)>(result.shape()[0], experts,
+                                                execution.inputs[0].pointer<float>(),
+                                                result.pointer<float>(), *execution.stream);
+      });
+    }
     dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
       using T = decltype(type);
       const T* logits = execution.inputs[0].data<T>();

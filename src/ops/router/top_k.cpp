@@ -1,5 +1,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/router.h"
+#include "ops/router/router_kernels.h"
 #include "ops/router/top_k_rows.h"
 
 namespace tessera {
@@ -29,6 +30,7 @@ class RouterTopKGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
     const int64_t k = execution.inputs[1].shape()[1];
@@ -50,6 +52,21 @@ class RouterTopKGradient final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    const Shape& shape = execution.inputs[0].shape();
+    const RouterChoiceGradient gradient{.tokens = shape[0],
+                                        .experts = shape[1],
+                                        .k = execution.inputs[1].shape()[1],
+                                        .renormalise = renormalise_,
+                                        .probabilities = execution.inputs[0].pointer<float>(),
+                                        .indices = execution.inputs[1].pointer<int32_t>(),
+                                        .of_weights = execution.inputs[2].pointer<float>(),
+                                        .of_probabilities = execution.outputs[0].pointer<float>()};
+    for_vendor(*execution.stream, [&](auto vendor) {
+      router_top_k_gradient_device<decltype(vendor)>(gradient, *execution.stream);
+    });
+  }
+
   bool renormalise_;
 };
 
@@ -82,6 +99,7 @@ class RouterTopK final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
     dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
@@ -99,6 +117,21 @@ class RouterTopK final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    const Shape& shape = execution.inputs[0].shape();
+    const RouterChoice choice{.tokens = shape[0],
+                              .experts = shape[1],
+                              .k = options_.k,
+                              .renormalise = options_.renormalise,
+                              .forced_uniform = options_.forced_uniform,
+                              .probabilities = execution.inputs[0].pointer<float>(),
+                              .weights = execution.outputs[0].pointer<float>(),
+                              .indices = execution.outputs[1].pointer<int32_t>()};
+    for_vendor(*execution.stream, [&](auto vendor) {
+      router_top_k_device<decltype(vendor)>(choice, *execution.stream);
+    });
+  }
+
   template <typename T>
   void choose(const T* probabilities, int64_t token, int64_t experts, T* weights,
               int32_t* chosen) const {

@@ -1,5 +1,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
+#include "ops/router/router_kernels.h"
 
 namespace tessera {
 namespace {
@@ -27,6 +28,13 @@ class RouterZLossGradient final : public Operation {
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
     const int64_t experts = result.shape()[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        router_z_loss_gradient_device<decltype(vendor)>(
+            result.shape()[0], experts, coefficient_, execution.inputs[0].pointer<float>(),
+            execution.inputs[1].pointer<float>(), result.pointer<float>(), *execution.stream);
+      });
+    }
     dispatch_exponential(execution.runtime, result.dtype(), [&](auto type, auto exponential) {
       using T = decltype(type);
       const T* logits = execution.inputs[0].data<T>();
@@ -82,6 +90,14 @@ class RouterZLoss final : public Operation {
   void run(const Execution& execution) const override {
     const int64_t tokens = execution.inputs[0].shape()[0];
     const int64_t experts = execution.inputs[0].shape()[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        router_z_loss_device<decltype(vendor)>(
+            tokens, experts, coefficient_, execution.inputs[0].pointer<float>(),
+            reinterpret_cast<float*>(execution.workspace.data()),
+            execution.outputs[0].pointer<float>(), *execution.stream);
+      });
+    }
     dispatch_exponential(
         execution.runtime, execution.inputs[0].dtype(), [&](auto type, auto exponential) {
           using T = decltype(type);

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#include "device/kernel.h"
+
+namespace tessera {
+namespace {
+
+// How kernels of devices see the router's matrices. A row is one token's experts: so few that
+// several rows share a warp.
+
+constexpr int kRouterThreads = 128;  // of a block
+
+/// How a matrix [tokens, experts] is handed out.
+struct RouterRows {
+  int64_t tokens;
+  int experts;
+  int lanes;  ///< of a row: a power of two, at most a warp
+};
+
+/// A token's row, as one of the lanes that handle it sees it. Lanes whose row does not exist have
+/// no packs, and take part in sums all the same.
+template <int size>
+struct RouterRow {
+  int64_t token;
+  bool exists;
+  int lanes, member, packs;
+
+  /// The row of this thread, if the block's first one is that of token `first`.
+  __device__ RouterRow(const RouterRows& rows, int64_t first)
+      : token(first + static_cast<int>(threadIdx.x) / rows.lanes),
+        exists(token < rows.tokens),
+        lanes(rows.lanes),
+        member(static_cast<int>(threadIdx.x) % rows.lanes),
+        packs(exists ? rows.experts / size : 0) {
+    if (!exists) token = 0;
+  }
+
+  /// Calls body(p) for each pack of the row that this lane handles.
+  template <typename Body>
+  __device__ void for_each_pack(Body&& body) const {
+    for (int p = member; p < packs; p += lanes) body(p);
+  }
+  /// The sum, and the largest, of the values that the row's lanes give, for all of them.
+  __device__ float sum(float value) const {
+    for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+    return value;
+  }
+  template <typename T>
+  __device__ T max(T value) const {
+    for (int mask = lanes / 2; mask > 0; mask /= 2) {
+      const T other = shuffle_xor(value, mask);
+      value = other > value ? other : value;
+    }
+    return value;
+  }
+};
+
+/// The tokens that a block handles at once.
+__device__ inline int64_t rows_at_once(const RouterRows& rows) {
+  return static_cast<int>(blockDim.x) / rows.lanes;
+}
+
+/// What a softmax divides by: exp(logit − maximum) summed over a row. As the plain kernel does, it
+/// passes over NaNs for the maximum alone.
+struct ExponentialSum {
+  float maximum, sum;
+};
+
+template <int size>
+__device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const float* logits) {
+  float maximum = -INFINITY;
+  row.for_each_pack([&](int p) {
+    const Pack<float, size> pack = load_pack<size>(logits, p);
+    for (int i = 0; i < size; ++i) maximum = pack.values[i] > maximum ? pack.values[i] : maximum;
+  });
+  maximum = row.max(maximum);
+  float sum = 0;
+  row.for_each_pack([&](int p) {
+    const Pack<float, size> pack = load_pack<size>(logits, p);
+    for (int i = 0; i < size; ++i) sum += expf(pack.values[i] - maximum);
+  });
+  return {maximum, row.sum(sum)};
+}
+
+/// Calls body(pack size, rows, grid): one block for each kRouterThreads lanes.
+template <typename Body>
+void for_router_rows(int64_t tokens, int64_t experts, Body&& body) {
+  const auto with_size = [&](auto size) {
+    const auto packs = static_cast<unsigned>(experts / size);
+    const RouterRows rows{tokens, static_cast<int>(experts),
+                          static_cast<int>(std::min(unsigned{kLanes}, std::bit_ceil(packs)))};
+    const int64_t each = kRouterThreads / rows.lanes;
+    body(size, rows, Grid{.blocks = (tokens + each - 1) / each, .threads = kRouterThreads});
+  };
+  if (experts % kPackSize<float> == 0) {
+    with_size(std::integral_constant<int, kPackSize<float>>{});
+  } else {
+    with_size(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace
+}  // namespace tessera

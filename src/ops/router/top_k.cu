@@ -1,0 +1,105 @@
+#include "ops/router/router_kernels.h"
+#include "ops/router/router_rows.h"
+
+namespace tessera {
+namespace {
+
+/// A number that is larger the earlier an expert is chosen: by its probability, a NaN below every
+/// number, and among equals by the lower index. It is never 0.
+__device__ inline uint64_t choice_rank(float probability, int expert) {
+  if (probability != probability) probability = -INFINITY;
+  if (probability == 0) probability = 0;  // -0 equals 0
+  const auto bits = std::bit_cast<uint32_t>(probability);
+  const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);
+}
+
+/// The row's most probable expert after the one whose rank is `last`. Moves `last` to it.
+template <int size>
+__device__ int next_expert(const RouterRow<size>& row, const float* probabilities, uint64_t* last) {
+  uint64_t best = 0;
+  row.for_each_pack([&](int p) {
+    const Pack<float, size> pack = load_pack<size>(probabilities, p);
+    for (int i = 0; i < size; ++i) {
+      const uint64_t rank = choice_rank(pack.values[i], p * size + i);
+      if (rank < *last && rank > best) best = rank;
+    }
+  });
+  *last = row.max(best);
+  return static_cast<int>(~static_cast<uint32_t>(*last));
+}
+
+template <int size>
+__global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
+  const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
+  const float* const probabilities = choice.probabilities + row.token * choice.experts;
+  int32_t* const chosen = choice.indices + row.token * choice.k;
+  const auto k = static_cast<int>(choice.k);
+  uint64_t last = ~uint64_t{0};
+  float sum = 0;  // in the order of the choice, as the plain kernel has it
+  for (int j = 0; j < k; ++j) {
+    const int expert = choice.forced_uniform
+                           ? static_cast<int>((row.token * k + j) % choice.experts)
+                           : next_expert(row, probabilities, &last);
+    if (!row.exists) continue;
+    if (j % row.lanes == row.member) chosen[j] = expert;
+    if (choice.renormalise) sum += probabilities[expert];
+  }
+  if (!row.exists) return;
+  const float divisor = choice.renormalise ? sum : 1.0f;
+  float* const weights = choice.weights + row.token * choice.k;
+  // These are the choices that this lane wrote itself.
+  for (int j = row.member; j < k; j += row.lanes) weights[j] = probabilities[chosen[j]] / divisor;
+}
+
+template <int size>
+__global__ void router_top_k_gradient_rows(RouterRows rows, RouterChoiceGradient gradient) {
+  const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
+  if (!row.exists) return;
+  const int64_t start = row.token * gradient.experts;
+  const int32_t* const chosen = gradient.indices + row.token * gradient.k;
+  const float* const of_weights = gradient.of_weights + row.token * gradient.k;
+  const float* const probabilities = gradient.probabilities + start;
+  const auto k = static_cast<int>(gradient.k);
+  float divisor = 1;
+  float shared = 0;
+  if (gradient.renormalise) {
+    float sum = 0;
+    for (int j = 0; j < k; ++j) sum += probabilities[chosen[j]];
+    divisor = sum;
+    for (int j = 0; j < k; ++j) shared += of_weights[j] * probabilities[chosen[j]] / divisor;
+  }
+  row.for_each_pack([&](int p) {
+    Pack<float, size> pack{};
+    for (int j = 0; j < k; ++j) {
+      const int place = chosen[j] - p * size;
+      if (place < 0 || place >= size) continue;
+      const float value = (of_weights[j] - shared) / divisor;
+      for (int i = 0; i < size; ++i) pack.values[i] = i == place ? value : pack.values[i];
+    }
+    store_pack(gradient.of_probabilities + start, p, pack);
+  });
+}
+
+}  // namespace
+
+template <typename Vendor>
+void router_top_k_device(const RouterChoice& choice, Stream& stream) {
+  for_router_rows(choice.tokens, choice.experts,
+                  [&](auto size, const RouterRows& rows, const Grid& grid) {
+                    launch(router_top_k_rows<size>, grid, stream, rows, choice);
+                  });
+}
+
+template <typename Vendor>
+void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream) {
+  for_router_rows(gradient.tokens, gradient.experts,
+                  [&](auto size, const RouterRows& rows, const Grid& grid) {
+                    launch(router_top_k_gradient_rows<size>, grid, stream, rows, gradient);
+                  });
+}
+
+template void router_top_k_device<ThisVendor>(const RouterChoice&, Stream&);
+template void router_top_k_gradient_device<ThisVendor>(const RouterChoiceGradient&, Stream&);
+
+}  // namespace tessera
