@@ -8,6 +8,7 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -133,6 +134,21 @@ TEST(GatedActivation, RefusesOperandsThatDiffer) {
   EXPECT_THROW(gated_activation(builder, gate, narrow, Activation::silu), InternalError);
   EXPECT_THROW(gated_activation(builder, gate, wide, Activation::silu), InternalError);
   EXPECT_THROW(gated_activation(builder, ids, ids, Activation::silu), InternalError);
+}
+
+/// A scaled operand ends at the activation or at its gradient, which take its memory.
+RC_GTEST_PROP(GatedActivation, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const Activation kind = *rc::gen::element(Activation::silu, Activation::gelu);
+  const Shape shape{*rc::gen::inRange<int64_t>(1, 70), *rc::gen::element(1, 7, 8, 61, 64)};
+  const bool in_place = *rc::gen::arbitrary<bool>();
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const double deviation = 3;  // reaches the tails of the activations
+        const Value gate = scale(builder, in[0], deviation);
+        const Value up = in_place ? scale(builder, in[1], 1.0) : in[1];
+        return {gated_activation(builder, gate, up, kind)};
+      },
+      {{shape}, {shape}}, {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
 }
 
 }  // namespace

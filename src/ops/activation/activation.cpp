@@ -28,14 +28,16 @@ class GatedActivationGradient final : public Operation {
   int in_place_input(int output) const override { return output; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        gated_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution), kind_,
+                                                *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const GatedBackward<T> gated{.elements = execution.inputs[0].elements(),
-                                   .gate = execution.inputs[0].data<T>(),
-                                   .up = execution.inputs[1].data<T>(),
-                                   .output_gradient = execution.inputs[2].data<T>(),
-                                   .gate_gradient = execution.outputs[0].data<T>(),
-                                   .up_gradient = execution.outputs[1].data<T>()};
+      const GatedBackward<T> gated = arguments<T>(execution);
       const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         gated_gradient_plain(gated, kind_, threads);
@@ -48,6 +50,16 @@ class GatedActivationGradient final : public Operation {
   }
 
  private:
+  template <typename T>
+  static GatedBackward<T> arguments(const Execution& execution) {
+    return {.elements = execution.inputs[0].elements(),
+            .gate = execution.inputs[0].pointer<T>(),
+            .up = execution.inputs[1].pointer<T>(),
+            .output_gradient = execution.inputs[2].pointer<T>(),
+            .gate_gradient = execution.outputs[0].pointer<T>(),
+            .up_gradient = execution.outputs[1].pointer<T>()};
+  }
+
   Activation kind_;
 };
 
@@ -76,12 +88,16 @@ class GatedActivation final : public Operation {
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        gated_device<decltype(vendor)>(arguments<decltype(type)>(execution), kind_,
+                                       *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const GatedForward<T> gated{.elements = execution.inputs[0].elements(),
-                                  .gate = execution.inputs[0].data<T>(),
-                                  .up = execution.inputs[1].data<T>(),
-                                  .output = execution.outputs[0].data<T>()};
+      const GatedForward<T> gated = arguments<T>(execution);
       const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         gated_plain(gated, kind_, threads);
@@ -93,6 +109,14 @@ class GatedActivation final : public Operation {
   }
 
  private:
+  template <typename T>
+  static GatedForward<T> arguments(const Execution& execution) {
+    return {.elements = execution.inputs[0].elements(),
+            .gate = execution.inputs[0].pointer<T>(),
+            .up = execution.inputs[1].pointer<T>(),
+            .output = execution.outputs[0].pointer<T>()};
+  }
+
   Activation kind_;
 };
 

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 
-#include "ops/activation/activation.h"
+#include "ops/activation/activation_kind.h"
 
 namespace tessera {
+
+class Stream;
 
 /// An activation and its derivative at one point.
 template <typename Wide>
@@ -40,5 +42,12 @@ template <typename T>
 void gated_fast(const GatedForward<T>& gated, Activation kind, int threads);
 template <typename T>
 void gated_gradient_fast(const GatedBackward<T>& gated, Activation kind, int threads);
+
+/// The kernels of devices, for the same types. They put their work into the stream. All arrays
+/// begin on 64 bytes.
+template <typename Vendor, typename T>
+void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream);
+template <typename Vendor, typename T>
+void gated_gradient_device(const GatedBackward<T>& gated, Activation kind, Stream& stream);
 
 }  // namespace tessera

@@ -1,0 +1,96 @@
+#include <type_traits>
+
+#include "device/kernel.h"
+#include "ops/activation/activation_kernels.h"
+
+namespace tessera {
+namespace {
+
+struct SiluAt {
+  __device__ ActivationPoint<float> operator()(float x) const {
+    const float sigmoid = 1.0f / (1.0f + expf(-x));
+    return {x * sigmoid, sigmoid * (1.0f + x * (1.0f - sigmoid))};
+  }
+};
+struct GeluAt {
+  __device__ ActivationPoint<float> operator()(float x) const {
+    constexpr float kInverseSquareRootOf2 = 0.707106781f;
+    constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
+    const float distribution = 0.5f + 0.5f * erff(x * kInverseSquareRootOf2);
+    const float density = kInverseSquareRootOf2Pi * expf(-0.5f * x * x);
+    return {x * distribution, distribution + x * density};
+  }
+};
+
+/// Calls body(first, number) with a compile-time number of elements: a pack of this thread's, or the
+/// last elements one by one.
+template <typename T, typename Body>
+__device__ void for_my_pack(int64_t count, Body&& body) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t first = thread * kPackSize<T>;
+  if (first + kPackSize<T> <= count) {
+    body(first, std::integral_constant<int, kPackSize<T>>{});
+  } else {
+    for (int64_t i = first; i < count; ++i) body(i, std::integral_constant<int, 1>{});
+  }
+}
+
+template <typename T, typename Point>
+__global__ void gated_kernel(GatedForward<T> gated) {
+  for_my_pack<T>(gated.elements, [&](int64_t first, auto size) {
+    const auto gates = load_pack<size>(gated.gate + first, 0);
+    auto results = load_pack<size>(gated.up + first, 0);
+    for (int i = 0; i < size; ++i) {
+      const float value = Point{}(static_cast<float>(gates.values[i])).value;
+      results.values[i] = round_to<T>(value * static_cast<float>(results.values[i]));
+    }
+    store_pack(gated.output + first, 0, results);
+  });
+}
+
+template <typename T, typename Point>
+__global__ void gated_gradient_kernel(GatedBackward<T> gated) {
+  for_my_pack<T>(gated.elements, [&](int64_t first, auto size) {
+    auto gates = load_pack<size>(gated.gate + first, 0);
+    auto ups = load_pack<size>(gated.up + first, 0);
+    const auto gradients = load_pack<size>(gated.output_gradient + first, 0);
+    for (int i = 0; i < size; ++i) {
+      const ActivationPoint<float> at = Point{}(static_cast<float>(gates.values[i]));
+      const auto gradient = static_cast<float>(gradients.values[i]);
+      gates.values[i] = round_to<T>(gradient * static_cast<float>(ups.values[i]) * at.slope);
+      ups.values[i] = round_to<T>(gradient * at.value);
+    }
+    store_pack(gated.gate_gradient + first, 0, gates);
+    store_pack(gated.up_gradient + first, 0, ups);
+  });
+}
+
+template <typename T>
+Grid grid_of_packs(int64_t count) {
+  constexpr int kThreads = 256;
+  constexpr int64_t kElements = int64_t{kThreads} * kPackSize<T>;  // of a block
+  return {.blocks = (count + kElements - 1) / kElements, .threads = kThreads};
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream) {
+  launch(kind == Activation::silu ? gated_kernel<T, SiluAt> : gated_kernel<T, GeluAt>,
+         grid_of_packs<T>(gated.elements), stream, gated);
+}
+
+template <typename Vendor, typename T>
+void gated_gradient_device(const GatedBackward<T>& gated, Activation kind, Stream& stream) {
+  launch(kind == Activation::silu ? gated_gradient_kernel<T, SiluAt>
+                                  : gated_gradient_kernel<T, GeluAt>,
+         grid_of_packs<T>(gated.elements), stream, gated);
+}
+
+template void gated_device<ThisVendor>(const GatedForward<float>&, Activation, Stream&);
+template void gated_device<ThisVendor>(const GatedForward<BFloat16>&, Activation, Stream&);
+template void gated_gradient_device<ThisVendor>(const GatedBackward<float>&, Activation, Stream&);
+template void gated_gradient_device<ThisVendor>(const GatedBackward<BFloat16>&, Activation,
+                                                Stream&);
+
+}  // namespace tessera
