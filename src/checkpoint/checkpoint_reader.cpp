@@ -179,14 +179,16 @@ void CheckpointReader::load(const NamedTensor& target) const {
   TESSERA_CHECK(target.tensor.defined() || entry.bytes() == 0, "tensor {} has no memory",
                 in_quotes(target.label()));
   file.will_need(entry);
+  const bool on_device = target.tensor.accelerator() != nullptr;
+  const Tensor to =
+      on_device ? Tensor(target.tensor.shape(), target.tensor.dtype()) : target.tensor;
+  const auto bytes = static_cast<size_t>(to.bytes());
   const uint64_t found = undamaged([&] {
-    if (tensor.dtype != target.tensor.dtype()) {
-      return widen_and_hash(file, entry, tensor.dtype, target.tensor);
-    }
-    const auto bytes = static_cast<size_t>(target.tensor.bytes());
-    return read_and_hash(file, entry, {target.tensor.raw(), bytes});
+    if (tensor.dtype != to.dtype()) return widen_and_hash(file, entry, tensor.dtype, to);
+    return read_and_hash(file, entry, {to.raw(), bytes});
   });
   check_hash(tensor, found);
+  if (on_device) upload({to.raw(), bytes}, target.tensor);
 }
 
 void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {

@@ -86,7 +86,8 @@ uint64_t write_stream(const TensorStream& stream, AtomicFile& file) {
 TensorStream stream_of(const SafetensorsItem& item) {
   const Tensor& tensor = item.tensor;
   return {item.name, tensor.dtype(), tensor.shape(), [tensor](const ByteSink& sink) {
-            sink({tensor.raw(), static_cast<size_t>(tensor.bytes())});
+            const Tensor host = on_host(tensor);
+            sink({host.raw(), static_cast<size_t>(host.bytes())});
           }};
 }
 

@@ -10,8 +10,8 @@
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
 #include "hardware/target.h"
-#include "ops/host_target.h"
 #include "plan/explain.h"
+#include "plan/run_target.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +36,7 @@ void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig here = resolve(config);
-    const StepPlan plan = plan_step(here, host_target(static_cast<int>(here.run.threads)));
+    const StepPlan plan = plan_step(here, run_target(here));
     print(arguments, here, plan);
     if (!arguments.json) fmt::print("{}", explain_fit(plan));
   } else {

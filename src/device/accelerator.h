@@ -16,7 +16,7 @@ class DeviceMemory {
   virtual void* address() const = 0;
 };
 
-/// A device with memory of its own, opened for one rank.
+/// A device with memory of its own, opened for one rank. Several threads may call it at once.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;

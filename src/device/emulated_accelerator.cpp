@@ -1,6 +1,7 @@
 #include "device/emulated_accelerator.h"
 
 #include <cstring>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -32,12 +33,14 @@ class EmulatedAccelerator final : public Accelerator {
   }
   std::shared_ptr<Stream> make_stream() override {
     auto stream = std::make_shared<EmulatedStream>(lanes_, options_, fence_);
+    const std::scoped_lock lock(mutex_);
     streams_.push_back(stream);
     return stream;
   }
   std::unique_ptr<Event> make_event() override { return emulated_event(); }
 
   void synchronize() override {
+    const std::scoped_lock lock(mutex_);
     std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
     for (const auto& weak : streams_) {
       if (const auto stream = weak.lock()) stream->synchronize();
@@ -58,6 +61,7 @@ class EmulatedAccelerator final : public Accelerator {
   int lanes_;
   emulation::Options options_;
   std::shared_ptr<Fence> fence_ = std::make_shared<Fence>();
+  std::mutex mutex_;
   std::vector<std::weak_ptr<EmulatedStream>> streams_;
 };
 

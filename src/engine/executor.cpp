@@ -181,11 +181,7 @@ void Executor::check_outputs(const Program& program, const Node& node) const {
 }
 
 int64_t first_non_finite(const Tensor& tensor) {
-  if (tensor.accelerator() != nullptr) {
-    const Tensor copy(tensor.shape(), tensor.dtype());
-    readback(tensor, {copy.raw(), static_cast<size_t>(copy.bytes())});
-    return first_non_finite(copy);
-  }
+  if (tensor.accelerator() != nullptr) return first_non_finite(on_host(tensor));
   return dispatch_floating(tensor.dtype(), [&](auto type) -> int64_t {
     using T = decltype(type);
     const std::span<T> values = tensor.values<T>();

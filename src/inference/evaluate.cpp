@@ -22,14 +22,14 @@ Evaluator::Evaluator(const EvaluationProgram& program, Executor& executor, int n
       number_(number),
       inputs_(program.batch, program.parameters) {}
 
-const Tensor& Evaluator::token_losses(const Batch& batch) {
+Tensor Evaluator::token_losses(const Batch& batch) {
   inputs_.fill(executor_, number_, 0, batch);
   executor_.run({.segment = Segment::whole, .program = number_});
-  return executor_.tensor(program_.token_loss, number_);
+  return on_host(executor_.tensor(program_.token_loss, number_));
 }
 
 std::vector<double> Evaluator::row_losses(const Batch& batch) {
-  const Tensor& token_loss = token_losses(batch);
+  const Tensor token_loss = token_losses(batch);
   std::vector<double> losses;
   for (int64_t row = 0; row < batch.rows; ++row) {
     losses.push_back(sum(token_loss.slice(row * batch.context, (row + 1) * batch.context)));

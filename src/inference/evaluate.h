@@ -39,7 +39,7 @@ class Evaluator {
 
  private:
   /// Runs a batch and returns its token losses.
-  const Tensor& token_losses(const Batch& batch);
+  Tensor token_losses(const Batch& batch);
 
   const EvaluationProgram& program_;
   Executor& executor_;

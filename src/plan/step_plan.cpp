@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
-#include "ops/host_target.h"
+#include "plan/run_target.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +31,7 @@ StepPlan plan_step(const RunConfig& config, const Target& target) {
 }
 
 StepPlan plan_step_that_fits(const RunConfig& config) {
-  StepPlan plan = plan_step(config, host_target(static_cast<int>(config.run.threads)));
+  StepPlan plan = plan_step(config, run_target(config));
   const int64_t needed = plan.memory.arena_bytes;
   const int64_t physical = physical_memory();
   if (needed > physical) {

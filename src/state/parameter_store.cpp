@@ -32,7 +32,13 @@ const ParameterState& ParameterStore::find(std::string_view name) const {
 
 void ParameterStore::initialize(uint64_t seed, int threads) const {
   for (const ParameterState& state : parameters_) {
-    tessera::initialize(state.spec, seed, state.master, threads);
+    if (state.master.accelerator() == nullptr) {
+      tessera::initialize(state.spec, seed, state.master, threads);
+      continue;
+    }
+    const Tensor values(state.master.shape(), state.master.dtype());
+    tessera::initialize(state.spec, seed, values, threads);
+    upload({values.raw(), static_cast<size_t>(values.bytes())}, state.master);
   }
   masters_to_weights();
 }

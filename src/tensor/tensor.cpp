@@ -88,6 +88,13 @@ void readback(const Tensor& from, std::span<std::byte> to) {
   }
 }
 
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.accelerator() == nullptr) return tensor;
+  Tensor copy(tensor.shape(), tensor.dtype());
+  readback(tensor, {copy.raw(), static_cast<size_t>(copy.bytes())});
+  return copy;
+}
+
 std::vector<double> read_numbers(const Tensor& from) {
   TESSERA_CHECK(from.dtype() == DType::f64, "a tensor of {} read as f64", dtype_name(from.dtype()));
   std::vector<double> numbers(static_cast<size_t>(from.elements()));

@@ -97,6 +97,9 @@ void upload(std::span<const std::byte> from, const Tensor& to);
 /// Copies the bytes of a tensor on any device to the host. The sizes must be equal.
 void readback(const Tensor& from, std::span<std::byte> to);
 
+/// The tensor itself, or a copy of it if it does not lie on the processor.
+Tensor on_host(const Tensor& tensor);
+
 /// The elements of an f64 tensor on any device.
 std::vector<double> read_numbers(const Tensor& from);
 

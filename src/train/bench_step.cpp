@@ -13,8 +13,8 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "ops/host_target.h"
 #include "plan/programs.h"
+#include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "train/training_step.h"
 
@@ -43,7 +43,7 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   const StepPlan plan = plan_step_that_fits(config);
-  Runtime runtime(host_target(static_cast<int>(config.run.threads)));
+  Runtime runtime(run_target(config));
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const ParameterStore store(executor, plan.programs.update_number(),

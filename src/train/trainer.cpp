@@ -22,8 +22,8 @@
 #include "inference/evaluate.h"
 #include "metrics/metrics_writer.h"
 #include "metrics/plot/plot.h"
-#include "ops/host_target.h"
 #include "plan/programs.h"
+#include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "train/initial_weights.h"
 #include "train/run_console.h"
@@ -53,7 +53,7 @@ class Trainer {
         logger_(logger),
         console_(config_, options, logger),
         peak_flops_(peak_flops),
-        runtime_(host_target(static_cast<int>(config_.run.threads))),
+        runtime_(run_target(config_)),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
         executor_(programs_.list(), std::move(plan.memory), runtime_),
