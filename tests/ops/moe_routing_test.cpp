@@ -5,8 +5,10 @@
 
 #include "base/random.h"
 #include "ops/moe/routing.h"
+#include "ops/moe/token_blocks.h"
 #include "ops/moe_program.h"
 #include "ops/router/router.h"
+#include "support/emulated.h"
 
 namespace tessera {
 namespace {
@@ -16,20 +18,24 @@ using testing::SmallProgram;
 struct Routing {
   std::vector<int32_t> counts;
   std::vector<int32_t> offsets;
+  std::vector<int32_t> block_places;
   std::vector<int32_t> input_indices;
   std::vector<int32_t> output_indices;
   bool operator==(const Routing&) const = default;
 };
 
 Routing route(const Shape& shape, const std::vector<int32_t>& indices,
-              const RoutingOptions& options, int threads = 2) {
-  SmallProgram small(threads);
+              const RoutingOptions& options, int threads = 2,
+              const std::optional<testing::Emulation>& emulation = {}) {
+  SmallProgram small(threads, Kernels::fast, emulation);
   const Value given = small.input<int32_t>(shape, indices);
   const TokenCounts counts = token_counts(small.builder(), given, options);
   const TokenIndices rows = token_indices(small.builder(), given, counts, options);
-  small.run({counts.counts, counts.offsets, rows.input_indices, rows.output_indices});
+  small.run({counts.counts, counts.offsets, counts.block_places, rows.input_indices,
+             rows.output_indices});
   return {small.read<int32_t>(counts.counts), small.read<int32_t>(counts.offsets),
-          small.read<int32_t>(rows.input_indices), small.read<int32_t>(rows.output_indices)};
+          small.read<int32_t>(counts.block_places), small.read<int32_t>(rows.input_indices),
+          small.read<int32_t>(rows.output_indices)};
 }
 
 /// The definition: expert by expert, the tokens in order.
@@ -38,12 +44,20 @@ Routing naive_route(const Shape& shape, const std::vector<int32_t>& indices,
   const int64_t k = shape[1];
   Routing routing{.counts = std::vector<int32_t>(static_cast<size_t>(options.experts), 0),
                   .offsets = {0},
+                  .block_places = {},
                   .input_indices = {},
                   .output_indices = std::vector<int32_t>(indices.size(), -1)};
   for (const int32_t expert : indices) ++routing.counts[static_cast<size_t>(expert)];
   const int64_t capacity = options.capacity_factor ? expert_capacity(*options.capacity_factor,
                                                                      shape[0], k, options.experts)
                                                    : shape.elements();
+  for (int64_t block = 0; block < token_blocks(shape[0]); ++block) {
+    const auto before = indices.begin() + block * kTokenBlock * k;
+    for (int64_t local = 0; local < options.local_experts; ++local) {
+      routing.block_places.push_back(
+          static_cast<int32_t>(std::count(indices.begin(), before, options.first_expert + local)));
+    }
+  }
   for (int64_t local = 0; local < options.local_experts; ++local) {
     int64_t taken = 0;
     for (size_t i = 0; i < indices.size(); ++i) {
@@ -162,6 +176,44 @@ TEST(Routing, DoesNotDependOnTheThreads) {
   const Routing naive = naive_route({5000, 4}, indices, options);
   for (const int threads : {1, 2, 3, 5, 8}) {
     EXPECT_TRUE(route({5000, 4}, indices, options, threads) == naive) << threads << " threads";
+  }
+}
+
+RC_GTEST_PROP(Routing, TheDevicesKernelsEqualThePlainOnes, ()) {
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 300);
+  const auto experts =
+      *rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 12), rc::gen::element<int64_t>(8, 33, 64, 300));
+  const auto k = *rc::gen::inRange<int64_t>(1, std::min<int64_t>(experts, 10) + 1);
+  const auto first = *rc::gen::inRange<int64_t>(0, experts);
+  const auto local = *rc::gen::inRange<int64_t>(1, experts - first + 1);
+  RoutingOptions options{.experts = experts, .first_expert = first, .local_experts = local};
+  if (*rc::gen::arbitrary<bool>()) options.capacity_factor = *rc::gen::inRange(1, 20) / 8.0;
+  auto indices = random_indices(tokens, k, experts, *rc::gen::inRange<uint64_t>(0, 1000));
+  const auto popular = static_cast<int32_t>(first);  // also loads that are not even
+  const auto share = *rc::gen::inRange<size_t>(1, 4);
+  for (size_t i = 0; share > 1 && i < indices.size(); i += share) indices[i] = popular;
+  const auto of_none = *rc::gen::arbitrary<bool>();
+  for (size_t i = 0; of_none && i < indices.size(); i += 7) {
+    indices[i] = i % 2 == 0 ? -1 : static_cast<int32_t>(experts);
+  }
+  testing::expect_device_equals([&](const std::optional<testing::Emulation>& emulation) {
+    return route({tokens, k}, indices, options, 1, emulation);
+  });
+}
+
+/// Many token blocks, whose scan has several for each thread, and so many experts that few warps
+/// have room for their counts.
+TEST(Routing, TheDevicesKernelsEqualThePlainOnesOnLargeShapes) {
+  for (const Shape& shape : {Shape{3000, 2}, Shape{70, 12}}) {
+    const int64_t experts = shape[0] == 3000 ? 40 : 3000;
+    const auto indices = random_indices(shape[0], shape[1], experts, 5);
+    const RoutingOptions options{
+        .experts = experts, .local_experts = experts - 1, .capacity_factor = 1.1};
+    const Routing expected = naive_route(shape, indices, options);
+    for (const int lanes : {32, 64}) {
+      EXPECT_TRUE(route(shape, indices, options, 1, testing::Emulation{.lanes = lanes}) == expected)
+          << shape.text() << " with warps of " << lanes;
+    }
   }
 }
 

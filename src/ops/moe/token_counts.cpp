@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "ops/moe/routing.h"
+#include "ops/moe/routing_kernels.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -44,6 +45,7 @@ class CountTokens final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
     const int64_t blocks = token_blocks(shape[0]);
     const int32_t* indices = execution.inputs[0].data<int32_t>();
@@ -61,6 +63,35 @@ class CountTokens final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    TESSERA_CHECK(options_.experts <= kMostRoutedExperts,
+                  "a router of {} experts; a device counts up to {}", options_.experts,
+                  kMostRoutedExperts);
+    const Shape& shape = execution.inputs[0].shape();
+    const TokenCounting counting{
+        .tokens = shape[0],
+        .k = shape[1],
+        .experts = options_.experts,
+        .first_expert = options_.first_expert,
+        .local_experts = options_.local_experts,
+        .capacity = static_cast<int32_t>(
+            std::min<int64_t>(capacity(shape), std::numeric_limits<int32_t>::max())),
+        .indices = execution.inputs[0].pointer<int32_t>(),
+        .block_counts = reinterpret_cast<int32_t*>(execution.workspace.data()),
+        .counts = execution.outputs[0].pointer<int32_t>(),
+        .offsets = execution.outputs[1].pointer<int32_t>(),
+        .places = execution.outputs[2].pointer<int32_t>()};
+    for_vendor(*execution.stream, [&](auto vendor) {
+      token_counts_device<decltype(vendor)>(counting, *execution.stream);
+    });
+  }
+
+  /// The most tokens that an expert takes.
+  int64_t capacity(const Shape& shape) const {
+    if (!options_.capacity_factor) return shape.elements();
+    return expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
+  }
+
   /// Counts the choices of each expert within a block, into counts [experts].
   void count_block(const int32_t* indices, const BlockChoices& choices, int32_t* counts) const {
     std::fill_n(counts, options_.experts, 0);
@@ -86,14 +117,11 @@ class CountTokens final : public Operation {
   /// Writes the running sum of the local experts' tokens, each limited to the capacity.
   void write_offsets(std::span<const int32_t> counts, const Shape& shape,
                      std::span<int32_t> offsets) const {
-    int64_t capacity = shape.elements();
-    if (options_.capacity_factor) {
-      capacity = expert_capacity(*options_.capacity_factor, shape[0], shape[1], options_.experts);
-    }
+    const int64_t most = capacity(shape);
     int64_t row = 0;
     offsets[0] = 0;
     for (int64_t e = 0; e < options_.local_experts; ++e) {
-      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], capacity);
+      row += std::min<int64_t>(counts[static_cast<size_t>(options_.first_expert + e)], most);
       offsets[static_cast<size_t>(e + 1)] = static_cast<int32_t>(row);
     }
   }

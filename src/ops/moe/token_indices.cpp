@@ -1,4 +1,5 @@
 #include "ops/moe/routing.h"
+#include "ops/moe/routing_kernels.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -30,11 +31,12 @@ class IndexTokens final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
-    return inputs[2].bytes();
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    return target.device == Device::cpu ? inputs[2].bytes() : 0;
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
     const Tensor& places = execution.inputs[2];
     const int64_t local_experts = places.shape()[1];
@@ -56,6 +58,25 @@ class IndexTokens final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    const Shape& shape = execution.inputs[0].shape();
+    const TokenNumbering numbering{.tokens = shape[0],
+                                   .k = shape[1],
+                                   .first_expert = first_expert_,
+                                   .local_experts = execution.inputs[2].shape()[1],
+                                   .indices = execution.inputs[0].pointer<int32_t>(),
+                                   .offsets = execution.inputs[1].pointer<int32_t>(),
+                                   .places = execution.inputs[2].pointer<int32_t>(),
+                                   .input_indices = execution.outputs[0].pointer<int32_t>(),
+                                   .output_indices = execution.outputs[1].pointer<int32_t>()};
+    TESSERA_CHECK(numbering.local_experts <= kMostRoutedExperts,
+                  "{} experts on a device; it numbers the tokens of up to {}",
+                  numbering.local_experts, kMostRoutedExperts);
+    for_vendor(*execution.stream, [&](auto vendor) {
+      token_indices_device<decltype(vendor)>(numbering, *execution.stream);
+    });
+  }
+
   /// Gives each choice of a block its row, unless its expert is not local or has all it may take.
   void number_block(const Execution& execution, const BlockChoices& choices, int32_t* taken) const {
     const int32_t* indices = execution.inputs[0].data<int32_t>();

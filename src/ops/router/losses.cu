@@ -114,7 +114,7 @@ void for_balance(const BalanceLayers& layers, Body&& body) {
   }
 }
 
-void add_parts(const float* parts, int64_t count, double factor, float* loss, Stream& stream) {
+void add_router_parts(const float* parts, int64_t count, double factor, float* loss, Stream& stream) {
   constexpr int kThreads = 256;
   launch(add_loss_parts, {.threads = kThreads}, stream, parts, count, static_cast<float>(factor),
          loss);
@@ -131,7 +131,7 @@ void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, c
     blocks = grid.blocks = std::min(kMostBlocks, grid.blocks);
     launch(z_loss_parts<size>, grid, stream, rows, logits, parts);
   });
-  add_parts(parts, blocks, coefficient, loss, stream);
+  add_router_parts(parts, blocks, coefficient, loss, stream);
 }
 
 template <typename Vendor>
@@ -152,7 +152,7 @@ void load_balance_loss_device(const BalanceLayers& layers, double factor, float*
     blocks = grid.blocks * grid.blocks_y;
     launch(balance_parts<size>, grid, stream, layers, parts);
   });
-  add_parts(parts, blocks, factor, loss, stream);
+  add_router_parts(parts, blocks, factor, loss, stream);
 }
 
 template <typename Vendor>
