@@ -146,7 +146,11 @@ __device__ inline Pack<T, size> load_pack(const T* array, int64_t index) {
 }
 template <int size, typename T>
 __device__ inline void store_pack(T* array, int64_t index, const Pack<T, size>& pack) {
-  reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
+  if constexpr (sizeof(pack) == 8) {  // nvcc would take steps of 2 bytes
+    reinterpret_cast<uint64_t*>(array)[index] = std::bit_cast<uint64_t>(pack);
+  } else {
+    reinterpret_cast<Pack<T, size>*>(array)[index] = pack;
+  }
 }
 
 /// A value of the compute type rounded to an element.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/support.h"
+#include "ops/update/device_table.h"
 
 namespace tessera {
 namespace {
@@ -89,7 +90,15 @@ class AdamW final : public Operation {
     return updated;
   }
 
+  /// On a device: the table of the sections, then the coefficients.
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    if (target.device == Device::cpu) return 0;
+    return table_bytes<AdamWRow>(sections_.size()) +
+           AdamWFactors::kCoefficients * dtype_size(DType::f32);
+  }
+
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     if (std::isnan(*execution.inputs[0].data<double>())) return;
     pieces_.for_each(execution.runtime.threads(),
                      [&](int64_t, size_t index, int64_t begin, int64_t end) {
@@ -114,6 +123,37 @@ class AdamW final : public Operation {
 
   static bool same(const Spec& a, const Spec& b) {
     return a.shape == b.shape && a.dtype == b.dtype;
+  }
+
+  void run_on_device(const Execution& execution) const {
+    std::vector<AdamWRow> rows;
+    for (const AdamWSection& of : sections_) {
+      const Section& section = of.section;
+      const UnitInputs& unit = units_[static_cast<size_t>(section.unit)];
+      const Tensor* const own = &execution.inputs[unit.first];
+      rows.push_back(
+          {.count = section.end - section.begin,
+           .decays = of.decays ? 1 : 0,
+           .gradient = own[0].pointer<float>() + section.begin,
+           .first_moment = own[1].pointer<float>() + section.begin,
+           .second_moment = own[2].pointer<float>() + section.begin,
+           .master = own[3].pointer<float>() + section.begin,
+           .weight = unit.rounds ? own[4].pointer<BFloat16>() + section.begin : nullptr});
+    }
+    const AdamWFactors factors{
+        .scale = execution.inputs[0].pointer<double>(),
+        .learning_rate = execution.inputs[1].pointer<double>(),
+        .step = execution.inputs[2].pointer<double>(),
+        .beta1 = options_.beta1,
+        .beta2 = options_.beta2,
+        .epsilon = options_.epsilon,
+        .weight_decay = options_.weight_decay,
+        .coefficients = reinterpret_cast<float*>(execution.workspace.data() +
+                                                 table_bytes<AdamWRow>(rows.size()))};
+    const DeviceTable<AdamWRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream, [&](auto vendor) {
+      adamw_device<decltype(vendor)>(factors, table, *execution.stream);
+    });
   }
 
   template <typename Wide, typename Weight>

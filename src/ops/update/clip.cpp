@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/support.h"
+#include "ops/update/update_kernels.h"
 
 namespace tessera {
 namespace {
@@ -27,6 +28,7 @@ class Clip final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const auto value = [&](size_t input) { return *execution.inputs[input].data<double>(); };
     const double norm = std::sqrt(value(0));
     const double limit = value(1);
@@ -36,6 +38,21 @@ class Clip final : public Operation {
     if (!finite) scale = std::numeric_limits<double>::quiet_NaN();
     *execution.outputs[0].data<double>() = norm;
     *execution.outputs[1].data<double>() = scale;
+  }
+
+ private:
+  static void run_on_device(const Execution& execution) {
+    ClipInputs inputs{.squares = execution.inputs[0].pointer<double>(),
+                      .limit = execution.inputs[1].pointer<double>()};
+    for (const Tensor& loss : execution.inputs.subspan(2)) {
+      TESSERA_CHECK(inputs.count < ClipInputs::kMostLosses, "more than {} losses on a device",
+                    ClipInputs::kMostLosses);
+      inputs.losses[static_cast<size_t>(inputs.count++)] = loss.pointer<double>();
+    }
+    for_vendor(*execution.stream, [&](auto vendor) {
+      clip_device<decltype(vendor)>(inputs, execution.outputs[0].pointer<double>(),
+                                    execution.outputs[1].pointer<double>(), *execution.stream);
+    });
   }
 };
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ops/support.h"
+#include "ops/update/device_table.h"
 
 namespace tessera {
 namespace {
@@ -33,7 +34,11 @@ class RoundToWeights final : public Operation {
     std::iota(weights.begin(), weights.end(), static_cast<int>(count_));
     return weights;
   }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    return target.device == Device::cpu ? 0 : table_bytes<RoundRow>(count_);
+  }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     for (size_t i = 0; i < count_; ++i) {
       const float* master = execution.inputs[i].data<float>();
       auto* weight = execution.inputs[count_ + i].data<BFloat16>();
@@ -47,6 +52,18 @@ class RoundToWeights final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    std::vector<RoundRow> rows;
+    for (size_t i = 0; i < count_; ++i) {
+      rows.push_back({.count = execution.inputs[i].elements(),
+                      .master = execution.inputs[i].pointer<float>(),
+                      .weight = execution.inputs[count_ + i].pointer<BFloat16>()});
+    }
+    const DeviceTable<RoundRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream,
+               [&](auto vendor) { round_device<decltype(vendor)>(table, *execution.stream); });
+  }
+
   size_t count_;
 };
 

@@ -1,6 +1,7 @@
 #include "ops/update/running_sum.h"
 
 #include "ops/support.h"
+#include "ops/update/update_kernels.h"
 
 namespace tessera {
 namespace {
@@ -29,20 +30,29 @@ class RunningSum final : public Operation {
   std::vector<int> updated_inputs() const override { return {0}; }
 
   void run(const Execution& execution) const override {
-    const Tensor& value = execution.inputs[1];
-    switch (value.dtype()) {
+    switch (execution.inputs[1].dtype()) {
       case DType::i32:
-        return add<int32_t>(execution.inputs[0], value);
+        return add<int32_t>(execution);
       case DType::f32:
-        return add<float>(execution.inputs[0], value);
+        return add<float>(execution);
       default:
-        return add<double>(execution.inputs[0], value);
+        return add<double>(execution);
     }
   }
 
  private:
   template <typename T>
-  static void add(const Tensor& sum, const Tensor& value) {
+  static void add(const Execution& execution) {
+    const Tensor& sum = execution.inputs[0];
+    const Tensor& value = execution.inputs[1];
+    if (execution.stream != nullptr) {
+      for_vendor(*execution.stream, [&](auto vendor) {
+        running_sum_device<decltype(vendor)>(sum.pointer<double>(), sum.elements(),
+                                             value.pointer<T>(), value.elements(),
+                                             *execution.stream);
+      });
+      return;
+    }
     double* const sums = sum.data<double>();
     const std::span<T> values = value.values<T>();
     if (sum.elements() == 1) {

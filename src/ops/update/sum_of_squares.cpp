@@ -2,6 +2,7 @@
 
 #include "base/interleaved_sum.h"
 #include "ops/support.h"
+#include "ops/update/device_table.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,8 @@ double sum_of_piece(const T* values, int64_t count) {
   });
 }
 
-/// inputs: flat values; output: f64 [1]. The workspace holds one sum per piece.
+/// inputs: flat values; output: f64 [1]. The workspace holds one sum per piece, on a device after
+/// the table of the sections.
 class SumOfSquares final : public Operation {
  public:
   explicit SumOfSquares(std::vector<Section> sections)
@@ -37,10 +39,18 @@ class SumOfSquares final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
-  int64_t workspace_bytes(const Target&, std::span<const Spec>) const override {
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    if (target.device != Device::cpu) {
+      int64_t blocks = 0;
+      for (const Section& section : sections_) {
+        blocks += row_blocks<SquaresRow>(section.end - section.begin);
+      }
+      return table_bytes<SquaresRow>(sections_.size()) + blocks * dtype_size(DType::f64);
+    }
     return pieces_.count() * dtype_size(DType::f64);
   }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     auto* const sums = reinterpret_cast<double*>(execution.workspace.data());
     pieces_.for_each(execution.runtime.threads(), [&](int64_t piece, size_t section, int64_t begin,
                                                       int64_t end) {
@@ -55,6 +65,22 @@ class SumOfSquares final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    std::vector<SquaresRow> rows;
+    for (const Section& section : sections_) {
+      const Tensor& unit = execution.inputs[static_cast<size_t>(section.unit)];
+      rows.push_back(
+          {.count = section.end - section.begin, .values = unit.pointer<float>() + section.begin});
+    }
+    auto* const partial = reinterpret_cast<double*>(execution.workspace.data() +
+                                                    table_bytes<SquaresRow>(rows.size()));
+    const DeviceTable<SquaresRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream, [&](auto vendor) {
+      sum_of_squares_device<decltype(vendor)>(
+          table, partial, execution.outputs[0].pointer<double>(), *execution.stream);
+    });
+  }
+
   std::vector<Section> sections_;
   SectionPieces pieces_;
 };

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ops/support.h"
+#include "ops/update/device_table.h"
 
 namespace tessera {
 namespace {
@@ -26,7 +27,11 @@ class Zero final : public Operation {
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
+    return target.device == Device::cpu ? 0 : table_bytes<ZeroRow>(count_);
+  }
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     for (const Tensor& value : execution.inputs) {
       std::byte* memory = value.raw();
       parallel_ranges(execution.runtime.threads(), value.bytes(), 1 << 20,
@@ -37,6 +42,16 @@ class Zero final : public Operation {
   }
 
  private:
+  static void run_on_device(const Execution& execution) {
+    std::vector<ZeroRow> rows;
+    for (const Tensor& value : execution.inputs) {
+      rows.push_back({.count = value.bytes(), .start = static_cast<std::byte*>(value.address())});
+    }
+    const DeviceTable<ZeroRow> table = put_table(execution, std::move(rows));
+    for_vendor(*execution.stream,
+               [&](auto vendor) { zero_device<decltype(vendor)>(table, *execution.stream); });
+  }
+
   size_t count_;
 };
 

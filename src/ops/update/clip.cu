@@ -1,0 +1,25 @@
+#include "device/kernel.h"
+#include "ops/update/update_kernels.h"
+
+namespace tessera {
+namespace {
+
+__global__ void clip_norm(ClipInputs inputs, double* norm, double* scale) {
+  if (threadIdx.x != 0) return;
+  const double length = sqrt(*inputs.squares), limit = *inputs.limit;
+  bool finite = std::isfinite(length);
+  for (int i = 0; i < inputs.count; ++i) finite = finite && std::isfinite(*inputs.losses[i]);
+  *norm = length;
+  *scale = !finite ? static_cast<double>(NAN) : limit > 0 && length > limit ? limit / length : 1.0;
+}
+
+}  // namespace
+
+template <typename Vendor>
+void clip_device(const ClipInputs& inputs, double* norm, double* scale, Stream& stream) {
+  launch(clip_norm, {.threads = kLanes}, stream, inputs, norm, scale);
+}
+
+template void clip_device<ThisVendor>(const ClipInputs&, double*, double*, Stream&);
+
+}  // namespace tessera

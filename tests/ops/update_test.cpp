@@ -1,0 +1,336 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "ops/update/adamw.h"
+#include "ops/update/clip.h"
+#include "ops/update/round.h"
+#include "ops/update/running_sum.h"
+#include "ops/update/sum_of_squares.h"
+#include "ops/update/zero.h"
+#include "support/emulated.h"
+
+namespace tessera {
+namespace {
+
+using Results = std::vector<std::vector<double>>;
+using testing::Emulation;
+
+/// A runtime of the processor's plain kernels, or of an emulated device.
+Runtime runtime_of(const std::optional<Emulation>& emulation) {
+  return testing::make_runtime(host_target(1, Kernels::plain), emulation);
+}
+
+/// Calls run() for the processor and for a device with three orders of its threads. The device's
+/// results must be close to the processor's, and the same bits in each order.
+void expect_results_agree(const std::function<Results(const std::optional<Emulation>&)>& run,
+                          const testing::Tolerance& tolerance) {
+  const Results expected = run(std::nullopt);
+  const int lanes = *rc::gen::element(32, 64);
+  std::optional<Results> first;
+  for (const emulation::Order order :
+       {emulation::Order::forward, emulation::Order::backward, emulation::Order::shuffled}) {
+    const Results results = run(Emulation{lanes, {.order = order, .seed = 1}});
+    if (!first) {
+      ASSERT_EQ(results.size(), expected.size());
+      for (size_t i = 0; i < results.size(); ++i) {
+        testing::expect_close(results[i], expected[i], tolerance, fmt::format("result {}", i));
+      }
+      first = results;
+    }
+    ASSERT_EQ(results, *first) << "warps of " << lanes << ": bits go with the order of threads";
+  }
+}
+
+/// Sizes of flat values: small and odd, and more than a block of a device handles.
+rc::Gen<int64_t> any_size() {
+  return rc::gen::oneOf(rc::gen::inRange<int64_t>(1, 100), rc::gen::inRange<int64_t>(100, 3000),
+                        rc::gen::inRange<int64_t>(16380, 16400));
+}
+
+/// Cuts units into sections at any places, and leaves gaps.
+std::vector<Section> any_sections(const std::vector<int64_t>& sizes) {
+  std::vector<Section> sections;
+  for (size_t unit = 0; unit < sizes.size(); ++unit) {
+    int64_t end = 0;
+    for (int part = 0; part < 3; ++part) {
+      const int64_t begin = *rc::gen::inRange<int64_t>(end, sizes[unit] + 1);
+      end = *rc::gen::inRange<int64_t>(begin, sizes[unit] + 1);
+      sections.push_back({static_cast<int>(unit), begin, end});
+    }
+  }
+  return sections;
+}
+
+std::vector<int64_t> any_sizes() {
+  return *rc::gen::container<std::vector<int64_t>>(*rc::gen::inRange<size_t>(1, 4), any_size());
+}
+
+RC_GTEST_PROP(Zero, TheDevicesKernelsLeaveZeros, ()) {
+  std::vector<int64_t> sizes = any_sizes();
+  sizes.push_back(*rc::gen::element<int64_t>(65536, 65537, 131075));
+  const int lanes = *rc::gen::element(32, 64);
+  Program program;
+  Builder builder(program);
+  std::vector<Value> values;
+  for (const int64_t size : sizes) {
+    const DType dtype = *rc::gen::element(DType::bf16, DType::f32, DType::f64);
+    values.push_back(builder.state(fmt::format("value{}", values.size()), {{size}, dtype, {}}));
+  }
+  const Value other = builder.state("other", {{100}, DType::f32, {}});
+  zero(builder, values);
+  add_to_sum(builder, builder.state("sum", {{1}, DType::f64, {}}), other);
+  Runtime runtime = runtime_of(Emulation{lanes, {.order = emulation::Order::shuffled}});
+  testing::ProgramRun run(program, runtime);
+  const auto bind = [&](Value value) {
+    const Spec& spec = program.spec(value);
+    run.bind(value, testing::random_tensor(spec.shape, spec.dtype, program.info(value).name, 5));
+  };
+  for (const Value value : values) bind(value);
+  bind(other);
+  const std::vector<double> before = testing::as_doubles(run[other]);
+  run.run();
+  for (const Value value : values) {
+    for (const double element : testing::as_doubles(run[value])) ASSERT_EQ(element, 0);
+  }
+  EXPECT_EQ(testing::as_doubles(run[other]), before);
+}
+
+RC_GTEST_PROP(SumOfSquares, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  std::vector<int64_t> sizes = any_sizes();
+  sizes.push_back(*rc::gen::inRange<int64_t>(1, 50000));
+  const std::vector<Section> sections = any_sections(sizes);
+  expect_results_agree(
+      [&](const std::optional<Emulation>& emulation) {
+        Program program;
+        Builder builder(program);
+        std::vector<Value> units;
+        for (const int64_t size : sizes) {
+          units.push_back(
+              builder.state(fmt::format("unit{}", units.size()), {{size}, DType::f32, {}}));
+        }
+        const Value sum = sum_of_squares(builder, units, sections);
+        builder.output(sum);
+        Runtime runtime = runtime_of(emulation);
+        testing::ProgramRun run(program, runtime);
+        for (size_t i = 0; i < units.size(); ++i) {
+          run.bind(units[i], testing::random_tensor({sizes[i]}, DType::f32, fmt::format("{}", i)));
+        }
+        run.run();
+        return Results{testing::as_doubles(run[sum])};
+      },
+      {1e-13, 0});
+}
+
+RC_GTEST_PROP(Clip, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double squares = *rc::gen::element(0.0, 9.0, 1e300, infinity, std::nan(""));
+  const double limit = *rc::gen::element(0.0, 1.0, 3.0, 5.0);
+  const auto losses = *rc::gen::container<std::vector<double>>(
+      *rc::gen::inRange<size_t>(0, 4), rc::gen::element(0.5, 0.5, 0.5, infinity, std::nan("")));
+  expect_results_agree(
+      [&](const std::optional<Emulation>& emulation) {
+        Program program;
+        Builder builder(program);
+        Runtime runtime = runtime_of(emulation);
+        testing::ProgramRun run(program, runtime);
+        const auto declare = [&](const std::string& name, double number) {
+          const Value value = builder.input(name, {{1}, DType::f64, {}});
+          const Tensor tensor({1}, DType::f64);
+          *tensor.data<double>() = number;
+          run.bind(value, tensor);
+          return value;
+        };
+        std::vector<Value> values;
+        for (const double loss : losses) {
+          values.push_back(declare(fmt::format("loss{}", values.size()), loss));
+        }
+        const Clipped clipped =
+            clip_gradients(builder, declare("squares", squares), declare("limit", limit), values);
+        builder.output(clipped.norm);
+        builder.output(clipped.scale);
+        run.run();
+        Results results;
+        for (const Value value : {clipped.norm, clipped.scale}) {  // NaN is unequal to itself
+          const double number = *run[value].data<double>();
+          const bool finite = std::isfinite(number);
+          results.push_back({finite ? number : 0, finite ? 0.0 : std::isnan(number) ? 2.0 : 1.0});
+        }
+        return results;
+      },
+      {});
+}
+
+/// What one case of AdamW updates.
+struct Updated {
+  std::vector<int64_t> sizes;  ///< of the units
+  std::vector<bool> rounds;    ///< by unit: bf16 weights with masters, or f32 ones
+  std::vector<AdamWSection> sections;
+};
+
+/// How far weights lie from their masters rounded: 0 where they were updated.
+std::vector<double> from_rounding(const Tensor& weight, const Tensor& master) {
+  std::vector<double> difference;
+  for (int64_t i = 0; i < weight.elements(); ++i) {
+    difference.push_back(static_cast<float>(weight.data<BFloat16>()[i]) -
+                         static_cast<float>(static_cast<BFloat16>(master.data<float>()[i])));
+  }
+  return difference;
+}
+
+/// The norm, all states, and how the weights are rounded, after each of three whole updates. The
+/// loss of the second one is given.
+Results numbers_after_updates(const Updated& updated, double limit, double second_loss,
+                              const std::optional<Emulation>& emulation) {
+  Program program;
+  Builder builder(program);
+  Runtime runtime = runtime_of(emulation);
+  testing::ProgramRun run(program, runtime);
+  std::vector<Value> kept, gradients;
+  std::vector<std::pair<Value, Value>> rounded;  // weights and masters
+  const auto state = [&](const char* name, size_t unit, bool positive = false) {
+    const Shape shape{updated.sizes[unit]};
+    const std::string full = fmt::format("{}{}", name, unit);
+    kept.push_back(builder.state(full, {shape, DType::f32, {}}));
+    const Tensor tensor = testing::random_tensor(shape, DType::f32, full);
+    for (float& number : tensor.values<float>()) number = positive ? std::abs(number) : number;
+    run.bind(kept.back(), tensor);
+    return kept.back();
+  };
+  std::vector<AdamWUnit> units;
+  for (size_t unit = 0; unit < updated.sizes.size(); ++unit) {
+    const Shape shape{updated.sizes[unit]};
+    gradients.push_back(builder.input(fmt::format("gradient{}", unit), {shape, DType::f32, {}}));
+    AdamWUnit values{.gradient = gradients.back(),
+                     .first_moment = state("first", unit),
+                     .second_moment = state("second", unit, true),
+                     .master = state("master", unit),
+                     .weight = {}};
+    if (updated.rounds[unit]) {
+      values.weight = builder.parameter(fmt::format("weight{}", unit), {shape, DType::bf16, {}});
+      run.bind(*values.weight, testing::random_tensor(shape, DType::bf16, "weight"));
+      rounded.emplace_back(*values.weight, values.master);
+    }
+    units.push_back(values);
+  }
+  const auto scalar = [&](const char* name) { return builder.input(name, {{1}, DType::f64, {}}); };
+  const auto set = [&](Value value, double number) {
+    const Tensor tensor({1}, DType::f64);
+    *tensor.data<double>() = number;
+    run.bind(value, tensor);
+  };
+  const Value rate = scalar("rate"), limit_of_norm = scalar("limit"), step = scalar("step");
+  const Value loss = scalar("loss");
+  std::vector<Section> squared;
+  for (const AdamWSection& of : updated.sections) squared.push_back(of.section);
+  const Value squares = sum_of_squares(builder, gradients, squared);
+  const Clipped clipped = clip_gradients(builder, squares, limit_of_norm, {{loss}});
+  builder.output(clipped.norm);
+  adamw(builder, {.scale = clipped.scale, .learning_rate = rate, .step = step}, units,
+        updated.sections, {.weight_decay = 0.1});
+
+  Results results;
+  set(limit_of_norm, limit);
+  for (int t = 1; t <= 3; ++t) {
+    for (size_t unit = 0; unit < gradients.size(); ++unit) {
+      run.bind(gradients[unit],
+               testing::random_tensor({updated.sizes[unit]}, DType::f32,
+                                      fmt::format("gradient {} of step {}", unit, t)));
+    }
+    set(rate, 0.01 * t);
+    set(step, t);
+    set(loss, t == 2 ? second_loss : 1);
+    run.run();
+    results.push_back(testing::as_doubles(run[clipped.norm]));
+    for (const Value value : kept) results.push_back(testing::as_doubles(run[value]));
+    for (const auto& [weight, master] : rounded) {
+      results.push_back(from_rounding(run[weight], run[master]));
+    }
+  }
+  return results;
+}
+
+RC_GTEST_PROP(AdamW, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  Updated updated{.sizes = any_sizes(), .rounds = {}, .sections = {}};
+  for (size_t unit = 0; unit < updated.sizes.size(); ++unit) {
+    updated.rounds.push_back(*rc::gen::arbitrary<bool>());
+  }
+  for (const Section& section : any_sections(updated.sizes)) {
+    updated.sections.push_back({section, *rc::gen::arbitrary<bool>()});
+  }
+  const double limit = *rc::gen::element(0.0, 0.5, 1e6);
+  const double loss = *rc::gen::element(1.0, std::nan(""), HUGE_VAL);
+  const auto run = [&](const std::optional<Emulation>& emulation) {
+    return numbers_after_updates(updated, limit, loss, emulation);
+  };
+  expect_results_agree(run, testing::device_tolerance(DType::f32));
+  if (std::isfinite(loss)) return;
+  const Results results = run(Emulation{});
+  const size_t of_step = results.size() / 3;
+  for (size_t i = 1; i < of_step; ++i) {
+    ASSERT_EQ(results[of_step + i], results[i]) << "a step that is not finite changed state " << i;
+  }
+}
+
+RC_GTEST_PROP(RoundToWeights, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const std::vector<int64_t> sizes = any_sizes();
+  expect_results_agree(
+      [&](const std::optional<Emulation>& emulation) {
+        Program program;
+        Builder builder(program);
+        Runtime runtime = runtime_of(emulation);
+        testing::ProgramRun run(program, runtime);
+        std::vector<Value> masters, weights;
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          const Shape shape{sizes[i]};
+          masters.push_back(builder.state(fmt::format("master{}", i), {shape, DType::f32, {}}));
+          weights.push_back(
+              builder.parameter(fmt::format("weight{}", i), {shape, DType::bf16, {}}));
+          run.bind(masters[i], testing::random_tensor(shape, DType::f32, fmt::format("{}", i)));
+          run.bind(weights[i], testing::random_tensor(shape, DType::bf16, "before"));
+        }
+        round_to_weights(builder, masters, weights);
+        run.run();
+        Results results;
+        for (const Value weight : weights) results.push_back(testing::as_doubles(run[weight]));
+        return results;
+      },
+      {});
+}
+
+RC_GTEST_PROP(RunningSum, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const int64_t size = *any_size();
+  const bool whole = *rc::gen::arbitrary<bool>();
+  const DType dtype = *rc::gen::element(DType::i32, DType::f32, DType::f64);
+  expect_results_agree(
+      [&](const std::optional<Emulation>& emulation) {
+        Program program;
+        Builder builder(program);
+        Runtime runtime = runtime_of(emulation);
+        testing::ProgramRun run(program, runtime);
+        const Shape shape{size}, of_sum{whole ? 1 : size};
+        const Value sum = builder.state("sum", {of_sum, DType::f64, {}});
+        const Value value = builder.input("value", {shape, dtype, {}});
+        add_to_sum(builder, sum, value);
+        Tensor values(shape, dtype);
+        if (dtype != DType::i32) {
+          values = testing::random_tensor(shape, dtype, "value");
+        } else {
+          std::iota(values.data<int32_t>(), values.data<int32_t>() + size, -5);
+        }
+        run.bind(sum, testing::random_tensor(of_sum, DType::f64, "sum"));
+        run.bind(value, values);
+        run.run();
+        run.run();
+        return Results{testing::as_doubles(run[sum])};
+      },
+      {1e-12, 1e-12});
+}
+
+}  // namespace
+}  // namespace tessera
