@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/elementwise/elementwise.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -32,12 +33,11 @@ struct RotaryCase {
     };
   }
 
-  testing::FixedInputs positions() const {
+  testing::FixedInputs positions(uint64_t end = 4096) const {
     const Tensor result({tokens}, DType::i32);
     const CounterRandom random(3, "positions");
     for (int64_t i = 0; i < tokens; ++i) {
-      result.data<int32_t>()[i] =
-          static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % 4096);
+      result.data<int32_t>()[i] = static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % end);
     }
     return {{"positions", result}};
   }
@@ -175,6 +175,40 @@ TEST(Rotary, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(rotary_table(builder, positions,
                             {.channels = 8, .scaling = RotaryScaling{8, 4, 4, 8192}}, DType::f32),
                InternalError);
+}
+
+RC_GTEST_PROP(Rotary, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  RotaryCase variant = random_rotary_case();
+  if (*rc::gen::arbitrary<bool>()) {
+    variant.channels = *rc::gen::element(16, 32, 64);
+    variant.head_dim = variant.channels + *rc::gen::element(0, 4, 8, 64);
+  }
+  variant.heads = *rc::gen::inRange<int64_t>(1, 10);
+  const bool in_place = *rc::gen::arbitrary<bool>();
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) {
+        const Value x = in_place ? scale(builder, in[0], 1.0) : in[0];
+        return variant.function()(builder, std::vector<Value>{x});
+      },
+      {{variant.shape()}},
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .fixed = variant.positions()});
+}
+
+/// Positions are large too: the angles' whole turns must go before anything is rounded.
+RC_GTEST_PROP(Rotary, TheDevicesKernelsAgreeOnTheTable, ()) {
+  const RotaryCase variant{.tokens = *rc::gen::inRange<int64_t>(1, 40),
+                           .heads = 1,
+                           .head_dim = 0,
+                           .channels = *rc::gen::element(2, 6, 64, 530)};
+  RotaryOptions options{.channels = variant.channels, .theta = *rc::gen::element(0.5, 1e4, 5e5)};
+  if (*rc::gen::arbitrary<bool>()) options.scaling = RotaryScaling{};
+  const uint64_t end = *rc::gen::element<uint64_t>(16, 4096, 1 << 20, 1 << 30);
+  testing::expect_device_agrees(
+      [&](Builder& builder, std::span<const Value>) -> std::vector<Value> {
+        const Value positions = builder.input("positions", {{variant.tokens}, DType::i32, {}});
+        return {rotary_table(builder, positions, options, DType::f32)};
+      },
+      {}, {.backward = false, .fixed = variant.positions(end)});
 }
 
 }  // namespace

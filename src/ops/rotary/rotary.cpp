@@ -1,6 +1,7 @@
 #include "ops/rotary/rotary.h"
 
 #include "ops/rotary/rotary_kernels.h"
+#include "ops/rotary/rotary_plain.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -45,18 +46,15 @@ class Rotary final : public Operation {
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        rotary_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
+      });
+      return;
+    }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const Tensor& x = execution.inputs[0];
-      const Tensor& table = execution.inputs[1];
-      const RotaryArguments<T> rotary{.tokens = x.shape()[0],
-                                      .heads = x.shape()[1] / head_dim_,
-                                      .head_dim = head_dim_,
-                                      .channels = table.shape()[1],
-                                      .inverse = inverse_,
-                                      .x = x.data<T>(),
-                                      .table = table.data<Compute<T>>(),
-                                      .output = execution.outputs[0].data<T>()};
+      const RotaryArguments<T> rotary = arguments<T>(execution);
       const int threads = execution.runtime.threads();
       if constexpr (std::is_same_v<T, double>) {
         rotary_plain(rotary, threads);
@@ -68,6 +66,20 @@ class Rotary final : public Operation {
   }
 
  private:
+  template <typename T>
+  RotaryArguments<T> arguments(const Execution& execution) const {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& table = execution.inputs[1];
+    return {.tokens = x.shape()[0],
+            .heads = x.shape()[1] / head_dim_,
+            .head_dim = head_dim_,
+            .channels = table.shape()[1],
+            .inverse = inverse_,
+            .x = x.pointer<T>(),
+            .table = table.pointer<Compute<T>>(),
+            .output = execution.outputs[0].pointer<T>()};
+  }
+
   int64_t head_dim_;
   bool inverse_;
 };

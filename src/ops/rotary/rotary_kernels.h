@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
-#include "base/parallel.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
+
+class Stream;
 
 /// The arguments of one rotation. output may be x's memory.
 template <typename T>
@@ -21,33 +22,13 @@ struct RotaryArguments {
   T* output;          // [tokens, heads, head_dim]
 };
 
-/// The definition of the rotation.
-template <typename T>
-void rotary_plain(const RotaryArguments<T>& rotary, int threads) {
-  using Wide = Compute<T>;
-  const int64_t half = rotary.channels / 2;
-  parallel_ranges(threads, rotary.tokens, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t token = begin; token < end; ++token) {
-      const Wide* cosines = rotary.table + token * rotary.channels;
-      const Wide* sines = cosines + half;
-      for (int64_t head = 0; head < rotary.heads; ++head) {
-        const T* x = rotary.x + (token * rotary.heads + head) * rotary.head_dim;
-        T* output = rotary.output + (token * rotary.heads + head) * rotary.head_dim;
-        for (int64_t i = 0; i < half; ++i) {
-          const auto first = static_cast<Wide>(x[i]);
-          const auto second = static_cast<Wide>(x[i + half]);
-          const Wide sine = rotary.inverse ? -sines[i] : sines[i];
-          output[i] = static_cast<T>(first * cosines[i] - second * sine);
-          output[i + half] = static_cast<T>(second * cosines[i] + first * sine);
-        }
-        for (int64_t i = rotary.channels; i < rotary.head_dim; ++i) output[i] = x[i];
-      }
-    }
-  });
-}
-
 /// The fast kernel, for T = float and BFloat16.
 template <typename T>
 void rotary_fast(const RotaryArguments<T>& rotary, int threads);
+
+/// The kernel of devices, for the same types. It puts its work into the stream. All arrays begin on
+/// 64 bytes.
+template <typename Vendor, typename T>
+void rotary_device(const RotaryArguments<T>& rotary, Stream& stream);
 
 }  // namespace tessera

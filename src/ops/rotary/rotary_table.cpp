@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "ops/rotary/rotary.h"
+#include "ops/rotary/rotary_table_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -15,6 +17,13 @@ double scaled_frequency(double frequency, const RotaryScaling& scaling) {
   const double share = (scaling.original_context / wavelength - scaling.low_frequency_factor) /
                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1 - share) * stretched + share * frequency;
+}
+
+/// An angle in 2^-64 turns, without whole turns.
+uint64_t fraction_of_turn(double radians) {
+  const double turns = radians / (2 * std::numbers::pi);
+  const double scaled = std::ldexp(turns - std::floor(turns), 64);
+  return scaled < std::ldexp(1.0, 64) ? static_cast<uint64_t>(scaled) : 0;
 }
 
 /// input: positions i32 [tokens]. output: [tokens, channels].
@@ -50,6 +59,7 @@ class RotaryTable final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const int32_t* positions = execution.inputs[0].data<int32_t>();
     const int64_t half = options_.channels / 2;
     dispatch_wide(dtype_, [&](auto type) {
@@ -71,6 +81,22 @@ class RotaryTable final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution) const {
+    const RotaryTable32 table{.tokens = execution.inputs[0].elements(),
+                              .channels = options_.channels,
+                              .positions = execution.inputs[0].pointer<int32_t>(),
+                              .table = execution.outputs[0].pointer<float>()};
+    const int pairs = static_cast<int>(frequencies_.size());
+    for (int first = 0; first < pairs; first += RotarySteps::kMost) {
+      RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMost)};
+      std::transform(frequencies_.begin() + first, frequencies_.begin() + first + steps.count,
+                     steps.of_pair.begin(), fraction_of_turn);
+      for_vendor(*execution.stream, [&](auto vendor) {
+        rotary_table_device<decltype(vendor)>(table, steps, *execution.stream);
+      });
+    }
+  }
+
   RotaryOptions options_;
   std::vector<double> frequencies_;
   DType dtype_;

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "device/kernel.h"
+#include "ops/rotary/rotary_kernels.h"
+#include "ops/rotary/rotary_table_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kHeadsOfThread = 4;  // that share the sines and cosines in a thread's registers
+
+/// How the work of one token is divided among threads. Each has one column of a few heads: a pack
+/// of the first and the second half of the rotated channels, or a pack of the others.
+struct TokenWork {
+  int rotated;  // columns of the rotated channels
+  int columns;  // with those of the channels that are copied
+  int groups;   // of kHeadsOfThread heads
+};
+
+template <typename T, int size>
+__device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, int head, int heads,
+                             int column) {
+  const int half = static_cast<int>(rotary.channels / 2);
+  const float* const cosines = rotary.table + token * rotary.channels;
+  const auto cosine = load_pack<size>(cosines, column);
+  auto sine = load_pack<size>(cosines + half, column);
+  for (int i = 0; i < size; ++i) sine.values[i] = rotary.inverse ? -sine.values[i] : sine.values[i];
+  for (int h = head; h < heads; ++h) {
+    const int64_t start = (token * rotary.heads + h) * rotary.head_dim;
+    auto firsts = load_pack<size>(rotary.x + start, column);
+    auto seconds = load_pack<size>(rotary.x + start + half, column);
+    for (int i = 0; i < size; ++i) {
+      const auto first = static_cast<float>(firsts.values[i]);
+      const auto second = static_cast<float>(seconds.values[i]);
+      firsts.values[i] = round_to<T>(first * cosine.values[i] - second * sine.values[i]);
+      seconds.values[i] = round_to<T>(second * cosine.values[i] + first * sine.values[i]);
+    }
+    store_pack(rotary.output + start, column, firsts);
+    store_pack(rotary.output + start + half, column, seconds);
+  }
+}
+
+template <typename T, int size>
+__global__ void rotary_kernel(RotaryArguments<T> rotary, TokenWork work, int block_tokens) {
+  const int token_items = work.groups * work.columns;
+  const int64_t first_token = static_cast<int64_t>(blockIdx.x) * block_tokens;
+  const int items = block_tokens * token_items;
+  for (int item = static_cast<int>(threadIdx.x); item < items;
+       item += static_cast<int>(blockDim.x)) {
+    const int64_t token = first_token + item / token_items;
+    if (token >= rotary.tokens) return;
+    const int column = item % work.columns;
+    const int head = item % token_items / work.columns * kHeadsOfThread;
+    const int heads =
+        head + kHeadsOfThread < rotary.heads ? head + kHeadsOfThread : static_cast<int>(rotary.heads);
+    if (column < work.rotated) {
+      rotate_heads<T, size>(rotary, token, head, heads, column);
+      continue;
+    }
+    for (int h = head; h < heads; ++h) {
+      const int64_t start = (token * rotary.heads + h) * rotary.head_dim + rotary.channels;
+      const int pack = column - work.rotated;
+      store_pack(rotary.output + start, pack, load_pack<size>(rotary.x + start, pack));
+    }
+  }
+}
+
+template <typename T, int size>
+void rotate(const RotaryArguments<T>& rotary, Stream& stream) {
+  constexpr int kBlockThreads = 256;
+  const bool copies = rotary.output != rotary.x;
+  TokenWork work{};
+  work.rotated = static_cast<int>(rotary.channels / 2 / size);
+  work.columns =
+      work.rotated + (copies ? static_cast<int>((rotary.head_dim - rotary.channels) / size) : 0);
+  work.groups = static_cast<int>((rotary.heads + kHeadsOfThread - 1) / kHeadsOfThread);
+  const int block_tokens = std::max(1, kBlockThreads / (work.groups * work.columns));
+  launch(rotary_kernel<T, size>,
+         {.blocks = (rotary.tokens + block_tokens - 1) / block_tokens, .threads = kBlockThreads},
+         stream, rotary, work, block_tokens);
+}
+
+/// The sine and the cosine of an angle within an eighth of a turn, to a unit in the last place.
+/// Everything is added and multiplied here, so no slower path for large angles is compiled.
+struct SineAndCosine {
+  float sine, cosine;
+};
+__device__ SineAndCosine sine_and_cosine(float angle) {
+  const float square = angle * angle;
+  const float sine = ((-1.9515295891e-4f * square + 8.3321608736e-3f) * square - 1.6666654611e-1f);
+  const float cosine = (2.443315711809948e-5f * square - 1.388731625493765e-3f) * square;
+  return {sine * square * angle + angle,
+          (cosine + 4.166664568298827e-2f) * square * square - 0.5f * square + 1.0f};
+}
+
+/// One thread a token and frequency.
+__global__ void rotary_table_kernel(RotaryTable32 table, RotarySteps steps) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t token = index / steps.count;
+  if (token >= table.tokens) return;
+  const int pair = static_cast<int>(index % steps.count);
+  // The angle in 2^-64 turns; whole turns overflow and are gone.
+  const auto position = static_cast<uint64_t>(static_cast<int64_t>(table.positions[token]));
+  const uint64_t angle = position * steps.of_pair[pair];
+  // The nearest quarter of a turn, and the rest.
+  constexpr uint64_t kEighth = uint64_t{1} << 61;
+  const auto quarter = static_cast<int>((angle + kEighth) >> 62);
+  const auto rest = static_cast<int64_t>(angle - (static_cast<uint64_t>(quarter) << 62));
+  constexpr float kRadians = 6.283185307f / 18446744073709551616.0f;  // of 2^-64 turns
+  const auto [sine, cosine] = sine_and_cosine(static_cast<float>(rest) * kRadians);
+  const bool exchanged = quarter % 2 == 1;
+  float* const row = table.table + token * table.channels + steps.first + pair;
+  const float along = exchanged ? sine : cosine;
+  const float across = exchanged ? cosine : sine;
+  row[0] = quarter == 1 || quarter == 2 ? -along : along;
+  row[table.channels / 2] = quarter >= 2 ? -across : across;
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void rotary_device(const RotaryArguments<T>& rotary, Stream& stream) {
+  constexpr int kSize = kPackSize<T>;
+  if (rotary.channels % (2 * kSize) == 0 && rotary.head_dim % kSize == 0) {
+    rotate<T, kSize>(rotary, stream);
+  } else {
+    rotate<T, 1>(rotary, stream);
+  }
+}
+
+template <typename Vendor>
+void rotary_table_device(const RotaryTable32& table, const RotarySteps& steps, Stream& stream) {
+  constexpr int kBlockThreads = 256;
+  const int64_t threads = table.tokens * steps.count;
+  launch(rotary_table_kernel,
+         {.blocks = (threads + kBlockThreads - 1) / kBlockThreads, .threads = kBlockThreads},
+         stream, table, steps);
+}
+
+template void rotary_device<ThisVendor>(const RotaryArguments<float>&, Stream&);
+template void rotary_device<ThisVendor>(const RotaryArguments<BFloat16>&, Stream&);
+template void rotary_table_device<ThisVendor>(const RotaryTable32&, const RotarySteps&, Stream&);
+
+}  // namespace tessera
