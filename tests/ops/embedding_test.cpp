@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
+#include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
 
@@ -110,6 +112,30 @@ TEST(Embedding, RefusesIdsThatAreNotIntegers) {
   const Value table = builder.parameter("table", {{7, 5}, DType::f32, {}});
   EXPECT_THROW(embedding(builder, table, builder.input("ids", {{3}, DType::f32, {}})),
                InternalError);
+}
+
+/// Few ids of many repeat more often than a warp has threads. A parameter's gradient is added to
+/// its main gradient, and that of a computed table to zeros. Both are exactly the plain kernel's:
+/// rows are added in the order of their positions everywhere.
+RC_GTEST_PROP(Embedding, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const auto vocabulary = *rc::gen::element(1, 3, 200);
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 150);
+  const auto hidden = *rc::gen::element<int64_t>(1, 37, 64, 300, 528);
+  const auto ids = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(tokens),
+                                                             rc::gen::inRange(0, vocabulary));
+  const bool computed = *rc::gen::arbitrary<bool>();
+  const auto function = [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+    const Value table = computed ? scale(builder, in[0], 1.0) : in[0];
+    return {embedding(builder, table, builder.input("ids", {{tokens}, DType::i32, {}}))};
+  };
+  const std::vector<testing::RunInput> inputs{{{vocabulary, hidden}}};
+  testing::RunOptions options{.dtype = *rc::gen::element(DType::f32, DType::bf16),
+                              .fixed = {{"ids", ids_tensor(ids)}}};
+  testing::expect_device_agrees(function, inputs, options);
+  options.kernels = Kernels::plain;
+  const testing::RunResult expected = testing::run_program(function, inputs, options);
+  options.emulation = testing::Emulation{};
+  RC_ASSERT(testing::run_program(function, inputs, options) == expected);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "ops/embedding/embedding_kernels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -38,12 +39,18 @@ class EmbeddingGradient final : public Operation {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
+  /// On a device, the bytes of the positions that are ordered by their token.
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    return target.device == Device::cpu ? 0 : inputs[0].bytes();
+  }
+
   /// Each thread owns a range of columns and walks the tokens in order. No two threads meet, and
   /// the rows of a repeated token are added in the same order whatever the number of threads.
   void run(const Execution& execution) const override {
     const Tensor& ids = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];
     const Tensor& table = accumulate_ ? execution.inputs[2] : execution.outputs[0];
+    if (execution.stream != nullptr) return run_on_device(execution, table);
     if (!accumulate_) table.fill_zero();
     const int64_t tokens = ids.elements();
     const int64_t hidden = gradient.shape()[1];
@@ -67,6 +74,24 @@ class EmbeddingGradient final : public Operation {
   }
 
  private:
+  void run_on_device(const Execution& execution, const Tensor& table) const {
+    const Tensor& gradient = execution.inputs[1];
+    if (!accumulate_) execution.stream->fill_zero(table.address(), table.bytes());
+    for_vendor(*execution.stream, [&](auto vendor) {
+      dispatch_device(gradient.dtype(), [&](auto type) {
+        using T = decltype(type);
+        const EmbeddingBackward<T> embedding{
+            .tokens = gradient.shape()[0],
+            .hidden = gradient.shape()[1],
+            .ids = execution.inputs[0].pointer<int32_t>(),
+            .gradient = gradient.pointer<T>(),
+            .order = reinterpret_cast<int32_t*>(execution.workspace.data()),
+            .table = table.pointer<Compute<T>>()};
+        embedding_gradient_device<decltype(vendor)>(embedding, *execution.stream);
+      });
+    });
+  }
+
   int64_t vocabulary_;
   bool accumulate_;
 };
@@ -104,6 +129,7 @@ class Embedding final : public Operation {
   }
 
   void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& table = execution.inputs[0];
     const int32_t* ids = execution.inputs[1].data<int32_t>();
     const Tensor& output = execution.outputs[0];
@@ -117,6 +143,20 @@ class Embedding final : public Operation {
                                     static_cast<size_t>(row_bytes));
                       }
                     });
+  }
+
+ private:
+  static void run_on_device(const Execution& execution) {
+    on_device(execution, [&](auto vendor, auto type) {
+      using T = decltype(type);
+      const Tensor& output = execution.outputs[0];
+      const EmbeddingForward<T> embedding{.tokens = output.shape()[0],
+                                          .hidden = output.shape()[1],
+                                          .table = execution.inputs[0].pointer<T>(),
+                                          .ids = execution.inputs[1].pointer<int32_t>(),
+                                          .output = output.pointer<T>()};
+      embedding_device<decltype(vendor)>(embedding, *execution.stream);
+    });
   }
 };
 

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "device/kernel.h"
+#include "ops/embedding/embedding_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// Each block copies `block_tokens` rows of `packs` packs.
+template <typename T, int size>
+__global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int block_tokens) {
+  const int64_t first_token = static_cast<int64_t>(blockIdx.x) * block_tokens;
+  const int items = block_tokens * packs;
+  for (int item = static_cast<int>(threadIdx.x); item < items;
+       item += static_cast<int>(blockDim.x)) {
+    const int64_t token = first_token + item / packs;
+    if (token >= embedding.tokens) return;
+    const T* const row = embedding.table + embedding.ids[token] * embedding.hidden;
+    store_pack(embedding.output + token * embedding.hidden, item % packs,
+               load_pack<size>(row, item % packs));
+  }
+}
+
+constexpr int kScanningWarps = 8;  // of a block, which look for the places of the same positions
+
+/// order = the positions sorted by their tokens, those of one token by themselves. The place of a
+/// position is the number of those that come before it. Each is compared with all. That many
+/// comparisons are little beside the model's products, and they take no atomics. Each lane has a
+/// position, and each warp a part of the ids.
+__global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* order) {
+  __shared__ int parts[kScanningWarps][kLanes];
+  constexpr int kIds = kPackSize<int32_t>;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int64_t position = static_cast<int64_t>(blockIdx.x) * kLanes + lane;
+  const bool exists = position < tokens;
+  const int32_t id = exists ? ids[position] : 0;
+  const int64_t packs = tokens / kIds;
+  const int64_t own = position / kIds;
+
+  int before = 0;
+  for (int64_t p = warp; p < packs; p += kScanningWarps) {
+    const auto others = load_pack<kIds>(ids, p);
+    const int32_t bound = p < own ? id + 1 : id;  // of two equal ids the earlier comes before
+    for (int i = 0; i < kIds; ++i) before += others.values[i] < bound ? 1 : 0;
+  }
+  if (warp == 0 && exists) {
+    for (int64_t t = packs * kIds; t < tokens; ++t) before += ids[t] < id ? 1 : 0;
+    for (int64_t t = own * kIds; t < position; ++t) before += ids[t] == id ? 1 : 0;
+  }
+  parts[warp][lane] = before;
+  __syncthreads();
+  if (warp != 0 || !exists) return;
+  int place = 0;
+  for (int other = 0; other < kScanningWarps; ++other) place += parts[other][lane];
+  order[place] = static_cast<int32_t>(position);
+}
+
+/// A warp for each place of the order and each kLanes packs of columns. The warp of a token's first
+/// place adds all its rows, in order. Several are loaded before they are added, because one load
+/// after the other would wait for memory each time.
+template <typename T, int size>
+__global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
+  constexpr int kRowsAtOnce = 8;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warps = static_cast<int>(blockDim.x) / kLanes;
+  const int64_t place =
+      static_cast<int64_t>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
+  if (place >= embedding.tokens) return;
+  const int32_t id = embedding.ids[embedding.order[place]];
+  if (place > 0 && embedding.ids[embedding.order[place - 1]] == id) return;
+
+  const int64_t pack = static_cast<int64_t>(blockIdx.y) * kLanes + lane;
+  const bool exists = pack < embedding.hidden / size;  // other lanes take part in shuffles
+  float* const sum = embedding.table + id * embedding.hidden;
+  Pack<float, size> total{};
+  if (exists) total = load_pack<size>(sum, pack);
+  int count = kLanes;
+  for (int64_t first = place; count == kLanes; first += kLanes) {
+    const int position = first + lane < embedding.tokens ? embedding.order[first + lane] : -1;
+    count = warp_sum(position >= 0 && embedding.ids[position] == id ? 1 : 0);  // the first lanes
+    for (int row = 0; row < count; row += kRowsAtOnce) {
+      Pack<T, size> rows[kRowsAtOnce];
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        const int64_t from = shuffle(position, (row + i) % kLanes);
+        rows[i] = {};
+        if (exists && row + i < count) {
+          rows[i] = load_pack<size>(embedding.gradient + from * embedding.hidden, pack);
+        }
+      }
+      for (int i = 0; i < kRowsAtOnce && row + i < count; ++i) {
+        for (int j = 0; j < size; ++j) total.values[j] += static_cast<float>(rows[i].values[j]);
+      }
+    }
+  }
+  if (exists) store_pack(sum, pack, total);
+}
+
+/// Calls body with the elements of a pack of rows as a compile-time constant.
+template <typename T, typename Body>
+void with_pack_size(int64_t hidden, Body&& body) {
+  if (hidden % kPackSize<T> == 0) {
+    body(std::integral_constant<int, kPackSize<T>>{});
+  } else {
+    body(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void embedding_device(const EmbeddingForward<T>& embedding, Stream& stream) {
+  constexpr int kBlockThreads = 256;
+  with_pack_size<T>(embedding.hidden, [&](auto size) {
+    const auto packs = static_cast<int>(embedding.hidden / size);
+    const int block_tokens = std::max(1, kBlockThreads / packs);
+    launch(copy_table_rows<T, size>,
+           {.blocks = (embedding.tokens + block_tokens - 1) / block_tokens,
+            .threads = kBlockThreads},
+           stream, embedding, packs, block_tokens);
+  });
+}
+
+template <typename Vendor, typename T>
+void embedding_gradient_device(const EmbeddingBackward<T>& embedding, Stream& stream) {
+  launch(order_positions,
+         {.blocks = (embedding.tokens + kLanes - 1) / kLanes, .threads = kScanningWarps * kLanes},
+         stream, embedding.ids, embedding.tokens, embedding.order);
+  constexpr int kWarps = 4;
+  with_pack_size<T>(embedding.hidden, [&](auto size) {
+    const int64_t packs = embedding.hidden / size;
+    launch(add_rows_of_tokens<T, size>,
+           {.blocks = (embedding.tokens + kWarps - 1) / kWarps,
+            .threads = kWarps * kLanes,
+            .blocks_y = (packs + kLanes - 1) / kLanes},
+           stream, embedding);
+  });
+}
+
+template void embedding_device<ThisVendor>(const EmbeddingForward<float>&, Stream&);
+template void embedding_device<ThisVendor>(const EmbeddingForward<BFloat16>&, Stream&);
+template void embedding_gradient_device<ThisVendor>(const EmbeddingBackward<float>&, Stream&);
+template void embedding_gradient_device<ThisVendor>(const EmbeddingBackward<BFloat16>&, Stream&);
+
+}  // namespace tessera
