@@ -89,10 +89,8 @@ class RotaryTable final : public Operation {
     const int pairs = static_cast<int>(frequencies_.size());
     for (int first = 0; first < pairs; first += RotarySteps::kMost) {
       RotarySteps steps{.first = first, .count = std::min(pairs - first, RotarySteps::kMost)};
-      for (int i = 0; i < steps.count; ++i) {
-        steps.of_pair[static_cast<size_t>(i)] =
-            fraction_of_turn(frequencies_[static_cast<size_t>(first + i)]);
-      }
+      std::transform(frequencies_.begin() + first, frequencies_.begin() + first + steps.count,
+                     steps.of_pair.begin(), fraction_of_turn);
       for_vendor(*execution.stream, [&](auto vendor) {
         rotary_table_device<decltype(vendor)>(table, steps, *execution.stream);
       });
