@@ -10,6 +10,7 @@
 #include "ops/host_target.h"
 #include "program/builder.h"
 #include "support/program_run.h"
+#include "support/run_program.h"
 #include "tensor/tensor.h"
 
 namespace tessera::testing {
@@ -17,8 +18,9 @@ namespace tessera::testing {
 /// A program on given numbers, run forward once: for results that are compared exactly.
 class SmallProgram {
  public:
-  explicit SmallProgram(int threads = 2, Kernels kernels = Kernels::fast)
-      : runtime_(host_target(threads, kernels)) {}
+  explicit SmallProgram(int threads = 2, Kernels kernels = Kernels::fast,
+                        const std::optional<Emulation>& emulation = {})
+      : runtime_(make_runtime(host_target(threads, kernels), emulation)) {}
 
   Builder& builder() { return builder_; }
 
