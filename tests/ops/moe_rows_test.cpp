@@ -93,26 +93,33 @@ TEST(ReduceExperts, GradientsAgreeWithFiniteDifferences) {
   }
 }
 
+const std::optional<testing::Emulation> kHostAndDevices[] = {
+    {}, testing::Emulation{.lanes = 32}, testing::Emulation{.lanes = 64}};
+
 TEST(GatherTokens, CopiesTokensAndClearsUnusedRows) {
-  SmallProgram small;
-  const Value x = small.input<float>({2, 2}, {1, 2, 3, 4});
-  const TokenIndices indices{small.input<int32_t>({4}, {1, 0, 1, -1}),
-                             small.input<int32_t>({2, 2}, {1, -1, 0, 2})};
-  const Value rows = gather_tokens(small.builder(), x, indices);
-  small.run({rows});
-  EXPECT_EQ(small.read<float>(rows), (std::vector<float>{3, 4, 1, 2, 3, 4, 0, 0}));
+  for (const auto& emulation : kHostAndDevices) {
+    SmallProgram small(2, Kernels::fast, emulation);
+    const Value x = small.input<float>({2, 2}, {1, 2, 3, 4});
+    const TokenIndices indices{small.input<int32_t>({4}, {1, 0, 1, -1}),
+                               small.input<int32_t>({2, 2}, {1, -1, 0, 2})};
+    const Value rows = gather_tokens(small.builder(), x, indices);
+    small.run({rows});
+    EXPECT_EQ(small.read<float>(rows), (std::vector<float>{3, 4, 1, 2, 3, 4, 0, 0}));
+  }
 }
 
 TEST(ReduceExperts, SumsTheChoicesThatHaveARow) {
-  SmallProgram small;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Value rows = small.input<float>({4, 2}, {1, 2, 3, 4, 5, 6, nan, nan});
-  const Value weights = small.input<float>({2, 2}, {10, nan, 100, 1000});
-  const TokenIndices indices{small.input<int32_t>({4}, {1, 0, 1, -1}),
-                             small.input<int32_t>({2, 2}, {1, -1, 0, 2})};
-  const Value sums = reduce_experts(small.builder(), rows, weights, indices);
-  small.run({sums});
-  EXPECT_EQ(small.read<float>(sums), (std::vector<float>{30, 40, 5100, 6200}));
+  for (const auto& emulation : kHostAndDevices) {
+    SmallProgram small(2, Kernels::fast, emulation);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const Value rows = small.input<float>({4, 2}, {1, 2, 3, 4, 5, 6, nan, nan});
+    const Value weights = small.input<float>({2, 2}, {10, nan, 100, 1000});
+    const TokenIndices indices{small.input<int32_t>({4}, {1, 0, 1, -1}),
+                               small.input<int32_t>({2, 2}, {1, -1, 0, 2})};
+    const Value sums = reduce_experts(small.builder(), rows, weights, indices);
+    small.run({sums});
+    EXPECT_EQ(small.read<float>(sums), (std::vector<float>{30, 40, 5100, 6200}));
+  }
 }
 
 RC_GTEST_PROP(GatherTokens, SinglePrecisionAgreesWithDouble, ()) {

@@ -46,12 +46,19 @@ __global__ void gather_rows(RowGather<T> gather) {
   }
 }
 
-/// The rows of kRowsAhead choices of a token, or fewer, from choice `first` on.
+/// The rows and weights of kRowsAhead choices of a token, or fewer, from choice `first` on. Null
+/// weights stand for ones.
 struct ChosenRows {
   int64_t rows[kRowsAhead];  // negative where there is none
+  float weights[kRowsAhead];
 
-  __device__ ChosenRows(const int32_t* row_of_choice, int64_t first, int64_t k) {
-    for (int a = 0; a < kRowsAhead; ++a) rows[a] = first + a < k ? row_of_choice[first + a] : -1;
+  __device__ ChosenRows(const int32_t* row_of_choice, const float* weight_of_choice, int64_t first,
+                        int64_t k) {
+    for (int a = 0; a < kRowsAhead; ++a) {
+      const bool exists = first + a < k;
+      rows[a] = exists ? row_of_choice[first + a] : -1;
+      weights[a] = exists && weight_of_choice != nullptr ? weight_of_choice[first + a] : 1.0f;
+    }
   }
 };
 
@@ -66,7 +73,7 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
   for (int p = my_row_lane(); p < packs; p += kLanes) {
     float total[size] = {};
     for (int64_t first = 0; first < sum.k; first += kRowsAhead) {
-      const ChosenRows choices(row_of_choice, first, sum.k);
+      const ChosenRows choices(row_of_choice, weights, first, sum.k);
       Pack<In, size> values[kRowsAhead];
       for (int a = 0; a < kRowsAhead; ++a) {
         if (choices.rows[a] < 0) continue;
@@ -74,8 +81,9 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
       }
       for (int a = 0; a < kRowsAhead; ++a) {
         if (choices.rows[a] < 0) continue;
-        const float weight = weights != nullptr ? weights[first + a] : 1.0f;
-        for (int i = 0; i < size; ++i) total[i] += weight * static_cast<float>(values[a].values[i]);
+        for (int i = 0; i < size; ++i) {
+          total[i] += choices.weights[a] * static_cast<float>(values[a].values[i]);
+        }
       }
     }
     Pack<Out, size> results;
@@ -95,11 +103,9 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
   const T* const of_result = gradient.of_result + token * width;
   for (int64_t first = 0; first < k; first += kRowsAhead) {
     const int64_t choice = token * k + first;
-    const ChosenRows choices(gradient.row_of_choice + token * k, first, k);
-    float weights[kRowsAhead] = {}, dots[kRowsAhead] = {};
-    for (int a = 0; a < kRowsAhead; ++a) {
-      if (choices.rows[a] >= 0) weights[a] = gradient.weights[choice + a];
-    }
+    const ChosenRows choices(gradient.row_of_choice + token * k, gradient.weights + token * k,
+                             first, k);
+    float dots[kRowsAhead] = {};
     for (int p = my_row_lane(); p < packs; p += kLanes) {
       const Pack<T, size> of_sum = load_pack<size>(of_result, p);
       Pack<T, size> values[kRowsAhead];
@@ -113,7 +119,7 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
         for (int i = 0; i < size; ++i) {
           const auto of_element = static_cast<float>(of_sum.values[i]);
           dots[a] += static_cast<float>(values[a].values[i]) * of_element;
-          of_row.values[i] = round_to<T>(weights[a] * of_element);
+          of_row.values[i] = round_to<T>(choices.weights[a] * of_element);
         }
         store_pack(gradient.of_rows + choices.rows[a] * width, p, of_row);
       }
