@@ -32,7 +32,7 @@ template <typename Vendor>
 void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* partial, double* sum,
                            Stream& stream) {
   launch(sum_squares_of_pieces, grid_of_pieces(sections), stream, sections, partial);
-  launch(add_sums_of_pieces, {.threads = kMostThreads}, stream, partial, sections.blocks, sum);
+  launch(add_sums_of_pieces, {.threads = kMostThreads / 2}, stream, partial, sections.blocks, sum);
 }
 
 template void sum_of_squares_device<ThisVendor>(const DeviceTable<SquaresRow>&, double*, double*,
