@@ -238,7 +238,6 @@ TEST(Executor, OfADevicesTargetHasTensorsOfTheDevice) {
   const Tensor& weight = executor.tensor(chain.weights[0]);
   EXPECT_EQ(weight.device(), Device::emulated);
   EXPECT_THROW(weight.data<float>(), InternalError);
-  EXPECT_THROW(executor.run(kForward), InternalError) << "kernels of the processor read its bytes";
   std::vector<float> values(32 * 32, 3.5f), back(32 * 32);
   upload(std::as_bytes(std::span(values)), weight);
   readback(weight, std::as_writable_bytes(std::span(back)));
