@@ -39,17 +39,18 @@ namespace {
 
 #if defined(__CUDACC__)
 using ThisVendor = Cuda;
-constexpr int kLanes = 32;
+inline constexpr int kLanes = 32;
 #elif defined(__HIPCC__)
 using ThisVendor = Hip;
-constexpr int kLanes = 64;
+inline constexpr int kLanes = 64;
 #else
-constexpr int kLanes = TESSERA_EMULATED_LANES;
+inline constexpr int kLanes = TESSERA_EMULATED_LANES;
 using ThisVendor = Emulated<kLanes>;
 #endif
-constexpr int kMostThreads = 1024;  // of a block
+inline constexpr int kMostThreads = 1024;  // of a block
 
 // The emulated device's words for what compilers of devices have built in.
+// NOLINTBEGIN(readability-identifier-naming)
 #if !defined(TESSERA_DEVICE_COMPILER)
 inline void __syncthreads() { emulation::wait_for_block(); }
 inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
@@ -64,6 +65,7 @@ inline int atomicMax(int* most, int value) {
   return before;
 }
 #endif
+// NOLINTEND(readability-identifier-naming)
 
 /// The value that lane `lane ^ mask` of the warp gives. All lanes must call it.
 template <typename T>

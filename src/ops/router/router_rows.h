@@ -12,7 +12,7 @@ namespace {
 // How kernels of devices see the router's matrices. A row is one token's experts: so few that
 // several rows share a warp.
 
-constexpr int kRouterThreads = 128;  // of a block
+inline constexpr int kRouterThreads = 128;  // of a block
 
 /// How a matrix [tokens, experts] is handed out.
 struct RouterRows {

@@ -37,8 +37,8 @@ __device__ Piece<Row> piece_of_block(const DeviceTable<Row>& table) {
   return {row, begin, static_cast<int>(left < Row::kOfBlock ? left : Row::kOfBlock)};
 }
 
-constexpr int kPieceThreads = 256;
-constexpr int kPiecePack = kPackSize<float>;
+inline constexpr int kPieceThreads = 256;
+inline constexpr int kPiecePack = kPackSize<float>;
 
 /// Calls body(i, number) for the piece's elements from i on that this thread handles, with their
 /// number as a compile-time constant: kPiecePack where they are aligned as `first`, the piece's
