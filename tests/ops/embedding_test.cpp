@@ -132,6 +132,7 @@ RC_GTEST_PROP(Embedding, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   testing::RunOptions options{.dtype = *rc::gen::element(DType::f32, DType::bf16),
                               .fixed = {{"ids", ids_tensor(ids)}}};
   testing::expect_device_agrees(function, inputs, options);
+  options.threads = 1;
   options.kernels = Kernels::plain;
   const testing::RunResult expected = testing::run_program(function, inputs, options);
   options.emulation = testing::Emulation{};
