@@ -16,6 +16,11 @@ class Differentiation {
         wanted_(wanted),
         contributions_(builder.program().values().size()),
         parts_(builder.program().values().size()) {
+    // The views of a view give their gradients to the base, past the view itself.
+    for (const Value value : wanted) {
+      TESSERA_CHECK(!builder.program().info(value).view, "the gradient of the view {} is wanted",
+                    builder.program().info(value).name);
+    }
     find_computed_weights();
   }
 
