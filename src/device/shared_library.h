@@ -1,0 +1,37 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// A vendor's library that is loaded when a device first needs it, so that the program starts
+/// without it. It stays loaded.
+class SharedLibrary {
+ public:
+  /// Loads the first of `names` that the system finds: {"libcublasLt.so.13", "libcublasLt.so"}.
+  /// `purpose` ends the error's sentence: "matrix products on the device cuda". Throws Error that
+  /// names the libraries and what the system says of them.
+  SharedLibrary(std::span<const char* const> names, std::string_view purpose);
+
+  const std::string& name() const { return name_; }
+
+  /// A function by its name and type: function<decltype(cublasLtCreate)>("cublasLtCreate"). Throws
+  /// Error if the library has none: it is too old.
+  template <typename Function>
+  Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(find(name));
+  }
+  /// Whether it has a function.
+  bool has(const char* name) const;
+
+ private:
+  void* find(const char* name) const;
+
+  std::string name_;
+  std::string purpose_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace tessera
