@@ -16,6 +16,7 @@ struct EvalArguments {
   std::string dtype{word(TokenFileType::header)};
   std::vector<std::string> files;  // files of questions; none: held-out data
   MultipleChoiceOptions questions;
+  std::string device{word(Device::cpu)};
   std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
 };
@@ -48,7 +49,8 @@ void answer(const EvalArguments& arguments) {
   TaskOptions options{.checkpoint = arguments.held_out.checkpoint,
                       .files = arguments.files,
                       .questions = arguments.questions,
-                      .threads = arguments.held_out.threads};
+                      .threads = arguments.held_out.threads,
+                      .device = arguments.held_out.device};
   options.questions.rows = arguments.held_out.batch;
   const TaskAnswers answers = answer_tasks(options);
   fmt::print("{}", arguments.json ? answers.json() : answers.text());
@@ -92,6 +94,9 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command->add_option("--device", arguments->device, "What computes")
+      ->check(CLI::IsMember(words_of<Device>()))
+      ->capture_default_str();
   // The baselines cover the whole split, so they would say nothing beside a part of it.
   auto* baselines = command
                         ->add_flag("--baselines", options.baselines,
@@ -100,6 +105,7 @@ void add_eval_command(CLI::App& app) {
   command->add_flag("--json", arguments->json, "One JSON object");
   add_task_options(*command, *arguments, {data, instances, baselines});
   command->callback([arguments] {
+    arguments->held_out.device = from_word<Device>(arguments->device);
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);
     run(*arguments);
   });

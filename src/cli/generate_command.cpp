@@ -18,6 +18,7 @@ struct GenerateArguments {
   bool ignore_end = false;
   bool json = false;
   int threads = 0;
+  std::string device{word(Device::cpu)};
 };
 
 void write_json(const LoadedModel& model, const GenerateArguments& arguments, Runtime& runtime) {
@@ -49,8 +50,9 @@ void write_text(const LoadedModel& model, const GenerateArguments& arguments, Ru
 
 void run(const GenerateArguments& arguments) {
   const int threads = threads_or_all(arguments.threads);
-  Runtime runtime(host_target(threads));
-  const LoadedModel model = load_model(arguments.checkpoint, threads);
+  Runtime runtime(host_target(threads, Kernels::fast, from_word<Device>(arguments.device)));
+  LoadedModel model = load_model(arguments.checkpoint, threads);
+  model.move_to(runtime);
   if (arguments.json) {
     write_json(model, arguments, runtime);
   } else {
@@ -91,6 +93,9 @@ void add_generate_command(CLI::App& app) {
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
   command->add_option("--threads", arguments->threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--device", arguments->device, "What computes")
+      ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "One JSON object");
   command->callback([arguments] {

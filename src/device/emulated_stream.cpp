@@ -19,9 +19,11 @@ struct EventState {
   int64_t recorded = 0;
   int64_t reached = 0;
   Clock::time_point time;
+  std::exception_ptr error;  // of the stream's work before
 
-  void reach(int64_t number) {
+  void reach(int64_t number, std::exception_ptr failure) {
     const std::scoped_lock lock(mutex);
+    error = std::move(failure);
     reached = std::max(reached, number);
     time = Clock::now();
     changed.notify_all();
@@ -38,7 +40,11 @@ class EmulatedEvent final : public Event {
     const std::scoped_lock lock(state->mutex);
     return state->reached == state->recorded;
   }
-  void synchronize() const override { state->wait(recorded()); }
+  void synchronize() const override {
+    state->wait(recorded());
+    const std::scoped_lock lock(state->mutex);
+    if (state->error) std::rethrow_exception(state->error);
+  }
   double seconds_since(const Event& earlier) const override {
     TESSERA_CHECK(reached() && earlier.reached(), "the time of an event that was not reached");
     const auto& other = dynamic_cast<const EmulatedEvent&>(earlier);
@@ -90,7 +96,7 @@ void EmulatedStream::record(Event& event) {
     const std::scoped_lock lock(state->mutex);
     number = ++state->recorded;
   }
-  push({[=] { state->reach(number); }, /*always=*/true});
+  push({[this, state, number] { state->reach(number, error()); }, /*always=*/true});
 }
 
 void EmulatedStream::wait(const Event& event) {
@@ -139,6 +145,11 @@ void EmulatedStream::enqueue(Work&& work) {
   } else {
     push({std::move(work)});
   }
+}
+
+std::exception_ptr EmulatedStream::error() {
+  const std::scoped_lock lock(mutex_);
+  return error_;
 }
 
 void EmulatedStream::push(Item item) {

@@ -49,6 +49,7 @@ class EmulatedStream final : public Stream {
   };
 
   void push(Item item);
+  std::exception_ptr error();
   void live();
   void do_items();
 

@@ -15,7 +15,7 @@ class Event {
   virtual ~Event() = default;
   /// Whether the stream has come to the point that was recorded last. True if none was.
   virtual bool reached() const = 0;
-  /// Waits for that.
+  /// Waits for that. Throws Error if the stream's work before it failed.
   virtual void synchronize() const = 0;
   /// The seconds from an earlier event to this one. Both must be reached.
   virtual double seconds_since(const Event& earlier) const = 0;

@@ -16,7 +16,10 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       runtime_(runtime),
       arena_(plan_.arena_bytes, runtime.accelerator()),
       frames_(programs_.size()) {
-  if (runtime.accelerator() != nullptr) lanes_.emplace(*runtime.accelerator());
+  if (runtime.accelerator() != nullptr) {
+    lanes_.emplace(*runtime.accelerator());
+    transfers_.emplace(*runtime.accelerator(), lanes_->compute());
+  }
   size_t inputs = 0, outputs = 0;
   for (size_t p = 0; p < programs_.size(); ++p) {
     bind(p, given);
@@ -98,6 +101,30 @@ std::span<const Value> Executor::inputs(Segment segment, int program) const {
   return plan_.programs[static_cast<size_t>(program)].inputs[segment_position(program, segment)];
 }
 
+void Executor::write(std::span<const std::byte> from, const Tensor& to) {
+  if (!transfers_) return upload(from, to);
+  TESSERA_CHECK(std::ssize(from) == to.bytes(), "{} bytes for a tensor of {}", from.size(),
+                to.bytes());
+  if (timer_) timer_->begin(lanes_->compute());
+  transfers_->write(from, to.address());
+  if (timer_) {
+    timer_->end(lanes_->compute(), {.name = "copy_batch", .block = "data", .phase = "step"});
+  }
+}
+
+Snapshot Executor::read(std::span<const Tensor> tensors) {
+  if (transfers_) return transfers_->read(tensors);
+  Snapshot snapshot;
+  for (const Tensor& tensor : tensors) {
+    snapshot.tensors.emplace_back(tensor.shape(), tensor.dtype()).copy_from(tensor);
+  }
+  return snapshot;
+}
+
+void Executor::synchronize() {
+  if (lanes_) runtime_.accelerator()->synchronize();
+}
+
 void Executor::begin(const Action& action, int segment) {
   const auto p = static_cast<size_t>(action.program);
   const int number = plan_.programs[p].frames.at(action.micro_batch);
@@ -133,17 +160,56 @@ void Executor::run(const Action& action) {
   const auto p = static_cast<size_t>(action.program);
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
-  const std::vector<int>& nodes = plan_.programs[p].nodes[segment];
-  const Joins& joins = plan_.programs[p].joins[segment];
+  if (transfers_) transfers_->end_writes();
+  if (can_be_captured(p, segment)) {
+    const int number = plan_.programs[p].frames.at(action.micro_batch);
+    run_recorded(recordings_[{action.program, number, segment}], p, of, segment);
+  } else {
+    run_nodes(p, of, segment);
+  }
+  end(action, static_cast<int>(segment));
+}
+
+bool Executor::can_be_captured(size_t program, size_t segment) const {
+  if (!lanes_ || !graphs_ || trace_ != nullptr || check_finite_) return false;
+  return std::ranges::all_of(plan_.programs[program].nodes[segment], [&](int node) {
+    return programs_[program]->nodes()[static_cast<size_t>(node)].operation->lane() ==
+           Lane::compute;
+  });
+}
+
+void Executor::run_recorded(Recording& recording, size_t program, const Frame& frame,
+                            size_t segment) {
+  if (!recording.ran) {
+    run_nodes(program, frame, segment);
+    recording.ran = true;
+    return;
+  }
+  Stream& stream = lanes_->compute();
+  if (!recording.graph) {
+    stream.begin_capture();
+    try {
+      run_nodes(program, frame, segment);
+    } catch (...) {
+      stream.end_capture();
+      throw;
+    }
+    recording.graph = stream.end_capture();
+  }
+  stream.launch(*recording.graph);
+}
+
+void Executor::run_nodes(size_t program, const Frame& frame, size_t segment) {
+  const std::vector<int>& nodes = plan_.programs[program].nodes[segment];
+  const Joins& joins = plan_.programs[program].joins[segment];
   for (size_t step = 0; step < nodes.size(); ++step) {
-    const Node& node = programs_[p]->nodes()[static_cast<size_t>(nodes[step])];
+    const Node& node = programs_[program]->nodes()[static_cast<size_t>(nodes[step])];
     const Lane lane = node.operation->lane();
     Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.before[step]) : nullptr;
-    run_node(*programs_[p], of, nodes[step], stream);
+    run_node(*programs_[program], frame, nodes[step], stream);
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
   if (lanes_) lanes_->join_all();
-  end(action, static_cast<int>(segment));
 }
 
 void Executor::run_node(const Program& program, const Frame& frame, int index, Stream* stream) {
@@ -157,16 +223,38 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
     outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
   const Tensor& workspace = frame.workspaces[static_cast<size_t>(index)];
-  {
-    const Trace::Span span(trace_, program, node);
-    node.operation->run({runtime_,
-                         inputs_,
-                         outputs_,
-                         {static_cast<std::byte*>(workspace.address()),
-                          static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
-                         stream});
-  }
+  run_timed(program, node,
+            {runtime_,
+             inputs_,
+             outputs_,
+             {static_cast<std::byte*>(workspace.address()),
+              static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
+             stream});
   if (check_finite_) check_outputs(program, node);
+}
+
+void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {
+  if (!timer_) {
+    const Trace::Span span(trace_, program, node);
+    node.operation->run(execution);
+    return;
+  }
+  timer_->begin(*execution.stream);
+  node.operation->run(execution);
+  TraceEvent event = Trace::event_of(program, node);
+  trace_->take_products(event);
+  timer_->end(*execution.stream, std::move(event));
+}
+
+void Executor::set_trace(Trace* trace) {
+  if (timer_) {
+    timer_->finish();
+    timer_.reset();
+  }
+  trace_ = trace;
+  if (trace_ != nullptr && lanes_) {
+    timer_.emplace(*runtime_.accelerator(), lanes_->compute(), *trace_);
+  }
 }
 
 void Executor::check_outputs(const Program& program, const Node& node) const {

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "engine/device_lanes.h"
+#include "engine/device_timer.h"
+#include "engine/device_transfers.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
 #include "program/runtime.h"
@@ -40,15 +45,31 @@ class Executor {
   /// The inputs that the caller writes right before an action of a segment.
   std::span<const Value> inputs(Segment segment, int program = 0) const;
 
+  /// Whether the processor runs the programs, and each action is done when run() returns.
+  bool on_host() const { return !lanes_; }
+  /// Writes into a tensor of the arena before what runs next: on an accelerator without waiting for
+  /// it. `from` may change at once.
+  void write(std::span<const std::byte> from, const Tensor& to);
+  /// The tensors as they are after what was given to run() so far. On an accelerator this does not
+  /// wait, but the snapshot does.
+  Snapshot read(std::span<const Tensor> tensors);
+  /// Waits until everything is done. Throws Error if some of it failed.
+  void synchronize();
+
   const MemoryPlan& plan() const { return plan_; }
   const Arena& arena() const { return arena_; }
   const Program& program(int index) const { return *programs_[static_cast<size_t>(index)]; }
 
-  /// Records each node's time in `trace` from now on; null ends that.
-  void set_trace(Trace* trace) { trace_ = trace; }
+  /// Records each node's time in `trace` from now on; null ends that. An accelerator's times are
+  /// added when it ends, after waiting for its work.
+  void set_trace(Trace* trace);
   /// Whether to check every floating result for NaN and infinity. The first one found throws Error
   /// with the name of the value and of the operation that made it.
   void set_check_finite(bool check) { check_finite_ = check; }
+  /// Whether an action that stays on the compute lane is captured as a graph when it runs for the
+  /// second time, and launched as one from then on; by default it is. Only accelerators have
+  /// graphs.
+  void set_graphs(bool graphs) { graphs_ = graphs; }
 
  private:
   /// The tensors of one frame by value, and the workspaces of its nodes.
@@ -58,25 +79,40 @@ class Executor {
     int micro_batch = 0;  // that uses it
   };
 
+  /// An action's work that was captured.
+  struct Recording {
+    bool ran = false;              // operations have made what they keep, so it can be captured
+    std::unique_ptr<Graph> graph;  // null before the second run
+  };
+  using FrameSegment = std::tuple<int, int, size_t>;  // program, frame, position of the segment
+
   void bind(size_t program, const GivenTensors& given);
   const Frame& frame(int program, int micro_batch) const;
   size_t segment_position(int program, Segment segment) const;
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
+  bool can_be_captured(size_t program, size_t segment) const;
+  void run_recorded(Recording& recording, size_t program, const Frame& frame, size_t segment);
+  void run_nodes(size_t program, const Frame& frame, size_t segment);
   void run_node(const Program& program, const Frame& frame, int index, Stream* stream);
+  void run_timed(const Program& program, const Node& node, const Execution& execution);
   void check_outputs(const Program& program, const Node& node) const;
 
   std::vector<const Program*> programs_;
   MemoryPlan plan_;
   Runtime& runtime_;
   Arena arena_;
-  std::optional<DeviceLanes> lanes_;        // none on the processor
+  std::optional<DeviceLanes> lanes_;  // none on the processor
+  std::optional<DeviceTransfers> transfers_;
   std::vector<std::vector<Frame>> frames_;  // by program
   std::vector<WaitingFrame> in_flight_;     // ascending
   std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
+  std::optional<DeviceTimer> timer_;  // of an accelerator, while there is a trace
   bool check_finite_ = false;
+  bool graphs_ = true;
+  std::map<FrameSegment, Recording> recordings_;  // of what can be captured
 };
 
 /// The position of the first NaN or infinity, or -1 if there is none.

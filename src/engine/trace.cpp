@@ -30,6 +30,28 @@ int StepTrace::number_of(const GemmShape& product) {
   return static_cast<int>(products.size()) - 1;
 }
 
+TraceEvent Trace::event_of(const Program& program, const Node& node) {
+  const std::vector<Spec> outputs = program.specs(node.outputs);
+  const Cost cost = node.operation->cost(program.specs(node.inputs), outputs);
+  return {.name = std::string(node.operation->name()),
+          .block = std::string(word(node.block)),
+          .phase = std::string(word(node.phase)),
+          .layer = node.layer,
+          .lane = node.operation->lane(),
+          .flops = cost.flops,
+          .backward_flops = cost.backward_flops,
+          .repeated_flops = cost.repeated_flops,
+          .bytes = cost.bytes,
+          .shape = outputs.empty() ? "" : outputs[0].shape.text(),
+          .products = {}};
+}
+
+void Trace::take_products(TraceEvent& event) {
+  for (const GemmRuns& product : products_.take()) {
+    event.products.push_back({step_.number_of(product.shape), product.runs});
+  }
+}
+
 Trace::Step::Step(Trace* trace, int64_t number) : trace_(trace) {
   if (trace_ == nullptr) return;
   TESSERA_CHECK(trace_->step_.number == 0, "a second step in one trace");
@@ -44,20 +66,8 @@ Trace::Step::~Step() {
 Trace::Span::Span(Trace* trace, const Program& program, const Node& node) : trace_(trace) {
   if (trace_ == nullptr) return;
   const double start = trace_->now();
-  const std::vector<Spec> outputs = program.specs(node.outputs);
-  const Cost cost = node.operation->cost(program.specs(node.inputs), outputs);
-  event_ = {.name = std::string(node.operation->name()),
-            .block = std::string(word(node.block)),
-            .phase = std::string(word(node.phase)),
-            .layer = node.layer,
-            .lane = node.operation->lane(),
-            .start = start,
-            .flops = cost.flops,
-            .backward_flops = cost.backward_flops,
-            .repeated_flops = cost.repeated_flops,
-            .bytes = cost.bytes,
-            .shape = outputs.empty() ? "" : outputs[0].shape.text(),
-            .products = {}};
+  event_ = event_of(program, node);
+  event_.start = start;
   trace_->set_clock(start);
 }
 
@@ -73,9 +83,7 @@ Trace::Span::~Span() {
   if (trace_ == nullptr) return;
   const double end = trace_->now();
   event_.duration = end - event_.start;
-  for (const GemmRuns& product : trace_->products_.take()) {
-    event_.products.push_back({trace_->step_.number_of(product.shape), product.runs});
-  }
+  trace_->take_products(event_);
   trace_->step_.events.push_back(std::move(event_));
   trace_->set_clock(end);
 }

@@ -54,12 +54,17 @@ class Trace {
   /// the trace began.
   void add(TraceEvent event) { step_.events.push_back(std::move(event)); }
 
+  /// What is known of a node before it runs: all but its times and products.
+  static TraceEvent event_of(const Program& program, const Node& node);
+  /// Gives an event the matrix products that were run, or put into a stream, since the last one.
+  void take_products(TraceEvent& event);
+
   /// What was recorded so far.
   const StepTrace& step() const { return step_; }
-
- private:
   /// Seconds since the trace began, without the time in which the clock stood still.
   double now() const;
+
+ private:
   /// Sets the clock to `seconds`; it runs on from there.
   void set_clock(double seconds);
 

@@ -13,16 +13,6 @@ namespace {
 
 constexpr Action kDecode{.segment = Segment::whole};
 
-/// Adds the caches of a program that do not exist yet, filled with zeros.
-void add_caches(const Program& program, GivenTensors& kept) {
-  for (const ValueInfo& value : program.values()) {
-    if (value.kind != ValueKind::state || kept.contains(value.name)) continue;
-    const Tensor cache(value.spec.shape, value.spec.dtype);
-    cache.fill_zero();
-    kept.emplace(value.name, cache);
-  }
-}
-
 }  // namespace
 
 struct Decoder::Step {
@@ -48,18 +38,29 @@ Tensor Decoder::feed(std::span<const int32_t> tokens) {
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), static_cast<int32_t>(done_));
   const auto first = static_cast<int32_t>(done_);
-  upload(std::as_bytes(tokens), step.executor.tensor(step.decoding.tokens));
-  upload(std::as_bytes(std::span(positions)), step.executor.tensor(step.decoding.positions));
-  upload(std::as_bytes(std::span(&first, 1)), step.executor.tensor(step.decoding.first));
+  step.executor.write(std::as_bytes(tokens), step.executor.tensor(step.decoding.tokens));
+  step.executor.write(std::as_bytes(std::span(positions)),
+                      step.executor.tensor(step.decoding.positions));
+  step.executor.write(std::as_bytes(std::span(&first, 1)),
+                      step.executor.tensor(step.decoding.first));
   step.executor.run(kDecode);
   done_ += count;
   return step.executor.tensor(step.decoding.logits);
 }
 
+/// Makes the caches of a program that do not exist yet, filled with zeros.
+void Decoder::add_caches(const Program& program) {
+  for (const ValueInfo& value : program.values()) {
+    if (value.kind != ValueKind::state || kept_.contains(value.name)) continue;
+    cache_memory_.push_back(std::make_unique<Arena>(value.spec.bytes(), runtime_.accelerator()));
+    kept_.emplace(value.name, cache_memory_.back()->at(0, value.spec.shape, value.spec.dtype));
+  }
+}
+
 Decoder::Step& Decoder::prepare(int64_t count) {
   if (const auto found = steps_.find(count); found != steps_.end()) return *found->second;
   DecodingProgram program = write_decoding(config_, compute_, count, capacity_);
-  add_caches(program.program, kept_);
+  add_caches(program.program);
   return *steps_.emplace(count, std::make_unique<Step>(std::move(program), kept_, runtime_))
               .first->second;
 }

@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/memory_plan.h"
 #include "model/model.h"
 #include "program/runtime.h"
+#include "tensor/arena.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -25,8 +27,9 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   /// Feeds tokens at the sequence's end. Returns the logits after each token, [tokens, vocabulary]
-  /// in f32 (f64 for a model computed in f64). The next call overwrites their memory. Throws Error
-  /// on a token outside the model's vocabulary, InternalError beyond the capacity.
+  /// in f32 (f64 for a model computed in f64), where the runtime computes. The next call overwrites
+  /// their memory. Throws Error on a token outside the model's vocabulary, InternalError beyond the
+  /// capacity.
   Tensor feed(std::span<const int32_t> tokens);
   /// Begins a new sequence.
   void restart() { done_ = 0; }
@@ -34,11 +37,13 @@ class Decoder {
  private:
   struct Step;
   Step& prepare(int64_t count);
+  void add_caches(const Program& program);
 
   const ModelConfig config_;
   DType compute_;
   int64_t capacity_;
   Runtime& runtime_;
+  std::vector<std::unique_ptr<Arena>> cache_memory_;
   GivenTensors kept_;  // weights and caches
   std::map<int64_t, std::unique_ptr<Step>> steps_;
   int64_t done_ = 0;

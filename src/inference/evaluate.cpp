@@ -64,10 +64,19 @@ StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType comput
 
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Target& target) {
+                               const Runtime& runtime) {
   const Program program = write_evaluation(inference_config(config), compute, size).program;
   const Program* const programs[] = {&program};
-  int64_t needed = plan_memory(programs, std::span(&kEvaluate, 1), target, weights).arena_bytes;
+  int64_t needed =
+      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), weights).arena_bytes;
+  if (const Accelerator* device = runtime.accelerator()) {
+    if (needed <= device->free_bytes()) return;
+    throw Error(
+        "{} sequences of {} tokens at once take {} beside the weights, and the {} has {} left; "
+        "lower --batch",
+        size.sequences, size.context, format_bytes(needed), device->name(),
+        format_bytes(device->free_bytes()));
+  }
   for (const auto& [name, tensor] : weights) needed += tensor.bytes();
   if (needed <= physical_memory()) return;
   throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",

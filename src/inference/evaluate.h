@@ -66,11 +66,12 @@ class StandaloneEvaluator {
   Evaluator evaluator_;
 };
 
-/// Throws Error when a StandaloneEvaluator of this size and the weights together would take more
-/// memory than the machine has. Takes no memory itself.
+/// Throws Error when a StandaloneEvaluator of this size would take more memory than there is, on
+/// the processor beside the weights, on a device beside what it holds by now. Takes no memory
+/// itself.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Target& target);
+                               const Runtime& runtime);
 
 /// The losses of a model on one source.
 struct SourceEvaluation {

@@ -45,15 +45,16 @@ BaselineLoss baseline(const TrainingData& data) {
 
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options) {
   const int threads = threads_or_all(options.threads);
-  Runtime runtime(host_target(threads));
-  const LoadedModel model = load_model(options.checkpoint, threads);
+  Runtime runtime(host_target(threads, Kernels::fast, options.device));
+  LoadedModel model = load_model(options.checkpoint, threads);
+  model.move_to(runtime);
   const RunConfig& config = model.config;
   const TrainingData data = open_data_of(options, model);
   const ProgramSize size{.sequences = evaluation_rows(data, options.batch, options.instances),
                          .context = data.sources.front().instances->context(),
                          .document_mask = config.data.document_mask};
   const DType compute = compute_dtype(config.train.precision);
-  require_evaluation_memory(config.model, compute, model.weights, size, runtime.target());
+  require_evaluation_memory(config.model, compute, model.weights, size, runtime);
   StandaloneEvaluator evaluator(config.model, compute, model.weights, size, runtime);
   CheckpointEvaluation result{.checkpoint = model.checkpoint, .step = model.step};
   if (options.baselines) result.baselines = baseline(data);

@@ -18,10 +18,11 @@ struct CheckpointEvaluationOptions {
   /// Data tokenized as the model's training data was. Without a path: the held-out part of the
   /// model's training data.
   SourceConfig data;
-  int64_t batch = 8;       ///< sequences at a time
-  int64_t instances = 0;   ///< at most this many of each source; 0: all
-  int threads = 0;         ///< 0: all cores
-  bool baselines = false;  ///< also count n-grams on the training part of the data
+  int64_t batch = 8;            ///< sequences at a time
+  int64_t instances = 0;        ///< at most this many of each source; 0: all
+  int threads = 0;              ///< 0: all cores
+  Device device = Device::cpu;  ///< that computes
+  bool baselines = false;       ///< also count n-grams on the training part of the data
 };
 
 /// The losses of a checkpoint on text it was not trained on.

@@ -79,7 +79,7 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
   const size_t prompt_size = tokens.size();
   const size_t prompt_text = tokenizer.decode(tokens).size();
   size_t shown = prompt_text;
-  std::vector<float> logits = last_row(decoder.feed(tokens), tokenizer);
+  std::vector<float> logits = last_row(on_host(decoder.feed(tokens)), tokenizer);
   std::string text;
   while (static_cast<int64_t>(tokens.size()) < total) {
     const int32_t next = sample(logits, options.sampling, tokens.size());
@@ -90,7 +90,7 @@ Generation generate(const LoadedModel& model, std::string_view prompt,
     if (on_text && whole > shown) on_text(std::string_view(text).substr(shown, whole - shown));
     shown = whole;
     if (static_cast<int64_t>(tokens.size()) == total) break;
-    logits = last_row(decoder.feed(std::span(&tokens.back(), 1)), tokenizer);
+    logits = last_row(on_host(decoder.feed(std::span(&tokens.back(), 1))), tokenizer);
   }
   if (on_text && text.size() > shown) on_text(std::string_view(text).substr(shown));
   return {.text = text.size() > prompt_text ? text.substr(prompt_text) : "",

@@ -8,6 +8,7 @@
 #include "config/load_config.h"
 #include "model/model.h"
 #include "plan/programs.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -71,6 +72,20 @@ Tensor parameter_tensor(const ParameterList& parameters, const GivenTensors& uni
 
 Tensor LoadedModel::weight(size_t position) const {
   return parameter_tensor(parameters, weights, parameters.specs()[position]);
+}
+
+void LoadedModel::move_to(Runtime& runtime) {
+  if (runtime.accelerator() == nullptr) return;
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : weights) bytes += round_up(tensor.bytes(), kAlignment);
+  device_memory = std::make_unique<Arena>(bytes, runtime.accelerator());
+  int64_t offset = 0;
+  for (auto& [name, tensor] : weights) {
+    const Tensor moved = device_memory->at(offset, tensor.shape(), tensor.dtype());
+    upload({tensor.raw(), static_cast<size_t>(tensor.bytes())}, moved);
+    offset += round_up(tensor.bytes(), kAlignment);
+    tensor = moved;
+  }
 }
 
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger) {

@@ -9,6 +9,8 @@
 #include "data/tokenizer.h"
 #include "engine/memory_plan.h"
 #include "model/parameter.h"
+#include "program/runtime.h"
+#include "tensor/arena.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -24,7 +26,12 @@ struct LoadedModel {
   /// eos_token_id of an imported model, which may hold several (such as Llama 3.1's end of a turn).
   std::vector<int32_t> end_tokens;
   ParameterList parameters;
-  GivenTensors weights;  ///< the parameters' units, for plans that share them
+  GivenTensors weights;                  ///< the parameters' units, for plans that share them
+  std::unique_ptr<Arena> device_memory;  ///< of the weights; null where the processor has them
+
+  /// Moves the weights to where a runtime computes. The runtime must outlive the model. Throws
+  /// Error if a device has not as much memory.
+  void move_to(Runtime& runtime);
 
   /// Returns the tensor of the parameter at this position of the list.
   Tensor weight(size_t position) const;

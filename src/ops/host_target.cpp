@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-Target host_target(int threads, Kernels kernels) {
-  return {.kernels = kernels,
+Target host_target(int threads, Kernels kernels, Device device) {
+  return {.device = device,
+          .kernels = kernels,
           .threads = threads,
           .instructions = host_instructions(),
           .caches = cache_sizes()};

@@ -22,8 +22,7 @@ int64_t embedding_rows(const ParameterList& parameters) {
 BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& parameters)
     : values(batch), vocabulary_size(embedding_rows(parameters)) {}
 
-void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
-                       const Batch& batch) const {
+void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
   require_in_vocabulary(batch.tokens, vocabulary_size);
   require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
@@ -31,7 +30,7 @@ void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
     const Tensor& tensor = executor.tensor(to, program, micro_batch);
     TESSERA_CHECK(static_cast<int64_t>(from.size()) == tensor.elements(),
                   "a batch of {} tokens for a program of {}", from.size(), tensor.elements());
-    upload(std::as_bytes(std::span(from)), tensor);
+    executor.write(std::as_bytes(std::span(from)), tensor);
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);
@@ -39,10 +38,10 @@ void BatchInputs::fill(const Executor& executor, int program, int micro_batch,
   if (values.document_starts) copy(batch.document_starts, *values.document_starts);
 }
 
-void set_scalar(const Tensor& tensor, double value) {
+void write_scalar(Executor& executor, const Tensor& tensor, double value) {
   dispatch_wide(tensor.dtype(), [&](auto type) {
     const auto wide = static_cast<decltype(type)>(value);
-    upload(std::as_bytes(std::span(&wide, 1)), tensor);
+    executor.write(std::as_bytes(std::span(&wide, 1)), tensor);
   });
 }
 

@@ -16,12 +16,12 @@ struct BatchInputs {
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
-  /// Copies a batch of the program's size into the inputs. Call it right before the micro-batch's
+  /// Writes a batch of the program's size into the inputs. Call it right before the micro-batch's
   /// first action. Throws Error on a token outside the model's vocabulary.
-  void fill(const Executor& executor, int program, int micro_batch, const Batch& batch) const;
+  void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
 
-/// Writes a value into a scalar tensor of f32 or f64.
-void set_scalar(const Tensor& tensor, double value);
+/// Writes a value into an executor's scalar tensor of f32 or f64.
+void write_scalar(Executor& executor, const Tensor& tensor, double value);
 
 }  // namespace tessera

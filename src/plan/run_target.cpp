@@ -5,9 +5,7 @@
 namespace tessera {
 
 Target run_target(const RunConfig& config) {
-  Target target = host_target(static_cast<int>(config.run.threads));
-  target.device = config.run.device;
-  return target;
+  return host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
 }
 
 }  // namespace tessera

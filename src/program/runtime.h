@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <typeindex>
 #include <unordered_map>
 #include <utility>
@@ -27,9 +28,10 @@ class Runtime {
   Accelerator* accelerator() const { return accelerator_.get(); }
 
   /// The rank's only object of a type, made at first use: for example the cache of oneDNN's
-  /// primitives.
+  /// primitives. Several threads may ask for it.
   template <typename Cache>
   Cache& cache() {
+    const std::scoped_lock lock(mutex_);
     std::shared_ptr<void>& slot = caches_[std::type_index(typeid(Cache))];
     if (!slot) slot = std::make_shared<Cache>();
     return *static_cast<Cache*>(slot.get());
@@ -38,6 +40,7 @@ class Runtime {
  private:
   Target target_;
   std::unique_ptr<Accelerator> accelerator_;
+  std::mutex mutex_;  // of caches_
   std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
 };
 

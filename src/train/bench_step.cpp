@@ -46,6 +46,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   Runtime runtime(run_target(config));
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
+  executor.set_graphs(config.run.graphs);
   const ParameterStore store(executor, plan.programs.update_number(),
                              plan.programs.rounding_number(),
                              plan.programs.chunks.front().parameters);
@@ -63,13 +64,13 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
     const Stopwatch watch;
     step.accumulate(batches);
     step.update(config.optimizer, {.step = ++done, .steps = steps});
-    const double loss = step.losses().cross_entropy;
-    if (!step.updated()) {
-      throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", done, loss,
-                  step.gradient_norm());
+    const StepResults results = step.results().wait();
+    if (!results.updated) {
+      throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", done,
+                  results.cross_entropy, results.gradient_norm);
     }
     if (measured) result.seconds.push_back(watch.seconds());
-    result.losses.push_back(loss);
+    result.losses.push_back(results.cross_entropy);
   });
   result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();

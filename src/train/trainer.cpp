@@ -62,7 +62,9 @@ class Trainer {
         step_(programs_, executor_, store_),
         data_(open_data(config_.data)),
         loader_(data_, {.rows = config_.train.micro_batch,
-                        .vocabulary_size = config_.model.vocabulary_size}) {}
+                        .vocabulary_size = config_.model.vocabulary_size}) {
+    executor_.set_graphs(config_.run.graphs);
+  }
 
   /// `lock` must be held on the run's folder.
   TrainReport run(RunLock& lock) {
@@ -74,20 +76,28 @@ class Trainer {
     TrainReport report{.step = position_.step};
     bool end = false;
     while (!end) {
-      const bool traced = position_.step + 1 == config_.run.trace_step;
-      const StepMetrics metrics = traced ? traced_step() : one_step(nullptr);
-      report.loss = metrics.loss;
+      const int64_t step = position_.step + (issued_ ? 2 : 1);
+      step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
       report.interrupted = InterruptGuard::requested();
+      if (issued_ && (report.interrupted || ending_ || settles_at_once(step))) settle();
       end = position_.step == last_step() || report.interrupted || ending_;
-      const int64_t every = config_.checkpoint.every;
-      if (end || (every > 0 && position_.step % every == 0)) save();
+      if (end || (!issued_ && saves_after(position_.step))) save();
     }
+    report.loss = loss_;
     report.step = position_.step;
     console_.finish(report, contributions());
     return report;
   }
 
  private:
+  /// A step whose work was given to the executor.
+  struct IssuedStep {
+    StepMetrics metrics;  // only its number and learning rate yet
+    std::vector<Batch> batches;
+    LoaderState data;  // after its batches
+    PendingResults results;
+  };
+
   const Chunk& chunk() const { return programs_.chunks.front(); }
 
   /// The step after which this call of train() ends.
@@ -141,35 +151,54 @@ class Trainer {
     if (position_.step > 0) console_.announce_position(position_.step, position_.tokens);
   }
 
-  StepMetrics one_step(Trace* trace) {
-    const Stopwatch watch;
-    StepMetrics metrics{.step = position_.step + 1};
-    StepLosses losses;
-    {
-      const Trace::Step whole(trace, metrics.step);
-      losses = update(metrics, trace);
-    }
-    position_.step = metrics.step;
-    position_.tokens += losses.tokens;
-    announce_repetition(position_.data, loader_.state());
-    position_.data = loader_.state();
-    metrics.seconds = watch.seconds();
-    report(metrics, losses);
-    return metrics;
+  bool saves_after(int64_t step) const {
+    return config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0;
+  }
+  bool evaluates_after(int64_t step) const {
+    const int64_t every = config_.train.evaluate_every;
+    return every > 0 && (step % every == 0 || step == config_.train.steps);
   }
 
-  /// Runs the step itself: data, forward and backward passes, optimizer.
-  StepLosses update(StepMetrics& metrics, Trace* trace) {
-    const std::vector<Batch> batches = next_batches(trace);
+  /// Whether a step's results are read before the next step is issued. On a device they are read
+  /// later, while it works on the next step, unless something needs the state after this one.
+  bool settles_at_once(int64_t step) const {
+    return runtime_.accelerator() == nullptr || step == last_step() || saves_after(step) ||
+           evaluates_after(step) || step + 1 == config_.run.trace_step;
+  }
+
+  /// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
+  /// before is settled first, but only after the device has the passes to work on; weights change
+  /// only if that step was good.
+  void issue(int64_t step, Trace* trace) {
+    if (!issued_) watch_ = Stopwatch();
+    const Trace::Step whole(trace, step);
+    IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
+    next.data = loader_.state();
     step_.set_trace(trace);
-    step_.accumulate(batches);
-    metrics.lr =
-        step_.update(config_.optimizer, {.step = metrics.step, .steps = config_.train.steps});
-    const StepLosses losses = step_.losses();
-    metrics.loss = losses.cross_entropy;
-    metrics.grad_norm = step_.gradient_norm();
-    require_finite(metrics, batches);
-    return losses;
+    step_.accumulate(next.batches);
+    if (issued_) settle();
+    next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
+    next.results = step_.results();
+    issued_ = std::move(next);
+    if (trace != nullptr) issued_->results.wait();
+  }
+
+  /// Waits for the issued step, and reports it.
+  void settle() {
+    IssuedStep step = std::move(*issued_);
+    issued_.reset();
+    const StepResults results = step.results.wait();
+    StepMetrics& metrics = step.metrics;
+    metrics.loss = loss_ = results.cross_entropy;
+    metrics.grad_norm = results.gradient_norm;
+    if (!results.updated) report_non_finite(metrics, step.batches);
+    position_.step = metrics.step;
+    position_.tokens += results.tokens;
+    announce_repetition(position_.data, step.data);
+    position_.data = std::move(step.data);
+    metrics.seconds = watch_.seconds();
+    watch_ = Stopwatch();
+    report(metrics, results);
   }
 
   std::vector<Batch> next_batches(Trace* trace) {
@@ -177,6 +206,7 @@ class Trainer {
     try {
       return loader_.next(config_.train.global_batch / config_.train.micro_batch);
     } catch (const Error& error) {
+      if (issued_) settle();
       if (position_.step == saved_step_) throw;
       ending_ = error.what();
       save();  // always throws, because ending_ is set
@@ -185,16 +215,16 @@ class Trainer {
   }
 
   /// Completes the step's metrics, writes them and shows them.
-  void report(StepMetrics& metrics, const StepLosses& losses) {
+  void report(StepMetrics& metrics, const StepResults& results) {
     metrics.tokens = position_.tokens;
     metrics.flops = flops_ * static_cast<double>(position_.step);
-    if (losses.expert_load > 0) {
-      metrics.balance_loss = losses.balance;
-      metrics.router_z_loss = losses.router_z;
-      metrics.expert_load = losses.expert_load;
+    if (results.expert_load > 0) {
+      metrics.balance_loss = results.balance;
+      metrics.router_z_loss = results.router_z;
+      metrics.expert_load = results.expert_load;
     }
     metrics.memory_bytes = executor_.plan().arena_bytes;
-    metrics.tokens_per_second = std::round(static_cast<double>(losses.tokens) / metrics.seconds);
+    metrics.tokens_per_second = std::round(static_cast<double>(results.tokens) / metrics.seconds);
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
@@ -236,8 +266,9 @@ class Trainer {
     }
   }
 
-  void require_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
-    if (step_.updated()) return;
+  /// Ends the run after a step that has a loss or a gradient which is not finite. The weights are
+  /// those before the step.
+  [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
     console_.clear();
     try {
       step_.report_non_finite(batches);
@@ -247,13 +278,11 @@ class Trainer {
           "optimizer.learning_rate, or look at the data, and go on with --resume",
           metrics.step, metrics.loss, metrics.grad_norm, error.what());
     }
+    throw InternalError("no value of a step was named that is not finite");
   }
 
   void evaluate(StepMetrics& metrics) {
-    const int64_t every = config_.train.evaluate_every;
-    const bool due =
-        every > 0 && (metrics.step % every == 0 || metrics.step == config_.train.steps);
-    if (!due) return;
+    if (!evaluates_after(metrics.step)) return;
     std::vector<SourceEvaluation> evaluations;
     end_where_it_fails([&] {
       evaluations = evaluate_sources(*evaluator_, data_, config_.train.micro_batch,
@@ -314,10 +343,11 @@ class Trainer {
     write_file(directory / "loss.svg", plot_metrics({&run, 1}, options));
   }
 
-  StepMetrics traced_step() {
+  void traced_step(int64_t number) {
     Trace trace(runtime_);
-    StepMetrics metrics = one_step(&trace);
+    issue(number, &trace);
     step_.set_trace(nullptr);
+    settle();
     StepTrace step = trace.step();
     const Processor processor = this_processor(runtime_.threads());
     step.origin = {.processor = processor.name,
@@ -331,9 +361,8 @@ class Trainer {
       write_trace(path, step);
       console_.info(
           "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
-          metrics.step, path.string());
+          number, path.string());
     });
-    return metrics;
   }
 
   RunConfig config_;
@@ -351,7 +380,10 @@ class Trainer {
   Loader loader_;
   std::optional<Evaluator> evaluator_;
   std::unique_ptr<MetricsWriter> metrics_;
-  TrainingPosition position_;
+  TrainingPosition position_;          // after the last step that is settled
+  std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
+  Stopwatch watch_;                    // since the last step was settled, or the first one issued
+  double loss_ = 0;                    // of the last step that is settled
   std::optional<std::string> ending_;  // why the run cannot continue; it saves and ends
   int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none
   double flops_ = 0;                   // useful FLOPs of a step

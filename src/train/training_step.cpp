@@ -23,9 +23,9 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
     targets_ += batch.target_count;
     tokens_ += batch.rows * batch.context;
   }
-  set_scalar(executor_.tensor(chunk_.target_seed),
-             1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
-  set_scalar(executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
+  write_scalar(executor_, executor_.tensor(chunk_.target_seed),
+               1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
+  write_scalar(executor_, executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
   run(micro_batches);
 }
@@ -33,7 +33,8 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
 void TrainingStep::run(std::span<const Batch> micro_batches) {
   for (const Batch& batch : micro_batches) {
     {
-      const Trace::Span span(trace_, "copy_batch", "data");
+      // A device's own clock times the copies: see Executor::write().
+      const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
       inputs_.fill(executor_, 0, 0, batch);
     }
     executor_.run({.segment = Segment::forward});
@@ -45,31 +46,49 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
   const double rate = learning_rate(config, update.step, update.steps);
   const int number = programs_.update_number();
   const UpdateProgram& program = programs_.update;
-  set_scalar(executor_.tensor(program.learning_rate, number), rate);
-  set_scalar(executor_.tensor(program.clip_norm, number), clip_norm(config, update.step));
-  set_scalar(executor_.tensor(program.step, number), static_cast<double>(update.step));
+  write_scalar(executor_, executor_.tensor(program.learning_rate, number), rate);
+  write_scalar(executor_, executor_.tensor(program.clip_norm, number),
+               clip_norm(config, update.step));
+  write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
   executor_.run({.segment = Segment::whole, .program = number});
   return rate;
 }
 
-bool TrainingStep::updated() const {
-  const Tensor& scale = executor_.tensor(programs_.update.scale, programs_.update_number());
-  return !std::isnan(read_numbers(scale)[0]);
+PendingResults TrainingStep::results() {
+  std::vector<Tensor> tensors;
+  const auto add = [&](const Tensor& tensor) {
+    tensors.push_back(tensor);
+    return static_cast<int>(tensors.size()) - 1;
+  };
+  const auto add_sum = [&](const std::optional<StepSum>& sum) {
+    return sum ? add(executor_.tensor(sum->name)) : -1;
+  };
+  PendingResults results;
+  results.targets_ = targets_;
+  results.tokens_ = tokens_;
+  const int number = programs_.update_number();
+  results.places_ = {
+      .cross_entropy = add_sum(chunk_.cross_entropy_sum),
+      .balance = add_sum(chunk_.balance_sum),
+      .router_z = add_sum(chunk_.router_z_sum),
+      .gradient_norm = add(executor_.tensor(programs_.update.gradient_norm, number)),
+      .scale = add(executor_.tensor(programs_.update.scale, number)),
+      .experts = static_cast<int>(tensors.size()),
+  };
+  for (const StepSum& layer : chunk_.expert_tokens) add(executor_.tensor(layer.name));
+  results.snapshot_ = executor_.read(tensors);
+  return results;
 }
 
-double TrainingStep::gradient_norm() const {
-  return read_numbers(
-      executor_.tensor(programs_.update.gradient_norm, programs_.update_number()))[0];
+double PendingResults::number(int place) const {
+  return place < 0 ? 0.0 : read_numbers(snapshot_.tensors[static_cast<size_t>(place)])[0];
 }
 
-double TrainingStep::sum(const std::optional<StepSum>& sum) const {
-  return sum ? read_numbers(executor_.tensor(sum->name))[0] : 0.0;
-}
-
-double TrainingStep::expert_load() const {
+double PendingResults::expert_load() const {
   double load = 0;
-  for (const StepSum& layer : chunk_.expert_tokens) {
-    const std::vector<double> counts = read_numbers(executor_.tensor(layer.name));
+  for (auto layer = static_cast<size_t>(places_.experts); layer < snapshot_.tensors.size();
+       ++layer) {
+    const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
     double total = 0;
     for (const double count : counts) total += count;
     load = std::max(
@@ -78,15 +97,18 @@ double TrainingStep::expert_load() const {
   return load;
 }
 
-StepLosses TrainingStep::losses() const {
+StepResults PendingResults::wait() const {
+  snapshot_.wait();
   const auto tokens = static_cast<double>(tokens_);
   return {.cross_entropy =
-              sum(chunk_.cross_entropy_sum) / static_cast<double>(std::max<int64_t>(targets_, 1)),
-          .balance = sum(chunk_.balance_sum) / tokens,
-          .router_z = sum(chunk_.router_z_sum) / tokens,
+              number(places_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
+          .balance = number(places_.balance) / tokens,
+          .router_z = number(places_.router_z) / tokens,
           .targets = targets_,
           .tokens = tokens_,
-          .expert_load = expert_load()};
+          .expert_load = expert_load(),
+          .gradient_norm = number(places_.gradient_norm),
+          .updated = !std::isnan(number(places_.scale))};
 }
 
 void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {

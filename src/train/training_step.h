@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/snapshot.h"
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
@@ -12,7 +13,7 @@ namespace tessera {
 
 /// The results of a step. The losses are summed over its micro-batches; the means are over the
 /// whole global batch.
-struct StepLosses {
+struct StepResults {
   double cross_entropy = 0;  ///< mean over target tokens
   double balance = 0;        ///< mean over tokens
   double router_z = 0;       ///< mean over tokens
@@ -21,6 +22,32 @@ struct StepLosses {
   /// The tokens of the fullest expert over the balanced number, the largest of any layer. 0 without
   /// experts.
   double expert_load = 0;
+  double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
+  /// Whether the weights changed: every loss and the gradients' norm were finite.
+  bool updated = false;
+};
+
+/// The results of a step that a device may yet have to compute.
+class PendingResults {
+ public:
+  /// Waits for the step. Throws Error if the device failed.
+  StepResults wait() const;
+
+ private:
+  friend class TrainingStep;
+  /// What the snapshot has, in this order. Sums that a model lacks are -1.
+  struct Places {
+    int cross_entropy = -1, balance = -1, router_z = -1;
+    int gradient_norm = -1, scale = -1;
+    int experts = 0;  // the first of the layers' token counts, which are the last
+  };
+  double number(int place) const;
+  double expert_load() const;
+
+  Snapshot snapshot_;
+  Places places_;
+  int64_t targets_ = 0;
+  int64_t tokens_ = 0;
 };
 
 /// The place of a weight update in its run.
@@ -29,7 +56,8 @@ struct WeightUpdate {
   int64_t steps = 1;  ///< of the whole run, for the learning rate's schedule
 };
 
-/// One optimizer step: accumulate(), then update(). Read its results after that.
+/// One optimizer step: accumulate(), update(), then results(). On a device nothing here waits: each
+/// call puts work into its streams.
 class TrainingStep {
  public:
   /// Takes an executor that runs these programs. All arguments must outlive the step.
@@ -43,12 +71,8 @@ class TrainingStep {
   /// norm is not finite. Returns the learning rate.
   double update(const OptimizerConfig& config, const WeightUpdate& update);
 
-  /// Returns the losses of the last accumulate().
-  StepLosses losses() const;
-  /// Returns the Euclidean norm of all main gradients in the last update().
-  double gradient_norm() const;
-  /// Whether the last update() changed the weights: every loss and the gradients' norm were finite.
-  bool updated() const;
+  /// The results of the last accumulate() and update(). Call it before the next ones.
+  PendingResults results();
 
   /// Runs the micro-batches once more and checks every result. Throws Error that names the first
   /// value that is NaN or infinite, or the parameter whose weight or gradient is. Call it when a
@@ -63,8 +87,6 @@ class TrainingStep {
 
  private:
   void run(std::span<const Batch> micro_batches);
-  double sum(const std::optional<StepSum>& sum) const;
-  double expert_load() const;
 
   const StepPrograms& programs_;
   const Chunk& chunk_;

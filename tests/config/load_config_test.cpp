@@ -147,7 +147,7 @@ TEST(LoadConfig, SaysTheChoices) {
 
 TEST(LoadConfig, SaysWhatThisBuildHasNot) {
   EXPECT_EQ(message_of("[run]\ndevice = 'cuda'\n"),
-            "test.toml:2: run.device: \"cuda\" is not in this build; it has \"cpu\"");
+            "test.toml:2: run.device: \"cuda\" is not in this build; it has \"cpu\", \"emulated\"");
   EXPECT_THAT(message_of("[optimizer]\nname = 'muon'\n"),
               HasSubstr("\"muon\" is not in this build; it has \"adamw\""));
   EXPECT_THAT(message_of("[model]\nfamily = 'zaya'\n"),

@@ -135,7 +135,7 @@ TEST(EmulatedDevice, WorkThatFailsEndsItsStreamAndTheHostLearnsIt) {
   stream->enqueue([] { throw Error("no such expert"); });
   stream->enqueue([&] { ++later; });
   stream->record(*event);
-  event->synchronize();
+  EXPECT_THAT(error_of([&] { event->synchronize(); }), HasSubstr("no such expert"));
   EXPECT_THAT(error_of([&] { stream->synchronize(); }), HasSubstr("no such expert"));
   EXPECT_THAT(error_of([&] { accelerator->synchronize(); }), HasSubstr("no such expert"));
   EXPECT_EQ(later, 0);

@@ -32,12 +32,12 @@ TEST(Evaluate, ABatchIsNoLargerThanTheInstancesAtHand) {
 TEST(Evaluate, WhatDoesNotFitTheMachineIsRefusedBeforeItIsTaken) {
   SmallModel small(257);
   const ModelConfig& config = small.model.config.model;
-  EXPECT_NO_THROW(require_evaluation_memory(config, DType::f32, small.model.weights, {8, 32},
-                                            small.runtime.target()));
+  EXPECT_NO_THROW(
+      require_evaluation_memory(config, DType::f32, small.model.weights, {8, 32}, small.runtime));
   const auto refusal_of = [&](int64_t rows, int64_t context) {
     return error_of([&] {
       require_evaluation_memory(config, DType::f32, small.model.weights, {rows, context},
-                                small.runtime.target());
+                                small.runtime);
     });
   };
   EXPECT_THAT(refusal_of(1 << 30, 4096),

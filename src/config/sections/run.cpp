@@ -15,6 +15,8 @@ ConfigSection run_section() {
            "threads of a rank; 0: all cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},
            "each thread stays on a core of its own, where there are as many threads as cores")
+      .key("graphs", &RunSection::graphs, FlagRule{},
+           "on a device, work that repeats is captured once (a CUDA graph) and launched as a whole")
       .key("trace_step", &RunSection::trace_step, at_least(0),
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{},

@@ -59,8 +59,9 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
 TaskAnswers answer_tasks(const TaskOptions& options) {
   const int threads = threads_or_all(options.threads);
   TaskAnswers answers{.questions = read_all(options.files)};
-  Runtime runtime(host_target(threads));
-  const LoadedModel model = load_model(options.checkpoint, threads);
+  Runtime runtime(host_target(threads, Kernels::fast, options.device));
+  LoadedModel model = load_model(options.checkpoint, threads);
+  model.move_to(runtime);
   answers.checkpoint = model.checkpoint;
   answers.step = model.step;
   answers.context = model.config.data.context;

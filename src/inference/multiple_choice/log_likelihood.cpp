@@ -103,7 +103,7 @@ std::vector<double> log_likelihoods(const LoadedModel& model,
     const auto batch_rows = static_cast<int64_t>(at_once);
     const DType compute = compute_dtype(model.config.train.precision);
     const ProgramSize size{.sequences = batch_rows, .context = length};
-    require_evaluation_memory(model.config.model, compute, model.weights, size, runtime.target());
+    require_evaluation_memory(model.config.model, compute, model.weights, size, runtime);
     StandaloneEvaluator evaluator(model.config.model, compute, model.weights, size, runtime);
     for (size_t done = 0; done < same_length.size(); done += at_once) {
       const auto chosen = same_length.subspan(done, std::min(at_once, same_length.size() - done));

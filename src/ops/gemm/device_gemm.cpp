@@ -8,6 +8,7 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
                  void* c, std::byte* workspace) {
   TESSERA_CHECK(execution.stream->device() == Device::emulated,
                 "no matrix products on the device {}", word(execution.stream->device()));
+  count_issued(execution.runtime, shape);
   execution.stream->enqueue([&runtime = execution.runtime, shape, a, b, c, workspace] {
     prepare_gemm(runtime, shape).run(a, b, c, workspace);
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -29,8 +30,10 @@ std::array<int64_t, 10> fields_of(const GemmShape& shape) {
 }
 
 struct GemmCache {
+  std::mutex mutex;  // of `products`: streams of the emulated device are threads
   std::unordered_map<GemmShape, std::unique_ptr<Gemm>, GemmShapeHash> products;
-  GemmCounter* counter = nullptr;  // null: runs are not counted
+  GemmCounter* counter = nullptr;                                // null: runs are not counted
+  std::unordered_map<GemmShape, int64_t, GemmShapeHash> issued;  // to a device, since the last take
 };
 
 std::unique_ptr<Gemm> make(const Target& target, const GemmShape& shape) {
@@ -53,6 +56,7 @@ size_t GemmShapeHash::operator()(const GemmShape& shape) const {
 const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);  // equal products share one entry
   GemmCache& cache = runtime.cache<GemmCache>();
+  const std::scoped_lock lock(cache.mutex);
   if (const auto found = cache.products.find(shape); found != cache.products.end()) {
     return *found->second;
   }
@@ -66,7 +70,8 @@ const Gemm& prepare_gemm(Runtime& runtime, const GemmShape& asked) {
         "for, and is slower: its plan has no more. Please report it with the library's version",
         shape.m, shape.k, shape.k, shape.n, dtype_name(shape.input));
   }
-  if (cache.counter != nullptr) cache.counter->count(*product);
+  const bool counted = cache.counter != nullptr && runtime.accelerator() == nullptr;
+  if (counted) cache.counter->count(*product);
   return *cache.products.emplace(shape, std::move(product)).first->second;
 }
 
@@ -74,12 +79,15 @@ GemmCounter::GemmCounter(Runtime& runtime) : runtime_(runtime) {
   GemmCache& cache = runtime.cache<GemmCache>();
   TESSERA_CHECK(cache.counter == nullptr, "the products of this runtime are counted already");
   cache.counter = this;
+  cache.issued.clear();
+  if (runtime.accelerator() != nullptr) return;
   for (const auto& [shape, product] : cache.products) count(*product);
 }
 
 GemmCounter::~GemmCounter() {
   GemmCache& cache = runtime_.cache<GemmCache>();
   cache.counter = nullptr;
+  if (runtime_.accelerator() != nullptr) return;
   for (const auto& [shape, product] : cache.products) product->counted_ = false;
 }
 
@@ -88,11 +96,22 @@ void GemmCounter::count(Gemm& product) {
   product.runs_ = 0;
 }
 
+void count_issued(Runtime& runtime, const GemmShape& shape) {
+  GemmCache& cache = runtime.cache<GemmCache>();
+  if (cache.counter != nullptr) ++cache.issued[with_leading(shape)];
+}
+
 std::vector<GemmRuns> GemmCounter::take() {
   std::vector<GemmRuns> result;
-  for (const auto& [shape, product] : runtime_.cache<GemmCache>().products) {
-    const int64_t runs = product->runs_.exchange(0);
+  const auto add = [&](const GemmShape& shape, int64_t runs) {
     if (runs > 0 && shape.flops() > 0) result.push_back({shape, runs});
+  };
+  GemmCache& cache = runtime_.cache<GemmCache>();
+  if (runtime_.accelerator() != nullptr) {
+    for (const auto& [shape, runs] : cache.issued) add(shape, runs);
+    cache.issued.clear();
+  } else {
+    for (const auto& [shape, product] : cache.products) add(shape, product->runs_.exchange(0));
   }
   std::ranges::sort(result, [](const GemmRuns& a, const GemmRuns& b) {
     const auto work = [](const GemmRuns& of) {

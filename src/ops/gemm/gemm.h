@@ -86,9 +86,13 @@ struct GemmRuns {
   bool operator==(const GemmRuns&) const = default;
 };
 
+/// Counts a product that is put into a device's stream for the runtime's counter, if it has one.
+void count_issued(Runtime& runtime, const GemmShape& shape);
+
 /// Counts the runs of a runtime's products while it lives. This shows what the operations really
-/// multiplied, with the tokens that experts got and the tiles that masks left. A runtime has at
-/// most one counter at a time.
+/// multiplied, with the tokens that experts got and the tiles that masks left. On a device it is
+/// what was put into streams; grouped products, whose sizes only the device knows, do not count. A
+/// runtime has at most one counter at a time.
 class GemmCounter {
  public:
   explicit GemmCounter(Runtime& runtime);

@@ -150,7 +150,7 @@ TEST_P(Transformers, LossesAndEveryGradient) {
     ParityMachine machine(reference, dtype);
     const std::vector<Batch> batches{reference.batch(0)};
     machine.step.accumulate(batches);
-    const StepLosses losses = machine.step.losses();
+    const StepResults losses = machine.step.results().wait();
     const double loss = reference.expected("loss")[0];
     EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss);
     const double balance = reference.expected("balance_loss")[0];
@@ -170,7 +170,7 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
   ParityMachine machine(reference, DType::bf16);
   const std::vector<Batch> batches{reference.batch(0)};
   machine.step.accumulate(batches);
-  const StepLosses losses = machine.step.losses();
+  const StepResults losses = machine.step.results().wait();
   const double loss = reference.expected("loss")[0];
   EXPECT_NEAR(losses.cross_entropy, loss, 2e-3 * loss);
   for (const ParameterState& parameter : machine.store.parameters()) {
