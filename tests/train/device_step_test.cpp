@@ -106,7 +106,8 @@ TEST(DeviceStep, ATracedStepHasTheDevicesTimesAndTheProcessorsProducts) {
     const RunConfig config = emulated_config(
         folder.path(),
         {"train.steps=4", "optimizer.warmup_steps=1", "run.trace_step=3", "model.family=\"llama\"",
-         "model.feed_forward_size=64", "model.experts=0", "run.device=\"" + device + "\"",
+         "model.feed_forward_size=64", "model.experts=0", "model.experts_per_token=0",
+         "model.expert_size=0", "run.device=\"" + device + "\"",
          "run.directory=\"" + (folder.path() / device).string() + "\""});
     train(config, kQuiet, Logger());
     traces.push_back(read_trace(fs::path(config.run.directory) / "trace.json"));
