@@ -26,8 +26,8 @@ class ObservedAccelerator final : public Accelerator {
     ++waits;
     return device_->allocate_host(bytes);
   }
-  std::shared_ptr<Stream> make_stream() override {
-    streams.push_back(device_->make_stream());
+  std::shared_ptr<Stream> make_stream(Priority priority) override {
+    streams.push_back(device_->make_stream(priority));
     return streams.back();
   }
   std::unique_ptr<Event> make_event() override { return device_->make_event(); }
