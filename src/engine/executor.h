@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/device_lanes.h"
-#include "engine/device_timer.h"
+#include "engine/trace_timer.h"
 #include "engine/device_transfers.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
@@ -109,7 +109,7 @@ class Executor {
   std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
-  std::optional<DeviceTimer> timer_;  // of an accelerator, while there is a trace
+  std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
   bool check_finite_ = false;
   bool graphs_ = true;
   std::map<FrameSegment, Recording> recordings_;  // of what can be captured

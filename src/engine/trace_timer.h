@@ -9,11 +9,11 @@
 namespace tessera {
 
 /// Times work of an accelerator for a trace, by events in the streams that it runs in.
-class DeviceTimer {
+class TraceTimer {
  public:
   /// Waits for `stream`, to learn where the trace's clock stands by the device's clock. All must
   /// outlive this.
-  DeviceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
+  TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace);
 
   /// Begins a piece of work that is put into a stream from here to end(). Pieces do not overlap.
   void begin(Stream& stream);

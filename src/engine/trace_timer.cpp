@@ -1,10 +1,10 @@
-#include "engine/device_timer.h"
+#include "engine/trace_timer.h"
 
 #include <utility>
 
 namespace tessera {
 
-DeviceTimer::DeviceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
+TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
     : accelerator_(accelerator), trace_(trace), base_(accelerator.make_event()) {
   stream.synchronize();
   stream.record(*base_);
@@ -12,18 +12,18 @@ DeviceTimer::DeviceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
   base_seconds_ = trace_.now();
 }
 
-void DeviceTimer::begin(Stream& stream) {
+void TraceTimer::begin(Stream& stream) {
   pieces_.push_back(
       {.begin = accelerator_.make_event(), .end = accelerator_.make_event(), .event = {}});
   stream.record(*pieces_.back().begin);
 }
 
-void DeviceTimer::end(Stream& stream, TraceEvent event) {
+void TraceTimer::end(Stream& stream, TraceEvent event) {
   stream.record(*pieces_.back().end);
   pieces_.back().event = std::move(event);
 }
 
-void DeviceTimer::finish() {
+void TraceTimer::finish() {
   accelerator_.synchronize();
   for (Piece& piece : pieces_) {
     piece.event.start = base_seconds_ + piece.begin->seconds_since(*base_);
