@@ -31,7 +31,7 @@ class Accelerator {
   virtual Device device() const = 0;
   /// The name of the product: "NVIDIA H200".
   virtual std::string name() const = 0;
-  virtual AcceleratorProperties properties() const { return {.memory_bytes = free_bytes()}; }
+  virtual AcceleratorProperties properties() const = 0;
   /// The bytes of its memory that are free.
   virtual int64_t free_bytes() const = 0;
 

@@ -107,8 +107,8 @@ AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string
   facts.multiprocessors = figure(members, "multiprocessors", [](const JsonMembers& of) {
     return of.small("value", 1, "a number of multiprocessors");
   });
-  facts.memory_bytes = figure(members, "memory_bytes",
-                              [](const JsonMembers& of) { return of.whole("value", 1); });
+  facts.memory_bytes =
+      figure(members, "memory_bytes", [](const JsonMembers& of) { return of.whole("value", 1); });
   if (members.has("memory_bandwidth")) {
     facts.memory_bandwidth = rate_figure(members, "memory_bandwidth");
   }

@@ -45,15 +45,15 @@ struct PeakRate {
 
 /// A link of an accelerator to others or to the processor.
 struct LinkFacts {
-  std::string name;           ///< "NVLink 4, all links together"
-  Figure<double> each_way;    ///< bytes per second in each direction
+  std::string name;         ///< "NVLink 4, all links together"
+  Figure<double> each_way;  ///< bytes per second in each direction
   bool operator==(const LinkFacts&) const = default;
 };
 
 /// What is known about an accelerator without measuring: from its maker's data sheet, or from the
 /// driver where it is there. A data sheet's GB are read as 10^9 bytes, the least that they mean.
 struct AcceleratorFacts {
-  std::string name;          ///< of the product: "NVIDIA H200 SXM"
+  std::string name;  ///< of the product: "NVIDIA H200 SXM"
   Device device = Device::cuda;
   std::string architecture;  ///< for which kernels are compiled: "sm_90", "gfx942"
   Figure<int> lanes;         ///< threads of a warp

@@ -73,9 +73,9 @@ MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
   const auto from = normal(accelerator, {std::max<int64_t>(half / 4, 1)}, DType::f32, "copied");
   const auto to = accelerator.allocate(half + 3);
   const int64_t moved = std::max<int64_t>(half / 4, 1) * 4;
-  const std::vector<double> samples = timer_.samples(
-      [&](Stream& stream) { stream.copy(to->address(), from->address(), moved); },
-      {.seconds = seconds, .least_samples = 5});
+  const std::vector<double> samples =
+      timer_.samples([&](Stream& stream) { stream.copy(to->address(), from->address(), moved); },
+                     {.seconds = seconds, .least_samples = 5});
   const auto both = 2 * static_cast<double>(moved);
   return {.kernel = MemoryKernel::copy,
           .bytes = bytes,
@@ -90,7 +90,8 @@ std::vector<int64_t> device_copy_sizes(Device device, int64_t free) {
   for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= most; bytes *= 4) {
     sizes.push_back(bytes);
   }
-  if (sizes.empty()) throw Error("the device has {} bytes of memory free, too few to measure", free);
+  if (sizes.empty())
+    throw Error("the device has {} bytes of memory free, too few to measure", free);
   return sizes;
 }
 

@@ -79,11 +79,10 @@ void require_memory(const GemmSweep& sweep, int64_t memory) {
 }
 
 GemmMachine processor_machine(int threads) {
-  return {.squares = [=](DType dtype) { return measure_square_gemms(threads, dtype); },
-          .product =
-              [=](const GemmRate& product, const GemmBudget& budget) {
-                return measure_gemm(product, threads, budget);
-              }};
+  return {
+      .squares = [=](DType dtype) { return measure_square_gemms(threads, dtype); },
+      .product = [=](const GemmRate& product,
+                     const GemmBudget& budget) { return measure_gemm(product, threads, budget); }};
 }
 
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,

@@ -27,7 +27,8 @@ Processor read_processor(const nlohmann::json& json, const std::string& place) {
   Processor processor{.name = members.text("name")};
   members.each("features", [&](const nlohmann::json& feature, const std::string& where) {
     if (!is_plain_text(feature)) {
-      throw Error("{} is {}, expected {}", where, printable(feature.dump()), JsonMembers::kPlainText);
+      throw Error("{} is {}, expected {}", where, printable(feature.dump()),
+                  JsonMembers::kPlainText);
     }
     processor.features.push_back(feature.get<std::string>());
   });
@@ -140,7 +141,8 @@ std::string hardware_json(const Hardware& hardware) {
     machine = fmt::format("  \"processor\": {},\n", processor_json(hardware.processor).dump());
   }
   if (hardware.accelerator) {
-    machine += fmt::format("  \"accelerator\": {},\n", accelerator_json(*hardware.accelerator).dump());
+    machine +=
+        fmt::format("  \"accelerator\": {},\n", accelerator_json(*hardware.accelerator).dump());
   }
   return fmt::format(
       "{{\n  \"format\": \"{}\",\n  \"version\": {},\n{}"
@@ -208,11 +210,10 @@ void require_same_accelerator(const Hardware& hardware, const Accelerator& accel
                 path.string(), describe(hardware.processor), here.name);
   }
   const AcceleratorFacts& there = *hardware.accelerator;
-  const bool same =
-      there.memory_bytes.origin == Origin::data_sheet
-          ? there.device == here.device && there.architecture == here.architecture &&
-                there.multiprocessors.value == here.multiprocessors.value
-          : there.device == here.device && there.name == here.name;
+  const bool same = there.memory_bytes.origin == Origin::data_sheet
+                        ? there.device == here.device && there.architecture == here.architecture &&
+                              there.multiprocessors.value == here.multiprocessors.value
+                        : there.device == here.device && there.name == here.name;
   if (same) return;
   throw Error(
       "{} is about {} ({}, {} multiprocessors); this is {} ({}, {}). Measure here with `tessera "

@@ -48,12 +48,12 @@ Hardware read_hardware(const fs::path& path);
 /// Does the same with the file's text. `origin` is the file's name in errors.
 Hardware parse_hardware(std::string_view text, const std::string& origin);
 
-/// Throws Error if the file is about an accelerator, or was measured on a processor with another name or other features than
-/// this machine's, or with another number of threads.
+/// Throws Error if the file is about an accelerator, or was measured on a processor with another
+/// name or other features than this machine's, or with another number of threads.
 void require_same_processor(const Hardware& hardware, int threads, const fs::path& path);
 
-/// Throws Error unless the file is about this accelerator: measured on a product of its name, or the
-/// data sheet of one with its architecture and number of multiprocessors.
+/// Throws Error unless the file is about this accelerator: measured on a product of its name, or
+/// the data sheet of one with its architecture and number of multiprocessors.
 void require_same_accelerator(const Hardware& hardware, const Accelerator& accelerator,
                               const fs::path& path);
 

@@ -12,7 +12,8 @@ namespace tessera {
 /// The members of one JSON object of a hardware file. Errors say where the object stands.
 class JsonMembers {
  public:
-  static constexpr const char* kPlainText = "a text of at most 200 bytes without control characters";
+  static constexpr const char* kPlainText =
+      "a text of at most 200 bytes without control characters";
 
   /// Throws Error if `json` is no object.
   JsonMembers(const nlohmann::json& json, std::string place);

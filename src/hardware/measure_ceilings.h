@@ -17,7 +17,7 @@ struct MemorySweep {
   /// Empty: from 16 KiB per thread to four times the last-level cache, or the device's (see
   /// device_copy_sizes()).
   std::vector<int64_t> bytes;
-  double seconds = 0.1;        ///< about how long each loop of a size is measured
+  double seconds = 0.1;  ///< about how long each loop of a size is measured
 };
 
 /// What is measured of this machine.

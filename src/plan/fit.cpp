@@ -44,8 +44,7 @@ void find_micro_batch(Fit& fit, const RunConfig& config) {
 void add_floors(Fit& fit, const Program& program, double times) {
   for (const int index : segment_nodes(program, Segment::whole)) {
     const Node& node = program.nodes()[static_cast<size_t>(index)];
-    const Cost cost =
-        node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
     const double compute = (cost.flops + cost.repeated_flops) / fit.gemm_flops;
     const double memory = cost.bytes / fit.memory_bandwidth;
     (compute >= memory ? fit.compute_seconds : fit.memory_seconds) +=
@@ -75,18 +74,17 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
 
 std::string fit_text(const Fit& fit, const RunConfig& config) {
   const int64_t memory = fit.accelerator.memory_bytes.value;
-  std::string text = fmt::format(
-      "\non {}: {}FLOP/s in {}, {}B/s of memory ({})\n", describe(fit.accelerator),
-      format_count(fit.gemm_flops), word(config.train.precision),
-      format_count(fit.memory_bandwidth), fit.measured ? "measured" : "data sheet");
+  std::string text =
+      fmt::format("\non {}: {}FLOP/s in {}, {}B/s of memory ({})\n", describe(fit.accelerator),
+                  format_count(fit.gemm_flops), word(config.train.precision),
+                  format_count(fit.memory_bandwidth), fit.measured ? "measured" : "data sheet");
   text += fmt::format("  needs {} of {}: {}\n", format_bytes(fit.needed_bytes),
                       format_bytes(memory), fit.fits() ? "fits" : "does not fit");
   if (fit.largest_micro_batch > 0) {
-    text += fmt::format("  train.micro_batch = {} is the largest that fits{}\n",
-                        fit.largest_micro_batch,
-                        fit.largest_micro_batch == config.train.global_batch
-                            ? " (the whole train.global_batch)"
-                            : "");
+    text += fmt::format(
+        "  train.micro_batch = {} is the largest that fits{}\n", fit.largest_micro_batch,
+        fit.largest_micro_batch == config.train.global_batch ? " (the whole train.global_batch)"
+                                                             : "");
   } else {
     text += fmt::format("  no train.micro_batch fits: one sequence takes {}, {} of it states\n",
                         format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
@@ -99,8 +97,9 @@ std::string fit_text(const Fit& fit, const RunConfig& config) {
       format_seconds(fit.memory_seconds),
       format_count(static_cast<double>(fit.tokens) / fit.seconds()), 100 * fit.mfu());
   if (!fit.measured) {
-    text += "  computed from a data sheet: nothing was measured, and what libraries and the driver\n"
-            "  take of the memory is not counted\n";
+    text +=
+        "  computed from a data sheet: nothing was measured, and what libraries and the driver\n"
+        "  take of the memory is not counted\n";
   }
   return text;
 }

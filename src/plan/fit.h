@@ -23,12 +23,12 @@ struct Fit {
   int64_t state_bytes = 0;  ///< weights, gradients and the optimizer's states
   bool measured = false;    ///< whether the ceilings were measured, and not taken from a data sheet
 
-  double gemm_flops = 0;         ///< ceiling of matrix products per second
-  double memory_bandwidth = 0;   ///< ceiling in bytes per second
-  double compute_seconds = 0;    ///< of a step, the sum of the floors of what the products limit
-  double memory_seconds = 0;     ///< of what the bandwidth limits
-  double useful_flops = 0;       ///< of a step
-  int64_t tokens = 0;            ///< of a step
+  double gemm_flops = 0;        ///< ceiling of matrix products per second
+  double memory_bandwidth = 0;  ///< ceiling in bytes per second
+  double compute_seconds = 0;   ///< of a step, the sum of the floors of what the products limit
+  double memory_seconds = 0;    ///< of what the bandwidth limits
+  double useful_flops = 0;      ///< of a step
+  int64_t tokens = 0;           ///< of a step
 
   bool fits() const { return needed_bytes <= accelerator.memory_bytes.value; }
   /// The least seconds of a step by the roofline: each operation takes as long as its products at

@@ -117,8 +117,8 @@ double KernelsReport::share_of_peak(const KernelMeasurement& operation) const {
 }
 
 std::string KernelsReport::text() const {
-  Table table({"operation", "runs", "seconds a step (10th-90th percentile)", "GB/s",
-               "of the copy", "GFLOP/s", "of the GEMM peak"});
+  Table table({"operation", "runs", "seconds a step (10th-90th percentile)", "GB/s", "of the copy",
+               "GFLOP/s", "of the GEMM peak"});
   for (const KernelMeasurement& operation : operations) {
     const double median = quantile(operation.seconds, 0.5);
     const bool multiplies = operation.flops > 0;

@@ -50,8 +50,8 @@ double known_peak(const RunConfig& config, const Accelerator* accelerator) {
 
 class Trainer {
  public:
-  /// `plan` is the plan of the configuration, `accelerator` its device, if any. `peak_flops` is the known rate of matrix products, or
-  /// 0.
+  /// `plan` is the plan of the configuration, `accelerator` its device, if any. `peak_flops` is the
+  /// known rate of matrix products, or 0.
   Trainer(RunConfig config, StepPlan plan, std::unique_ptr<Accelerator> accelerator,
           double peak_flops, const TrainOptions& options, const Logger& logger)
       : config_(std::move(config)),

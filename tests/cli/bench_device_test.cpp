@@ -69,8 +69,8 @@ TEST_F(BenchDeviceTest, AFileOfOneMachineIsRefusedOnAnother) {
   };
   const Result emulated = train("emulated");
   EXPECT_EQ(emulated.status, 1);
-  EXPECT_THAT(emulated.output, AllOf(HasSubstr("is about NVIDIA H200 SXM"),
-                                     HasSubstr("this is emulated device")));
+  EXPECT_THAT(emulated.output,
+              AllOf(HasSubstr("is about NVIDIA H200 SXM"), HasSubstr("this is emulated device")));
   const Result processor = train("cpu");
   EXPECT_EQ(processor.status, 1);
   EXPECT_THAT(processor.output, HasSubstr("this run computes on the processor"));
@@ -100,9 +100,9 @@ TEST_F(BenchDeviceTest, BlocksAreMeasured) {
 
 TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
   folder_.write("config.toml", testing::small_config(folder_.path()));
-  const std::vector<std::string> arguments{"bench", "kernels", path("config.toml"), "--set",
-                                           "model.vocabulary_size=32", "--steps", "2", "--threads",
-                                           "2"};
+  const std::vector<std::string> arguments{
+      "bench",   "kernels", path("config.toml"), "--set", "model.vocabulary_size=32",
+      "--steps", "2",       "--threads",         "2"};
   std::vector<std::string> device = arguments;
   device.insert(device.end(), {"--set", "run.device=\"emulated\""});
   const Result text = run(device);
@@ -135,9 +135,9 @@ TEST_F(BenchDeviceTest, StepsRunOnTheDevice) {
 TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {
   const std::string source(TESSERA_SOURCE);
   const auto explain = [&](const char* machine, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments{"explain", source + "/configs/olmoe-1b-7b.toml", "--set",
-                                       "train.micro_batch=1", "--hardware",
-                                       source + "/configs/hardware/" + machine};
+    std::vector<std::string> arguments{"explain",    source + "/configs/olmoe-1b-7b.toml",
+                                       "--set",      "train.micro_batch=1",
+                                       "--hardware", source + "/configs/hardware/" + machine};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   };
@@ -150,8 +150,7 @@ TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {
   const Json fit = Json::parse(json.output)["fit"];
   EXPECT_EQ(fit["source"], "data sheet");
   EXPECT_EQ(fit["memory_bytes"], 141000000000);
-  const Result contradiction =
-      explain("nvidia-h200.json", {"--set", "run.device=\"emulated\""});
+  const Result contradiction = explain("nvidia-h200.json", {"--set", "run.device=\"emulated\""});
   EXPECT_EQ(contradiction.status, 1);
   EXPECT_THAT(contradiction.output, HasSubstr("run.device is \"emulated\""));
 }

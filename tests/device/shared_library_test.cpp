@@ -29,10 +29,9 @@ TEST(SharedLibrary, SaysWhatIsMissing) {
                     HasSubstr("LD_LIBRARY_PATH")));
   const std::array<const char*, 1> names{"libm.so.6"};
   const SharedLibrary library(names, "products on a device");
-  EXPECT_THAT(
-      error_of([&] { (void)library.function<void()>("no_function_of_this_name"); }),
-      AllOf(HasSubstr("libm.so.6"), HasSubstr("no_function_of_this_name"),
-            HasSubstr("products on a device")));
+  EXPECT_THAT(error_of([&] { (void)library.function<void()>("no_function_of_this_name"); }),
+              AllOf(HasSubstr("libm.so.6"), HasSubstr("no_function_of_this_name"),
+                    HasSubstr("products on a device")));
 }
 
 }  // namespace

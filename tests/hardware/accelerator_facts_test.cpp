@@ -111,11 +111,12 @@ TEST(AcceleratorFacts, OfTheShippedFilesAreThoseOfTheDataSheets) {
     double gigabytes, terabytes_per_second, teraflops;
     int multiprocessors, lanes;
   };
-  const std::map<std::string, Sheet> sheets{{"nvidia-h200", {141, 4.8, 989, 132, 32}},
-                                            {"nvidia-h100", {80, 3.35, 989, 132, 32}},
-                                            {"nvidia-h800", {80, 3.35, 989, 132, 32}},
-                                            {"amd-mi300x", {192, 5.3, 1307.4, 304, 64}},
-                                            {"amd-mi250x-gcd", {128.0 / 2, 1.6, 383.0 / 2, 110, 64}}};
+  const std::map<std::string, Sheet> sheets{
+      {"nvidia-h200", {141, 4.8, 989, 132, 32}},
+      {"nvidia-h100", {80, 3.35, 989, 132, 32}},
+      {"nvidia-h800", {80, 3.35, 989, 132, 32}},
+      {"amd-mi300x", {192, 5.3, 1307.4, 304, 64}},
+      {"amd-mi250x-gcd", {128.0 / 2, 1.6, 383.0 / 2, 110, 64}}};
   size_t count = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs/hardware")) {
     const Hardware hardware = read_hardware(entry.path());

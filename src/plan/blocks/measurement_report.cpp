@@ -58,8 +58,8 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
 }
 
 std::string surroundings(const MeasuredOn& on) {
-  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on),
-                     word(on.precision), on.gemm_peak * 1e-9);
+  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on), word(on.precision),
+                     on.gemm_peak * 1e-9);
 }
 
 }  // namespace
