@@ -65,7 +65,7 @@ function(tessera_test name)
   add_executable(test_${name} ${sources})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # Where fixtures and documents lie.
-  target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE="${TESSERA_TEST_FOLDER}")
   # Tests spend their time in the rooms: optimising them would only make them build slower.
   target_compile_options(test_${name} PRIVATE -O0)
   foreach(source IN LISTS TEST_OPTIMISED)

@@ -41,7 +41,8 @@ void report_cost(benchmark::State& state, const Program& program, Phase phase) {
 
 void run_forward(benchmark::State& state, const BlockWriter& write, DType dtype, bool backward) {
   const auto block = make_block(write, dtype, backward);
-  BlockRunner runner(*block, omp_get_max_threads());
+  Runtime runtime(block_target(omp_get_max_threads()));
+  BlockRunner runner(*block, runtime);
   runner.forward();  // makes primitives and touches the memory
   for (auto iteration : state) runner.forward();
   report_cost(state, block->program, Phase::forward);
@@ -49,7 +50,8 @@ void run_forward(benchmark::State& state, const BlockWriter& write, DType dtype,
 
 void run_backward(benchmark::State& state, const BlockWriter& write, DType dtype) {
   const auto block = make_block(write, dtype, true);
-  BlockRunner runner(*block, omp_get_max_threads());
+  Runtime runtime(block_target(omp_get_max_threads()));
+  BlockRunner runner(*block, runtime);
   runner.forward();
   runner.backward();
   for (auto iteration : state) {

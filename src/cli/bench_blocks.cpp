@@ -23,6 +23,7 @@ void add_size(CLI::App& command, const std::string& name, int64_t& size, const s
 /// What both blocks ask for.
 struct BlockArguments {
   std::string precision{word(Precision::bf16)};
+  std::string device{word(Device::cpu)};
   std::string picture;  // empty: none
   RepeatArguments repeats;
 };
@@ -31,6 +32,7 @@ void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
   command.add_option("--precision", arguments.precision, "What is computed in")
       ->check(CLI::IsMember(words_of<Precision>()))
       ->capture_default_str();
+  add_device(command, arguments.device);
   add_repeat_arguments(command, arguments.repeats, "--repeats");
   add_picture(command, arguments.picture);
 }
@@ -43,6 +45,7 @@ void run(const BlockArguments& arguments, const Measure& measure) {
   const auto report = measure(BlockBenchOptions{
       .precision = from_word<Precision>(arguments.precision),
       .threads = arguments.repeats.threads,
+      .device = from_word<Device>(arguments.device),
       .repeats = [&](const std::string& what) { return arguments.repeats.make(what); }});
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
   if (!arguments.picture.empty()) write_file(arguments.picture, report.picture());

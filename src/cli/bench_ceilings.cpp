@@ -18,6 +18,7 @@ namespace {
 struct CeilingArguments {
   CeilingOptions options;
   GemmSweep gemm;  // without types and layouts
+  std::string device{word(Device::cpu)};
   std::vector<std::string> precisions;
   std::vector<std::string> layouts;
   std::vector<std::string> sizes;
@@ -31,6 +32,7 @@ void add_threads(CLI::App& command, CeilingArguments& arguments) {
   command.add_option("--threads", arguments.options.threads, "0: all cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
+  add_device(command, arguments.device);
 }
 
 void add_report(CLI::App& command, CeilingArguments& arguments) {
@@ -121,6 +123,7 @@ void add_bench_gemm(CLI::App& bench) {
   add_report(*command, *arguments);
   command->callback([arguments] {
     CeilingOptions options = arguments->options;
+    options.device = from_word<Device>(arguments->device);
     options.gemm = gemm_sweep(*arguments);
     run(*arguments, options);
   });
@@ -141,6 +144,7 @@ void add_bench_memory(CLI::App& bench) {
   add_report(*command, *arguments);
   command->callback([arguments] {
     CeilingOptions options = arguments->options;
+    options.device = from_word<Device>(arguments->device);
     options.memory = memory_sweep(*arguments);
     run(*arguments, options);
   });
@@ -160,6 +164,7 @@ void add_bench_all(CLI::App& bench) {
     require_writable(arguments->output);
     const InterruptGuard guard;
     CeilingOptions options = arguments->options;
+    options.device = from_word<Device>(arguments->device);
     options.gemm = gemm_sweep(*arguments);
     options.memory = memory_sweep(*arguments);
     const MeasuredCeilings measured = measure_ceilings(options, Logger());

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "cli/bench_commands.h"
 #include "cli/commands.h"
+#include "device/device.h"
 #include "plan/blocks/turns.h"
 
 namespace tessera {
@@ -47,6 +48,12 @@ void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                    "its end ends the runs: for taking turns with another program");
 }
 
+void add_device(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "What is measured")
+      ->check(CLI::IsMember(words_of<Device>()))
+      ->capture_default_str();
+}
+
 void add_picture(CLI::App& command, std::string& picture) {
   command.add_option("--svg", picture, "A picture as well, to this file");
 }
@@ -60,9 +67,9 @@ void require_picture(const std::string& path) {
 }
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "bench",
-      "Measure what this machine reaches: matrix products, memory, a model's layers, whole steps");
+  CLI::App* command = app.add_subcommand("bench",
+                                         "Measure what this machine or a device of it reaches: "
+                                         "matrix products, memory, a model's layers, whole steps");
   command->require_subcommand(1);
   add_bench_all(*command);
   add_bench_gemm(*command);
@@ -70,6 +77,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_moe(*command);
   add_bench_attention(*command);
   add_bench_step(*command);
+  add_bench_kernels(*command);
 }
 
 }  // namespace tessera

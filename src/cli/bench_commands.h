@@ -20,6 +20,7 @@ void add_bench_memory(CLI::App& bench);
 void add_bench_moe(CLI::App& bench);
 void add_bench_attention(CLI::App& bench);
 void add_bench_step(CLI::App& bench);
+void add_bench_kernels(CLI::App& bench);
 
 /// The arguments that the measurements of parts of a model have in common.
 struct RepeatArguments {
@@ -37,6 +38,9 @@ struct RepeatArguments {
 /// option is called `repeats_name`. `arguments` must live until the command line is parsed.
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name);
+
+/// Adds --device, which is measured, to a command.
+void add_device(CLI::App& command, std::string& device);
 
 /// Adds --svg, a picture of the measurement, to a command.
 void add_picture(CLI::App& command, std::string& picture);

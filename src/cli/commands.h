@@ -18,6 +18,7 @@ void add_checkpoint_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
+void add_device_command(CLI::App& app);
 /// Adds `completion` and `manual`, which describe all commands of `app`. Must come after the other
 /// commands.
 void add_documentation_commands(CLI::App& app);

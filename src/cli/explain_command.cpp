@@ -24,9 +24,25 @@ struct ExplainArguments {
   bool json = false;
 };
 
-void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan) {
-  fmt::print("{}",
-             arguments.json ? explain_json(config, plan) : explain(config, plan, arguments.all));
+void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan,
+           const Fit* fit = nullptr) {
+  fmt::print("{}", arguments.json ? explain_json(config, plan, fit)
+                                  : explain(config, plan, arguments.all));
+}
+
+/// Explains for the accelerator of a hardware file.
+void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunConfig config) {
+  const AcceleratorFacts& facts = *hardware.accelerator;
+  if (config.run.device != Device::cpu && config.run.device != facts.device) {
+    throw Error("run.device is \"{}\", and {} is about {}, whose device is \"{}\"",
+                word(config.run.device), arguments.hardware, facts.name, word(facts.device));
+  }
+  config.run.device = facts.device;
+  const RunConfig there = resolve_data(config);
+  const StepPlan plan = plan_step(there, target_of(facts));
+  const Fit fit = fit_on(there, plan, hardware);
+  print(arguments, there, plan, &fit);
+  if (!arguments.json) fmt::print("{}", fit_text(fit, there));
 }
 
 void run(const ExplainArguments& arguments) {
@@ -38,9 +54,11 @@ void run(const ExplainArguments& arguments) {
     const RunConfig here = resolve(config);
     const StepPlan plan = plan_step(here, run_target(here));
     print(arguments, here, plan);
-    if (!arguments.json) fmt::print("{}", explain_fit(plan));
+    if (!arguments.json) fmt::print("{}", explain_fit(here, plan));
   } else {
-    Target target = target_of(read_hardware(arguments.hardware).processor);
+    const Hardware hardware = read_hardware(arguments.hardware);
+    if (hardware.accelerator) return run_for(arguments, hardware, config);
+    Target target = target_of(hardware.processor);
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
     const RunConfig there = resolve_data(config);
     print(arguments, there, plan_step(there, target));
@@ -56,8 +74,8 @@ void add_explain_command(CLI::App& app) {
   add_config_arguments(*command, arguments->config);
   command
       ->add_option("--hardware", arguments->hardware,
-                   "For the machine on which `tessera bench all` wrote this file; left out: this "
-                   "machine")
+                   "For the machine on which `tessera bench all` wrote this file, or for an "
+                   "accelerator of configs/hardware; left out: this machine")
       ->check(CLI::ExistingFile);
   command
       ->add_option("--rank", arguments->rank,

@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
   add_bench_command(app);
   add_plot_command(app);
   add_trace_command(app);
+  add_device_command(app);
   add_documentation_commands(app);
   refuse_what_is_no_number(app);
   return run_to_the_end(app, argc, argv);

@@ -16,6 +16,14 @@ class DeviceMemory {
   virtual void* address() const = 0;
 };
 
+/// What the driver says of a device.
+struct AcceleratorProperties {
+  std::string architecture;  ///< for which kernels are compiled: "sm_90", "gfx942"
+  int lanes = 32;            ///< threads of a warp
+  int multiprocessors = 1;
+  int64_t memory_bytes = 0;  ///< all of it
+};
+
 /// A device with memory of its own, opened for one rank. Several threads may call it at once.
 class Accelerator {
  public:
@@ -23,6 +31,7 @@ class Accelerator {
   virtual Device device() const = 0;
   /// The name of the product: "NVIDIA H200".
   virtual std::string name() const = 0;
+  virtual AcceleratorProperties properties() const = 0;
   /// The bytes of its memory that are free.
   virtual int64_t free_bytes() const = 0;
 

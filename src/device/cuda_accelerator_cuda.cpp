@@ -93,6 +93,9 @@ struct CudaApi {
           kMajor, driver / 1000, driver % 1000 / 10);
     }
   }
+  static std::string architecture(const Properties& properties) {
+    return fmt::format("sm_{}{}", properties.major, properties.minor);
+  }
   /// Throws Error if the device is too old for our kernels.
   static void check_device(const Properties& properties) {
     if (properties.major < 8) {

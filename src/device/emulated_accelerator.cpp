@@ -1,5 +1,6 @@
 #include "device/emulated_accelerator.h"
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -9,24 +10,61 @@
 
 #include "base/error.h"
 #include "base/physical_memory.h"
+#include "base/text.h"
 #include "device/emulated_stream.h"
 
 namespace tessera {
 namespace {
 
+/// Memory that is taken from what the device has free, and given back.
+class CountedMemory final : public DeviceMemory {
+ public:
+  CountedMemory(int64_t bytes, std::shared_ptr<Fence> fence,
+                std::shared_ptr<std::atomic<int64_t>> free)
+      : bytes_(bytes), free_(std::move(free)) {
+    const int64_t before = free_->fetch_sub(bytes_);
+    try {
+      if (before < bytes_) {
+        throw Error("the emulated device has {} of memory free, {} more are wanted",
+                    format_bytes(before), format_bytes(bytes_));
+      }
+      memory_ = emulated_memory(bytes_, std::move(fence));
+    } catch (...) {
+      free_->fetch_add(bytes_);
+      throw;
+    }
+  }
+  ~CountedMemory() override { free_->fetch_add(bytes_); }
+  CountedMemory(const CountedMemory&) = delete;
+  CountedMemory& operator=(const CountedMemory&) = delete;
+
+  void* address() const override { return memory_->address(); }
+
+ private:
+  int64_t bytes_;
+  std::shared_ptr<std::atomic<int64_t>> free_;
+  std::unique_ptr<DeviceMemory> memory_;
+};
+
 class EmulatedAccelerator final : public Accelerator {
  public:
-  EmulatedAccelerator(int lanes, const emulation::Options& options)
-      : lanes_(lanes), options_(options) {}
+  EmulatedAccelerator(int lanes, const emulation::Options& options, int64_t memory_bytes)
+      : lanes_(lanes),
+        options_(options),
+        memory_bytes_(memory_bytes),
+        free_(std::make_shared<std::atomic<int64_t>>(memory_bytes)) {}
 
   Device device() const override { return Device::emulated; }
   std::string name() const override {
     return fmt::format("emulated device with warps of {} threads", lanes_);
   }
-  int64_t free_bytes() const override { return physical_memory(); }
+  AcceleratorProperties properties() const override {
+    return {.architecture = "emulated", .lanes = lanes_, .memory_bytes = memory_bytes_};
+  }
+  int64_t free_bytes() const override { return *free_; }
 
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
-    return emulated_memory(bytes, fence_);
+    return std::make_unique<CountedMemory>(bytes, fence_, free_);
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     return emulated_memory(bytes, nullptr);
@@ -60,6 +98,8 @@ class EmulatedAccelerator final : public Accelerator {
  private:
   int lanes_;
   emulation::Options options_;
+  int64_t memory_bytes_;
+  std::shared_ptr<std::atomic<int64_t>> free_;  // bytes
   std::shared_ptr<Fence> fence_ = std::make_shared<Fence>();
   std::mutex mutex_;
   std::vector<std::weak_ptr<EmulatedStream>> streams_;
@@ -67,9 +107,11 @@ class EmulatedAccelerator final : public Accelerator {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_emulated(int lanes, const emulation::Options& options) {
+std::unique_ptr<Accelerator> open_emulated(int lanes, const emulation::Options& options,
+                                           int64_t memory_bytes) {
   TESSERA_CHECK(lanes == 32 || lanes == 64, "warps of {} threads; 32 or 64 are built", lanes);
-  return std::make_unique<EmulatedAccelerator>(lanes, options);
+  return std::make_unique<EmulatedAccelerator>(lanes, options,
+                                               memory_bytes > 0 ? memory_bytes : physical_memory());
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "device/accelerator.h"
@@ -9,7 +10,9 @@ namespace tessera {
 
 /// Opens an emulated device with warps of `lanes` threads. Its streams are threads of this process.
 /// Its memory cannot be read or written while none of its streams has work: the host that tries
-/// gets a segmentation fault.
-std::unique_ptr<Accelerator> open_emulated(int lanes = 32, const emulation::Options& options = {});
+/// gets a segmentation fault. It has `memory_bytes` bytes of memory, or if that is 0 as much as the
+/// machine.
+std::unique_ptr<Accelerator> open_emulated(int lanes = 32, const emulation::Options& options = {},
+                                           int64_t memory_bytes = 0);
 
 }  // namespace tessera

@@ -37,10 +37,11 @@ template <typename Api>
 class GpuAccelerator final : public Accelerator {
  public:
   explicit GpuAccelerator(typename Api::Properties properties)
-      : name_(properties.name), lanes_(properties.warpSize) {}
+      : name_(properties.name), lanes_(properties.warpSize), properties_(described(properties)) {}
 
   Device device() const override { return Api::kDevice; }
   std::string name() const override { return name_; }
+  AcceleratorProperties properties() const override { return properties_; }
   int64_t free_bytes() const override {
     size_t free = 0, total = 0;
     call_gpu<Api>(Api::memory_info, &free, &total);
@@ -109,8 +110,17 @@ class GpuAccelerator final : public Accelerator {
         word(Api::kDevice), name_, format_bytes(bytes), format_bytes(free_bytes()));
   }
 
+  static AcceleratorProperties described(const typename Api::Properties& properties) {
+    AcceleratorProperties result{.architecture = Api::architecture(properties),
+                                 .lanes = properties.warpSize,
+                                 .multiprocessors = properties.multiProcessorCount};
+    result.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    return result;
+  }
+
   std::string name_;
   int lanes_;
+  AcceleratorProperties properties_;
 };
 
 /// Opens the first device that the process may use. Throws Error if there is none, or if it is too

@@ -9,7 +9,6 @@
 #include "base/affinity.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/physical_memory.h"
 #include "base/text.h"
 #include "ops/gemm/gemm.h"
 #include "ops/host_target.h"
@@ -66,22 +65,34 @@ bool asks_for(const GemmSweep& sweep, const GemmRate& product) {
          has(sweep.layouts, product.layout) && has(sweep.dtypes, product.dtype);
 }
 
-void require_memory(const GemmSweep& sweep) {
+void require_memory(const GemmSweep& sweep, int64_t memory) {
   for (const DType dtype : sweep.dtypes) {
     for (const GemmRate& product : products_of(sweep, dtype)) {
       const auto bytes = static_cast<int64_t>(gemm_operand_bytes(product));
-      if (bytes <= physical_memory() / 2) continue;
+      if (bytes <= memory / 2) continue;
       throw Error(
           "the operands of the product {} take {}, more than half of this machine's {}; lower --m, "
           "--n or --k",
-          describe(product), format_bytes(bytes), format_bytes(physical_memory()));
+          describe(product), format_bytes(bytes), format_bytes(memory));
     }
   }
+}
+
+GemmMachine processor_machine(int threads) {
+  return {
+      .squares = [=](DType dtype) { return measure_square_gemms(threads, dtype); },
+      .product = [=](const GemmRate& product,
+                     const GemmBudget& budget) { return measure_gemm(product, threads, budget); }};
 }
 
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress) {
   const BoundTeam team(threads);
+  return measure_gemm_sweep(sweep, processor_machine(threads), progress);
+}
+
+GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
+                                   const SweepProgress& progress) {
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;
@@ -89,7 +100,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
   for (const DType dtype : sweep.dtypes) all += products_of(sweep, dtype).size();
   for (const DType dtype : sweep.dtypes) {
     progress(fmt::format("{} squares", dtype_name(dtype)), done, all);
-    const std::vector<GemmRate> squares = measure_square_gemms(threads, dtype);
+    const std::vector<GemmRate> squares = machine.squares(dtype);
     result.rates.insert(result.rates.end(), squares.begin(), squares.end());
     const std::vector<GemmRate> products = products_of(sweep, dtype);
     const double share = sweep.seconds / static_cast<double>(products.size());
@@ -102,7 +113,7 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
         result.left_out.push_back(product);
         shortest = std::min(shortest, run);
       } else {
-        result.rates.push_back(measure_gemm(product, threads, {.seconds = share}));
+        result.rates.push_back(machine.product(product, {.seconds = share}));
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/physical_memory.h"
 #include "hardware/gemm_rate.h"
 
 namespace tessera {
@@ -40,13 +41,24 @@ using SweepProgress = std::function<void(const std::string& what, size_t done, s
 /// Returns true if the sweep asks for the product.
 bool asks_for(const GemmSweep& sweep, const GemmRate& product);
 
-/// Throws Error if the operands of a product of the sweep take more than half of the machine's
-/// memory.
-void require_memory(const GemmSweep& sweep);
+/// What multiplies in a sweep.
+struct GemmMachine {
+  /// Measures the squares that the peak of a type is read from.
+  std::function<std::vector<GemmRate>(DType)> squares;
+  /// Measures a product and returns it with its rates.
+  std::function<GemmRate(const GemmRate&, const GemmBudget&)> product;
+};
+/// The processor with that many threads.
+GemmMachine processor_machine(int threads);
 
-/// Measures the products of the sweep, and the squares that the peak is read from. Each thread is
-/// bound to a core (see BoundTeam). Throws Error if every product would take too long, or if an
-/// InterruptGuard has caught a signal.
+/// Throws Error if the operands of a product of the sweep take more than half of `memory` bytes.
+void require_memory(const GemmSweep& sweep, int64_t memory = physical_memory());
+
+/// Measures the products of the sweep, and the squares that the peak is read from. Throws Error if
+/// every product would take too long, or if an InterruptGuard has caught a signal.
+GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
+                                   const SweepProgress& progress);
+/// Does so with threads of the processor, each bound to a core (see BoundTeam).
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
                                    const SweepProgress& progress);
 

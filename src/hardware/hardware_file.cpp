@@ -1,8 +1,6 @@
 #include "hardware/hardware_file.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,101 +8,34 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "base/text.h"
+#include "hardware/json_members.h"
 
 namespace tessera {
 namespace {
 
 constexpr const char* kFormat = "tessera hardware";
-constexpr int64_t kVersion = 1;
-
-constexpr const char* kPlainText = "a text of at most 200 bytes without control characters";
-
-/// Returns true if a text may stand in reports and errors as it is.
-bool is_plain_text(const nlohmann::json& json) {
-  return json.is_string() && printable(json.get<std::string>()) == json.get<std::string>();
-}
+constexpr int64_t kVersion = 1;             // of files about a processor
+constexpr int64_t kAcceleratorVersion = 2;  // of files about an accelerator
 
 /// Returns the name that users give to computing in that type.
 std::string precision_name(DType dtype) {
   return dtype == DType::bf16 ? "bf16" : fmt::format("fp{}", 8 * dtype_size(dtype));
 }
 
-/// The members of one JSON object. Errors say where the object stands.
-class Members {
- public:
-  Members(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {
-    if (!json.is_object()) throw Error("{}: found no JSON object, expected one", place_);
-  }
-  const nlohmann::json& member(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) throw Error("{}: there is no \"{}\"", place_, name);
-    return *found;
-  }
-  std::string text(const char* name) const {
-    if (!is_plain_text(member(name))) wrong(name, kPlainText);
-    return member(name).get<std::string>();
-  }
-  /// Converts a text with `convert`. Adds the place to the Error if `convert` does not know the
-  /// text.
-  template <typename Convert>
-  auto named(const char* name, const Convert& convert) const {
-    const std::string value = text(name);
-    try {
-      return convert(value);
-    } catch (const Error& error) {
-      throw Error("{}: {}", place_, error.what());
-    }
-  }
-  int64_t whole(const char* name, int64_t least) const {
-    const nlohmann::json& value = member(name);
-    constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= kLargest;
-    if (!fits || value.get<int64_t>() < least) {
-      wrong(name, fmt::format("a whole number of at least {}", least));
-    }
-    return value.get<int64_t>();
-  }
-  double rate(const char* name) const {
-    if (!member(name).is_number() || !(member(name).get<double>() > 0) ||
-        !std::isfinite(member(name).get<double>())) {
-      wrong(name, "a number above 0");
-    }
-    return member(name).get<double>();
-  }
-  /// Visits the elements of an array, each with its place.
-  template <typename Visitor>
-  void each(const char* name, const Visitor& visit) const {
-    if (!member(name).is_array()) wrong(name, "an array");
-    size_t index = 0;
-    for (const nlohmann::json& element : member(name)) {
-      visit(element, fmt::format("{}: {}[{}]", place_, name, index++));
-    }
-  }
-  [[noreturn]] void wrong(const char* name, const std::string& expected) const {
-    throw Error("{}: \"{}\" is {}, expected {}", place_, name, printable(member(name).dump()),
-                expected);
-  }
-
- private:
-  const nlohmann::json& json_;
-  std::string place_;
-};
-
 Processor read_processor(const nlohmann::json& json, const std::string& place) {
-  const Members members(json, place);
+  const JsonMembers members(json, place);
   Processor processor{.name = members.text("name")};
   members.each("features", [&](const nlohmann::json& feature, const std::string& where) {
     if (!is_plain_text(feature)) {
-      throw Error("{} is {}, expected {}", where, printable(feature.dump()), kPlainText);
+      throw Error("{} is {}, expected {}", where, printable(feature.dump()),
+                  JsonMembers::kPlainText);
     }
     processor.features.push_back(feature.get<std::string>());
   });
   processor.first_level_cache = members.whole("first_level_cache_bytes", 0);
   processor.second_level_cache = members.whole("second_level_cache_bytes", 0);
   processor.last_level_cache = members.whole("last_level_cache_bytes", 0);
-  const int64_t threads = members.whole("threads", 1);
-  if (threads > std::numeric_limits<int>::max()) members.wrong("threads", "a number of threads");
-  processor.threads = static_cast<int>(threads);
+  processor.threads = members.small("threads", 1, "a number of threads");
   return processor;
 }
 
@@ -116,7 +47,7 @@ MemoryKernel known_kernel(std::string_view name) {
   return known_word<MemoryKernel>(name, "memory loop");
 }
 
-GemmRate read_gemm(const Members& members) {
+GemmRate read_gemm(const JsonMembers& members) {
   return {.dtype = members.named("dtype", dtype_from_name),
           .layout = members.named("layout", known_layout),
           .m = members.whole("m", 1),
@@ -145,6 +76,8 @@ std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
 
 }  // namespace
 
+bool has_processor(const Hardware& hardware) { return !hardware.processor.name.empty(); }
+
 double Hardware::gemm_peak(DType dtype) const {
   double of_size = 0;
   double any = 0;
@@ -153,13 +86,18 @@ double Hardware::gemm_peak(DType dtype) const {
     any = std::max(any, rate.best);
     if (is_peak_square(rate)) of_size = std::max(of_size, rate.best);
   }
+  if (any == 0 && accelerator) {
+    const auto found = std::ranges::find(accelerator->peaks, dtype, &PeakRate::dtype);
+    if (found != accelerator->peaks.end()) return found->flops.value;
+  }
   if (any == 0) {
     throw Error(
         "the hardware file has no square matrix product of {}; measure them with `tessera bench "
         "all --precision {}`, or leave run.hardware out",
         dtype_name(dtype), precision_name(dtype));
   }
-  return of_size > 0 ? of_size : any;
+  // An accelerator reaches its peak in larger squares than a processor.
+  return of_size > 0 && !accelerator ? of_size : any;
 }
 
 double Hardware::memory_bandwidth() const {
@@ -172,6 +110,8 @@ double Hardware::memory_bandwidth() const {
     best = std::max(best, rate.best);
     in_place = in_place || rate.kernel == MemoryKernel::update;
   }
+  if (accelerator && best > 0) return best;  // its copy moves all that its memory can
+  if (accelerator && accelerator->memory_bandwidth) return accelerator->memory_bandwidth->value;
   if (!in_place) {
     throw Error(
         "the hardware file has no bandwidth of the loop 'update' over its largest working set; "
@@ -196,29 +136,46 @@ std::string hardware_json(const Hardware& hardware) {
                       {"best", rate.best},
                       {"median", rate.median}});
   }
+  std::string machine;
+  if (has_processor(hardware) || !hardware.accelerator) {
+    machine = fmt::format("  \"processor\": {},\n", processor_json(hardware.processor).dump());
+  }
+  if (hardware.accelerator) {
+    machine +=
+        fmt::format("  \"accelerator\": {},\n", accelerator_json(*hardware.accelerator).dump());
+  }
   return fmt::format(
-      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"processor\": {},\n"
+      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n{}"
       "  \"gemm_peak\": {},\n  \"gemm\": {},\n  \"memory\": {}\n}}\n",
-      kFormat, kVersion, processor_json(hardware.processor).dump(), peaks.dump(), lines(gemms),
-      lines(memory));
+      kFormat, hardware.accelerator ? kAcceleratorVersion : kVersion, machine, peaks.dump(),
+      lines(gemms), lines(memory));
 }
 
 Hardware parse_hardware(std::string_view text, const std::string& origin) {
-  const nlohmann::json json = parse_strict_json(text, origin, 3);
-  const Members members(json, origin);
+  const nlohmann::json json = parse_strict_json(text, origin, 5);
+  const JsonMembers members(json, origin);
   if (members.text("format") != kFormat) {
     members.wrong("format", fmt::format("\"{}\", which `tessera bench all` writes", kFormat));
   }
-  if (members.whole("version", 1) != kVersion) {
-    members.wrong("version", fmt::format("{}; measure again with `tessera bench all`", kVersion));
+  const int64_t version = members.whole("version", 1);
+  if (version != kVersion && version != kAcceleratorVersion) {
+    members.wrong("version", fmt::format("{} or {}; measure again with `tessera bench all`",
+                                         kVersion, kAcceleratorVersion));
   }
   Hardware hardware;
-  hardware.processor = read_processor(members.member("processor"), origin + ": processor");
+  if (version == kAcceleratorVersion) {
+    hardware.accelerator =
+        parse_accelerator(members.member("accelerator"), origin + ": accelerator");
+  }
+  // A data sheet says nothing of the processor beside the accelerator.
+  if (!hardware.accelerator || members.has("processor")) {
+    hardware.processor = read_processor(members.member("processor"), origin + ": processor");
+  }
   members.each("gemm", [&](const nlohmann::json& element, const std::string& place) {
-    hardware.gemms.push_back(read_gemm(Members(element, place)));
+    hardware.gemms.push_back(read_gemm(JsonMembers(element, place)));
   });
   members.each("memory", [&](const nlohmann::json& element, const std::string& place) {
-    const Members rate(element, place);
+    const JsonMembers rate(element, place);
     hardware.memory.push_back({.kernel = rate.named("kernel", known_kernel),
                                .bytes = rate.whole("bytes", 1),
                                .best = rate.rate("best"),
@@ -232,6 +189,10 @@ Hardware read_hardware(const fs::path& path) {
 }
 
 void require_same_processor(const Hardware& hardware, int threads, const fs::path& path) {
+  if (hardware.accelerator) {
+    throw Error("{} is about {}, and this run computes on the processor; leave run.hardware out",
+                path.string(), describe(*hardware.accelerator));
+  }
   const Processor here = this_processor(threads);
   const Processor& there = hardware.processor;
   if (same_processor(there, here)) return;
@@ -239,6 +200,26 @@ void require_same_processor(const Hardware& hardware, int threads, const fs::pat
       "{} was measured on {}; this is {}. Measure here with `tessera bench all --threads {} "
       "--output FILE`, or leave run.hardware out",
       path.string(), describe(there), describe(here), threads);
+}
+
+void require_same_accelerator(const Hardware& hardware, const Accelerator& accelerator,
+                              const fs::path& path) {
+  const AcceleratorFacts here = facts_of(accelerator);
+  if (!hardware.accelerator) {
+    throw Error("{} is about the processor {}, and this run computes on {}; leave run.hardware out",
+                path.string(), describe(hardware.processor), here.name);
+  }
+  const AcceleratorFacts& there = *hardware.accelerator;
+  const bool same = there.memory_bytes.origin == Origin::data_sheet
+                        ? there.device == here.device && there.architecture == here.architecture &&
+                              there.multiprocessors.value == here.multiprocessors.value
+                        : there.device == here.device && there.name == here.name;
+  if (same) return;
+  throw Error(
+      "{} is about {} ({}, {} multiprocessors); this is {} ({}, {}). Measure here with `tessera "
+      "bench all --device {} --output FILE`, or leave run.hardware out",
+      path.string(), there.name, there.architecture, there.multiprocessors.value, here.name,
+      here.architecture, here.multiprocessors.value, word(here.device));
 }
 
 }  // namespace tessera

@@ -1,34 +1,44 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "hardware/accelerator_facts.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/memory_rate.h"
 #include "hardware/processor.h"
 
 namespace tessera {
 
-/// The measured limits of a machine. Steps are compared with them, and plans calculate with them.
+/// The limits of a machine: measured, or an accelerator's from its data sheet. Steps are compared
+/// with them, and plans calculate with them.
 struct Hardware {
-  Processor processor;
+  Processor processor;  ///< without a name if only an accelerator is described
   std::vector<GemmRate> gemms;
   std::vector<MemoryRate> memory;
+  /// What the rates were measured on, if that is not the processor.
+  std::optional<AcceleratorFacts> accelerator = {};
 
   /// Returns the best rate of the squares of that type that peaks are read from (see
-  /// is_peak_square()), or of any plain square if there are none. Throws Error if no plain square
-  /// of that type was measured.
+  /// is_peak_square()), or of any plain square if there are none. If none was measured, returns the
+  /// accelerator's peak by its data sheet. Throws Error if that is not known either.
   double gemm_peak(DType dtype) const;
   /// Returns the bandwidth of main memory in bytes per second: the best rate of any loop over the
   /// largest working set. Throws Error if `update` was not measured over that working set, as by
-  /// older versions. The other loops alone fall short of what the memory moves.
+  /// older versions. The other loops alone fall short of what the memory moves. Of an accelerator
+  /// the copy is enough; if it was not measured, returns the data sheet's bandwidth.
   double memory_bandwidth() const;
 };
 
+/// Whether the file says what processor it is about.
+bool has_processor(const Hardware& hardware);
+
 /// Returns the text of a hardware file: a JSON object with "format", "version", "processor",
 /// "gemm_peak" by type (which follows from the products), "gemm" and "memory". Rates are in
-/// operations and bytes per second.
+/// operations and bytes per second. Files of version 2 have an "accelerator" (see
+/// accelerator_json()), and may lack the processor.
 std::string hardware_json(const Hardware& hardware);
 
 /// Reads a hardware file. `gemm` and `memory` may be empty. Refuses texts that a terminal would not
@@ -38,8 +48,13 @@ Hardware read_hardware(const fs::path& path);
 /// Does the same with the file's text. `origin` is the file's name in errors.
 Hardware parse_hardware(std::string_view text, const std::string& origin);
 
-/// Throws Error if the file was measured on a processor with another name or other features than
-/// this machine's, or with another number of threads.
+/// Throws Error if the file is about an accelerator, or was measured on a processor with another
+/// name or other features than this machine's, or with another number of threads.
 void require_same_processor(const Hardware& hardware, int threads, const fs::path& path);
+
+/// Throws Error unless the file is about this accelerator: measured on a product of its name, or
+/// the data sheet of one with its architecture and number of multiprocessors.
+void require_same_accelerator(const Hardware& hardware, const Accelerator& accelerator,
+                              const fs::path& path);
 
 }  // namespace tessera

@@ -72,6 +72,11 @@ std::string peaks_text(const Hardware& hardware) {
   return text;
 }
 
+std::string machine(const Hardware& hardware) {
+  if (hardware.accelerator) return hardware.accelerator->name;
+  return fmt::format("{} ({} threads)", hardware.processor.name, hardware.processor.threads);
+}
+
 }  // namespace
 
 std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep) {
@@ -96,8 +101,7 @@ std::string gemm_text(const Hardware& hardware, const GemmSweep& sweep) {
 
 std::string gemm_picture(const Hardware& hardware, const GemmSweep& sweep) {
   const GemmTables tables(hardware.gemms, sweep);
-  HeatMap map{.title = fmt::format("Matrix products on {} ({} threads)", hardware.processor.name,
-                                   hardware.processor.threads),
+  HeatMap map{.title = fmt::format("Matrix products on {}", machine(hardware)),
               .row_label = "M",
               .rows = texts_of(tables.m),
               .column_label = "N",
@@ -138,8 +142,7 @@ std::string memory_text(const Hardware& hardware) {
 
 std::string memory_picture(const Hardware& hardware) {
   Chart chart{
-      .title = fmt::format("Memory bandwidth of {} ({} threads)", hardware.processor.name,
-                           hardware.processor.threads),
+      .title = fmt::format("Memory bandwidth of {}", machine(hardware)),
       .runs = {},
       .x = {.label = "bytes of all arrays", .logarithmic = true},
       .panels = {},

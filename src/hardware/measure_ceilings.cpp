@@ -1,36 +1,44 @@
 #include "hardware/measure_ceilings.h"
 
+#include <functional>
+
 #include <fmt/format.h>
 
+#include "base/interrupt.h"
 #include "base/physical_memory.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "base/threads.h"
+#include "hardware/device_rate.h"
 #include "hardware/hardware_report.h"
 #include "hardware/memory_sweep.h"
+#include "ops/host_target.h"
 
 namespace tessera {
 namespace {
 
-std::vector<DType> types_of_processor(const Logger& logger) {
+std::vector<DType> types_of(const std::string& machine, const std::function<bool(DType)>& has,
+                            const Logger& logger) {
   std::vector<DType> dtypes;
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    if (has_gemm(dtype)) {
+    if (has(dtype)) {
       dtypes.push_back(dtype);
     } else {
-      logger.info("this processor has no {} matrix product; it is left out", dtype_name(dtype));
+      logger.info("{} has no {} matrix product; it is left out", machine, dtype_name(dtype));
     }
   }
   return dtypes;
 }
 
-std::vector<GemmRate> measure(const GemmSweep& sweep, int threads, const Logger& logger) {
+/// Calls sweep(progress) with a line of progress and returns its rates.
+std::vector<GemmRate> with_progress(
+    const std::function<GemmSweepResult(const SweepProgress&)>& sweep, const Logger& logger) {
   Progress progress;
   const Stopwatch watch;
-  GemmSweepResult result =
-      measure_gemm_sweep(sweep, threads, [&](const std::string& what, size_t done, size_t all) {
-        const double fraction = static_cast<double>(done) / static_cast<double>(all);
-        progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
-      });
+  GemmSweepResult result = sweep([&](const std::string& what, size_t done, size_t all) {
+    const double fraction = static_cast<double>(done) / static_cast<double>(all);
+    progress.show(Progress::bar(fraction, watch.seconds(), what), done == all);
+  });
   for (const GemmRate& product : result.left_out) {
     logger.info("left out, since a run would take longer than --seconds allows: {}",
                 describe(product));
@@ -46,17 +54,65 @@ std::vector<MemoryRate> measure(const MemorySweep& sweep, int threads) {
   return rates;
 }
 
+std::vector<MemoryRate> measure_copies(const MemorySweep& sweep, DeviceRates& rates) {
+  Progress progress;
+  std::vector<MemoryRate> result;
+  for (const int64_t bytes : sweep.bytes) {
+    require_no_interrupt();
+    progress.show(fmt::format("copy of {}", format_bytes(bytes)));
+    result.push_back(rates.copy(bytes, sweep.seconds));
+  }
+  require_no_interrupt();
+  progress.clear();
+  return result;
+}
+
+/// Measures what `result` and `memory` ask for on a device.
+void measure_on_device(MeasuredCeilings& result, std::optional<MemorySweep> memory, Device device,
+                       const Logger& logger) {
+  Target target = host_target(result.hardware.processor.threads);
+  target.device = device;
+  Runtime runtime(target);
+  const Accelerator& accelerator = *runtime.accelerator();
+  result.hardware.accelerator = facts_of(accelerator);
+  DeviceRates rates(runtime);
+  if (result.gemm) {
+    GemmSweep& sweep = *result.gemm;
+    if (sweep.dtypes.empty()) {
+      const auto has = [&](DType dtype) { return rates.has_gemm(dtype); };
+      sweep.dtypes = types_of(accelerator.name(), has, logger);
+    }
+    require_memory(sweep, accelerator.free_bytes());
+    const GemmMachine machine{
+        .squares = [&](DType dtype) { return rates.squares(dtype); },
+        .product = [&](const GemmRate& product,
+                       const GemmBudget& budget) { return rates.gemm(product, budget); }};
+    result.hardware.gemms = with_progress(
+        [&](const SweepProgress& progress) { return measure_gemm_sweep(sweep, machine, progress); },
+        logger);
+  }
+  if (!memory) return;
+  if (memory->bytes.empty()) memory->bytes = device_copy_sizes(device, accelerator.free_bytes());
+  result.hardware.memory = measure_copies(*memory, rates);
+}
+
 }  // namespace
 
 MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger) {
   MeasuredCeilings result{.hardware = {this_processor(threads_or_all(options.threads)), {}, {}},
                           .gemm = options.gemm};
+  if (options.device != Device::cpu) {
+    measure_on_device(result, options.memory, options.device, logger);
+    return result;
+  }
   const Processor& processor = result.hardware.processor;
   std::optional<MemorySweep> memory = options.memory;
   // Everything is checked before anything is measured.
   if (result.gemm) {
-    if (result.gemm->dtypes.empty()) result.gemm->dtypes = types_of_processor(logger);
-    require_memory(*result.gemm);
+    if (result.gemm->dtypes.empty()) {
+      result.gemm->dtypes = types_of("this processor", has_gemm, logger);
+    }
+    require_memory(*result.gemm, physical_memory());
   }
   if (memory) {
     require_memory(memory->bytes);
@@ -65,13 +121,23 @@ MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& l
           memory_sweep_sizes(processor.last_level_cache, processor.threads, physical_memory() / 2);
     }
   }
-  if (result.gemm) result.hardware.gemms = measure(*result.gemm, processor.threads, logger);
+  if (result.gemm) {
+    result.hardware.gemms = with_progress(
+        [&](const SweepProgress& progress) {
+          return measure_gemm_sweep(*result.gemm, processor.threads, progress);
+        },
+        logger);
+  }
   if (memory) result.hardware.memory = measure(*memory, processor.threads);
   return result;
 }
 
 std::string MeasuredCeilings::text() const {
   std::string text = describe(hardware.processor) + "\n";
+  if (hardware.accelerator) text = describe(*hardware.accelerator) + ", beside " + text;
+  if (hardware.accelerator && hardware.accelerator->device == Device::emulated) {
+    text += std::string(kEmulatedFigures) + "\n";
+  }
   if (gemm) text += "\n" + gemm_text(hardware, *gemm);
   if (!hardware.memory.empty()) text += "\n" + memory_text(hardware);
   return text;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "device/device.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/hardware_file.h"
 
@@ -13,13 +14,16 @@ namespace tessera {
 
 /// Which working sets are measured.
 struct MemorySweep {
-  std::vector<int64_t> bytes;  ///< empty: from 16 KiB per thread to four times the last-level cache
-  double seconds = 0.1;        ///< about how long each loop of a size is measured
+  /// Empty: from 16 KiB per thread to four times the last-level cache, or the device's (see
+  /// device_copy_sizes()).
+  std::vector<int64_t> bytes;
+  double seconds = 0.1;  ///< about how long each loop of a size is measured
 };
 
 /// What is measured of this machine.
 struct CeilingOptions {
   int threads = 0;                ///< 0: all cores
+  Device device = Device::cpu;    ///< whose products and copies are measured
   std::optional<GemmSweep> gemm;  ///< without types: all that the processor has of bf16 and f32
   std::optional<MemorySweep> memory;
 };
@@ -35,7 +39,8 @@ struct MeasuredCeilings {
   std::string picture() const;
 };
 
-/// Measures matrix products, memory or both, with a line of progress. `logger` is told what is left
+/// Measures matrix products, memory or both, with a line of progress. Of a device's memory only
+/// copies are measured, by the device's events. `logger` is told what is left
 /// out. Throws Error if a size does not fit the memory, if all products would take too long, and if
 /// an InterruptGuard has caught a signal.
 MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger);

@@ -142,13 +142,19 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   return text;
 }
 
-std::string explain_fit(const StepPlan& plan) {
+std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
+  if (config.run.device == Device::cuda || config.run.device == Device::hip) {
+    return fmt::format(
+        "run.device is \"{}\": --hardware FILE says what fits there (configs/hardware has files "
+        "from data sheets)\n",
+        word(config.run.device));
+  }
   if (plan.memory.arena_bytes <= physical_memory()) return "";
   return fmt::format("this machine has {}: the run does not fit\n",
                      format_bytes(physical_memory()));
 }
 
-std::string explain_json(const RunConfig& config, const StepPlan& plan) {
+std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
   const std::vector<Row> rows = operation_rows(plan);
@@ -180,7 +186,9 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan) {
                            {"peak_bytes", plan.memory.arena_bytes},
                            {"live_bytes", plan.memory.live_bytes},
                            {"peak_operation", peak_row(rows, plan.memory)}};
-  return OrderedJson{{"operations", operations}, {"totals", totals}}.dump(1) + "\n";
+  OrderedJson json{{"operations", operations}, {"totals", totals}};
+  if (fit != nullptr) json["fit"] = fit_json(*fit);
+  return json.dump(1) + "\n";
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "config/run_config.h"
+#include "plan/fit.h"
 #include "plan/step_plan.h"
 
 namespace tessera {
@@ -14,11 +15,12 @@ namespace tessera {
 /// listed.
 std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers);
 
-/// Returns a line that says that the step needs more memory than this machine has. Empty if it
-/// fits.
-std::string explain_fit(const StepPlan& plan);
+/// Returns a line that says that the step needs more memory than this machine has, or that the
+/// configuration's device is not known here. Empty if it fits.
+std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
-/// Returns the same as explain() as JSON, with every layer: {"operations": [...], "totals": {...}}.
-std::string explain_json(const RunConfig& config, const StepPlan& plan);
+/// Returns the same as explain() as JSON, with every layer: {"operations": [...], "totals": {...}},
+/// and the fit as "fit" if there is one.
+std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit = nullptr);
 
 }  // namespace tessera

@@ -1,5 +1,9 @@
 #include "plan/step_plan.h"
 
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
@@ -30,17 +34,32 @@ StepPlan plan_step(const RunConfig& config, const Target& target) {
   return plan;
 }
 
-StepPlan plan_step_that_fits(const RunConfig& config) {
+std::string memory_advice(const RunConfig& config) {
+  std::vector<std::string> advice;
+  if (config.train.micro_batch > 1) {
+    advice.push_back(fmt::format("lower train.micro_batch ({})", config.train.micro_batch));
+  }
+  if (config.train.recompute.empty()) {
+    advice.emplace_back("set train.recompute");
+  }
+  advice.push_back(fmt::format("lower data.context ({})", config.data.context));
+  advice.emplace_back("take a smaller model");
+  return join(advice, ", ");
+}
+
+StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
   StepPlan plan = plan_step(config, run_target(config));
   const int64_t needed = plan.memory.arena_bytes;
-  const int64_t physical = physical_memory();
-  if (needed > physical) {
-    throw Error(
-        "the run needs {} of memory, this machine has {}; lower train.micro_batch or the "
-        "model's sizes, or set train.recompute (`tessera explain` shows what takes it)",
-        format_bytes(needed), format_bytes(physical));
-  }
-  return plan;
+  const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
+  if (needed <= free) return plan;
+  const std::string where =
+      accelerator == nullptr
+          ? fmt::format("this machine has {}", format_bytes(free))
+          : fmt::format("{} has {} free", accelerator->name(), format_bytes(free));
+  throw Error(
+      "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and {}; "
+      "{} (`tessera explain` shows what takes it)",
+      format_bytes(needed), format_bytes(plan.memory.kept_bytes), where, memory_advice(config));
 }
 
 }  // namespace tessera

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config/run_config.h"
+#include "device/accelerator.h"
 #include "engine/count_flops.h"
 #include "engine/memory_plan.h"
 #include "plan/programs.h"
@@ -23,8 +25,13 @@ struct StepPlan {
 /// Plans a resolved configuration (see resolve()) for a machine, which need not be this one.
 StepPlan plan_step(const RunConfig& config, const Target& target);
 
-/// The same for this machine. Throws Error when the step needs more memory than the machine has: a
-/// run that cannot fit is refused before it takes any memory.
-StepPlan plan_step_that_fits(const RunConfig& config);
+/// The same for this machine. Throws Error when the step needs more memory than the machine has, or
+/// than the accelerator on which it runs has free: a run that cannot fit is refused before it takes
+/// any memory. The message says what takes the memory and what to change. `accelerator` is null if
+/// the run computes on the processor.
+StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
+
+/// Says what makes a step of this configuration take less memory.
+std::string memory_advice(const RunConfig& config);
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "base/cache_sizes.h"
 #include "device/device.h"
 
@@ -27,6 +29,8 @@ struct Target {
   int threads = 1;
   MatrixInstructions instructions = MatrixInstructions::none;
   CacheSizes caches;
+  int64_t memory_bytes = 0;  ///< of an accelerator, all of it; 0 if not known
+  int multiprocessors = 0;   ///< of an accelerator; 0 if not known
 
   bool operator==(const Target&) const = default;
 };

@@ -1,6 +1,8 @@
 #include "train/bench_step.h"
 
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,9 +21,6 @@
 #include "train/training_step.h"
 
 namespace tessera {
-namespace {
-
-/// Returns the micro-batches of one step, with tokens drawn from the whole vocabulary.
 std::vector<Batch> random_batches(const RunConfig& config) {
   const CounterRandom random(config.train.seed, "bench tokens");
   const int64_t size = config.train.micro_batch * config.data.context;
@@ -39,11 +38,10 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-}  // namespace
-
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
-  const StepPlan plan = plan_step_that_fits(config);
-  Runtime runtime(run_target(config));
+  std::unique_ptr<Accelerator> accelerator = open_device(config);
+  const StepPlan plan = plan_step_that_fits(config, accelerator.get());
+  Runtime runtime(run_target(config), std::move(accelerator));
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   executor.set_graphs(config.run.graphs);

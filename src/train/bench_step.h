@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "data/loader.h"
 #include "plan/blocks/measurement_report.h"
 #include "plan/blocks/repeats.h"
 
@@ -21,6 +22,9 @@ struct StepMeasurement {
   int64_t peak_memory_bytes = 0;  ///< of the process, read after the steps
   std::vector<double> losses;     ///< of all steps, with the warm-up first
 };
+
+/// Returns the micro-batches of one step, with tokens drawn from the whole vocabulary.
+std::vector<Batch> random_batches(const RunConfig& config);
 
 /// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
 /// norm, clipping, AdamW. There is no data, evaluation, metrics or run folder. The weights are the

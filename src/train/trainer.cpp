@@ -16,6 +16,7 @@
 #include "config/resolve.h"
 #include "data/loader.h"
 #include "engine/count_flops.h"
+#include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/hardware_file.h"
 #include "hardware/processor.h"
@@ -35,25 +36,30 @@ namespace tessera {
 namespace {
 
 /// Returns the rate of matrix products in the configured hardware file; 0 if no file is configured.
-double known_peak(const RunConfig& config) {
+/// `accelerator` is the run's device, or null.
+double known_peak(const RunConfig& config, const Accelerator* accelerator) {
   if (config.run.hardware.empty()) return 0;
   const Hardware hardware = read_hardware(config.run.hardware);
-  require_same_processor(hardware, static_cast<int>(config.run.threads), config.run.hardware);
+  if (accelerator == nullptr) {
+    require_same_processor(hardware, static_cast<int>(config.run.threads), config.run.hardware);
+  } else {
+    require_same_accelerator(hardware, *accelerator, config.run.hardware);
+  }
   return hardware.gemm_peak(compute_dtype(config.train.precision));
 }
 
 class Trainer {
  public:
-  /// `plan` is the plan of the configuration. `peak_flops` is the known rate of matrix products, or
-  /// 0.
-  Trainer(RunConfig config, StepPlan plan, double peak_flops, const TrainOptions& options,
-          const Logger& logger)
+  /// `plan` is the plan of the configuration, `accelerator` its device, if any. `peak_flops` is the
+  /// known rate of matrix products, or 0.
+  Trainer(RunConfig config, StepPlan plan, std::unique_ptr<Accelerator> accelerator,
+          double peak_flops, const TrainOptions& options, const Logger& logger)
       : config_(std::move(config)),
         options_(options),
         logger_(logger),
         console_(config_, options, logger),
-        peak_flops_(peak_flops),
-        runtime_(run_target(config_)),
+        runtime_(run_target(config_), std::move(accelerator)),
+        peak_flops_(peak_flops == 0 ? device_peak() : peak_flops),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
         executor_(programs_.list(), std::move(plan.memory), runtime_),
@@ -99,6 +105,13 @@ class Trainer {
   };
 
   const Chunk& chunk() const { return programs_.chunks.front(); }
+
+  /// The device's rate of matrix products, measured while its memory is free; 0 for the processor,
+  /// which is measured when the run begins.
+  double device_peak() {
+    if (runtime_.accelerator() == nullptr) return 0;
+    return measure_gemm_peak(runtime_, compute_dtype(config_.train.precision));
+  }
 
   /// The step after which this call of train() ends.
   int64_t last_step() const {
@@ -369,8 +382,8 @@ class Trainer {
   const TrainOptions& options_;
   const Logger& logger_;
   RunConsole console_;
-  double peak_flops_;  // per second; 0 until it is measured
   Runtime runtime_;
+  double peak_flops_;  // per second; 0 until it is measured
   BoundTeam team_;
   StepPrograms programs_;
   Executor executor_;
@@ -403,11 +416,13 @@ void require_fresh(const RunConfig& config) {
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
-  const double peak_flops = known_peak(resolved);
-  StepPlan plan = plan_step_that_fits(resolved);
+  std::unique_ptr<Accelerator> accelerator = options.open(resolved);
+  const double peak_flops = known_peak(resolved, accelerator.get());
+  StepPlan plan = plan_step_that_fits(resolved, accelerator.get());
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
-  return Trainer(resolved, std::move(plan), peak_flops, options, logger).run(lock);
+  return Trainer(resolved, std::move(plan), std::move(accelerator), peak_flops, options, logger)
+      .run(lock);
 }
 
 }  // namespace tessera

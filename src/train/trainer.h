@@ -1,15 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "base/log.h"
 #include "config/run_config.h"
+#include "plan/run_target.h"
 
 namespace tessera {
 
 struct TrainOptions {
   bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error
+  /// Opens the run's device; null for the processor.
+  std::function<std::unique_ptr<Accelerator>(const RunConfig&)> open = open_device;
 };
 
 struct TrainReport {
@@ -20,7 +25,8 @@ struct TrainReport {
 
 /// Trains as the configuration says and writes run.directory: config.toml, metrics.jsonl, loss.svg,
 /// checkpoints/. While an InterruptGuard lives, a signal ends the run after the current step, with
-/// a checkpoint saved. Throws Error on anything that a user can correct. Throws Error on the first
+/// a checkpoint saved. Throws Error on anything that a user can correct, and before anything is
+/// written if the run does not fit the memory of its device. Throws Error on the first
 /// loss or gradient norm that is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
 

@@ -14,6 +14,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<int> read_integers(Accelerator& accelerator, const DeviceMemory& memory, size_t count) {
@@ -32,6 +33,20 @@ TEST(EmulatedDevice, MemoryBeginsAsZerosAndIsReachedByCopiesOnly) {
   auto* const first = static_cast<volatile int*>(memory->address());
   EXPECT_DEATH({ [[maybe_unused]] const int value = *first; }, "");
   EXPECT_DEATH({ *first = 1; }, "");
+}
+
+TEST(EmulatedDevice, GivesNoMoreMemoryThanItHas) {
+  const auto accelerator = open_emulated(32, {}, 1000);
+  EXPECT_EQ(accelerator->free_bytes(), 1000);
+  auto first = accelerator->allocate(700);
+  EXPECT_EQ(accelerator->free_bytes(), 300);
+  EXPECT_THAT(error_of([&] { accelerator->allocate(301); }),
+              AllOf(HasSubstr("300 B of memory free"), HasSubstr("301 B more")));
+  EXPECT_EQ(accelerator->free_bytes(), 300);
+  accelerator->allocate_host(5000);  // the host's own
+  first.reset();
+  EXPECT_EQ(accelerator->free_bytes(), 1000);
+  accelerator->allocate(1000);
 }
 
 TEST(EmulatedDevice, StreamsDoTheirWorkInOrderWhileTheHostGoesOn) {

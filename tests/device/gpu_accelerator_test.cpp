@@ -55,7 +55,10 @@ struct FakeApi {
   struct Properties {
     char name[16];
     int warpSize;
+    int multiProcessorCount;
+    size_t totalGlobalMem;
   };
+  static std::string architecture(const Properties&) { return "fake_1"; }
   struct Dim3 {
     Dim3(unsigned x_, unsigned y_, unsigned z_) : x(x_), y(y_), z(z_) {}
     unsigned x, y, z;
@@ -69,7 +72,7 @@ struct FakeApi {
     return answer("count");
   }
   static int properties_of(Properties* properties, int) {
-    *properties = {"Fake 9000", 32};
+    *properties = {"Fake 9000", 32, 7, size_t{1} << 20};
     return answer("properties");
   }
   static int use_device(int) { return answer("device"); }
@@ -236,6 +239,11 @@ TEST_F(GpuAccelerator, SaysWhyThereIsNoDevice) {
 TEST_F(GpuAccelerator, MemoryBeginsAsZerosAndIsFreed) {
   const auto accelerator = open();
   EXPECT_EQ(accelerator->name(), "Fake 9000");
+  const AcceleratorProperties properties = accelerator->properties();
+  EXPECT_EQ(properties.architecture, "fake_1");
+  EXPECT_EQ(properties.lanes, 32);
+  EXPECT_EQ(properties.multiprocessors, 7);
+  EXPECT_EQ(properties.memory_bytes, 1 << 20);
   {
     const auto memory = accelerator->allocate(8);
     const auto host = accelerator->allocate_host(8);

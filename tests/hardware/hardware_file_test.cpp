@@ -88,7 +88,7 @@ TEST(HardwareFile, DamageIsNamed) {
     EXPECT_THAT(error_of([&] { parse(bad); }), HasSubstr(message)) << pointer;
   };
   expect_error("/format", "something", "machine.json: \"format\" is \"something\", expected");
-  expect_error("/version", 2, "\"version\" is 2, expected 1");
+  expect_error("/version", 3, "\"version\" is 3, expected 1 or 2; measure again");
   expect_error("/processor", 3, "machine.json: processor: found no JSON object");
   expect_error("/processor/threads", 0, "\"threads\" is 0, expected a whole number of at least 1");
   expect_error("/processor/threads", 1.5, "\"threads\" is 1.5");

@@ -4,7 +4,7 @@
 
 namespace tessera::testing {
 
-inline constexpr TrainOptions kQuiet{.progress = false};
-inline constexpr TrainOptions kResume{.resume = true, .progress = false};
+inline const TrainOptions kQuiet{.progress = false};
+inline const TrainOptions kResume{.resume = true, .progress = false};
 
 }  // namespace tessera::testing

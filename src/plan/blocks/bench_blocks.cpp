@@ -12,14 +12,15 @@ namespace tessera {
 
 MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options) {
   const int threads = threads_or_all(options.threads);
+  Runtime runtime(block_target(threads, options.device));
   MixtureReport report{.sizes = sizes,
                        .block = mixture_block(sizes, compute_dtype(options.precision)),
                        .measurement = {},
                        .on = {}};
-  require_memory(report.block, threads,
+  require_memory(report.block, runtime,
                  "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
-  report.measurement = measure_block(report.block, threads, options.repeats("moe"));
-  report.on = measured_on(options.precision, threads);
+  report.measurement = measure_block(report.block, runtime, options.repeats("moe"));
+  report.on = measured_on(options.precision, runtime);
   return report;
 }
 
@@ -30,6 +31,7 @@ std::string MixtureReport::picture() const { return mixture_picture(sizes, measu
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
                                 const BlockBenchOptions& options) {
   const int threads = threads_or_all(options.threads);
+  Runtime runtime(block_target(threads, options.device));
   std::ranges::sort(lengths);
   AttentionReport report;
   for (const int64_t tokens : lengths) {
@@ -37,14 +39,14 @@ AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<in
     of_length.tokens = tokens;
     report.lengths.push_back(
         {of_length, attention_block(of_length, compute_dtype(options.precision)), {}});
-    require_memory(report.lengths.back().block, threads, "lower --tokens, --heads or --head-size");
+    require_memory(report.lengths.back().block, runtime, "lower --tokens, --heads or --head-size");
   }
   for (AttentionReport::Length& length : report.lengths) {
     const Repeats repeats =
         options.repeats(fmt::format("attention of {} tokens", length.sizes.tokens));
-    length.measurement = measure_block(length.block, threads, repeats);
+    length.measurement = measure_block(length.block, runtime, repeats);
   }
-  report.on = measured_on(options.precision, threads);
+  report.on = measured_on(options.precision, runtime);
   return report;
 }
 

@@ -1,6 +1,7 @@
 #include "plan/blocks/block_measurement.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -16,6 +17,7 @@
 #include "engine/memory_plan.h"
 #include "hardware/random_fill.h"
 #include "ops/host_target.h"
+#include "plan/blocks/device_nodes.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -23,8 +25,10 @@ namespace {
 
 constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
 
-void fill(const BlockProgram& block, Value value, const Tensor& tensor, int threads) {
+void fill(const BlockProgram& block, Value value, const Tensor& target, int threads) {
   const ValueInfo& info = block.program.info(value);
+  const bool in_place = target.accelerator() == nullptr;
+  const Tensor tensor = in_place ? target : Tensor(target.shape(), target.dtype());
   if (is_floating(tensor.dtype())) {
     const auto given = block.deviations.find(value.id);
     const double deviation = given == block.deviations.end() ? 1 : given->second;
@@ -35,6 +39,7 @@ void fill(const BlockProgram& block, Value value, const Tensor& tensor, int thre
                   "{} numbers for {} of {}", integers.size(), info.name, tensor.shape().text());
     std::copy(integers.begin(), integers.end(), tensor.data<int32_t>());
   }
+  if (!in_place) upload({tensor.raw(), static_cast<size_t>(tensor.bytes())}, target);
 }
 
 /// Fills the states and parameters. Where a unit holds several parameters, fills each by itself.
@@ -81,39 +86,55 @@ void complete_block(BlockProgram& block, Builder& builder, std::span<const Value
   block.flops = count_flops(block.program);
 }
 
-int64_t planned_bytes(const BlockProgram& block, int threads) {
-  const Program* const programs[] = {&block.program};
-  return plan_memory(programs, kPasses, host_target(threads)).arena_bytes;
+Target block_target(int threads, Device device) {
+  Target target = host_target(threads);
+  target.device = device;
+  return target;
 }
 
-void require_memory(const BlockProgram& block, int threads, const std::string& advice) {
-  const int64_t physical = physical_memory();
+int64_t planned_bytes(const BlockProgram& block, const Target& target) {
+  const Program* const programs[] = {&block.program};
+  return plan_memory(programs, kPasses, target).arena_bytes;
+}
+
+void require_memory(const BlockProgram& block, const Runtime& runtime, const std::string& advice) {
+  const Accelerator* const accelerator = runtime.accelerator();
+  const int64_t there = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
   double needed = given_bytes(block);
   // Sizes that exceed the memory already may be too large to plan.
-  if (needed <= static_cast<double>(physical)) {
-    needed = static_cast<double>(planned_bytes(block, threads));
+  if (needed <= static_cast<double>(there)) {
+    needed = static_cast<double>(planned_bytes(block, runtime.target()));
   }
-  if (needed > static_cast<double>(physical)) {
-    throw Error("the measurement needs {}B of memory, this machine has {}; {}",
-                format_count(needed), format_bytes(physical), advice);
-  }
+  if (needed <= static_cast<double>(there)) return;
+  throw Error("the measurement needs {}B of memory, {} {}; {}", format_count(needed),
+              accelerator == nullptr ? "this machine has" : accelerator->name() + " has free",
+              format_bytes(there), advice);
 }
 
-BlockRunner::BlockRunner(const BlockProgram& block, int threads)
-    : runtime_(host_target(threads)), executor_({&block.program}, kPasses, runtime_) {
-  fill_all(block, executor_, threads);
+BlockRunner::BlockRunner(const BlockProgram& block, Runtime& runtime)
+    : executor_({&block.program}, kPasses, runtime) {
+  fill_all(block, executor_, runtime.threads());
 }
 
-BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats) {
-  const BoundTeam team(threads);
-  BlockRunner runner(block, threads);
+BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime,
+                               const Repeats& repeats) {
+  const BoundTeam team(runtime.threads());
+  BlockRunner runner(block, runtime);
+  std::optional<DeviceNodes> nodes;
+  if (runtime.accelerator() != nullptr) nodes.emplace(runner.executor(), runtime);
   BlockMeasurement result;
   repeats.each([&](bool measured) {
-    const Stopwatch watch;
-    runner.forward();
-    const double forward = watch.seconds();
-    runner.backward();
-    const double both = watch.seconds();
+    double forward = 0, both = 0;
+    if (nodes) {
+      forward = nodes->run(Segment::forward);
+      both = forward + nodes->run(Segment::backward);
+    } else {
+      const Stopwatch watch;
+      runner.forward();
+      forward = watch.seconds();
+      runner.backward();
+      both = watch.seconds();
+    }
     if (!measured) return;
     result.forward_seconds.push_back(forward);
     result.forward_backward_seconds.push_back(both);
@@ -123,7 +144,8 @@ BlockMeasurement measure_block(const BlockProgram& block, int threads, const Rep
   runner.forward();  // its outputs stay in memory until the next pass
   for (const Value output : block.program.outputs()) {
     if (block.program.spec(output).dtype != DType::i32) continue;
-    const auto values = runner[output].values<int32_t>();
+    const Tensor host = on_host(runner[output]);
+    const auto values = host.values<int32_t>();
     result.integer_outputs.emplace_back(values.begin(), values.end());
   }
   return result;

@@ -30,18 +30,23 @@ struct BlockProgram {
 /// the FLOPs.
 void complete_block(BlockProgram& block, Builder& builder, std::span<const Value> outputs);
 
-/// Returns the bytes that running the block takes on that many threads: weights, their gradients,
-/// states and activations. Does not run the block.
-int64_t planned_bytes(const BlockProgram& block, int threads);
+/// The target of a measurement on a device of this machine, or on its processor with that many
+/// threads.
+Target block_target(int threads, Device device = Device::cpu);
 
-/// Throws Error when the block needs more memory than the machine has. `advice` says what to lower.
-void require_memory(const BlockProgram& block, int threads, const std::string& advice);
+/// Returns the bytes that running the block takes on a target: weights, their gradients, states and
+/// activations. Does not run the block.
+int64_t planned_bytes(const BlockProgram& block, const Target& target);
 
-/// A block with its own memory, ready to run. Keeps a reference to the block, which must outlive
-/// it.
+/// Throws Error when the block needs more memory than the runtime's machine or accelerator has.
+/// `advice` says what to lower.
+void require_memory(const BlockProgram& block, const Runtime& runtime, const std::string& advice);
+
+/// A block with its own memory, ready to run. Keeps references to the block and the runtime, which
+/// must outlive it.
 class BlockRunner {
  public:
-  BlockRunner(const BlockProgram& block, int threads);
+  BlockRunner(const BlockProgram& block, Runtime& runtime);
   /// Runs what training's forward pass does.
   void forward() { executor_.run({.segment = Segment::forward}); }
   /// Runs the backward pass of the last forward pass. Weight gradients are added into main
@@ -52,9 +57,9 @@ class BlockRunner {
   /// The tensor of a value. It is valid while the last pass keeps the value in memory, as it keeps
   /// outputs.
   const Tensor& operator[](Value value) const { return executor_.tensor(value); }
+  const Executor& executor() const { return executor_; }
 
  private:
-  Runtime runtime_;
   Executor executor_;
 };
 
@@ -67,7 +72,8 @@ struct BlockMeasurement {
   std::vector<std::vector<int32_t>> integer_outputs;  ///< the program's i32 outputs in the last run
 };
 
-/// Runs the block forward and backward. Each thread is bound to a core (see BoundTeam).
-BlockMeasurement measure_block(const BlockProgram& block, int threads, const Repeats& repeats);
+/// Runs the block forward and backward. Each of the processor's threads is bound to a core (see
+/// BoundTeam). On a device the times are those between its events.
+BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime, const Repeats& repeats);
 
 }  // namespace tessera

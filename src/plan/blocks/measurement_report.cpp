@@ -9,6 +9,8 @@
 #include "base/interrupt.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "hardware/accelerator_facts.h"
+#include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
 #include "model/model.h"
 
@@ -56,23 +58,43 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
 }
 
 std::string surroundings(const MeasuredOn& on) {
-  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on.processor),
-                     word(on.precision), on.gemm_peak * 1e-9);
+  return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on), word(on.precision),
+                     on.gemm_peak * 1e-9);
 }
 
 }  // namespace
 
-MeasuredOn measured_on(Precision precision, int threads, bool bind_threads) {
+MeasuredOn measured_on(Precision precision, Runtime& runtime, bool bind_threads) {
+  const int threads = runtime.threads();
   const BoundTeam team(bind_threads ? threads : 1);
-  const double peak = measure_gemm_peak(threads, compute_dtype(precision));
+  const DType dtype = compute_dtype(precision);
+  const Accelerator* const accelerator = runtime.accelerator();
+  const double peak = accelerator == nullptr ? measure_gemm_peak(threads, dtype)
+                                             : measure_gemm_peak(runtime, dtype);
   require_no_interrupt();
-  return {.processor = this_processor(threads), .precision = precision, .gemm_peak = peak};
+  return {.processor = this_processor(threads),
+          .precision = precision,
+          .gemm_peak = peak,
+          .device = runtime.target().device,
+          .accelerator = accelerator == nullptr ? "" : accelerator->name()};
 }
 
 OrderedJson measured_on_json(const MeasuredOn& on) {
-  return {{"precision", word(on.precision)},
-          {"gemm_peak", on.gemm_peak},
-          {"processor", processor_json(on.processor)}};
+  OrderedJson json{{"precision", word(on.precision)},
+                   {"gemm_peak", on.gemm_peak},
+                   {"processor", processor_json(on.processor)}};
+  if (on.device != Device::cpu) {
+    json["device"] = word(on.device);
+    json["accelerator"] = on.accelerator;
+  }
+  return json;
+}
+
+std::string describe(const MeasuredOn& on) {
+  if (on.device == Device::cpu) return describe(on.processor);
+  std::string text = fmt::format("{}, beside {}", on.accelerator, describe(on.processor));
+  if (on.device == Device::emulated) text += fmt::format("\n{}", kEmulatedFigures);
+  return text;
 }
 
 std::string median_and_spread(std::span<const double> seconds) {

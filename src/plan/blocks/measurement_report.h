@@ -17,16 +17,24 @@ struct MeasuredOn {
   Processor processor;
   Precision precision = Precision::bf16;
   double gemm_peak = 0;  ///< the best rate of a square matrix product, in FLOP/s
+  Device device = Device::cpu;
+  std::string accelerator = {};  ///< its name, if the device is not the processor
 };
 
-/// Measures the peak of matrix products in that precision. Binds the threads to cores (see
-/// BoundTeam) if those of the reported measurement were bound. Call it after the measured runs: its
+/// Measures the peak of matrix products in that precision, of the processor or of the runtime's
+/// accelerator. Binds the threads to cores (see BoundTeam) if those of the reported measurement
+/// were bound. Call it after the measured runs: its
 /// matrices would otherwise count towards their peak memory. Throws Error if an InterruptGuard has
 /// caught a signal.
-MeasuredOn measured_on(Precision precision, int threads, bool bind_threads = true);
+MeasuredOn measured_on(Precision precision, Runtime& runtime, bool bind_threads = true);
 
-/// Returns an object with "precision", "gemm_peak" and "processor".
+/// Returns an object with "precision", "gemm_peak" and "processor", and of an accelerator "device"
+/// and "accelerator" too.
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
+
+/// Returns a text such as describe(Processor), with the accelerator first if there is one. It says
+/// that the figures of an emulated device mean nothing.
+std::string describe(const MeasuredOn& on);
 
 /// Returns "12.3 ms (12.1-13.0)": the median, and the 10th and 90th percentiles.
 std::string median_and_spread(std::span<const double> seconds);

@@ -20,6 +20,16 @@ using ::testing::SizeIs;
 constexpr MixtureBlockSizes kSmall{
     .tokens = 24, .hidden = 16, .experts = 4, .experts_per_token = 2, .expert_size = 8};
 
+BlockMeasurement measure_here(const BlockProgram& block, int threads, const Repeats& repeats) {
+  Runtime runtime(block_target(threads));
+  return measure_block(block, runtime, repeats);
+}
+
+void require_memory_here(const BlockProgram& block, const std::string& advice) {
+  const Runtime runtime(block_target(2));
+  require_memory(block, runtime, advice);
+}
+
 TEST(MixtureBlock, CountsTheLayersProducts) {
   const BlockProgram block = mixture_block(kSmall, DType::f32);
   const double experts = 3 * 2.0 * 24 * 2 * 16 * 8;  // gate, up and down
@@ -30,7 +40,7 @@ TEST(MixtureBlock, CountsTheLayersProducts) {
 
 TEST(MixtureBlock, RunsForwardAndBackward) {
   const BlockProgram block = mixture_block(kSmall, DType::f32);
-  const BlockMeasurement measured = measure_block(block, 2, {.warmup = 1, .measured = 3});
+  const BlockMeasurement measured = measure_here(block, 2, {.warmup = 1, .measured = 3});
   ASSERT_THAT(measured.forward_seconds, SizeIs(3));
   ASSERT_THAT(measured.forward_backward_seconds, SizeIs(3));
   for (size_t i = 0; i < 3; ++i) {
@@ -57,9 +67,9 @@ TEST(BlockMemory, IsWhatRunningItTakes) {
   for (const int threads : {1, 2}) {
     for (const BlockProgram& block :
          {mixture_block(kSmall, DType::f32), attention_block(attention, DType::f32)}) {
-      EXPECT_EQ(planned_bytes(block, threads),
-                measure_block(block, threads, {.warmup = 1, .measured = 1}).arena_bytes);
-      require_memory(block, threads, "");
+      EXPECT_EQ(planned_bytes(block, block_target(threads)),
+                measure_here(block, threads, {.warmup = 1, .measured = 1}).arena_bytes);
+      require_memory(block, Runtime(block_target(threads)), "");
     }
   }
 }
@@ -69,7 +79,7 @@ TEST(BlockMemory, WhatDoesNotFitIsRefused) {
   sizes.experts = int64_t{1} << 24;
   const auto refusal = [&] {
     return error_of(
-        [&] { require_memory(mixture_block(sizes, DType::f32), 2, "lower --experts"); });
+        [&] { require_memory_here(mixture_block(sizes, DType::f32), "lower --experts"); });
   };
   sizes.expert_size = int64_t{1} << 16;  // 140 TB of weights and gradients
   EXPECT_THAT(refusal(), HasSubstr("this machine has"));
@@ -89,7 +99,7 @@ TEST(BlockMemory, WhatDoesNotFitIsRefused) {
   const AttentionBlockSizes attention{
       .tokens = 64, .heads = 1, .kv_heads = 1, .head_size = physical_memory() / (64 * 4 * 5)};
   EXPECT_THAT(
-      error_of([&] { require_memory(attention_block(attention, DType::f32), 2, "lower it"); }),
+      error_of([&] { require_memory_here(attention_block(attention, DType::f32), "lower it"); }),
       HasSubstr("lower it"));
 }
 
@@ -97,7 +107,7 @@ TEST(MixtureBlock, RoutingMayBeUniform) {
   MixtureBlockSizes sizes = kSmall;
   sizes.uniform_routing = true;
   const BlockMeasurement measured =
-      measure_block(mixture_block(sizes, DType::f32), 1, {.warmup = 0, .measured = 1});
+      measure_here(mixture_block(sizes, DType::f32), 1, {.warmup = 0, .measured = 1});
   EXPECT_THAT(measured.integer_outputs[0], Each(12));
   sizes.experts_per_token = 5;
   EXPECT_THAT(error_of([&] { mixture_block(sizes, DType::f32); }),
@@ -122,7 +132,7 @@ TEST(AttentionBlock, RunsWithAndWithoutDocuments) {
   for (const int64_t documents : {0, 1, 3, 40}) {
     sizes.documents = documents;
     const BlockMeasurement measured =
-        measure_block(attention_block(sizes, DType::f32), 2, {.warmup = 0, .measured = 2});
+        measure_here(attention_block(sizes, DType::f32), 2, {.warmup = 0, .measured = 2});
     EXPECT_THAT(measured.forward_backward_seconds, SizeIs(2));
     EXPECT_GT(measured.arena_bytes, 4 * 40 * (2 + 1 + 1) * 8);
   }

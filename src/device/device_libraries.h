@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace tessera {
+
+/// A library of a vendor that a device takes, as it was found here.
+struct LibraryFacts {
+  std::string purpose;  ///< "matrix products"
+  std::string file;     ///< under which it was loaded: "libcublasLt.so.13"
+  int64_t version = 0;  ///< as the library writes it: 130101
+};
+
+/// The libraries of a device, and what they say of it.
+struct DeviceLibraries {
+  std::vector<LibraryFacts> libraries;
+  /// cuDNN's own description of the GPU, a JSON object; empty for other devices.
+  std::string description;
+};
+
+/// Loads the libraries that the device's operations take. The emulated device takes none. Throws
+/// Error that names the library if one is missing or too old, or cannot describe the device, which
+/// must be open.
+DeviceLibraries device_libraries(Device device);
+
+/// The same for CUDA. Exists in builds with TESSERA_CUDA only.
+DeviceLibraries cuda_libraries();
+
+}  // namespace tessera

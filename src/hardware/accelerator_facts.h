@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/words.h"
+#include "device/accelerator.h"
+#include "program/target.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// Where a figure about a machine comes from.
+enum class Origin {
+  data_sheet,   ///< the maker's, nothing was measured
+  publication,  ///< someone's who uses such a machine
+  driver,       ///< what the system says about the device that is there
+};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Origin>{"data sheet", "publication",
+                                                                "driver"};
+
+/// A figure about a machine, and where it comes from.
+template <typename Number>
+struct Figure {
+  Number value = 0;
+  Origin origin = Origin::data_sheet;
+
+  bool operator==(const Figure&) const = default;
+};
+
+/// The peak of matrix products with operands of a type, in FLOP/s, without sparsity.
+struct PeakRate {
+  DType dtype = DType::bf16;
+  Figure<double> flops;
+
+  bool operator==(const PeakRate&) const = default;
+};
+
+/// A link of an accelerator to others or to the processor.
+struct LinkFacts {
+  std::string name;         ///< "NVLink 4, all links together"
+  Figure<double> each_way;  ///< bytes per second in each direction
+  bool operator==(const LinkFacts&) const = default;
+};
+
+/// What is known about an accelerator without measuring: from its maker's data sheet, or from the
+/// driver where it is there. A data sheet's GB are read as 10^9 bytes, the least that they mean.
+struct AcceleratorFacts {
+  std::string name;  ///< of the product: "NVIDIA H200 SXM"
+  Device device = Device::cuda;
+  std::string architecture;  ///< for which kernels are compiled: "sm_90", "gfx942"
+  Figure<int> lanes;         ///< threads of a warp
+  Figure<int> multiprocessors;
+  Figure<int64_t> memory_bytes;
+  std::optional<Figure<double>> memory_bandwidth;  ///< bytes per second; the driver has none
+  std::vector<PeakRate> peaks;
+  std::vector<LinkFacts> links;
+
+  bool operator==(const AcceleratorFacts&) const = default;
+};
+
+/// What every report of a measurement on the emulated device says.
+inline constexpr std::string_view kEmulatedFigures =
+    "the device is emulated: the figures show that the measurement works and mean nothing else";
+
+/// Returns what the driver says of an accelerator.
+AcceleratorFacts facts_of(const Accelerator& accelerator);
+
+/// Returns the target that programs on this accelerator are planned for.
+Target target_of(const AcceleratorFacts& facts);
+
+/// Returns a text such as "NVIDIA H200 SXM, 131.3 GiB (data sheet)".
+std::string describe(const AcceleratorFacts& facts);
+
+/// Returns the facts as the member "accelerator" of a hardware file, and reads them. `place` is
+/// where the object stands, for errors. Throws Error, naming the place and the member, if a member
+/// is missing or not what it should be.
+nlohmann::ordered_json accelerator_json(const AcceleratorFacts& facts);
+AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& place);
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+#include "hardware/device_rate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/quantile.h"
+#include "hardware/random_fill.h"
+#include "ops/gemm/device_gemm.h"
+
+namespace tessera {
+namespace {
+
+/// Memory of the device with random normal numbers.
+std::unique_ptr<DeviceMemory> normal(Accelerator& accelerator, const Shape& shape, DType dtype,
+                                     const char* name) {
+  const Tensor host(shape, dtype);
+  fill_normal(host, name, 1, 1);
+  auto memory = accelerator.allocate(host.bytes());
+  accelerator.upload({host.raw(), static_cast<size_t>(host.bytes())}, memory->address());
+  return memory;
+}
+
+/// The sides of the squares that an accelerator's peak is read from.
+std::vector<int64_t> peak_sides(Device device) {
+  if (device == Device::emulated) return {64, 128};
+  return {2048, 4096, 8192};
+}
+
+}  // namespace
+
+DeviceRates::DeviceRates(Runtime& runtime) : runtime_(runtime), timer_(*runtime.accelerator()) {}
+
+GemmRate DeviceRates::gemm(const GemmRate& product, const GemmBudget& budget) {
+  Accelerator& accelerator = timer_.accelerator();
+  const GemmShape shape = gemm_shape(product, runtime_.threads());
+  const auto a = normal(accelerator, {product.m, product.k}, shape.input, "a");
+  const auto b = normal(accelerator, {product.k, product.n}, shape.input, "b");
+  const auto c = normal(accelerator, {product.m, product.n}, shape.output, "c");
+  const int64_t bytes = device_gemm_workspace_bytes(runtime_.target(), shape);
+  const auto workspace = accelerator.allocate(std::max<int64_t>(bytes, 1));
+  return rate_of_samples(
+      product, timer_.samples(
+                   [&](Stream& stream) {
+                     auto* const scratch = static_cast<std::byte*>(workspace->address());
+                     device_gemm({runtime_, {}, {}, {scratch, static_cast<size_t>(bytes)}, &stream},
+                                 shape, a->address(), b->address(), c->address(), scratch);
+                   },
+                   budget));
+}
+
+std::vector<GemmRate> DeviceRates::squares(DType dtype) {
+  std::vector<GemmRate> rates;
+  for (const int64_t side : peak_sides(timer_.accelerator().device())) {
+    const GemmRate square{.dtype = dtype, .m = side, .n = side, .k = side};
+    rates.push_back(gemm(square, {.seconds = 0.2, .least_samples = 5}));
+  }
+  return rates;
+}
+
+bool DeviceRates::has_gemm(DType dtype) {
+  try {
+    gemm({.dtype = dtype, .m = 64, .n = 64, .k = 64}, {.seconds = 0, .least_samples = 1});
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+MemoryRate DeviceRates::copy(int64_t bytes, double seconds) {
+  Accelerator& accelerator = timer_.accelerator();
+  const int64_t half = std::max<int64_t>(bytes / 2, 1);
+  // Random numbers: zeros would draw less power.
+  const auto from = normal(accelerator, {std::max<int64_t>(half / 4, 1)}, DType::f32, "copied");
+  const auto to = accelerator.allocate(half + 3);
+  const int64_t moved = std::max<int64_t>(half / 4, 1) * 4;
+  const std::vector<double> samples =
+      timer_.samples([&](Stream& stream) { stream.copy(to->address(), from->address(), moved); },
+                     {.seconds = seconds, .least_samples = 5});
+  const auto both = 2 * static_cast<double>(moved);
+  return {.kernel = MemoryKernel::copy,
+          .bytes = bytes,
+          .best = both / std::ranges::min(samples),
+          .median = both / quantile(samples, 0.5)};
+}
+
+std::vector<int64_t> device_copy_sizes(Device device, int64_t free) {
+  const bool emulated = device == Device::emulated;
+  const int64_t most = std::min(emulated ? int64_t{1} << 22 : int64_t{1} << 32, free / 2);
+  std::vector<int64_t> sizes;
+  for (int64_t bytes = emulated ? 1 << 20 : 1 << 22; bytes <= most; bytes *= 4) {
+    sizes.push_back(bytes);
+  }
+  if (sizes.empty())
+    throw Error("the device has {} bytes of memory free, too few to measure", free);
+  return sizes;
+}
+
+double measure_gemm_peak(Runtime& runtime, DType dtype) {
+  return best_rate(DeviceRates(runtime).squares(dtype));
+}
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "hardware/device_timer.h"
+
+#include <iterator>
+
+#include "base/interrupt.h"
+
+namespace tessera {
+
+DeviceTimer::DeviceTimer(Accelerator& accelerator)
+    : accelerator_(accelerator),
+      stream_(accelerator.make_stream()),
+      begin_(accelerator.make_event()),
+      end_(accelerator.make_event()) {}
+
+double DeviceTimer::seconds(const std::function<void(Stream&)>& work, int64_t runs) {
+  stream_->record(*begin_);
+  for (int64_t i = 0; i < runs; ++i) work(*stream_);
+  stream_->record(*end_);
+  stream_->synchronize();
+  return end_->seconds_since(*begin_);
+}
+
+std::vector<double> DeviceTimer::samples(const std::function<void(Stream&)>& work,
+                                         const GemmBudget& budget) {
+  constexpr double kShortest = 1e-3;  // seconds of a sample, far above what a launch takes
+  constexpr int64_t kMostRuns = int64_t{1} << 14;
+  seconds(work, 1);
+  int64_t runs = 1;
+  double sample = seconds(work, runs);
+  double total = 0;
+  while (sample < kShortest && runs < kMostRuns) {
+    total += sample;
+    sample = seconds(work, runs *= 2);
+  }
+  std::vector<double> times;
+  while (true) {
+    times.push_back(sample / static_cast<double>(runs));
+    total += sample;
+    const bool enough = std::ssize(times) >= budget.least_samples && total >= budget.seconds;
+    if (enough || InterruptGuard::requested()) return times;
+    sample = seconds(work, runs);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+#include "plan/fit.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "engine/action.h"
+
+namespace tessera {
+namespace {
+
+/// The divisors of a number, ascending.
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> result;
+  for (int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    result.push_back(i);
+    if (i * i < number) result.push_back(number / i);
+  }
+  std::ranges::sort(result);
+  return result;
+}
+
+int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target) {
+  config.train.micro_batch = micro_batch;
+  return plan_step(config, target).memory.arena_bytes;
+}
+
+void find_micro_batch(Fit& fit, const RunConfig& config) {
+  const Target target = target_of(fit.accelerator);
+  for (const int64_t micro_batch : divisors(config.train.global_batch)) {
+    const int64_t bytes = micro_batch == config.train.micro_batch
+                              ? fit.needed_bytes
+                              : bytes_with(config, micro_batch, target);
+    if (micro_batch == 1) fit.least_bytes = bytes;
+    if (bytes > target.memory_bytes) return;
+    fit.largest_micro_batch = micro_batch;
+  }
+}
+
+/// Adds the floors of a program that runs `times` times a step.
+void add_floors(Fit& fit, const Program& program, double times) {
+  for (const int index : segment_nodes(program, Segment::whole)) {
+    const Node& node = program.nodes()[static_cast<size_t>(index)];
+    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    const double compute = (cost.flops + cost.repeated_flops) / fit.gemm_flops;
+    const double memory = cost.bytes / fit.memory_bandwidth;
+    (compute >= memory ? fit.compute_seconds : fit.memory_seconds) +=
+        times * std::max(compute, memory);
+  }
+}
+
+}  // namespace
+
+Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardware) {
+  Fit fit{.accelerator = hardware.accelerator.value(),
+          .needed_bytes = plan.memory.arena_bytes,
+          .state_bytes = plan.memory.kept_bytes,
+          .measured = !hardware.gemms.empty() && !hardware.memory.empty(),
+          .gemm_flops = hardware.gemm_peak(compute_dtype(config.train.precision)),
+          .memory_bandwidth = hardware.memory_bandwidth()};
+  find_micro_batch(fit, config);
+  const auto micro_batches =
+      static_cast<double>(config.train.global_batch / config.train.micro_batch);
+  fit.useful_flops = plan.flops.useful() * micro_batches;
+  fit.tokens = config.train.global_batch * config.data.context;
+  for (const Chunk& chunk : plan.programs.chunks) add_floors(fit, chunk.program, micro_batches);
+  add_floors(fit, plan.programs.start, 1);
+  add_floors(fit, plan.programs.update.program, 1);
+  return fit;
+}
+
+std::string fit_text(const Fit& fit, const RunConfig& config) {
+  const int64_t memory = fit.accelerator.memory_bytes.value;
+  std::string text =
+      fmt::format("\non {}: {}FLOP/s in {}, {}B/s of memory ({})\n", describe(fit.accelerator),
+                  format_count(fit.gemm_flops), word(config.train.precision),
+                  format_count(fit.memory_bandwidth), fit.measured ? "measured" : "data sheet");
+  text += fmt::format("  needs {} of {}: {}\n", format_bytes(fit.needed_bytes),
+                      format_bytes(memory), fit.fits() ? "fits" : "does not fit");
+  if (fit.largest_micro_batch > 0) {
+    text += fmt::format(
+        "  train.micro_batch = {} is the largest that fits{}\n", fit.largest_micro_batch,
+        fit.largest_micro_batch == config.train.global_batch ? " (the whole train.global_batch)"
+                                                             : "");
+  } else {
+    text += fmt::format("  no train.micro_batch fits: one sequence takes {}, {} of it states\n",
+                        format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
+  }
+  if (!fit.fits()) text += fmt::format("  to make it fit: {}\n", memory_advice(config));
+  text += fmt::format(
+      "  a step of {} tokens takes at least {}: {} of products at the peak, {} of bytes at the "
+      "bandwidth; at most {} tokens/s, MFU {:.0f} %\n",
+      fit.tokens, format_seconds(fit.seconds()), format_seconds(fit.compute_seconds),
+      format_seconds(fit.memory_seconds),
+      format_count(static_cast<double>(fit.tokens) / fit.seconds()), 100 * fit.mfu());
+  if (!fit.measured) {
+    text +=
+        "  computed from a data sheet: nothing was measured, and what libraries and the driver\n"
+        "  take of the memory is not counted\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json fit_json(const Fit& fit) {
+  return {{"accelerator", accelerator_json(fit.accelerator)},
+          {"source", fit.measured ? "measured" : "data sheet"},
+          {"needed_bytes", fit.needed_bytes},
+          {"memory_bytes", fit.accelerator.memory_bytes.value},
+          {"fits", fit.fits()},
+          {"largest_micro_batch", fit.largest_micro_batch},
+          {"least_bytes", fit.least_bytes},
+          {"least_step_seconds", fit.seconds()},
+          {"compute_seconds", fit.compute_seconds},
+          {"memory_seconds", fit.memory_seconds},
+          {"most_mfu", fit.mfu()}};
+}
+
+}  // namespace tessera

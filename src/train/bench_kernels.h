@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "hardware/memory_rate.h"
+#include "plan/blocks/measurement_report.h"
+#include "plan/blocks/repeats.h"
+
+namespace tessera {
+
+/// The runs of one operation in a step: all nodes of that name.
+struct KernelMeasurement {
+  std::string operation;
+  int64_t nodes = 0;
+  double flops = 0;             ///< of all nodes' matrix products, repeated ones included
+  double bytes = 0;             ///< that all nodes read and write (see Cost::bytes)
+  std::vector<double> seconds;  ///< of all nodes together, one number for each measured step
+};
+
+/// Each operation of a configuration's steps on a device, timed by the device's events.
+struct KernelsReport {
+  MeasuredOn on;
+  MemoryRate copy;  ///< within the device's memory, of the largest working set
+  std::vector<KernelMeasurement> operations;  ///< longest first
+
+  /// Returns the bytes per second of an operation in the median step, as a share of the copy's.
+  double share_of_copy(const KernelMeasurement& operation) const;
+  /// Returns the FLOP/s of an operation in the median step, as a share of the GEMM peak.
+  double share_of_peak(const KernelMeasurement& operation) const;
+
+  std::string text() const;
+  std::string json() const;  ///< one object on one line
+};
+
+/// Runs steps with one micro-batch as measure_step() does, node by node, with events of the device
+/// around each. Takes a resolved configuration whose device is not the processor. Throws Error if
+/// it is, or if the step does not fit the device.
+KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats);
+
+}  // namespace tessera

@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+#include "hardware/hardware_file.h"
+#include "support/prepared_data.h"
+#include "support/xml.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using Result = testing::ProgramResult;
+
+/// Measurements of the emulated device, whose figures mean nothing.
+class BenchDeviceTest : public ::testing::Test {
+ protected:
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  Result run(const std::vector<std::string>& arguments) {
+    return testing::run_program(folder_, arguments);
+  }
+  Result bench(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    arguments.insert(arguments.end(), {"--device", "emulated", "--threads", "2"});
+    return run(arguments);
+  }
+  /// The first line of JSON that a command prints.
+  static Json json_of(const Result& result) {
+    EXPECT_EQ(result.status, 0) << result.output;
+    return Json::parse(result.output.substr(result.output.find("{\"bench\"")));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(BenchDeviceTest, WritesAHardwareFileThatIsAboutTheDevice) {
+  const Result result =
+      bench({"all", "--m", "16,32", "--n", "16", "--k", "8", "--precision", "bf16", "--seconds",
+             "0.05", "--sizes", "64KiB,256KiB", "--output", path("emulated.json")});
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("emulated device with warps of 32 threads"),
+                                   HasSubstr("the figures show that the measurement works")));
+  const Hardware hardware = read_hardware(path("emulated.json"));
+  ASSERT_TRUE(hardware.accelerator.has_value());
+  EXPECT_EQ(hardware.accelerator->device, Device::emulated);
+  EXPECT_EQ(hardware.accelerator->memory_bytes.origin, Origin::driver);
+  EXPECT_TRUE(has_processor(hardware));
+  // Two squares, and the two products in three layouts.
+  EXPECT_EQ(hardware.gemms.size(), 2 + 2 * kWords<GemmLayout>.size());
+  ASSERT_EQ(hardware.memory.size(), 2U);
+  for (const MemoryRate& rate : hardware.memory) {
+    EXPECT_EQ(rate.kernel, MemoryKernel::copy);
+    EXPECT_GE(rate.best, rate.median);
+  }
+  EXPECT_GT(hardware.gemm_peak(DType::bf16), 0);
+  EXPECT_EQ(hardware.memory_bandwidth(), hardware.memory[1].best);
+}
+
+TEST_F(BenchDeviceTest, AFileOfOneMachineIsRefusedOnAnother) {
+  testing::prepare_small_data(folder_.path());
+  folder_.write("config.toml", testing::small_config(folder_.path()));
+  const std::string sheet = std::string(TESSERA_SOURCE) + "/configs/hardware/nvidia-h200.json";
+  const auto train = [&](const char* device) {
+    return run({"train", path("config.toml"), "--set", "run.hardware=\"" + sheet + "\"", "--set",
+                std::string("run.device=\"") + device + "\""});
+  };
+  const Result emulated = train("emulated");
+  EXPECT_EQ(emulated.status, 1);
+  EXPECT_THAT(emulated.output,
+              AllOf(HasSubstr("is about NVIDIA H200 SXM"), HasSubstr("this is emulated device")));
+  const Result processor = train("cpu");
+  EXPECT_EQ(processor.status, 1);
+  EXPECT_THAT(processor.output, HasSubstr("this run computes on the processor"));
+}
+
+TEST_F(BenchDeviceTest, ProductsComeAsAHeatMap) {
+  const Result result = bench({"gemm", "--m", "16,32", "--n", "16", "--k", "8", "--precision",
+                               "fp32", "--seconds", "0.05", "--svg", path("gemm.svg")});
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(testing::texts_of(read_file(path("gemm.svg"))), HasSubstr("emulated device"));
+}
+
+TEST_F(BenchDeviceTest, BlocksAreMeasured) {
+  const Json mixture = json_of(
+      bench({"moe", "--tokens", "16", "--hidden", "8", "--experts", "4", "--experts-per-token", "2",
+             "--expert-size", "8", "--precision", "fp32", "--repeats", "3", "--json"}));
+  EXPECT_EQ(mixture["device"], "emulated");
+  EXPECT_EQ(mixture["forward_backward_seconds"].size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_GT(mixture["forward_backward_seconds"][i], mixture["forward_seconds"][i]);
+  }
+  const Json attention = json_of(bench({"attention", "--tokens", "24", "--heads", "2", "--kv-heads",
+                                        "1", "--head-size", "8", "--repeats", "2", "--json"}));
+  EXPECT_EQ(attention["device"], "emulated");
+  EXPECT_EQ(attention["forward_seconds"].size(), 2U);
+}
+
+TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
+  folder_.write("config.toml", testing::small_config(folder_.path()));
+  const std::vector<std::string> arguments{
+      "bench",   "kernels", path("config.toml"), "--set", "model.vocabulary_size=32",
+      "--steps", "2",       "--threads",         "2"};
+  std::vector<std::string> device = arguments;
+  device.insert(device.end(), {"--set", "run.device=\"emulated\""});
+  const Result text = run(device);
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("of the copy"), HasSubstr("adamw"),
+                                 HasSubstr("the figures show that the measurement works")));
+  device.emplace_back("--json");
+  const Json json = json_of(run(device));
+  EXPECT_EQ(json["device"], "emulated");
+  for (const Json& operation : json["operations"]) {
+    EXPECT_EQ(operation["seconds"].size(), 2U);
+    EXPECT_GE(operation["runs"], 1);
+    EXPECT_GE(operation["bytes"], 0);
+  }
+  const Result processor = run(arguments);
+  EXPECT_EQ(processor.status, 1);
+  EXPECT_THAT(processor.output, HasSubstr("set it to the device that is measured"));
+}
+
+TEST_F(BenchDeviceTest, StepsRunOnTheDevice) {
+  folder_.write("config.toml", testing::small_config(folder_.path()));
+  const Json json = json_of(run({"bench", "step", path("config.toml"), "--set",
+                                 "model.vocabulary_size=32", "--set", "run.device=\"emulated\"",
+                                 "--steps", "2", "--warmup", "1", "--threads", "2", "--json"}));
+  EXPECT_EQ(json["device"], "emulated");
+  EXPECT_EQ(json["seconds"].size(), 2U);
+  EXPECT_EQ(json["losses"].size(), 3U);
+}
+
+TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {
+  const std::string source(TESSERA_SOURCE);
+  const auto explain = [&](const char* machine, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"explain",    source + "/configs/olmoe-1b-7b.toml",
+                                       "--set",      "train.micro_batch=1",
+                                       "--hardware", source + "/configs/hardware/" + machine};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  const Result h200 = explain("nvidia-h200.json");
+  EXPECT_EQ(h200.status, 0) << h200.output;
+  EXPECT_THAT(h200.output, AllOf(HasSubstr("on NVIDIA H200 SXM"), HasSubstr(": fits"),
+                                 HasSubstr("computed from a data sheet")));
+  EXPECT_THAT(explain("nvidia-h100.json").output, HasSubstr("does not fit"));
+  const Result json = explain("nvidia-h200.json", {"--json"});
+  const Json fit = Json::parse(json.output)["fit"];
+  EXPECT_EQ(fit["source"], "data sheet");
+  EXPECT_EQ(fit["memory_bytes"], 141000000000);
+  const Result contradiction = explain("nvidia-h200.json", {"--set", "run.device=\"emulated\""});
+  EXPECT_EQ(contradiction.status, 1);
+  EXPECT_THAT(contradiction.output, HasSubstr("run.device is \"emulated\""));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,137 @@
+#include "plan/fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/load_config.h"
+#include "config/resolve.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const fs::path kConfigs = fs::path(TESSERA_SOURCE) / "configs";
+
+Hardware sheet(const std::string& name) { return read_hardware(kConfigs / "hardware" / name); }
+
+RunConfig olmoe(int64_t micro_batch, int64_t global_batch) {
+  RunConfig config = load_config(kConfigs / "olmoe-1b-7b.toml");
+  config.train.micro_batch = micro_batch;
+  config.train.global_batch = global_batch;
+  return resolve_data(config);
+}
+
+Fit fit(const RunConfig& config, const Hardware& hardware) {
+  return fit_on(config, plan_step(config, target_of(hardware.accelerator.value())), hardware);
+}
+
+/// OLMoE-1B-7B by its paper: 16 layers of width 2048, 64 experts of 1024, a vocabulary of 50304,
+/// norms of queries and keys, an output head of its own.
+TEST(Fit, OlmoeWithAdamsStatesFitsOneH200AndNoH100) {
+  const double width = 2048, expert = 1024, layers = 16, experts = 64, vocabulary = 50304;
+  const double attention = 4 * width * width, norms = 4 * width;
+  const double layer = attention + experts * 3 * width * expert + experts * width + norms;
+  const double parameters = layers * layer + 2 * vocabulary * width + width;
+  // bf16 weights; masters, gradients and two moments in f32.
+  const double states = parameters * (2 + 4 * 4);
+  ASSERT_GT(states, 80e9);
+  ASSERT_LT(states, 141e9);
+
+  const RunConfig config = olmoe(1, 64);
+  const Fit h200 = fit(config, sheet("nvidia-h200.json"));
+  EXPECT_NEAR(static_cast<double>(h200.state_bytes), states, 1e-3 * states);
+  EXPECT_GT(h200.needed_bytes, h200.state_bytes);
+  EXPECT_TRUE(h200.fits());
+  EXPECT_GE(h200.largest_micro_batch, 1);
+
+  const Fit h100 = fit(config, sheet("nvidia-h100.json"));
+  EXPECT_FALSE(h100.fits());
+  EXPECT_EQ(h100.largest_micro_batch, 0);
+  EXPECT_THAT(fit_text(h100, config),
+              AllOf(HasSubstr("does not fit"), HasSubstr("no train.micro_batch fits"),
+                    HasSubstr("computed from a data sheet"), HasSubstr("lower data.context")));
+}
+
+TEST(Fit, TheLargestMicroBatchFitsAndTheNextDivisorDoesNot) {
+  // The sizes of memory that a plan takes decide.
+  const RunConfig config = olmoe(1, 12);
+  Hardware hardware = sheet("nvidia-h200.json");
+  const auto bytes = [&](int64_t micro_batch) {
+    return plan_step(olmoe(micro_batch, 12), target_of(*hardware.accelerator)).memory.arena_bytes;
+  };
+  hardware.accelerator->memory_bytes.value = bytes(4);
+  EXPECT_EQ(fit(config, hardware).largest_micro_batch, 4);
+  hardware.accelerator->memory_bytes.value = bytes(4) - 1;
+  EXPECT_EQ(fit(config, hardware).largest_micro_batch, 3);
+  hardware.accelerator->memory_bytes.value = bytes(12);
+  EXPECT_EQ(fit(config, hardware).largest_micro_batch, 12);
+  const RunConfig five = olmoe(6, 12);
+  hardware.accelerator->memory_bytes.value = bytes(4);
+  const Fit too_large = fit(five, hardware);
+  EXPECT_FALSE(too_large.fits());
+  EXPECT_EQ(too_large.largest_micro_batch, 4);
+  EXPECT_THAT(fit_text(too_large, five), HasSubstr("lower train.micro_batch (6)"));
+}
+
+TEST(Fit, AStepTakesAtLeastWhatItsProductsAndItsBytesTake) {
+  const RunConfig config = olmoe(1, 64);
+  const Hardware hardware = sheet("nvidia-h200.json");
+  const Fit h200 = fit(config, hardware);
+  EXPECT_EQ(h200.tokens, 64 * config.data.context);
+  EXPECT_GT(h200.seconds(), h200.useful_flops / 989e12);
+  EXPECT_LT(h200.mfu(), 1);
+  // The optimizer alone reads and writes masters, gradients and moments.
+  EXPECT_GT(h200.memory_seconds, static_cast<double>(h200.state_bytes) / 4.8e12);
+  // Twice as fast a machine takes half as long.
+  Hardware twice = hardware;
+  for (PeakRate& peak : twice.accelerator->peaks) peak.flops.value *= 2;
+  twice.accelerator->memory_bandwidth->value *= 2;
+  EXPECT_NEAR(fit(config, twice).seconds(), h200.seconds() / 2, 1e-9 * h200.seconds());
+  EXPECT_NEAR(fit(config, twice).mfu(), h200.mfu(), 1e-9);
+}
+
+TEST(Fit, MeasuredCeilingsTakeThePlaceOfTheDataSheets) {
+  const RunConfig config = olmoe(1, 64);
+  Hardware hardware = sheet("nvidia-h200.json");
+  const Fit before = fit(config, hardware);
+  hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 4096, 4096, 7e14, 7e14});
+  hardware.memory.push_back({MemoryKernel::copy, int64_t{1} << 30, 4e12, 4e12});
+  const Fit measured = fit(config, hardware);
+  EXPECT_EQ(measured.gemm_flops, 7e14);
+  EXPECT_EQ(measured.memory_bandwidth, 4e12);
+  EXPECT_GT(measured.seconds(), before.seconds());
+  EXPECT_THAT(fit_text(measured, config), Not(HasSubstr("nothing was measured")));
+  EXPECT_EQ(fit_json(measured)["source"], "measured");
+  EXPECT_EQ(fit_json(before)["source"], "data sheet");
+}
+
+TEST(Fit, OfAPrecisionWithoutAPeakIsAnError) {
+  RunConfig config = olmoe(1, 64);
+  config.train.precision = Precision::fp64;
+  const Hardware hardware = sheet("nvidia-h200.json");
+  EXPECT_THAT(error_of([&] { fit(config, hardware); }), HasSubstr("f64"));
+}
+
+/// Every shipped configuration can be planned for every shipped accelerator.
+TEST(Fit, OfEveryShippedConfigurationIsKnown) {
+  for (const auto& machine : fs::directory_iterator(kConfigs / "hardware")) {
+    const Hardware hardware = read_hardware(machine.path());
+    for (const char* name : {"demo.toml", "olmo-1b.toml", "llama-3-8b.toml", "mixtral-8x7b.toml"}) {
+      RunConfig config = load_config(kConfigs / name);
+      if (config.model.vocabulary_size == 0) config.model.vocabulary_size = 4096;
+      config = resolve_data(config);
+      const Fit result = fit(config, hardware);
+      EXPECT_GT(result.seconds(), 0) << name;
+      EXPECT_LE(result.least_bytes, result.needed_bytes) << name;
+      EXPECT_EQ(result.fits(), result.largest_micro_batch >= config.train.micro_batch) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

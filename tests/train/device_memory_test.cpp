@@ -1,0 +1,60 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device/emulated_accelerator.h"
+#include "plan/step_plan.h"
+#include "support/error_of.h"
+#include "support/prepared_data.h"
+#include "train/train_options.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Runs on an emulated device with little memory.
+class DeviceMemoryTest : public ::testing::Test {
+ protected:
+  DeviceMemoryTest() { testing::prepare_small_data(folder_.path()); }
+
+  RunConfig config(const std::vector<std::string>& overrides = {}) const {
+    std::vector<std::string> all{"run.device=\"emulated\"",   "train.steps=2",
+                                 "model.family=\"olmoe\"",    "model.layers=2",
+                                 "model.hidden_size=32",      "model.experts=4",
+                                 "model.experts_per_token=2", "model.expert_size=16"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return parse_config(testing::small_config(folder_.path(), "run"), "test", all);
+  }
+
+  static TrainReport train_with(const RunConfig& config, int64_t memory_bytes) {
+    TrainOptions options = testing::kQuiet;
+    options.open = [=](const RunConfig&) { return open_emulated(32, {}, memory_bytes); };
+    return train(config, options, Logger());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DeviceMemoryTest, ARunThatDoesNotFitIsRefusedBeforeItWritesAnything) {
+  const int64_t needed = plan_step_that_fits(resolve(config())).memory.arena_bytes;
+  const std::string error = error_of([&] { train_with(config(), needed - 1); });
+  EXPECT_THAT(error, AllOf(HasSubstr("the run needs "), HasSubstr("optimizer's states"),
+                           HasSubstr("emulated device with warps of 32 threads has "),
+                           HasSubstr(" free; "), HasSubstr("lower train.micro_batch (2)"),
+                           HasSubstr("set train.recompute"), HasSubstr("lower data.context")));
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  // What helps already is not proposed again.
+  const RunConfig frugal = config({"train.micro_batch=1", "train.recompute=[\"layer\"]"});
+  EXPECT_THAT(error_of([&] { train_with(frugal, 1000); }),
+              AllOf(Not(HasSubstr("micro_batch")), Not(HasSubstr("set train.recompute"))));
+}
+
+TEST_F(DeviceMemoryTest, ARunThatFitsExactlyIsTrained) {
+  const int64_t needed = plan_step_that_fits(resolve(config())).memory.arena_bytes;
+  EXPECT_EQ(train_with(config(), needed).step, 2);
+}
+
+}  // namespace
+}  // namespace tessera
