@@ -70,6 +70,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_moe(*command);
   add_bench_attention(*command);
   add_bench_step(*command);
+  add_bench_products(*command);
 }
 
 }  // namespace tessera

@@ -27,6 +27,9 @@ struct Target {
   int threads = 1;
   MatrixInstructions instructions = MatrixInstructions::none;
   CacheSizes caches;
+  /// Whether products of f32 on the device cuda may round their operands to TF32, which has 10 bits
+  /// after the point.
+  bool tf32 = false;
 
   bool operator==(const Target&) const = default;
 };

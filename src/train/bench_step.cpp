@@ -7,6 +7,7 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/quantile.h"
@@ -16,6 +17,7 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "plan/tuned_products.h"
 #include "train/training_step.h"
 
 namespace tessera {
@@ -39,11 +41,8 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-}  // namespace
-
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime) {
   const StepPlan plan = plan_step_that_fits(config);
-  Runtime runtime(run_target(config));
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const ParameterStore store(executor, plan.programs.update_number(),
@@ -74,6 +73,31 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();
   return result;
+}
+
+}  // namespace
+
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
+  Runtime runtime(run_target(config));
+  use_tuned_products(config, runtime);
+  return measure_step(config, repeats, runtime);
+}
+
+TunedProducts tune_step_products(
+    const RunConfig& config, const TuningBudget& budget,
+    const std::function<void(const GemmShape&, size_t done, size_t all)>& progress) {
+  Runtime runtime(run_target(config));
+  TunedProducts table{.library = device_gemm_library(runtime),
+                      .device = runtime.accelerator()->name(),
+                      .products = {}};
+  measure_step(config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
+  const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    require_no_interrupt();
+    progress(shapes[i], i, shapes.size());
+    table.products.push_back(tune_device_gemm(runtime, shapes[i], budget));
+  }
+  return table;
 }
 
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) {

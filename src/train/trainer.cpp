@@ -25,6 +25,7 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "plan/tuned_products.h"
 #include "train/initial_weights.h"
 #include "train/run_console.h"
 #include "train/run_lock.h"
@@ -62,7 +63,9 @@ class Trainer {
         step_(programs_, executor_, store_),
         data_(open_data(config_.data)),
         loader_(data_, {.rows = config_.train.micro_batch,
-                        .vocabulary_size = config_.model.vocabulary_size}) {}
+                        .vocabulary_size = config_.model.vocabulary_size}) {
+    use_tuned_products(config_, runtime_);
+  }
 
   /// `lock` must be held on the run's folder.
   TrainReport run(RunLock& lock) {
