@@ -1,6 +1,7 @@
 #include "device/accelerator.h"
 
 #include "base/error.h"
+#include "base/words.h"
 #include "device/emulated_accelerator.h"
 
 namespace tessera {

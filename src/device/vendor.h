@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "device/stream.h"
 
 namespace tessera {
@@ -15,6 +14,9 @@ template <int lanes>
 struct Emulated {};
 struct Cuda {};
 struct Hip {};
+
+/// Throws InternalError: no kernels of this program run on the device.
+[[noreturn]] void throw_no_kernels(Device device);
 
 /// Calls body(Vendor{}) with the vendor of a stream.
 template <typename Body>
@@ -31,8 +33,7 @@ void for_vendor(const Stream& stream, Body&& body) {
       return body(Hip{});
 #endif
     default:
-      throw InternalError("a stream of a device without kernels: " +
-                          std::string(word(stream.device())));
+      throw_no_kernels(stream.device());
   }
 }
 
