@@ -31,7 +31,7 @@ __global__ void write_group_table(GroupTable table) {
 
 /// Elements of T, which divides the bytes and the address of the result.
 template <typename T>
-__global__ void clear_rest(RestClearing clearing) {
+__global__ void clear_rest_rows(RestClearing clearing) {
   const int64_t row_elements = clearing.row_bytes / static_cast<int64_t>(sizeof(T));
   const int64_t end = clearing.rows * row_elements;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -135,7 +135,7 @@ void launch_clear_rest(const RestClearing& clearing, Stream& stream) {
   constexpr int64_t kMostBlocks = 256;
   constexpr int kThreads = 256;
   const int64_t elements = clearing.rows * clearing.row_bytes / static_cast<int64_t>(sizeof(T));
-  launch(clear_rest<T>,
+  launch(clear_rest_rows<T>,
          {.blocks = std::min(kMostBlocks, (elements + kThreads - 1) / kThreads),
           .threads = kThreads},
          stream, clearing);
