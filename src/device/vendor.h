@@ -15,6 +15,12 @@ struct Emulated {};
 struct Cuda {};
 struct Hip {};
 
+/// Puts a kernel, by its address in the host's program, into a stream of its vendor. `arguments`
+/// are the addresses of its parameters' values. Throws Error if the device refuses it. Each exists
+/// in builds with kernels of that vendor only.
+void launch_kernel(Cuda, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
+void launch_kernel(Hip, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
+
 /// Throws InternalError: no kernels of this program run on the device.
 [[noreturn]] void throw_no_kernels(Device device);
 
