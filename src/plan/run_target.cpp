@@ -9,7 +9,10 @@ std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
 }
 
 Target run_target(const RunConfig& config) {
-  return host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
+  Target target =
+      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
+  target.tf32 = config.train.tf32;
+  return target;
 }
 
 }  // namespace tessera

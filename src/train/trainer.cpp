@@ -26,6 +26,7 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "plan/tuned_products.h"
 #include "train/initial_weights.h"
 #include "train/run_console.h"
 #include "train/run_lock.h"
@@ -70,6 +71,7 @@ class Trainer {
         loader_(data_, {.rows = config_.train.micro_batch,
                         .vocabulary_size = config_.model.vocabulary_size}) {
     executor_.set_graphs(config_.run.graphs);
+    use_tuned_products(config_, runtime_);
   }
 
   /// `lock` must be held on the run's folder.
