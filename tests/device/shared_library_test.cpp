@@ -17,7 +17,7 @@ TEST(SharedLibrary, LoadsTheFirstThatIsFound) {
   const std::array<const char*, 2> names{"libnothing_of_this_name.so.1", "libm.so.6"};
   const SharedLibrary library(names, "tests");
   EXPECT_EQ(library.name(), "libm.so.6");
-  EXPECT_EQ(library.function<double(double)>("cbrt")(27.0), 3.0);
+  EXPECT_DOUBLE_EQ(library.function<double(double)>("cbrt")(27.0), 3.0);
   EXPECT_TRUE(library.has("cbrt"));
   EXPECT_FALSE(library.has("no_function_of_this_name"));
 }
