@@ -24,15 +24,14 @@ TEST(SharedLibrary, LoadsTheFirstThatIsFound) {
 
 TEST(SharedLibrary, SaysWhatIsMissing) {
   const std::array<const char*, 1> nothing{"libnothing_of_this_name.so.1"};
-  EXPECT_THAT(testing::error_of([&] { SharedLibrary(nothing, "products on a device"); }),
+  EXPECT_THAT(error_of([&] { SharedLibrary(nothing, "products on a device"); }),
               AllOf(HasSubstr("libnothing_of_this_name.so.1"), HasSubstr("products on a device"),
                     HasSubstr("LD_LIBRARY_PATH")));
   const std::array<const char*, 1> names{"libm.so.6"};
   const SharedLibrary library(names, "products on a device");
-  EXPECT_THAT(
-      testing::error_of([&] { (void)library.function<void()>("no_function_of_this_name"); }),
-      AllOf(HasSubstr("libm.so.6"), HasSubstr("no_function_of_this_name"),
-            HasSubstr("products on a device")));
+  EXPECT_THAT(error_of([&] { (void)library.function<void()>("no_function_of_this_name"); }),
+              AllOf(HasSubstr("libm.so.6"), HasSubstr("no_function_of_this_name"),
+                    HasSubstr("products on a device")));
 }
 
 }  // namespace
