@@ -78,6 +78,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_attention(*command);
   add_bench_step(*command);
   add_bench_kernels(*command);
+  add_bench_products(*command);
 }
 
 }  // namespace tessera

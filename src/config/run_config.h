@@ -24,6 +24,9 @@ struct RunSection {
   /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the
   /// rate is measured at the start.
   std::string hardware;
+  /// The file that `tessera bench products` wrote, for products on the device cuda. Empty: their
+  /// library chooses algorithms.
+  std::string tuned_products;
   bool csv = false;  ///< write metrics.csv beside metrics.jsonl
 };
 
@@ -34,6 +37,9 @@ struct TrainSection {
   int64_t micro_batch = 8;    ///< sequences
   int64_t global_batch = 16;  ///< sequences; a multiple of micro_batch
   Precision precision = Precision::bf16;
+  /// On the device cuda, products of fp32 round their operands to TF32: some eight times as fast,
+  /// with 10 bits after the point instead of 23.
+  bool tf32 = false;
   std::vector<Recomputed> recompute;
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none

@@ -31,6 +31,9 @@ struct Target {
   CacheSizes caches;
   int64_t memory_bytes = 0;  ///< of an accelerator, all of it; 0 if not known
   int multiprocessors = 0;   ///< of an accelerator; 0 if not known
+  /// Whether products of f32 on the device cuda may round their operands to TF32, which has 10 bits
+  /// after the point.
+  bool tf32 = false;
 
   bool operator==(const Target&) const = default;
 };

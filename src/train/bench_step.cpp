@@ -9,6 +9,7 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/quantile.h"
@@ -18,9 +19,11 @@
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "plan/tuned_products.h"
 #include "train/training_step.h"
 
 namespace tessera {
+
 std::vector<Batch> random_batches(const RunConfig& config) {
   const CounterRandom random(config.train.seed, "bench tokens");
   const int64_t size = config.train.micro_batch * config.data.context;
@@ -38,10 +41,10 @@ std::vector<Batch> random_batches(const RunConfig& config) {
   return batches;
 }
 
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
-  std::unique_ptr<Accelerator> accelerator = open_device(config);
-  const StepPlan plan = plan_step_that_fits(config, accelerator.get());
-  Runtime runtime(run_target(config), std::move(accelerator));
+namespace {
+
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime) {
+  const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const ParameterStore store(executor, plan.programs.update_number(),
@@ -72,6 +75,31 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
   result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();
   return result;
+}
+
+}  // namespace
+
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
+  Runtime runtime(run_target(config));
+  use_tuned_products(config, runtime);
+  return measure_step(config, repeats, runtime);
+}
+
+TunedProducts tune_step_products(
+    const RunConfig& config, const TuningBudget& budget,
+    const std::function<void(const GemmShape&, size_t done, size_t all)>& progress) {
+  Runtime runtime(run_target(config));
+  TunedProducts table{.library = device_gemm_library(runtime),
+                      .device = runtime.accelerator()->name(),
+                      .products = {}};
+  measure_step(config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
+  const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    require_no_interrupt();
+    progress(shapes[i], i, shapes.size());
+    table.products.push_back(tune_device_gemm(runtime, shapes[i], budget));
+  }
+  return table;
 }
 
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) {

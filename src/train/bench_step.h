@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "config/run_config.h"
 #include "data/loader.h"
+#include "ops/gemm/device_gemm.h"
 #include "plan/blocks/measurement_report.h"
 #include "plan/blocks/repeats.h"
 
@@ -32,6 +34,13 @@ std::vector<Batch> random_batches(const RunConfig& config);
 /// every step. Takes a resolved configuration. Throws Error when it does not fit into memory, or
 /// when a loss or gradient norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats);
+
+/// Runs one such step on the configuration's device, then measures the algorithms of each matrix
+/// product in it, and returns the fastest. `progress` is called before each product with the number
+/// of those done and of all. Throws Error for a device that has no algorithms to choose from.
+TunedProducts tune_step_products(
+    const RunConfig& config, const TuningBudget& budget,
+    const std::function<void(const GemmShape&, size_t done, size_t all)>& progress);
 
 /// Return the measurement as a JSON object on one line, and as lines of text.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on);

@@ -28,24 +28,24 @@ Runtime runtime_of(const std::optional<Emulation>& emulation) {
   return testing::make_runtime(host_target(1, Kernels::plain), emulation);
 }
 
-/// Calls run() for the processor and for a device with three orders of its threads. The device's
-/// results must be close to the processor's, and the same bits in each order.
+/// Calls run() for the processor and for devices. The results of a device must be close to the
+/// processor's, and the same bits in each of its runs.
 void expect_results_agree(const std::function<Results(const std::optional<Emulation>&)>& run,
                           const testing::Tolerance& tolerance) {
   const Results expected = run(std::nullopt);
-  const int lanes = *rc::gen::element(32, 64);
-  std::optional<Results> first;
-  for (const emulation::Order order :
-       {emulation::Order::forward, emulation::Order::backward, emulation::Order::shuffled}) {
-    const Results results = run(Emulation{lanes, {.order = order, .seed = 1}});
-    if (!first) {
-      ASSERT_EQ(results.size(), expected.size());
-      for (size_t i = 0; i < results.size(); ++i) {
-        testing::expect_close(results[i], expected[i], tolerance, fmt::format("result {}", i));
+  for (const testing::DeviceRuns& runs : testing::tested_devices(*rc::gen::element(32, 64))) {
+    std::optional<Results> first;
+    for (const Emulation& device : runs) {
+      const Results results = run(device);
+      if (!first) {
+        ASSERT_EQ(results.size(), expected.size());
+        for (size_t i = 0; i < results.size(); ++i) {
+          testing::expect_close(results[i], expected[i], tolerance, fmt::format("result {}", i));
+        }
+        first = results;
       }
-      first = results;
+      ASSERT_EQ(results, *first) << describe(device) << ": bits differ from run to run";
     }
-    ASSERT_EQ(results, *first) << "warps of " << lanes << ": bits go with the order of threads";
   }
 }
 

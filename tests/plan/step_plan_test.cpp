@@ -40,6 +40,18 @@ TEST(StepPlan, OfEveryShippedConfigurationForAnotherMachineHasNoHoles) {
   EXPECT_GE(count, 20);
 }
 
+/// Its libraries take no experts whose sides are not multiples of 8, and want scratch memory.
+TEST(StepPlan, OfEveryShippedConfigurationIsMadeForADeviceThatIsNotThere) {
+  Target target = some_target(MatrixInstructions::amx);
+  target.device = Device::cuda;
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path());
+    const RunConfig config = shipped(entry.path());
+    EXPECT_GT(plan_step(config, target).memory.arena_bytes, int64_t{32} << 20);
+  }
+}
+
 TEST(StepPlan, IsAFunctionOfTheTarget) {
   const RunConfig config = shipped(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml");
   const auto arena = [&](const Target& target) {

@@ -12,16 +12,18 @@
 
 namespace tessera::testing {
 
-/// How a device is emulated.
+/// How a device is emulated, or a real device, to which the rest does not apply.
 struct Emulation {
   int lanes = 32;
   emulation::Options options = {};
+  Device device = Device::emulated;
 };
 
-/// A runtime of the processor, or of an emulated device.
+/// A runtime of the processor, or of a device.
 inline Runtime make_runtime(Target target, const std::optional<Emulation>& emulation) {
   if (!emulation) return Runtime(target);
-  target.device = Device::emulated;
+  target.device = emulation->device;
+  if (target.device != Device::emulated) return Runtime(target);
   return Runtime(target, open_emulated(emulation->lanes, emulation->options));
 }
 
@@ -33,7 +35,7 @@ struct RunOptions {
   bool inputs_fit_bf16 = false;  ///< random values are rounded to bf16 first
   bool backward = true;
   FixedInputs fixed = {};                   ///< inputs that the function makes by name
-  std::optional<Emulation> emulation = {};  ///< run on the emulated device; otherwise on the host
+  std::optional<Emulation> emulation = {};  ///< run on that device; otherwise on the host
 };
 
 /// A random input of the function: of the activations' type, or of their accumulation type.

@@ -25,6 +25,9 @@ ConfigSection run_section() {
            "the file of `tessera bench all`, whose matrix-product rate MFU refers to; empty: "
            "measured "
            "at the start")
+      .key("tuned_products", &RunSection::tuned_products, TextRule{.may_be_empty = true},
+           "the file of `tessera bench products`, whose algorithms matrix products on the device "
+           "cuda use; empty: those that the library chooses")
       .section();
 }
 

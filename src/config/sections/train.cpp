@@ -13,6 +13,8 @@ ConfigSection train_section() {
            "sequences of an optimizer step; a multiple of micro_batch")
       .key("precision", &TrainSection::precision, word_rule<Precision>(),
            "type of weights and activations in the model's computations")
+      .key("tf32", &TrainSection::tf32, FlagRule{},
+           "on the device cuda, matrix products of fp32 round their operands to TF32")
       .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(),
            "what is computed again in the backward pass instead of kept, to save memory")
       .key("seed", &TrainSection::seed, at_least(0), "of initial weights")

@@ -1,20 +1,93 @@
 #include "ops/gemm/device_gemm.h"
 
+#include <utility>
+
+#include "base/error.h"
+#include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/gemm_plan.h"
+#include "ops/gemm/hipblaslt_gemm.h"
 
 namespace tessera {
+namespace {
+
+/// What NVIDIA recommends for Hopper, and what aligns the beginning to 256 bytes.
+constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
+
+[[noreturn]] void nothing_to_tune(const Runtime& runtime) {
+  throw Error(
+      "the device {} has one algorithm for each matrix product; there is nothing to tune: products "
+      "are tuned on the device cuda",
+      word(runtime.target().device));
+}
+
+}  // namespace
 
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace) {
-  TESSERA_CHECK(execution.stream->device() == Device::emulated,
-                "no matrix products on the device {}", word(execution.stream->device()));
-  execution.stream->enqueue([&runtime = execution.runtime, shape, a, b, c, workspace] {
-    prepare_gemm(runtime, shape).run(a, b, c, workspace);
-  });
+  switch (execution.stream->device()) {
+    case Device::emulated:
+      return execution.stream->enqueue([&runtime = execution.runtime, shape, a, b, c, workspace] {
+        prepare_gemm(runtime, shape).run(a, b, c, workspace);
+      });
+#if defined(TESSERA_CUDA)
+    case Device::cuda:
+      return cublaslt_gemm(execution, shape, a, b, c, workspace);
+#endif
+#if defined(TESSERA_HIP)
+    case Device::hip:
+      return hipblaslt_gemm(execution, shape, a, b, c, workspace);
+#endif
+    default:
+      throw InternalError("no matrix products on the device " +
+                          std::string(word(execution.stream->device())));
+  }
 }
 
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape) {
-  return gemm_workspace_bytes(target, shape);
+  const bool library = target.device == Device::cuda || target.device == Device::hip;
+  return library ? kLibraryWorkspace : gemm_workspace_bytes(target, shape);
 }
+
+void require_same_library(const TunedProducts& table, const std::string& library,
+                          const std::string& device, const std::string& origin) {
+  if (table.library == library && table.device == device) return;
+  throw Error(
+      "{} holds products tuned with {} on {}; this is {} on {}. Tune here with `tessera bench "
+      "products`, or leave run.tuned_products out",
+      origin, table.library, table.device, library, device);
+}
+
+void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin) {
+  require_same_library(table, device_gemm_library(runtime), runtime.accelerator()->name(), origin);
+  runtime.cache<TunedProducts>() = std::move(table);
+}
+
+#if defined(TESSERA_CUDA)
+
+std::string device_gemm_library(Runtime& runtime) {
+  if (runtime.target().device != Device::cuda) nothing_to_tune(runtime);
+  return cublaslt_version(runtime);
+}
+
+std::vector<GemmShape> device_gemm_shapes(Runtime& runtime) {
+  if (runtime.target().device != Device::cuda) nothing_to_tune(runtime);
+  return cublaslt_shapes(runtime);
+}
+
+TunedProduct tune_device_gemm(Runtime& runtime, const GemmShape& shape,
+                              const TuningBudget& budget) {
+  if (runtime.target().device != Device::cuda) nothing_to_tune(runtime);
+  return tune_cublaslt(runtime, shape, budget);
+}
+
+#else
+
+std::string device_gemm_library(Runtime& runtime) { nothing_to_tune(runtime); }
+std::vector<GemmShape> device_gemm_shapes(Runtime& runtime) { nothing_to_tune(runtime); }
+TunedProduct tune_device_gemm(Runtime& runtime, const GemmShape&, const TuningBudget&) {
+  nothing_to_tune(runtime);
+}
+
+#endif
 
 }  // namespace tessera

@@ -1,17 +1,50 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "ops/gemm/gemm.h"
+#include "ops/gemm/tuned_products.h"
 #include "program/operation.h"
 
 namespace tessera {
 
 /// Puts a matrix product into an execution's stream. The operands lie in the accelerator's memory.
-/// The emulated device multiplies with the processor's products. `workspace` has the bytes that
-/// device_gemm_workspace_bytes() plans.
+/// The emulated device multiplies with the processor's products, the device cuda with cuBLASLt. The
+/// same shape runs by the same algorithm each time, so equal operands give equal bits. `workspace`
+/// has the bytes that device_gemm_workspace_bytes() plans. Throws Error, which names the shape, if
+/// the device's library is missing or has no such product.
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace);
 
-/// Returns the scratch bytes for one product on an accelerator, a pure function.
+/// Returns the scratch bytes for one product on an accelerator, a pure function. On devices of
+/// vendors it is the same for all shapes: what their libraries get to choose algorithms within.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
+
+/// Lets the runtime's products use the algorithms of a table. Call it before the first product.
+/// Shapes that the table lacks use the library's own choice, and are logged once. Throws Error,
+/// which names `origin`, if the table was made with another version of the library or on another
+/// device.
+void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin);
+
+/// The same check by itself: `library` and `device` are those here.
+void require_same_library(const TunedProducts& table, const std::string& library,
+                          const std::string& device, const std::string& origin);
+
+/// How long a product's algorithms are measured.
+struct TuningBudget {
+  int rounds = 5;                   ///< in each, all candidates take turns
+  int candidates = 16;              ///< at most
+  double seconds_a_sample = 0.002;  ///< about
+};
+
+/// The version of the library that multiplies on the runtime's device: "cuBLASLt 130100". Throws
+/// Error for a device without algorithms to choose from, here and below.
+std::string device_gemm_library(Runtime& runtime);
+/// The shapes that the runtime has multiplied on its device, in one order.
+std::vector<GemmShape> device_gemm_shapes(Runtime& runtime);
+/// Measures the algorithms that the library offers for a shape on the runtime's device, on random
+/// numbers.
+TunedProduct tune_device_gemm(Runtime& runtime, const GemmShape& shape, const TuningBudget& budget);
 
 }  // namespace tessera

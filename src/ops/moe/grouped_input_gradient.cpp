@@ -1,10 +1,12 @@
 #include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/moe/token_rows.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -44,6 +46,9 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
+      return device_workspace_bytes(target, inputs);
+    }
     if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     const size_t pairs = inputs.size() / 2;
     int64_t product_bytes = 0;
@@ -56,7 +61,7 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& dx = execution.outputs[0];
     if (use_plain(execution.runtime.target(), dx.dtype())) {
       const size_t pairs = execution.inputs.size() / 2;
@@ -73,6 +78,67 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
+  static GroupedShape device_shape(const Shape& gradient, const Shape& weight, DType dtype,
+                                   DType output) {
+    return {.kind = GroupedKind::input_gradient,
+            .groups = weight[0],
+            .rows = gradient[0],
+            .in = weight[2],
+            .out = weight[1],
+            .input = dtype,
+            .output = output};
+  }
+
+  /// Returns the bytes of the f32 rows in which a device sums the products of several pairs in
+  /// bf16, so that the sum is rounded once.
+  static int64_t device_sum_bytes(size_t pairs, int64_t rows, int64_t width, DType dtype) {
+    return pairs > 1 && dtype == DType::bf16
+               ? aligned_bytes(rows * width * dtype_size(DType::f32))
+               : 0;
+  }
+
+  int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
+    const size_t pairs = inputs.size() / 2;
+    int64_t product = 0;
+    for (size_t i = 0; i < pairs; ++i) {
+      const DType dtype = inputs[i].dtype;
+      product = std::max(
+          product, device_grouped_workspace_bytes(
+                       target, name(),
+                       device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype, dtype)));
+    }
+    return product + device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2],
+                                      inputs[0].dtype);
+  }
+
+  void run_on_device(const Execution& execution) const {
+    const Tensor& dx = execution.outputs[0];
+    const DType dtype = dx.dtype();
+    if (!has_device_grouped(execution.stream->device(), dtype)) {
+      return run_by_processor(*this, execution);
+    }
+    const size_t pairs = execution.inputs.size() / 2;
+    const Tensor& offsets = execution.inputs.back();
+    std::byte* const memory = execution.workspace.data();
+    const int64_t sum_bytes = device_sum_bytes(pairs, dx.shape()[0], dx.shape()[1], dtype);
+    void* const sum = sum_bytes > 0 ? memory : dx.address();
+    for (size_t i = 0; i < pairs; ++i) {
+      const bool last = i + 1 == pairs;
+      const Tensor& gradient = execution.inputs[i];
+      const Tensor& weight = execution.inputs[pairs + i];
+      device_grouped(
+          execution, name(),
+          device_shape(gradient.shape(), weight.shape(), dtype, last ? dtype : DType::f32),
+          {.rows = gradient.address(),
+           .other = weight.address(),
+           .offsets = offsets.pointer<int32_t>(),
+           .result = last ? dx.address() : sum,
+           .sum = i > 0 ? static_cast<const float*>(sum) : nullptr},
+          memory + sum_bytes);
+    }
+    clear_rest(execution, dx, offsets);
+  }
+
   /// Returns the product of a piece. The number of its rows varies.
   static GemmShape product(const Shape& gradient, const Shape& weight, DType dtype,
                            bool accumulate) {

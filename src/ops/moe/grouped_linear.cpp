@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/by_processor.h"
+#include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear_plain.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/moe/token_rows.h"
@@ -72,6 +73,9 @@ class GroupedLinear final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
+      return device_workspace_bytes(target, inputs);
+    }
     if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     int64_t out = 0;
     int64_t product_bytes = 0;
@@ -85,7 +89,7 @@ class GroupedLinear final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& x = execution.inputs.front();
     if (use_plain(execution.runtime.target(), x.dtype())) {
       for (size_t i = 0; i < execution.outputs.size(); ++i) {
@@ -100,6 +104,44 @@ class GroupedLinear final : public Operation {
   }
 
  private:
+  static GroupedShape device_shape(const Shape& x, const Shape& weight, DType dtype) {
+    return {.kind = GroupedKind::forward,
+            .groups = weight[0],
+            .rows = x[0],
+            .in = weight[2],
+            .out = weight[1],
+            .input = dtype,
+            .output = dtype};
+  }
+
+  int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
+    int64_t bytes = 0;
+    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
+      bytes = std::max(bytes, device_grouped_workspace_bytes(
+                                  target, name(),
+                                  device_shape(inputs[0].shape, weight.shape, weight.dtype)));
+    }
+    return bytes;
+  }
+
+  void run_on_device(const Execution& execution) const {
+    const Tensor& x = execution.inputs.front();
+    const Tensor& offsets = execution.inputs.back();
+    if (!has_device_grouped(execution.stream->device(), x.dtype())) {
+      return run_by_processor(*this, execution);
+    }
+    for (size_t i = 0; i < execution.outputs.size(); ++i) {
+      const Tensor& weight = execution.inputs[i + 1];
+      device_grouped(execution, name(), device_shape(x.shape(), weight.shape(), x.dtype()),
+                     {.rows = x.address(),
+                      .other = weight.address(),
+                      .offsets = offsets.pointer<int32_t>(),
+                      .result = execution.outputs[i].address()},
+                     execution.workspace.data());
+      clear_rest(execution, execution.outputs[i], offsets);
+    }
+  }
+
   /// Returns the product of a piece. The number of its rows varies.
   static GemmShape product(const Shape& x, const Shape& weight, DType dtype) {
     return {.n = weight[1], .k = x[1], .input = dtype, .output = dtype, .transpose_b = true};

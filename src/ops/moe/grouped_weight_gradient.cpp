@@ -2,10 +2,12 @@
 
 #include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +43,11 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (target.device != Device::cpu && has_device_grouped(target.device, inputs[0].dtype)) {
+      return device_grouped_workspace_bytes(
+          target, name(),
+          device_shape(inputs[0].shape, inputs[1].shape, inputs[2].shape, inputs[0].dtype));
+    }
     if (use_plain(target, inputs[0].dtype) || inputs[0].shape[0] == 0) return 0;
     return Plan(target, inputs[0].shape, inputs[1].shape, inputs[0].dtype)
         .areas.bytes(target.threads);
@@ -51,7 +58,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& x = execution.inputs[0];
     const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
     if (!accumulate_) result.fill_zero();
@@ -66,6 +73,37 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
  private:
+  static GroupedShape device_shape(const Shape& x, const Shape& gradient, const Shape& offsets,
+                                   DType dtype) {
+    return {.kind = GroupedKind::weight_gradient,
+            .groups = offsets[0] - 1,
+            .rows = x[0],
+            .in = x[1],
+            .out = gradient[1],
+            .input = dtype,
+            .output = DType::f32};
+  }
+
+  void run_on_device(const Execution& execution) const {
+    const Tensor& x = execution.inputs[0];
+    const Tensor& gradient = execution.inputs[1];
+    const Tensor& offsets = execution.inputs[2];
+    if (!has_device_grouped(execution.stream->device(), x.dtype())) {
+      return run_by_processor(*this, execution);
+    }
+    const Tensor& result = accumulate_ ? execution.inputs[3] : execution.outputs[0];
+    if (!accumulate_) {
+      execution.stream->fill_zero(result.address(), result.elements() * dtype_size(result.dtype()));
+    }
+    device_grouped(execution, name(),
+                   device_shape(x.shape(), gradient.shape(), offsets.shape(), x.dtype()),
+                   {.rows = gradient.address(),
+                    .other = x.address(),
+                    .offsets = offsets.pointer<int32_t>(),
+                    .result = result.address()},
+                   execution.workspace.data());
+  }
+
   /// The rows of one expert's weight that one thread makes. Tiles give many threads work even with
   /// few experts.
   static constexpr int64_t kTile = 256;

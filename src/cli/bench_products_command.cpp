@@ -1,0 +1,58 @@
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "cli/bench_commands.h"
+#include "cli/config_arguments.h"
+#include "config/resolve.h"
+#include "hardware/tuned_products_file.h"
+#include "train/bench_step.h"
+
+namespace tessera {
+
+void add_bench_products(CLI::App& bench) {
+  struct Arguments {
+    ConfigArguments config;
+    TuningBudget budget;
+    std::string output = "products.json";
+  };
+  CLI::App* command = bench.add_subcommand(
+      "products",
+      "The fastest algorithm of each matrix product in a configuration's training step, on the "
+      "device cuda, as a table that `train` reads as run.tuned_products");
+  auto arguments = std::make_shared<Arguments>();
+  add_config_arguments(*command, arguments->config);
+  command->add_option("--output", arguments->output, "The file that is written")
+      ->capture_default_str();
+  command
+      ->add_option("--candidates", arguments->budget.candidates,
+                   "The most algorithms of a product that are measured")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--rounds", arguments->budget.rounds,
+                   "How often each is measured; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->callback([arguments] {
+    require_writable(arguments->output);
+    const InterruptGuard guard;
+    Progress progress;
+    const TunedProducts table = tune_step_products(
+        resolve(arguments->config.load()), arguments->budget,
+        [&](const GemmShape& shape, size_t done, size_t all) {
+          progress.show(fmt::format("product {} of {}: m {}, n {}, k {}", done + 1, all, shape.m,
+                                    shape.n, shape.k),
+                        done + 1 == all);
+        });
+    write_file(arguments->output, tuned_products_json(table));
+    fmt::print("{}\n{} holds it; train with --set 'run.tuned_products=\"{}\"'\n",
+               tuned_products_text(table), arguments->output, arguments->output);
+  });
+}
+
+}  // namespace tessera

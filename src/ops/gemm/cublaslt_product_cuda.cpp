@@ -1,0 +1,92 @@
+#include "base/error.h"
+#include "ops/gemm/column_major.h"
+#include "ops/gemm/cublaslt.h"
+
+namespace tessera {
+namespace {
+
+template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
+auto create(const CublasLt& library, const char* create_name, const char* destroy_name,
+            const std::string& what, Arguments... arguments) {
+  Pointer made = nullptr;
+  library.check(library.function<Create>(create_name)(&made, arguments...), what);
+  return std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>(
+      made, library.function<Destroy>(destroy_name));
+}
+
+auto layout(const CublasLt& library, const GemmShape& shape, const ColumnMajorMatrix& matrix,
+            DType dtype) {
+  return create<cublasLtMatrixLayout_t, decltype(cublasLtMatrixLayoutCreate),
+                decltype(cublasLtMatrixLayoutDestroy)>(
+      library, "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutDestroy", describe(shape),
+      cublaslt_type(dtype), static_cast<uint64_t>(matrix.rows),
+      static_cast<uint64_t>(matrix.columns), matrix.leading);
+}
+
+/// Sums are taken in f32. Products of f32 keep all bits of their operands unless `tf32`.
+cublasComputeType_t compute_type(const GemmShape& shape, bool tf32) {
+  return tf32 && shape.input == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+}  // namespace
+
+cudaDataType_t cublaslt_type(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f32:
+      return CUDA_R_32F;
+    default:
+      throw InternalError(fmt::format("no matrix products of {} on a device", dtype_name(dtype)));
+  }
+}
+
+std::string describe(const GemmShape& shape) {
+  return fmt::format("a product [{}, {}] x [{}, {}] of {} into {}", shape.m, shape.k, shape.k,
+                     shape.n, dtype_name(shape.input), dtype_name(shape.output));
+}
+
+CublasLtProduct::CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32)
+    : operation_(create<cublasLtMatmulDesc_t, decltype(cublasLtMatmulDescCreate),
+                        decltype(cublasLtMatmulDescDestroy)>(
+          library, "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy", describe(shape),
+          compute_type(shape, tf32), CUDA_R_32F)),
+      a_(layout(library, shape, column_major(shape).a, shape.input)),
+      b_(layout(library, shape, column_major(shape).b, shape.input)),
+      d_(layout(library, shape, column_major(shape).d, shape.output)) {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
+    const int32_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    library.check(library.function<decltype(cublasLtMatmulDescSetAttribute)>(
+                      "cublasLtMatmulDescSetAttribute")(operation_.get(), attribute, &value,
+                                                        sizeof(value)),
+                  describe(shape));
+  };
+  const ColumnMajorProduct product = column_major(shape);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, product.a.transpose);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, product.b.transpose);
+}
+
+CublasLtPreference::CublasLtPreference(const CublasLt& library, int64_t workspace_bytes,
+                                       uint32_t alignment)
+    : preference_(create<cublasLtMatmulPreference_t, decltype(cublasLtMatmulPreferenceCreate),
+                         decltype(cublasLtMatmulPreferenceDestroy)>(
+          library, "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
+          "a preference among algorithms")) {
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    library.check(library.function<decltype(cublasLtMatmulPreferenceSetAttribute)>(
+                      "cublasLtMatmulPreferenceSetAttribute")(preference_.get(), attribute, &value,
+                                                              sizeof(value)),
+                  "a preference among algorithms");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+  // The other schemes add parts in the output's type, which may be bf16.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
+                            CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/gemm/cublaslt.h"
+#include "program/runtime.h"
+
+namespace tessera {
+
+/// A product, and the alignment of its operands in bytes.
+struct CublasLtKey {
+  GemmShape shape;  ///< in the form of tuned_shape()
+  uint32_t alignment = 0;
+  bool operator==(const CublasLtKey&) const = default;
+};
+
+/// The operands of a GemmShape, in the device's memory.
+struct CublasLtOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+
+  /// Their common alignment, as far as it makes a difference.
+  uint32_t alignment() const;
+};
+
+/// Scratch memory for one product.
+struct CublasLtWorkspace {
+  /// Takes memory of device_gemm_workspace_bytes(), whose beginning it aligns.
+  CublasLtWorkspace(const Target& target, const GemmShape& shape, std::byte* memory);
+  /// Returns the bytes that an algorithm may ask for.
+  static int64_t bytes(const Target& target, const GemmShape& shape);
+
+  std::byte* address;
+  int64_t size;
+};
+
+/// The rank's handle of cuBLASLt, with the descriptions and the algorithms of the products that it
+/// has run. It lies in the runtime's cache.
+class CublasLtProducts {
+ public:
+  struct Product {
+    CublasLtProduct description;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
+  CublasLtProducts();
+
+  const CublasLt& library() const { return library_; }
+  /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's table
+  /// of tuned products, or else the library's first choice.
+  const Product& product(Runtime& runtime, const CublasLtKey& key);
+  /// The algorithms that the library offers, its own choice first. Throws Error if there is none.
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const CublasLtProduct& description,
+                                                          const CublasLtKey& key,
+                                                          int64_t workspace_bytes,
+                                                          int most) const;
+  /// Puts a product into the stream.
+  void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
+           const CublasLtWorkspace& workspace, Stream& stream) const;
+  /// The shapes of products whose operands are aligned as those of tables are.
+  std::vector<GemmShape> shapes() const;
+
+ private:
+  struct KeyHash {
+    size_t operator()(const CublasLtKey& key) const;
+  };
+
+  Product make(Runtime& runtime, const CublasLtKey& key) const;
+  void require_runnable(const Product& product, const GemmShape& shape,
+                        int64_t workspace_bytes) const;
+
+  CublasLt library_;
+  decltype(cublasLtMatmul)* multiply_;
+  std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, cublasStatus_t (*)(cublasLtHandle_t)>
+      handle_;
+  std::unordered_map<CublasLtKey, Product, KeyHash> products_;
+};
+
+/// The alignment in bytes of the operands of tuned products. Vector loads and TMA get by with it.
+/// Beyond it, addresses would only give one shape several algorithms.
+inline constexpr uint32_t kProductAlignment = 16;
+
+}  // namespace tessera

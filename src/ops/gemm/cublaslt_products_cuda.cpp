@@ -1,0 +1,146 @@
+#include "ops/gemm/cublaslt_products.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/round_up.h"
+#include "ops/gemm/device_gemm.h"
+#include "ops/gemm/tuned_products.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kCublasLtAlignment = 256;  // of scratch memory
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(ProductAlgorithm));
+
+}  // namespace
+
+uint32_t CublasLtOperands::alignment() const {
+  const auto bits = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
+                    reinterpret_cast<uintptr_t>(c) | kProductAlignment;
+  return uint32_t{1} << std::countr_zero(bits);
+}
+
+CublasLtWorkspace::CublasLtWorkspace(const Target& target, const GemmShape& shape,
+                                     std::byte* memory)
+    : address(reinterpret_cast<std::byte*>(
+          round_up(reinterpret_cast<intptr_t>(memory), kCublasLtAlignment))),
+      size(bytes(target, shape)) {}
+
+int64_t CublasLtWorkspace::bytes(const Target& target, const GemmShape& shape) {
+  return device_gemm_workspace_bytes(target, shape) - kCublasLtAlignment;
+}
+
+size_t CublasLtProducts::KeyHash::operator()(const CublasLtKey& key) const {
+  return GemmShapeHash()(key.shape) ^ key.alignment;
+}
+
+CublasLtProducts::CublasLtProducts()
+    : multiply_(library_.function<decltype(cublasLtMatmul)>("cublasLtMatmul")),
+      handle_(nullptr, library_.function<decltype(cublasLtDestroy)>("cublasLtDestroy")) {
+  cublasLtHandle_t handle = nullptr;
+  library_.check(library_.function<decltype(cublasLtCreate)>("cublasLtCreate")(&handle),
+                 "matrix products on the device cuda");
+  handle_.reset(handle);
+}
+
+const CublasLtProducts::Product& CublasLtProducts::product(Runtime& runtime,
+                                                           const CublasLtKey& key) {
+  const auto found = products_.find(key);
+  if (found != products_.end()) return found->second;
+  return products_.emplace(key, make(runtime, key)).first->second;
+}
+
+void CublasLtProducts::run(const Product& product, const GemmShape& shape,
+                           const CublasLtOperands& operands, const CublasLtWorkspace& workspace,
+                           Stream& stream) const {
+  const float one = 1.0f;
+  const float beta = shape.accumulate ? 1.0f : 0.0f;
+  const CublasLtProduct& of = product.description;
+  const cublasStatus_t status = multiply_(
+      handle_.get(), of.operation(), &one, operands.b, of.a(), operands.a, of.b(), &beta,
+      operands.c, of.d(), operands.c, of.d(), &product.algorithm, workspace.address,
+      static_cast<size_t>(workspace.size), static_cast<cudaStream_t>(stream.handle()));
+  if (status != CUBLAS_STATUS_SUCCESS) library_.check(status, describe(shape));
+}
+
+std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
+    const CublasLtProduct& description, const CublasLtKey& key, int64_t workspace_bytes,
+    int most) const {
+  const CublasLtPreference preference(library_, workspace_bytes, key.alignment);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = library_.function<decltype(cublasLtMatmulAlgoGetHeuristic)>(
+      "cublasLtMatmulAlgoGetHeuristic")(handle_.get(), description.operation(), description.a(),
+                                        description.b(), description.d(), description.d(),
+                                        preference.get(), most, results.data(), &count);
+  library_.check(status, describe(key.shape));
+  results.resize(static_cast<size_t>(count));
+  std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& result) {
+    return result.state != CUBLAS_STATUS_SUCCESS ||
+           result.workspaceSize > static_cast<size_t>(workspace_bytes);
+  });
+  if (results.empty()) {
+    throw Error(
+        "{}, operands aligned to {} bytes: {} has no algorithm for this device within {} bytes of "
+        "scratch memory",
+        describe(key.shape), key.alignment, library_.version(), workspace_bytes);
+  }
+  return results;
+}
+
+std::vector<GemmShape> CublasLtProducts::shapes() const {
+  std::vector<GemmShape> result;
+  for (const auto& [key, product] : products_) {
+    if (key.alignment == kProductAlignment) result.push_back(key.shape);
+  }
+  std::ranges::sort(result, {}, [](const GemmShape& shape) {
+    return std::tuple(shape.flops(), shape.m, shape.n, shape.k, shape.input, shape.output,
+                      shape.transpose_a, shape.transpose_b, shape.accumulate, shape.lda, shape.ldb,
+                      shape.ldc);
+  });
+  return result;
+}
+
+CublasLtProducts::Product CublasLtProducts::make(Runtime& runtime, const CublasLtKey& key) const {
+  const bool tf32 = runtime.target().tf32;
+  Product product{CublasLtProduct(library_, key.shape, tf32), {}};
+  const int64_t workspace_bytes = CublasLtWorkspace::bytes(runtime.target(), key.shape);
+  const auto& table = runtime.cache<TunedProducts>();
+  const TunedProduct* const tuned =
+      key.alignment == kProductAlignment ? table.find(key.shape, tf32) : nullptr;
+  if (tuned != nullptr) {
+    std::memcpy(&product.algorithm, tuned->algorithm.data(), sizeof(product.algorithm));
+    require_runnable(product, key.shape, workspace_bytes);
+    return product;
+  }
+  if (!table.library.empty()) {
+    Logger().info("run.tuned_products does not have {}: {} chooses its algorithm",
+                  describe(key.shape), library_.version());
+  }
+  product.algorithm = candidates(product.description, key, workspace_bytes, 8).front().algo;
+  return product;
+}
+
+void CublasLtProducts::require_runnable(const Product& product, const GemmShape& shape,
+                                        int64_t workspace_bytes) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const CublasLtProduct& of = product.description;
+  const cublasStatus_t status =
+      library_.function<decltype(cublasLtMatmulAlgoCheck)>("cublasLtMatmulAlgoCheck")(
+          handle_.get(), of.operation(), of.a(), of.b(), of.d(), of.d(), &product.algorithm,
+          &result);
+  library_.check(status, "the algorithm that run.tuned_products has for " + describe(shape));
+  if (result.workspaceSize <= static_cast<size_t>(workspace_bytes)) return;
+  throw Error(
+      "the algorithm that run.tuned_products has for {} asks for {} bytes of scratch memory; the "
+      "plan has {}. Tune again with `tessera bench products`",
+      describe(shape), result.workspaceSize, workspace_bytes);
+}
+
+}  // namespace tessera

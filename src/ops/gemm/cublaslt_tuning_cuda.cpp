@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/quantile.h"
+#include "base/random.h"
+#include "ops/gemm/column_major.h"
+#include "ops/gemm/cublaslt_gemm.h"
+#include "ops/gemm/cublaslt_products.h"
+
+namespace tessera {
+namespace {
+
+/// Memory of the device full of random numbers: zeros would draw less power, and let it run faster.
+std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, const ColumnMajorMatrix& is,
+                                             DType dtype, uint64_t seed) {
+  constexpr int64_t kDistinct = int64_t{1} << 20;
+  const int64_t bytes = is.columns * is.leading * dtype_size(dtype);
+  auto memory = accelerator.allocate(bytes);
+  const CounterRandom random(seed, "tuned products");
+  std::vector<std::byte> block(static_cast<size_t>(std::min(kDistinct, bytes)));
+  for (size_t i = 0; i + sizeof(uint16_t) <= block.size(); i += sizeof(uint16_t)) {
+    // Numbers between 1/2 and 2 of either sign: the upper half of an f32, or a whole bf16.
+    const auto bits = static_cast<uint16_t>((random.bits(i) & 0x80ffU) | 0x3f00U);
+    std::memcpy(block.data() + i, &bits, sizeof(bits));
+  }
+  for (int64_t at = 0; at < bytes; at += kDistinct) {
+    const auto part = static_cast<size_t>(std::min(kDistinct, bytes - at));
+    accelerator.upload(std::span(block).first(part),
+                       static_cast<std::byte*>(memory->address()) + at);
+  }
+  return memory;
+}
+
+/// What measures a product's algorithms.
+struct Measuring {
+  const CublasLtProducts& products;
+  const GemmShape& shape;
+  CublasLtOperands operands;
+  CublasLtWorkspace workspace;
+  std::shared_ptr<Stream> stream;
+  std::unique_ptr<Event> begin;
+  std::unique_ptr<Event> end;
+
+  /// Returns the seconds of one of `runs` runs that follow each other.
+  double seconds(const CublasLtProducts::Product& product, int64_t runs) const {
+    stream->record(*begin);
+    for (int64_t i = 0; i < runs; ++i) {
+      products.run(product, shape, operands, workspace, *stream);
+    }
+    stream->record(*end);
+    end->synchronize();
+    return end->seconds_since(*begin) / static_cast<double>(runs);
+  }
+};
+
+}  // namespace
+
+TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const TuningBudget& budget) {
+  const GemmShape shape = tuned_shape(asked);
+  const Target& target = runtime.target();
+  Accelerator& accelerator = *runtime.accelerator();
+  auto& products = runtime.cache<CublasLtProducts>();
+  const ColumnMajorProduct is = column_major(shape);
+  const auto b = random_operand(accelerator, is.a, shape.input, 1);
+  const auto a = random_operand(accelerator, is.b, shape.input, 2);
+  const auto c = accelerator.allocate(is.d.columns * is.d.leading * dtype_size(shape.output));
+  const auto scratch = accelerator.allocate(device_gemm_workspace_bytes(target, shape));
+  const Measuring measuring{
+      .products = products,
+      .shape = shape,
+      .operands = {a->address(), b->address(), c->address()},
+      .workspace = {target, shape, static_cast<std::byte*>(scratch->address())},
+      .stream = accelerator.make_stream(),
+      .begin = accelerator.make_event(),
+      .end = accelerator.make_event()};
+
+  CublasLtProducts::Product product{CublasLtProduct(products.library(), shape, target.tf32), {}};
+  const auto candidates =
+      products.candidates(product.description, {shape, kProductAlignment},
+                          CublasLtWorkspace::bytes(target, shape), budget.candidates);
+  std::vector<std::vector<double>> seconds(candidates.size());
+  std::vector<int64_t> runs;
+  for (const auto& candidate : candidates) {
+    product.algorithm = candidate.algo;
+    measuring.seconds(product, 2);  // loads its kernel
+    runs.push_back(std::clamp<int64_t>(
+        std::llround(budget.seconds_a_sample / measuring.seconds(product, 2)), 1, 1000));
+  }
+  for (int round = 0; round < budget.rounds; ++round) {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      product.algorithm = candidates[i].algo;
+      seconds[i].push_back(measuring.seconds(product, runs[i]));
+    }
+  }
+  const size_t best = fastest_candidate(seconds);
+  TunedProduct result{.shape = shape,
+                      .tf32 = target.tf32,
+                      .algorithm = {},
+                      .seconds = quantile(seconds[best], 0.5),
+                      .heuristic_seconds = quantile(seconds[0], 0.5)};
+  std::memcpy(result.algorithm.data(), &candidates[best].algo, result.algorithm.size());
+  return result;
+}
+
+}  // namespace tessera

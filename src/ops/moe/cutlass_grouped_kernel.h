@@ -1,0 +1,99 @@
+#pragma once
+
+// The one kind of kernel that the files *_cuda.cu make of CUTLASS's parts: persistent blocks that
+// fetch tiles by TMA, in two groups of warps that multiply one tile together. Its scheduler takes
+// the tiles of all groups one after the other, in one order and without splitting sums, so results
+// have the same bits in every run.
+
+#include <cute/tensor.hpp>
+#include <cutlass/cutlass.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/gemm/group_array_problem_shape.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include "ops/moe/cutlass_grouped.h"
+
+namespace tessera::cutlass_grouped {
+
+using RowMajor = cutlass::layout::RowMajor;
+using ColumnMajor = cutlass::layout::ColumnMajor;
+
+/// LayoutA and LayoutB say how the operands of bf16 lie in memory. C may be void: beta is then 0.
+template <typename LayoutA, typename LayoutB, typename C, typename D>
+struct Product {
+  using Size = cute::Shape<int, int, int>;
+  using Sizes = cutlass::gemm::GroupProblemShape<Size>;
+  using Input = cutlass::bfloat16_t;
+  using Tile = cute::Shape<cute::_128, cute::_256, cute::_64>;
+  using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+  template <typename T>
+  static constexpr int kAlignment = 16 / sizeof(T);
+  using AnyC = cute::conditional_t<cute::is_void_v<C>, D, C>;
+
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, C, RowMajor*, kAlignment<AnyC>,
+      D, RowMajor*, kAlignment<D>,
+      cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative>::CollectiveOp;
+  using Stages = cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+      sizeof(typename Epilogue::SharedStorage))>;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Input, LayoutA*, kAlignment<Input>,
+      Input, LayoutB*, kAlignment<Input>, float, Tile, Cluster, Stages,
+      cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<Sizes, Mainloop, Epilogue>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+  using StrideA = typename Kernel::InternalStrideA;
+  using StrideB = typename Kernel::InternalStrideB;
+  using StrideC = typename Kernel::InternalStrideC;
+  using StrideD = typename Kernel::InternalStrideD;
+  // Our own kernel writes the sizes and strides as plain integers.
+  static_assert(sizeof(Size) == 3 * sizeof(int32_t));
+  static_assert(sizeof(StrideA) == sizeof(int64_t) && sizeof(StrideB) == sizeof(int64_t) &&
+                sizeof(StrideC) == sizeof(int64_t) && sizeof(StrideD) == sizeof(int64_t));
+
+  /// CUTLASS takes its lists without const, and reads them.
+  template <typename Element>
+  static Element* list(const void* elements) {
+    return static_cast<Element*>(const_cast<void*>(elements));
+  }
+
+  static typename Gemm::Arguments arguments(const GroupedCall& call) {
+    typename Gemm::Arguments result{};
+    result.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
+    result.problem_shape = {call.groups,
+                            list<Size>(call.sizes), nullptr};
+    result.mainloop.ptr_A = list<const Input*>(call.a.addresses);
+    result.mainloop.dA = list<StrideA>(call.a.strides);
+    result.mainloop.ptr_B = list<const Input*>(call.b.addresses);
+    result.mainloop.dB = list<StrideB>(call.b.strides);
+    result.epilogue.thread.alpha = 1.0f;
+    result.epilogue.thread.beta = call.beta;
+    if constexpr (!cute::is_void_v<C>) {
+      result.epilogue.ptr_C = list<const C*>(call.c.addresses);
+      result.epilogue.dC = list<StrideC>(call.c.strides);
+    }
+    result.epilogue.ptr_D = list<D*>(call.d.addresses);
+    result.epilogue.dD = list<StrideD>(call.d.strides);
+    result.hw_info.sm_count = call.multiprocessors;
+    return result;
+  }
+
+  static GroupedOutcome run(const GroupedCall& call) {
+    const typename Gemm::Arguments all = arguments(call);
+    GroupedOutcome outcome{.workspace_bytes = static_cast<int64_t>(Gemm::get_workspace_size(all))};
+    if (outcome.workspace_bytes > call.workspace_bytes) return outcome;
+    Gemm gemm;
+    const auto stream = static_cast<cudaStream_t>(call.stream);
+    cutlass::Status status = Gemm::can_implement(all);
+    if (status == cutlass::Status::kSuccess) status = gemm.initialize(all, call.workspace, stream);
+    if (status == cutlass::Status::kSuccess) status = gemm.run(stream);
+    if (status != cutlass::Status::kSuccess) outcome.error = cutlassGetStatusString(status);
+    return outcome;
+  }
+};
+
+}  // namespace tessera::cutlass_grouped

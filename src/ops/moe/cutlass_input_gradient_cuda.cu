@@ -1,0 +1,10 @@
+#include "ops/moe/cutlass_grouped_kernel.h"
+
+namespace tessera {
+
+GroupedOutcome cutlass_input_gradient(const GroupedCall& call) {
+  using namespace cutlass_grouped;
+  return Product<RowMajor, RowMajor, float, cutlass::bfloat16_t>::run(call);
+}
+
+}  // namespace tessera

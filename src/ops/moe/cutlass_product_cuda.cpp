@@ -1,0 +1,94 @@
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "device/vendor.h"
+#include "ops/moe/cutlass_grouped.h"
+#include "ops/moe/cutlass_product.h"
+#include "ops/moe/grouped_layout.h"
+
+namespace tessera {
+
+#if defined(TESSERA_CUTLASS)
+
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0;
+  int value = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, which, device);
+  if (status != cudaSuccess) throw Error("the device cuda: {}", cudaGetErrorString(status));
+  return value;
+}
+
+/// What the kernels need to know about the device that is open.
+struct Multiprocessors {
+  int capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+                   attribute(cudaDevAttrComputeCapabilityMinor);
+  int count = attribute(cudaDevAttrMultiProcessorCount);
+};
+
+GroupedOutcome call_cutlass(const GroupedShape& shape, const GroupedCall& call) {
+  if (shape.kind == GroupedKind::forward) return cutlass_forward(call);
+  if (shape.kind == GroupedKind::weight_gradient) return cutlass_weight_gradient(call);
+  return shape.output == DType::bf16 ? cutlass_input_gradient(call)
+                                     : cutlass_wide_input_gradient(call);
+}
+
+}  // namespace
+
+void multiply_by_cutlass(const Execution& execution, std::string_view operation,
+                         const GroupedShape& shape, const GroupedOperands& operands,
+                         std::byte* workspace) {
+  const auto& device = execution.runtime.cache<Multiprocessors>();
+  if (device.capability != 90) {
+    throw Error(
+        "{}: products of experts in bf16 are for devices of compute capability 9.0 (H100, H200); "
+        "this one has {}.{}. Set train.precision = \"fp32\", or use another device",
+        operation, device.capability / 10, device.capability % 10);
+  }
+  const GroupedAreas areas(shape.groups);
+  const GroupTable table = areas.table(shape, operands, workspace);
+  write_group_table_device<Cuda>(table, *execution.stream);
+  const auto matrices = [&](int operand) {
+    return GroupedMatrices{table.addresses[operand], table.strides[operand]};
+  };
+  const bool adds = shape.kind == GroupedKind::weight_gradient || operands.sum != nullptr;
+  const GroupedOutcome outcome = call_cutlass(shape, {.groups = static_cast<int>(shape.groups),
+                                                      .sizes = table.sizes,
+                                                      .a = matrices(0),
+                                                      .b = matrices(1),
+                                                      .c = matrices(2),
+                                                      .d = matrices(3),
+                                                      .beta = adds ? 1.0f : 0.0f,
+                                                      .multiprocessors = device.count,
+                                                      .workspace = areas.library(workspace),
+                                                      .workspace_bytes = areas.library_bytes(),
+                                                      .stream = execution.stream->handle()});
+  if (outcome.workspace_bytes > areas.library_bytes()) {
+    throw Error(
+        "{}: CUTLASS asks for {} bytes of scratch memory for {} groups with weights [{}, {}] on {} "
+        "multiprocessors; the plan has {}. Please report it",
+        operation, outcome.workspace_bytes, shape.groups, shape.out, shape.in, device.count,
+        areas.library_bytes());
+  }
+  if (outcome.error != nullptr) {
+    throw Error("{}: CUTLASS refuses {} groups of up to {} rows with weights [{}, {}]: {}",
+                operation, shape.groups, shape.rows, shape.out, shape.in, outcome.error);
+  }
+}
+
+#else
+
+void multiply_by_cutlass(const Execution&, std::string_view operation, const GroupedShape&,
+                         const GroupedOperands&, std::byte*) {
+  throw Error(
+      "{}: this build has no products of experts in bf16 for the device cuda: it was made without "
+      "CUTLASS's headers. Run `scripts/setup cuda`, configure and build again; or set "
+      "train.precision = \"fp32\"",
+      operation);
+}
+
+#endif
+
+}  // namespace tessera

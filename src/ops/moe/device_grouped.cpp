@@ -1,0 +1,81 @@
+#include "ops/moe/device_grouped.h"
+
+#include "ops/moe/cutlass_product.h"
+#include "ops/moe/grouped_layout.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// Elements of bf16 in 16 bytes, by which the device cuda copies tiles.
+constexpr int64_t kTileStep = 8;
+
+void multiply_floats(const Execution& execution, const GroupedShape& shape,
+                     const GroupedOperands& operands) {
+  TESSERA_CHECK(operands.sum == nullptr || operands.sum == operands.result,
+                "products in f32 are added in place");
+  const GroupedLayout layout = grouped_layout(shape, operands);
+  const int64_t a_stride = layout.a.stride, b_stride = layout.b.stride;
+  const bool rows_are_k = layout.rows_are_k;
+  const bool b_by_rows = shape.kind == GroupedKind::forward;  // k runs along the weight's rows
+  const FloatProduct product{
+      .groups = shape.groups,
+      .rows = shape.rows,
+      .offsets = operands.offsets,
+      .size = {layout.size[0], layout.size[1], layout.size[2]},
+      .rows_are_k = rows_are_k,
+      .a = {layout.a, rows_are_k ? 1 : a_stride, rows_are_k ? a_stride : 1},
+      .b = {layout.b, b_by_rows ? b_stride : 1, b_by_rows ? 1 : b_stride},
+      .d = layout.d,
+      .accumulate = rows_are_k || operands.sum != nullptr};
+  for_vendor(*execution.stream, [&](auto vendor) {
+    float_product_device<decltype(vendor)>(product, *execution.stream);
+  });
+}
+
+}  // namespace
+
+bool has_device_grouped(Device device, DType input) {
+  return device != Device::emulated || input == DType::f32;
+}
+
+int64_t device_grouped_workspace_bytes(const Target& target, std::string_view operation,
+                                       const GroupedShape& shape) {
+  if (shape.input != DType::bf16 || target.device != Device::cuda) return 0;
+  if (shape.in % kTileStep != 0 || shape.out % kTileStep != 0) {
+    throw Error(
+        "{}: experts' weights [{}, {}] in bf16; on the device cuda both are multiples of {}: "
+        "change model.hidden_size or model.expert_size, or set train.precision = \"fp32\"",
+        operation, shape.out, shape.in, kTileStep);
+  }
+  return GroupedAreas(shape.groups).bytes();
+}
+
+void device_grouped(const Execution& execution, std::string_view operation,
+                    const GroupedShape& shape, const GroupedOperands& operands,
+                    std::byte* workspace) {
+  if (shape.rows == 0 || shape.groups == 0) return;
+  if (shape.input == DType::f32) return multiply_floats(execution, shape, operands);
+#if defined(TESSERA_CUDA)
+  if (execution.stream->device() == Device::cuda) {
+    return multiply_by_cutlass(execution, operation, shape, operands, workspace);
+  }
+#endif
+  throw Error(
+      "{}: there are no products of experts in bf16 for the device {} yet; set train.precision = "
+      "\"fp32\"",
+      operation, word(execution.stream->device()));
+}
+
+void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets) {
+  const RestClearing clearing{
+      .rows = rows.shape()[0],
+      .row_bytes = rows.shape()[1] * dtype_size(rows.dtype()),
+      .last_offset = offsets.pointer<int32_t>() + offsets.elements() - 1,
+      .result = static_cast<std::byte*>(rows.address())};
+  for_vendor(*execution.stream, [&](auto vendor) {
+    clear_rest_device<decltype(vendor)>(clearing, *execution.stream);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,179 @@
+#include <algorithm>
+
+#include "device/kernel.h"
+#include "ops/moe/grouped_kernels.h"
+
+namespace tessera {
+namespace {
+
+__device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t row,
+                                            int64_t group) {
+  if (operand.base == nullptr) return nullptr;
+  return static_cast<const std::byte*>(operand.base) + row * operand.row_bytes +
+         group * operand.group_bytes;
+}
+
+/// One thread a group.
+__global__ void write_group_table(GroupTable table) {
+  const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (group >= table.groups) return;
+  const int32_t first = table.offsets[group];
+  const int32_t rows = table.offsets[group + 1] - first;
+  int32_t* const size = table.sizes + group * 3;
+  size[0] = !table.rows_are_k ? rows : rows > 0 ? table.size[0] : 0;
+  size[1] = table.size[1];
+  size[2] = table.rows_are_k ? rows : table.size[2];
+  for (int i = 0; i < kGroupedOperands; ++i) {
+    table.addresses[i][group] = part_of_group(table.operands[i], first, group);
+    table.strides[i][group] = table.operands[i].stride;
+  }
+}
+
+/// Elements of T, which divides the bytes and the address of the result.
+template <typename T>
+__global__ void clear_rest_rows(RestClearing clearing) {
+  const int64_t row_elements = clearing.row_bytes / static_cast<int64_t>(sizeof(T));
+  const int64_t end = clearing.rows * row_elements;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  T* const result = reinterpret_cast<T*>(clearing.result);
+  for (int64_t i = *clearing.last_offset * row_elements +
+                   static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < end; i += step) {
+    result[i] = T{};
+  }
+}
+
+constexpr int kSide = 32;  // of the tile of D that a block makes
+constexpr int kTileThreads = 256;
+constexpr int kTileRows = kSide * kSide / kTileThreads;  // elements of a thread
+
+/// The tile of a block, and the matrices of its group.
+struct FloatTile {
+  bool exists = false;
+  int64_t group = 0;
+  int64_t first_row = 0;  // of the group
+  int64_t m = 0, n = 0, k = 0;
+  int64_t from_m = 0, from_n = 0;
+
+  __device__ explicit FloatTile(const FloatProduct& product) {
+    int64_t tile = blockIdx.x;
+    const int64_t tiles_of_m = (product.size[0] + kSide - 1) / kSide;
+    if (product.rows_are_k) {
+      group = tile / tiles_of_m;
+      tile -= group * tiles_of_m;
+    } else {
+      for (; group < product.groups; ++group) {
+        const int64_t tiles = (rows_of(product, group) + kSide - 1) / kSide;
+        if (tile < tiles) break;
+        tile -= tiles;
+      }
+      if (group == product.groups) return;
+    }
+    const int64_t rows = rows_of(product, group);
+    exists = rows > 0;
+    first_row = product.offsets[group];
+    m = product.rows_are_k ? product.size[0] : rows;
+    n = product.size[1];
+    k = product.rows_are_k ? rows : product.size[2];
+    from_m = tile * kSide;
+    from_n = static_cast<int64_t>(blockIdx.y) * kSide;
+  }
+
+  __device__ static int64_t rows_of(const FloatProduct& product, int64_t group) {
+    return product.offsets[group + 1] - product.offsets[group];
+  }
+};
+
+using SharedSide = float[kSide][kSide + 1];
+
+/// tile[i][j] = the operand's element (from_i + i, from_k + j), or 0 past the end.
+__device__ inline void load_side(const FloatOperand& operand, const void* part, int64_t from_i,
+                                 int64_t end_i, int64_t from_k, int64_t end_k, SharedSide& tile) {
+  const auto* const elements = static_cast<const float*>(part);
+  for (int at = static_cast<int>(threadIdx.x); at < kSide * kSide; at += kTileThreads) {
+    const bool along_k = operand.step_k == 1;  // neighbours in memory are read by neighbours
+    const int i = along_k ? at / kSide : at % kSide;
+    const int j = along_k ? at % kSide : at / kSide;
+    const int64_t row = from_i + i, column = from_k + j;
+    const bool inside = row < end_i && column < end_k;
+    tile[i][j] = inside ? elements[row * operand.step + column * operand.step_k] : 0.0f;
+  }
+}
+
+/// One block a tile of one group's D.
+__global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct product) {
+  __shared__ float a_side[kSide][kSide + 1];
+  __shared__ float b_side[kSide][kSide + 1];
+  const FloatTile tile(product);
+  if (!tile.exists) return;
+  const void* const a = part_of_group(product.a.memory, tile.first_row, tile.group);
+  const void* const b = part_of_group(product.b.memory, tile.first_row, tile.group);
+  const int column = static_cast<int>(threadIdx.x) % kSide;
+  const int row = static_cast<int>(threadIdx.x) / kSide * kTileRows;
+  float sums[kTileRows] = {};
+  for (int64_t from_k = 0; from_k < tile.k; from_k += kSide) {
+    load_side(product.a, a, tile.from_m, tile.m, from_k, tile.k, a_side);
+    load_side(product.b, b, tile.from_n, tile.n, from_k, tile.k, b_side);
+    __syncthreads();
+    for (int j = 0; j < kSide; ++j) {
+      for (int i = 0; i < kTileRows; ++i) sums[i] += a_side[row + i][j] * b_side[column][j];
+    }
+    __syncthreads();  // before the sides are written again
+  }
+  auto* const d = static_cast<float*>(
+      const_cast<void*>(part_of_group(product.d, tile.first_row, tile.group)));
+  for (int i = 0; i < kTileRows; ++i) {
+    const int64_t at_m = tile.from_m + row + i, at_n = tile.from_n + column;
+    if (at_m >= tile.m || at_n >= tile.n) continue;
+    float& result = d[at_m * product.d.stride + at_n];
+    result = product.accumulate ? result + sums[i] : sums[i];
+  }
+}
+
+template <typename T>
+void launch_clear_rest(const RestClearing& clearing, Stream& stream) {
+  constexpr int64_t kMostBlocks = 256;
+  constexpr int kThreads = 256;
+  const int64_t elements = clearing.rows * clearing.row_bytes / static_cast<int64_t>(sizeof(T));
+  launch(clear_rest_rows<T>,
+         {.blocks = std::min(kMostBlocks, (elements + kThreads - 1) / kThreads),
+          .threads = kThreads},
+         stream, clearing);
+}
+
+}  // namespace
+
+template <typename Vendor>
+void write_group_table_device(const GroupTable& table, Stream& stream) {
+  constexpr int kThreads = 128;
+  launch(write_group_table,
+         {.blocks = (table.groups + kThreads - 1) / kThreads, .threads = kThreads}, stream, table);
+}
+
+template <typename Vendor>
+void clear_rest_device(const RestClearing& clearing, Stream& stream) {
+  struct alignas(16) Sixteen {
+    uint64_t halves[2];
+  };
+  if (clearing.row_bytes % 16 == 0) return launch_clear_rest<Sixteen>(clearing, stream);
+  launch_clear_rest<uint16_t>(clearing, stream);
+}
+
+template <typename Vendor>
+void float_product_device(const FloatProduct& product, Stream& stream) {
+  // Each group's rows make at most one tile that is not full.
+  const int64_t tiles = product.rows_are_k
+                            ? product.groups * ((product.size[0] + kSide - 1) / kSide)
+                            : product.rows / kSide + product.groups;
+  launch(float_product,
+         {.blocks = tiles,
+          .threads = kTileThreads,
+          .blocks_y = (product.size[1] + kSide - 1) / kSide},
+         stream, product);
+}
+
+template void write_group_table_device<ThisVendor>(const GroupTable&, Stream&);
+template void clear_rest_device<ThisVendor>(const RestClearing&, Stream&);
+template void float_product_device<ThisVendor>(const FloatProduct&, Stream&);
+
+}  // namespace tessera

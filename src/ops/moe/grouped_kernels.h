@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera {
+
+class Stream;
+
+// The kernels of devices for products of groups, whose rows are counted on the device. All pointers
+// are the device's. offsets [groups + 1] are non-decreasing from 0; group e has the rows from
+// offsets[e] to offsets[e + 1].
+
+/// An operand of the products: an array of rows that the groups share, or a matrix for each group.
+/// Group e's part begins offsets[e] · row_bytes + e · group_bytes after `base`.
+struct GroupedOperand {
+  const void* base = nullptr;  ///< null for none
+  int64_t row_bytes = 0;
+  int64_t group_bytes = 0;
+  int64_t stride = 0;  ///< elements from a row in memory to the next
+};
+
+/// The operands of D = A B + C, in this order.
+inline constexpr int kGroupedOperands = 4;
+
+/// Writes the sizes and the addresses of all groups for a library's kernel.
+struct GroupTable {
+  int64_t groups;
+  const int32_t* offsets;  // [groups + 1]
+  /// m, n and k of a group. The number of its rows takes the place of m, or of k if `rows_are_k`.
+  int32_t size[3];
+  bool rows_are_k;
+  GroupedOperand operands[kGroupedOperands];
+  int32_t* sizes;  // [groups, 3]: m is 0 for a group without rows, which leaves its D as it is
+  const void** addresses[kGroupedOperands];  // [groups] each
+  int64_t* strides[kGroupedOperands];        // [groups] each
+};
+
+/// result_r = 0 for the rows r from offsets[groups] on.
+struct RestClearing {
+  int64_t rows;
+  int64_t row_bytes;           // a multiple of the size of an element, which is 2 or 4 bytes
+  const int32_t* last_offset;  // offsets + groups
+  std::byte* result;           // [rows, row_bytes]
+};
+
+/// A or B in f32. Its element (i, k), where i is the row of A or the column of B, lies
+/// i · step + k · step_k elements after the beginning of the group's part.
+struct FloatOperand {
+  GroupedOperand memory;
+  int64_t step;
+  int64_t step_k;
+};
+
+/// D_e = A_e B_e, or D_e += A_e B_e, in f32. The sums are taken in one order, so the bits are the
+/// same in every run. It is made to be right everywhere, not to be fast.
+struct FloatProduct {
+  int64_t groups;
+  int64_t rows;            // of all groups, at most
+  const int32_t* offsets;  // [groups + 1]
+  int32_t size[3];         // as in GroupTable
+  bool rows_are_k;
+  FloatOperand a;
+  FloatOperand b;
+  GroupedOperand d;
+  bool accumulate;
+};
+
+template <typename Vendor>
+void write_group_table_device(const GroupTable& table, Stream& stream);
+template <typename Vendor>
+void clear_rest_device(const RestClearing& clearing, Stream& stream);
+template <typename Vendor>
+void float_product_device(const FloatProduct& product, Stream& stream);
+
+}  // namespace tessera

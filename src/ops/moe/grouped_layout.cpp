@@ -1,0 +1,85 @@
+#include "ops/moe/grouped_layout.h"
+
+#include "base/round_up.h"
+
+namespace tessera {
+namespace {
+
+/// CUTLASS's own scratch memory: on every multiprocessor it keeps 128 bytes for each of a product's
+/// operands, two of them for D. The largest Hopper has 144 multiprocessors.
+constexpr int64_t kCutlassBytes = int64_t{144} * 5 * 128 + 4 * GroupedAreas::kAlignment;
+
+GroupedOperand shared_rows(const void* base, int64_t width, DType dtype) {
+  return {.base = base, .row_bytes = width * dtype_size(dtype), .stride = width};
+}
+
+GroupedOperand matrices(const void* base, int64_t rows, int64_t width, DType dtype) {
+  return {.base = base, .group_bytes = rows * width * dtype_size(dtype), .stride = width};
+}
+
+std::byte* align_table(std::byte* memory) {
+  return reinterpret_cast<std::byte*>(
+      round_up(reinterpret_cast<intptr_t>(memory), GroupedAreas::kAlignment));
+}
+
+}  // namespace
+
+GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands) {
+  const int64_t in = shape.in, out = shape.out;
+  const auto rows = static_cast<int32_t>(shape.rows);
+  const auto in_size = static_cast<int32_t>(in), out_size = static_cast<int32_t>(out);
+  if (shape.kind == GroupedKind::weight_gradient) {
+    const GroupedOperand result = matrices(operands.result, out, in, shape.output);
+    return {.size = {out_size, in_size, rows},
+            .rows_are_k = true,
+            .a = shared_rows(operands.rows, out, shape.input),
+            .b = shared_rows(operands.other, in, shape.input),
+            .c = result,
+            .d = result};
+  }
+  const bool forward = shape.kind == GroupedKind::forward;
+  return {.size = {rows, forward ? out_size : in_size, forward ? in_size : out_size},
+          .rows_are_k = false,
+          .a = shared_rows(operands.rows, forward ? in : out, shape.input),
+          .b = matrices(operands.other, out, in, shape.input),
+          .c = shared_rows(operands.sum, forward ? out : in, DType::f32),
+          .d = shared_rows(operands.result, forward ? out : in, shape.output)};
+}
+
+GroupedAreas::GroupedAreas(int64_t groups)
+    : groups_(groups),
+      sizes_bytes_(round_up(groups * 3 * static_cast<int64_t>(sizeof(int32_t)), kAlignment)),
+      list_bytes_(round_up(groups * static_cast<int64_t>(sizeof(int64_t)), kAlignment)) {}
+
+int64_t GroupedAreas::bytes() const {
+  return kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + kCutlassBytes;
+}
+
+GroupTable GroupedAreas::table(const GroupedShape& shape, const GroupedOperands& operands,
+                               std::byte* workspace) const {
+  const GroupedLayout layout = grouped_layout(shape, operands);
+  std::byte* memory = align_table(workspace);
+  GroupTable table{.groups = groups_,
+                   .offsets = operands.offsets,
+                   .size = {layout.size[0], layout.size[1], layout.size[2]},
+                   .rows_are_k = layout.rows_are_k,
+                   .operands = {layout.a, layout.b, layout.c, layout.d},
+                   .sizes = reinterpret_cast<int32_t*>(memory),
+                   .addresses = {},
+                   .strides = {}};
+  memory += sizes_bytes_;
+  for (int i = 0; i < kGroupedOperands; ++i) {
+    table.addresses[i] = reinterpret_cast<const void**>(memory);
+    table.strides[i] = reinterpret_cast<int64_t*>(memory + list_bytes_);
+    memory += 2 * list_bytes_;
+  }
+  return table;
+}
+
+std::byte* GroupedAreas::library(std::byte* workspace) const {
+  return align_table(workspace) + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_;
+}
+
+int64_t GroupedAreas::library_bytes() const { return kCutlassBytes; }
+
+}  // namespace tessera
