@@ -98,8 +98,8 @@ class Trainer {
   const Chunk& chunk() const { return programs_.chunks.front(); }
 
   /// Gives the device its table of products. Returns the rate of matrix products: `known`, or if
-  /// that is 0 a device's, measured while its memory is free. The processor is measured when the run
-  /// begins.
+  /// that is 0 a device's, measured while its memory is free. The processor is measured when the
+  /// run begins.
   double prepare_products(double known) {
     use_tuned_products(config_, runtime_);
     if (known > 0 || runtime_.accelerator() == nullptr) return known;

@@ -28,7 +28,8 @@ RunConfig olmoe(int64_t micro_batch, int64_t global_batch) {
 }
 
 Fit fit(const RunConfig& config, const Hardware& hardware) {
-  return fit_on(config, plan_step(config, run_target(config, hardware.accelerator.value())), hardware);
+  return fit_on(config, plan_step(config, run_target(config, hardware.accelerator.value())),
+                hardware);
 }
 
 /// OLMoE-1B-7B by its paper: 16 layers of width 2048, 64 experts of 1024, a vocabulary of 50304,
