@@ -42,13 +42,13 @@ void add_bench_products(CLI::App& bench) {
     require_writable(arguments->output);
     const InterruptGuard guard;
     Progress progress;
-    const TunedProducts table = tune_step_products(
-        resolve(arguments->config.load()), arguments->budget,
-        [&](const GemmShape& shape, size_t done, size_t all) {
-          progress.show(fmt::format("product {} of {}: m {}, n {}, k {}", done + 1, all, shape.m,
-                                    shape.n, shape.k),
-                        done + 1 == all);
-        });
+    const TunedProducts table =
+        tune_step_products(resolve(arguments->config.load()), arguments->budget,
+                           [&](const GemmShape& shape, size_t done, size_t all) {
+                             progress.show(fmt::format("product {} of {}: m {}, n {}, k {}",
+                                                       done + 1, all, shape.m, shape.n, shape.k),
+                                           done + 1 == all);
+                           });
     write_file(arguments->output, tuned_products_json(table));
     fmt::print("{}\n{} holds it; train with --set 'run.tuned_products=\"{}\"'\n",
                tuned_products_text(table), arguments->output, arguments->output);

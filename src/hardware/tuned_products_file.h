@@ -14,14 +14,14 @@ namespace tessera {
 /// own choice.
 std::string tuned_products_json(const TunedProducts& table);
 
-/// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is no such
-/// table, and if a product stands in it twice.
+/// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is no
+/// such table, and if a product stands in it twice.
 TunedProducts read_tuned_products(const fs::path& path);
 /// Does the same with the file's text. `origin` is the file's name in errors.
 TunedProducts parse_tuned_products(std::string_view text, const std::string& origin);
 
-/// Returns a table of the products for people: shape, TFLOP/s with the library's own choice and with
-/// the fastest algorithm.
+/// Returns a table of the products for people: shape, TFLOP/s with the library's own choice and
+/// with the fastest algorithm.
 std::string tuned_products_text(const TunedProducts& table);
 
 }  // namespace tessera

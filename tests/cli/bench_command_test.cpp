@@ -106,6 +106,18 @@ TEST_F(BenchCommandTest, StepNeedsNoData) {
   EXPECT_THAT(without.output, HasSubstr("model.vocabulary_size"));
 }
 
+TEST_F(BenchCommandTest, ProductsAreTunedOnADeviceThatHasAlgorithmsToChooseFrom) {
+  folder_.write("config.toml", testing::small_config(folder_.path()));
+  for (const char* const device : {"cpu", "emulated"}) {
+    const Result result =
+        bench({"products", path("config.toml"), "--set", "model.vocabulary_size=32", "--set",
+               fmt::format("run.device=\"{}\"", device), "--output", path("products.json")});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr(fmt::format("the device {}", device)));
+    EXPECT_FALSE(fs::exists(path("products.json")));
+  }
+}
+
 /// The end of standard input, which is empty here, ends the turns.
 TEST_F(BenchCommandTest, TurnsWaitForStandardInput) {
   std::vector<std::string> arguments = kSmallMixture;

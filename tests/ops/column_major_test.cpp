@@ -41,10 +41,9 @@ std::vector<double> row_major_product(const GemmShape& shape, const std::vector<
     for (int64_t j = 0; j < shape.n; ++j) {
       double sum = 0;
       for (int64_t l = 0; l < shape.k; ++l) {
-        sum += a.at(static_cast<size_t>(shape.transpose_a ? l * shape.lda + i
-                                                          : i * shape.lda + l)) *
-               b.at(static_cast<size_t>(shape.transpose_b ? j * shape.ldb + l
-                                                          : l * shape.ldb + j));
+        sum +=
+            a.at(static_cast<size_t>(shape.transpose_a ? l * shape.lda + i : i * shape.lda + l)) *
+            b.at(static_cast<size_t>(shape.transpose_b ? j * shape.ldb + l : l * shape.ldb + j));
       }
       double& result = c.at(static_cast<size_t>(i * shape.ldc + j));
       result = shape.accumulate ? result + sum : sum;
@@ -85,9 +84,9 @@ RC_GTEST_PROP(ColumnMajor, IsTheSameProduct, ()) {
 
 TEST(ColumnMajor, TakesLeadingDimensionsWithoutGapsAsGiven) {
   const GemmShape shape{.m = 5, .n = 3, .k = 2, .transpose_b = true};
-  EXPECT_EQ(column_major(shape), (ColumnMajorProduct{.a = {2, 3, 2, true},
-                                                     .b = {2, 5, 2, false},
-                                                     .d = {3, 5, 3, false}}));
+  EXPECT_EQ(
+      column_major(shape),
+      (ColumnMajorProduct{.a = {2, 3, 2, true}, .b = {2, 5, 2, false}, .d = {3, 5, 3, false}}));
 }
 
 }  // namespace

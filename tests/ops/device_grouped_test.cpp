@@ -46,16 +46,14 @@ ReadTable written_table(const GroupedShape& shape, GroupedOperands operands,
   EXPECT_LE(areas.library(workspace) + areas.library_bytes(), workspace + areas.bytes());
 
   const auto stream = accelerator.make_stream();
-  for_vendor(*stream, [&](auto vendor) {
-    write_group_table_device<decltype(vendor)>(table, *stream);
-  });
+  for_vendor(*stream,
+             [&](auto vendor) { write_group_table_device<decltype(vendor)>(table, *stream); });
   stream->synchronize();
   ReadTable read{.sizes = read_list<int32_t>(accelerator, table.sizes, 3 * shape.groups),
                  .addresses = {},
                  .strides = {}};
   for (int i = 0; i < kGroupedOperands; ++i) {
-    read.addresses.push_back(
-        read_list<const void*>(accelerator, table.addresses[i], shape.groups));
+    read.addresses.push_back(read_list<const void*>(accelerator, table.addresses[i], shape.groups));
     read.strides.push_back(read_list<int64_t>(accelerator, table.strides[i], shape.groups));
   }
   return read;
@@ -78,8 +76,7 @@ void library_products(const GroupedShape& shape, const ReadTable& table, bool ad
     };
     for (int64_t m = 0; m < size[0]; ++m) {
       for (int64_t n = 0; n < size[1]; ++n) {
-        float sum =
-            adds ? static_cast<const float*>(table.addresses[2][group])[at(2, m, n)] : 0.0f;
+        float sum = adds ? static_cast<const float*>(table.addresses[2][group])[at(2, m, n)] : 0.0f;
         for (int64_t k = 0; k < size[2]; ++k) {
           sum += element(shape.input, table.addresses[0][group],
                          a_by_columns ? at(0, k, m) : at(0, m, k)) *
@@ -236,9 +233,7 @@ RC_GTEST_PROP(DeviceGrouped, TheRestIsCleared, ()) {
       .row_bytes = width * dtype_size(dtype),
       .last_offset = static_cast<const int32_t*>(offset_memory->address()) + 1,
       .result = static_cast<std::byte*>(memory->address())};
-  for_vendor(*stream, [&](auto vendor) {
-    clear_rest_device<decltype(vendor)>(clearing, *stream);
-  });
+  for_vendor(*stream, [&](auto vendor) { clear_rest_device<decltype(vendor)>(clearing, *stream); });
   stream->synchronize();
   std::vector<std::byte> expected(bytes.begin(), bytes.end());
   const auto kept = static_cast<size_t>(used * width * dtype_size(dtype));
@@ -254,10 +249,9 @@ TEST(DeviceGrouped, WhatTheDeviceCannotMultiplyIsRefusedByThePlan) {
   GroupedShape shape{.groups = 4, .rows = 9, .in = 64, .out = 24, .input = DType::bf16};
   EXPECT_GT(device_grouped_workspace_bytes(cuda, "grouped_linear", shape), 0);
   shape.out = 20;
-  EXPECT_THAT(
-      error_of([&] { device_grouped_workspace_bytes(cuda, "grouped_linear", shape); }),
-      AllOf(HasSubstr("grouped_linear"), HasSubstr("[20, 64]"), HasSubstr("multiples of 8"),
-            HasSubstr("model.expert_size")));
+  EXPECT_THAT(error_of([&] { device_grouped_workspace_bytes(cuda, "grouped_linear", shape); }),
+              AllOf(HasSubstr("grouped_linear"), HasSubstr("[20, 64]"), HasSubstr("multiples of 8"),
+                    HasSubstr("model.expert_size")));
   shape.input = DType::f32;
   EXPECT_EQ(device_grouped_workspace_bytes(cuda, "grouped_linear", shape), 0);
 }

@@ -102,10 +102,9 @@ RC_GTEST_PROP(GroupedLinear, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   }
   std::vector<testing::RunInput> inputs;
   for (const Shape& shape : grouped.shapes()) inputs.push_back({shape});
-  testing::expect_device_agrees(grouped.function(), inputs,
-                                {.dtype = dtype,
-                                 .inputs_fit_bf16 = true,
-                                 .fixed = {{"offsets", grouped.offsets()}}});
+  testing::expect_device_agrees(
+      grouped.function(), inputs,
+      {.dtype = dtype, .inputs_fit_bf16 = true, .fixed = {{"offsets", grouped.offsets()}}});
 }
 
 RC_GTEST_PROP(GroupedLinear, FastAgreesWithPlain, ()) {

@@ -37,8 +37,7 @@ void add_linear(std::vector<GemmShape>& shapes, int64_t tokens, int64_t out, int
                                   .accumulate = true};
   GemmShape of_logits = weight_gradient;  // the gradient in bf16 lies in rows of logits in f32
   of_logits.lda = 2 * out;
-  shapes.insert(shapes.end(),
-                {forward, wide, input_gradient, second, weight_gradient, of_logits});
+  shapes.insert(shapes.end(), {forward, wide, input_gradient, second, weight_gradient, of_logits});
 }
 
 /// Such products of all weights that are matrices.
@@ -64,10 +63,10 @@ T layout_attribute(const CublasLt& library, cublasLtMatrixLayout_t layout,
                    cublasLtMatrixLayoutAttribute_t attribute) {
   T value{};
   size_t written = 0;
-  library.check(library.function<decltype(cublasLtMatrixLayoutGetAttribute)>(
-                    "cublasLtMatrixLayoutGetAttribute")(layout, attribute, &value, sizeof(value),
-                                                        &written),
-                "a layout's attribute");
+  library.check(
+      library.function<decltype(cublasLtMatrixLayoutGetAttribute)>(
+          "cublasLtMatrixLayoutGetAttribute")(layout, attribute, &value, sizeof(value), &written),
+      "a layout's attribute");
   EXPECT_EQ(written, sizeof(value));
   return value;
 }
@@ -76,10 +75,10 @@ int32_t operation_attribute(const CublasLt& library, cublasLtMatmulDesc_t operat
                             cublasLtMatmulDescAttributes_t attribute) {
   int32_t value = -1;
   size_t written = 0;
-  library.check(library.function<decltype(cublasLtMatmulDescGetAttribute)>(
-                    "cublasLtMatmulDescGetAttribute")(operation, attribute, &value, sizeof(value),
-                                                      &written),
-                "an operation's attribute");
+  library.check(
+      library.function<decltype(cublasLtMatmulDescGetAttribute)>("cublasLtMatmulDescGetAttribute")(
+          operation, attribute, &value, sizeof(value), &written),
+      "an operation's attribute");
   return value;
 }
 
@@ -152,11 +151,10 @@ TEST(CublasLt, ChoosesAmongAlgorithmsThatSumInFloats) {
   const CublasLtPreference preference(*loaded.library, int64_t{1} << 25, 16);
   const auto attribute = [&](auto which, auto value) {
     size_t written = 0;
-    loaded.library->check(
-        loaded.library->function<decltype(cublasLtMatmulPreferenceGetAttribute)>(
-            "cublasLtMatmulPreferenceGetAttribute")(preference.get(), which, &value, sizeof(value),
-                                                    &written),
-        "a preference");
+    loaded.library->check(loaded.library->function<decltype(cublasLtMatmulPreferenceGetAttribute)>(
+                              "cublasLtMatmulPreferenceGetAttribute")(
+                              preference.get(), which, &value, sizeof(value), &written),
+                          "a preference");
     return value;
   };
   EXPECT_EQ(attribute(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{}), uint64_t{1} << 25);

@@ -21,6 +21,7 @@ class DeviceMemoryTest : public ::testing::Test {
 
   RunConfig config(const std::vector<std::string>& overrides = {}) const {
     std::vector<std::string> all{"run.device=\"emulated\"",   "train.steps=2",
+                                 "optimizer.warmup_steps=1",
                                  "model.family=\"olmoe\"",    "model.layers=2",
                                  "model.hidden_size=32",      "model.experts=4",
                                  "model.experts_per_token=2", "model.expert_size=16"};

@@ -13,6 +13,7 @@
 #include "base/interrupt.h"
 #include "engine/step_trace.h"
 #include "hardware/hardware_file.h"
+#include "hardware/tuned_products_file.h"
 #include "inference/evaluate.h"
 #include "inference/generate.h"
 #include "inference/loaded_model.h"
@@ -87,6 +88,20 @@ TEST_F(TrainerTest, TwoRunsAndAResumedOneGiveTheSameBits) {
   }
   EXPECT_NEAR(whole[0].loss, std::log(257.0), 0.1);
   EXPECT_LT(whole[199].loss, 1.5);
+}
+
+TEST_F(TrainerTest, ATableOfTunedProductsIsForADevice) {
+  const fs::path file = run_folder("products.json");
+  const auto error = [&] {
+    return error_of([&] {
+      train(config("tuned", {"run.tuned_products=\"" + file.string() + "\""}), kQuiet, Logger());
+    });
+  };
+  EXPECT_THAT(error(), HasSubstr("products.json"));
+  write_file(file, "{}");
+  EXPECT_THAT(error(), HasSubstr("\"format\""));
+  write_file(file, tuned_products_json({.library = "a", .device = "b", .products = {}}));
+  EXPECT_THAT(error(), HasSubstr("run.device"));
 }
 
 TEST_F(TrainerTest, PeakIsThatOfTheHardwareFile) {

@@ -36,8 +36,8 @@ class CublasLt {
 /// no device.
 class CublasLtProduct {
  public:
-  /// `tf32` lets products of f32 round their operands to TF32. Throws Error, which names the shape, if
-  /// the library does not take it.
+  /// `tf32` lets products of f32 round their operands to TF32. Throws Error, which names the shape,
+  /// if the library does not take it.
   CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
@@ -59,8 +59,8 @@ class CublasLtProduct {
 /// What a search for algorithms may choose from.
 class CublasLtPreference {
  public:
-  /// Algorithms that need at most `workspace_bytes`, take operands aligned to `alignment` bytes, and
-  /// add up the parts of a sum in f32, in one order.
+  /// Algorithms that need at most `workspace_bytes`, take operands aligned to `alignment` bytes,
+  /// and add up the parts of a sum in f32, in one order.
   CublasLtPreference(const CublasLt& library, int64_t workspace_bytes, uint32_t alignment);
 
   cublasLtMatmulPreference_t get() const { return preference_.get(); }
@@ -71,7 +71,8 @@ class CublasLtPreference {
       preference_;
 };
 
-/// The library's word for an element's type. Throws InternalError for one that no device computes in.
+/// The library's word for an element's type. Throws InternalError for one that no device computes
+/// in.
 cudaDataType_t cublaslt_type(DType dtype);
 
 /// "a product [512, 64] x [64, 32] of bf16 into f32".

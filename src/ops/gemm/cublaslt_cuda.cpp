@@ -1,9 +1,8 @@
-#include "ops/gemm/cublaslt.h"
-
 #include <array>
 
 #include "base/error.h"
 #include "ops/gemm/column_major.h"
+#include "ops/gemm/cublaslt.h"
 
 namespace tessera {
 namespace {
@@ -26,8 +25,7 @@ void CublasLt::check(cublasStatus_t status, const std::string& what) const {
 }
 
 std::string CublasLt::version() const {
-  return fmt::format("cuBLASLt {}",
-                     function<decltype(cublasLtGetVersion)>("cublasLtGetVersion")());
+  return fmt::format("cuBLASLt {}", function<decltype(cublasLtGetVersion)>("cublasLtGetVersion")());
 }
 
 }  // namespace tessera

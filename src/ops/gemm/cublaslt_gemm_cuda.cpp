@@ -1,5 +1,4 @@
 #include "ops/gemm/cublaslt_gemm.h"
-
 #include "ops/gemm/cublaslt_products.h"
 
 namespace tessera {

@@ -56,10 +56,10 @@ CublasLtProduct::CublasLtProduct(const CublasLt& library, const GemmShape& shape
       d_(layout(library, shape, column_major(shape).d, shape.output)) {
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
     const int32_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
-    library.check(library.function<decltype(cublasLtMatmulDescSetAttribute)>(
-                      "cublasLtMatmulDescSetAttribute")(operation_.get(), attribute, &value,
-                                                        sizeof(value)),
-                  describe(shape));
+    library.check(
+        library.function<decltype(cublasLtMatmulDescSetAttribute)>(
+            "cublasLtMatmulDescSetAttribute")(operation_.get(), attribute, &value, sizeof(value)),
+        describe(shape));
   };
   const ColumnMajorProduct product = column_major(shape);
   set(CUBLASLT_MATMUL_DESC_TRANSA, product.a.transpose);

@@ -49,14 +49,13 @@ class CublasLtProducts {
   CublasLtProducts();
 
   const CublasLt& library() const { return library_; }
-  /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's table
-  /// of tuned products, or else the library's first choice.
+  /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's
+  /// table of tuned products, or else the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
   /// The algorithms that the library offers, its own choice first. Throws Error if there is none.
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const CublasLtProduct& description,
                                                           const CublasLtKey& key,
-                                                          int64_t workspace_bytes,
-                                                          int most) const;
+                                                          int64_t workspace_bytes, int most) const;
   /// Puts a product into the stream.
   void run(const Product& product, const GemmShape& shape, const CublasLtOperands& operands,
            const CublasLtWorkspace& workspace, Stream& stream) const;

@@ -1,5 +1,3 @@
-#include "ops/gemm/cublaslt_products.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/round_up.h"
+#include "ops/gemm/cublaslt_products.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/tuned_products.h"
 
@@ -62,10 +61,10 @@ void CublasLtProducts::run(const Product& product, const GemmShape& shape,
   const float one = 1.0f;
   const float beta = shape.accumulate ? 1.0f : 0.0f;
   const CublasLtProduct& of = product.description;
-  const cublasStatus_t status = multiply_(
-      handle_.get(), of.operation(), &one, operands.b, of.a(), operands.a, of.b(), &beta,
-      operands.c, of.d(), operands.c, of.d(), &product.algorithm, workspace.address,
-      static_cast<size_t>(workspace.size), static_cast<cudaStream_t>(stream.handle()));
+  const cublasStatus_t status =
+      multiply_(handle_.get(), of.operation(), &one, operands.b, of.a(), operands.a, of.b(), &beta,
+                operands.c, of.d(), operands.c, of.d(), &product.algorithm, workspace.address,
+                static_cast<size_t>(workspace.size), static_cast<cudaStream_t>(stream.handle()));
   if (status != CUBLAS_STATUS_SUCCESS) library_.check(status, describe(shape));
 }
 
@@ -75,10 +74,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
   const CublasLtPreference preference(library_, workspace_bytes, key.alignment);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int count = 0;
-  const cublasStatus_t status = library_.function<decltype(cublasLtMatmulAlgoGetHeuristic)>(
-      "cublasLtMatmulAlgoGetHeuristic")(handle_.get(), description.operation(), description.a(),
-                                        description.b(), description.d(), description.d(),
-                                        preference.get(), most, results.data(), &count);
+  const cublasStatus_t status =
+      library_.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
+          handle_.get(), description.operation(), description.a(), description.b(), description.d(),
+          description.d(), preference.get(), most, results.data(), &count);
   library_.check(status, describe(key.shape));
   results.resize(static_cast<size_t>(count));
   std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& result) {
@@ -131,10 +130,9 @@ void CublasLtProducts::require_runnable(const Product& product, const GemmShape&
                                         int64_t workspace_bytes) const {
   cublasLtMatmulHeuristicResult_t result{};
   const CublasLtProduct& of = product.description;
-  const cublasStatus_t status =
-      library_.function<decltype(cublasLtMatmulAlgoCheck)>("cublasLtMatmulAlgoCheck")(
-          handle_.get(), of.operation(), of.a(), of.b(), of.d(), of.d(), &product.algorithm,
-          &result);
+  const cublasStatus_t status = library_.function<decltype(cublasLtMatmulAlgoCheck)>(
+      "cublasLtMatmulAlgoCheck")(handle_.get(), of.operation(), of.a(), of.b(), of.d(), of.d(),
+                                 &product.algorithm, &result);
   library_.check(status, "the algorithm that run.tuned_products has for " + describe(shape));
   if (result.workspaceSize <= static_cast<size_t>(workspace_bytes)) return;
   throw Error(

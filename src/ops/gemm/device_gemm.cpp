@@ -15,8 +15,8 @@ constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
 
 [[noreturn]] void nothing_to_tune(const Runtime& runtime) {
   throw Error(
-      "the device {} has one algorithm for each matrix product; there is nothing to tune: products "
-      "are tuned on the device cuda",
+      "the device {} has one algorithm for each matrix product, so there is nothing to tune: set "
+      "run.device = \"cuda\", or leave run.tuned_products out",
       word(runtime.target().device));
 }
 
@@ -58,7 +58,8 @@ void require_same_library(const TunedProducts& table, const std::string& library
 }
 
 void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin) {
-  require_same_library(table, device_gemm_library(runtime), runtime.accelerator()->name(), origin);
+  const std::string library = device_gemm_library(runtime);  // throws where there is no accelerator
+  require_same_library(table, library, runtime.accelerator()->name(), origin);
   runtime.cache<TunedProducts>() = std::move(table);
 }
 

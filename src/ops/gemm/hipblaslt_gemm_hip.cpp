@@ -1,6 +1,5 @@
-#include "ops/gemm/hipblaslt_gemm.h"
-
 #include "base/error.h"
+#include "ops/gemm/hipblaslt_gemm.h"
 
 namespace tessera {
 

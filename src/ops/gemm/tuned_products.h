@@ -35,13 +35,13 @@ struct TunedProducts {
   bool operator==(const TunedProducts&) const = default;
 };
 
-/// A shape without what makes no difference to a device's product: threads and packed_b. Its leading
-/// dimensions are explicit.
+/// A shape without what makes no difference to a device's product: threads and packed_b. Its
+/// leading dimensions are explicit.
 GemmShape tuned_shape(GemmShape shape);
 
 /// Returns the number of the fastest candidate. `seconds` has the samples of each, with that of the
-/// library's own choice first. Medians count, and another candidate is taken only if it is faster by
-/// more than 1 %: less may be noise, and the library's choice does not change from run to run.
+/// library's own choice first. Medians count, and another candidate is taken only if it is faster
+/// by more than 1 %: less may be noise, and the library's choice does not change from run to run.
 size_t fastest_candidate(std::span<const std::vector<double>> seconds);
 
 }  // namespace tessera

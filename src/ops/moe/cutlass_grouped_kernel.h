@@ -64,8 +64,7 @@ struct Product {
   static typename Gemm::Arguments arguments(const GroupedCall& call) {
     typename Gemm::Arguments result{};
     result.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
-    result.problem_shape = {call.groups,
-                            list<Size>(call.sizes), nullptr};
+    result.problem_shape = {call.groups, list<Size>(call.sizes), nullptr};
     result.mainloop.ptr_A = list<const Input*>(call.a.addresses);
     result.mainloop.dA = list<StrideA>(call.a.strides);
     result.mainloop.ptr_B = list<const Input*>(call.b.addresses);

@@ -18,16 +18,15 @@ void multiply_floats(const Execution& execution, const GroupedShape& shape,
   const int64_t a_stride = layout.a.stride, b_stride = layout.b.stride;
   const bool rows_are_k = layout.rows_are_k;
   const bool b_by_rows = shape.kind == GroupedKind::forward;  // k runs along the weight's rows
-  const FloatProduct product{
-      .groups = shape.groups,
-      .rows = shape.rows,
-      .offsets = operands.offsets,
-      .size = {layout.size[0], layout.size[1], layout.size[2]},
-      .rows_are_k = rows_are_k,
-      .a = {layout.a, rows_are_k ? 1 : a_stride, rows_are_k ? a_stride : 1},
-      .b = {layout.b, b_by_rows ? b_stride : 1, b_by_rows ? 1 : b_stride},
-      .d = layout.d,
-      .accumulate = rows_are_k || operands.sum != nullptr};
+  const FloatProduct product{.groups = shape.groups,
+                             .rows = shape.rows,
+                             .offsets = operands.offsets,
+                             .size = {layout.size[0], layout.size[1], layout.size[2]},
+                             .rows_are_k = rows_are_k,
+                             .a = {layout.a, rows_are_k ? 1 : a_stride, rows_are_k ? a_stride : 1},
+                             .b = {layout.b, b_by_rows ? b_stride : 1, b_by_rows ? 1 : b_stride},
+                             .d = layout.d,
+                             .accumulate = rows_are_k || operands.sum != nullptr};
   for_vendor(*execution.stream, [&](auto vendor) {
     float_product_device<decltype(vendor)>(product, *execution.stream);
   });
@@ -53,7 +52,7 @@ int64_t device_grouped_workspace_bytes(const Target& target, std::string_view op
 
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
-                    std::byte* workspace) {
+                    [[maybe_unused]] std::byte* workspace) {
   if (shape.rows == 0 || shape.groups == 0) return;
   if (shape.input == DType::f32) return multiply_floats(execution, shape, operands);
 #if defined(TESSERA_CUDA)
@@ -68,11 +67,10 @@ void device_grouped(const Execution& execution, std::string_view operation,
 }
 
 void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets) {
-  const RestClearing clearing{
-      .rows = rows.shape()[0],
-      .row_bytes = rows.shape()[1] * dtype_size(rows.dtype()),
-      .last_offset = offsets.pointer<int32_t>() + offsets.elements() - 1,
-      .result = static_cast<std::byte*>(rows.address())};
+  const RestClearing clearing{.rows = rows.shape()[0],
+                              .row_bytes = rows.shape()[1] * dtype_size(rows.dtype()),
+                              .last_offset = offsets.pointer<int32_t>() + offsets.elements() - 1,
+                              .result = static_cast<std::byte*>(rows.address())};
   for_vendor(*execution.stream, [&](auto vendor) {
     clear_rest_device<decltype(vendor)>(clearing, *execution.stream);
   });

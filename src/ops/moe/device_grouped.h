@@ -29,8 +29,8 @@ struct GroupedShape {
 
 /// The operands of GroupedShape, in the accelerator's memory.
 struct GroupedOperands {
-  const void* rows = nullptr;     ///< the first operand: [rows, in] or [rows, out]
-  const void* other = nullptr;    ///< the weights, or for their gradient [rows, in]
+  const void* rows = nullptr;        ///< the first operand: [rows, in] or [rows, out]
+  const void* other = nullptr;       ///< the weights, or for their gradient [rows, in]
   const int32_t* offsets = nullptr;  ///< [groups + 1]
   void* result = nullptr;
   /// f32 of the result's shape that an input gradient is added to before it is rounded, or null. It
@@ -42,16 +42,16 @@ struct GroupedOperands {
 /// the processor's run there.
 bool has_device_grouped(Device device, DType input);
 
-/// Returns the scratch bytes of a product, a pure function. Throws Error, which names the operation,
-/// if the target cannot multiply such matrices: in bf16 on the device cuda both sides of a weight
-/// are multiples of 8.
+/// Returns the scratch bytes of a product, a pure function. Throws Error, which names the
+/// operation, if the target cannot multiply such matrices: in bf16 on the device cuda both sides of
+/// a weight are multiples of 8.
 int64_t device_grouped_workspace_bytes(const Target& target, std::string_view operation,
                                        const GroupedShape& shape);
 
 /// Puts products into an execution's stream. `workspace` has the bytes that
-/// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is; rows
-/// past the last offset are not written. Throws Error if this build or this device lacks what is
-/// needed.
+/// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is;
+/// rows past the last offset are not written. Throws Error if this build or this device lacks what
+/// is needed.
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
                     std::byte* workspace);

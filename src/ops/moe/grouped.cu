@@ -152,10 +152,8 @@ void write_group_table_device(const GroupTable& table, Stream& stream) {
 
 template <typename Vendor>
 void clear_rest_device(const RestClearing& clearing, Stream& stream) {
-  struct alignas(16) Sixteen {
-    uint64_t halves[2];
-  };
-  if (clearing.row_bytes % 16 == 0) return launch_clear_rest<Sixteen>(clearing, stream);
+  using Bytes16 = Pack<uint32_t>;
+  if (clearing.row_bytes % 16 == 0) return launch_clear_rest<Bytes16>(clearing, stream);
   launch_clear_rest<uint16_t>(clearing, stream);
 }
 

@@ -92,9 +92,8 @@ class GroupedLinearInputGradient final : public Operation {
   /// Returns the bytes of the f32 rows in which a device sums the products of several pairs in
   /// bf16, so that the sum is rounded once.
   static int64_t device_sum_bytes(size_t pairs, int64_t rows, int64_t width, DType dtype) {
-    return pairs > 1 && dtype == DType::bf16
-               ? aligned_bytes(rows * width * dtype_size(DType::f32))
-               : 0;
+    return pairs > 1 && dtype == DType::bf16 ? aligned_bytes(rows * width * dtype_size(DType::f32))
+                                             : 0;
   }
 
   int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
@@ -102,13 +101,13 @@ class GroupedLinearInputGradient final : public Operation {
     int64_t product = 0;
     for (size_t i = 0; i < pairs; ++i) {
       const DType dtype = inputs[i].dtype;
-      product = std::max(
-          product, device_grouped_workspace_bytes(
-                       target, name(),
-                       device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype, dtype)));
+      product = std::max(product,
+                         device_grouped_workspace_bytes(
+                             target, name(),
+                             device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype, dtype)));
     }
-    return product + device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2],
-                                      inputs[0].dtype);
+    return product +
+           device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2], inputs[0].dtype);
   }
 
   void run_on_device(const Execution& execution) const {

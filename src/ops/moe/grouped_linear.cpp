@@ -117,9 +117,9 @@ class GroupedLinear final : public Operation {
   int64_t device_workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
     int64_t bytes = 0;
     for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
-      bytes = std::max(bytes, device_grouped_workspace_bytes(
-                                  target, name(),
-                                  device_shape(inputs[0].shape, weight.shape, weight.dtype)));
+      bytes = std::max(
+          bytes, device_grouped_workspace_bytes(
+                     target, name(), device_shape(inputs[0].shape, weight.shape, weight.dtype)));
     }
     return bytes;
   }
