@@ -39,7 +39,7 @@ void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunCon
   }
   config.run.device = facts.device;
   const RunConfig there = resolve_data(config);
-  const StepPlan plan = plan_step(there, target_of(facts));
+  const StepPlan plan = plan_step(there, run_target(there, facts));
   const Fit fit = fit_on(there, plan, hardware);
   print(arguments, there, plan, &fit);
   if (!arguments.json) fmt::print("{}", fit_text(fit, there));

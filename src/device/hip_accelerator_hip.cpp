@@ -84,18 +84,21 @@ struct HipApi {
     return name == nullptr ? "(unnamed)" : name;
   }
 
+  static std::string architecture(const Properties& properties) {
+    const std::string full = properties.gcnArchName;  // gfx90a:sramecc+:xnack-
+    return full.substr(0, full.find(':'));
+  }
   /// HIP says the rest when it counts devices.
   static void check_driver() {}
   /// Throws Error if this build has no kernels for the device.
   static void check_device(const Properties& properties) {
     const std::vector<std::string> built{TESSERA_HIP_ARCHITECTURES};
-    const std::string_view full = properties.gcnArchName;  // gfx90a:sramecc+:xnack-
-    const std::string_view architecture = full.substr(0, full.find(':'));
-    if (std::ranges::find(built, architecture) == built.end()) {
+    const std::string name = architecture(properties);
+    if (std::ranges::find(built, name) == built.end()) {
       throw Error(
           "the GPU {} is a {}; this build has kernels for {}: build with "
           "-DTESSERA_HIP_ARCHITECTURES={}",
-          properties.name, architecture, join(built, ", "), architecture);
+          properties.name, name, join(built, ", "), name);
     }
     // Kernels for AMD are compiled for warps of 64 threads (device/kernel.h).
     if (properties.warpSize != 64) {

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "engine/action.h"
+#include "plan/run_target.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +30,7 @@ int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target) 
 }
 
 void find_micro_batch(Fit& fit, const RunConfig& config) {
-  const Target target = target_of(fit.accelerator);
+  const Target target = run_target(config, fit.accelerator);
   for (const int64_t micro_batch : divisors(config.train.global_batch)) {
     const int64_t bytes = micro_batch == config.train.micro_batch
                               ? fit.needed_bytes

@@ -39,8 +39,8 @@ struct Fit {
 };
 
 /// Returns what a resolved configuration takes of the accelerator of a hardware file. `plan` is the
-/// configuration's plan for it (see plan_step()). Throws Error if the file has no peak in the
-/// configuration's precision, or no bandwidth.
+/// configuration's plan for it (see plan_step() and run_target()). Throws Error if the file has no
+/// peak in the configuration's precision, or no bandwidth.
 Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardware);
 
 /// Returns it as lines for a terminal, which say what was not measured and, if it does not fit,

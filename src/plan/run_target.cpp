@@ -8,6 +8,12 @@ std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
   return config.run.device == Device::cpu ? nullptr : open_accelerator(config.run.device);
 }
 
+Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
+  Target target = target_of(facts);
+  target.tf32 = config.train.tf32;
+  return target;
+}
+
 Target run_target(const RunConfig& config) {
   Target target =
       host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);

@@ -4,12 +4,16 @@
 
 #include "config/run_config.h"
 #include "device/accelerator.h"
+#include "hardware/accelerator_facts.h"
 #include "program/target.h"
 
 namespace tessera {
 
 /// Opens the device of a run; null if it computes on the processor. Throws Error if it cannot.
 std::unique_ptr<Accelerator> open_device(const RunConfig& config);
+
+/// The target of a run on an accelerator that need not be here.
+Target run_target(const RunConfig& config, const AcceleratorFacts& facts);
 
 /// The target of a run on this machine: its processor with the configured threads, and the
 /// configured device.

@@ -15,6 +15,7 @@
 #include "plan/blocks/device_nodes.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "plan/tuned_products.h"
 #include "train/bench_step.h"
 #include "train/training_step.h"
 
@@ -74,6 +75,7 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   std::unique_ptr<Accelerator> accelerator = open_device(config);
   const StepPlan plan = plan_step_that_fits(config, accelerator.get());
   Runtime runtime(run_target(config), std::move(accelerator));
+  use_tuned_products(config, runtime);
   KernelsReport report{.on = measured_on(config.train.precision, runtime, false),
                        .copy = measure_copy(runtime),
                        .operations = {}};

@@ -60,7 +60,7 @@ class Trainer {
         logger_(logger),
         console_(config_, options, logger),
         runtime_(run_target(config_), std::move(accelerator)),
-        peak_flops_(peak_flops == 0 ? device_peak() : peak_flops),
+        peak_flops_(prepare_products(peak_flops)),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
         executor_(programs_.list(), std::move(plan.memory), runtime_),
@@ -71,7 +71,6 @@ class Trainer {
         loader_(data_, {.rows = config_.train.micro_batch,
                         .vocabulary_size = config_.model.vocabulary_size}) {
     executor_.set_graphs(config_.run.graphs);
-    use_tuned_products(config_, runtime_);
   }
 
   /// `lock` must be held on the run's folder.
@@ -108,10 +107,12 @@ class Trainer {
 
   const Chunk& chunk() const { return programs_.chunks.front(); }
 
-  /// The device's rate of matrix products, measured while its memory is free; 0 for the processor,
-  /// which is measured when the run begins.
-  double device_peak() {
-    if (runtime_.accelerator() == nullptr) return 0;
+  /// Gives the device its table of products. Returns the rate of matrix products: `known`, or if
+  /// that is 0 a device's, measured while its memory is free. The processor is measured when the
+  /// run begins.
+  double prepare_products(double known) {
+    use_tuned_products(config_, runtime_);
+    if (known > 0 || runtime_.accelerator() == nullptr) return known;
     return measure_gemm_peak(runtime_, compute_dtype(config_.train.precision));
   }
 

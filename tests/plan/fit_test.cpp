@@ -6,6 +6,7 @@
 
 #include "config/load_config.h"
 #include "config/resolve.h"
+#include "plan/run_target.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -27,7 +28,8 @@ RunConfig olmoe(int64_t micro_batch, int64_t global_batch) {
 }
 
 Fit fit(const RunConfig& config, const Hardware& hardware) {
-  return fit_on(config, plan_step(config, target_of(hardware.accelerator.value())), hardware);
+  return fit_on(config, plan_step(config, run_target(config, hardware.accelerator.value())),
+                hardware);
 }
 
 /// OLMoE-1B-7B by its paper: 16 layers of width 2048, 64 experts of 1024, a vocabulary of 50304,
@@ -62,7 +64,8 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDivisorDoesNot) {
   const RunConfig config = olmoe(1, 12);
   Hardware hardware = sheet("nvidia-h200.json");
   const auto bytes = [&](int64_t micro_batch) {
-    return plan_step(olmoe(micro_batch, 12), target_of(*hardware.accelerator)).memory.arena_bytes;
+    const RunConfig with = olmoe(micro_batch, 12);
+    return plan_step(with, run_target(with, *hardware.accelerator)).memory.arena_bytes;
   };
   hardware.accelerator->memory_bytes.value = bytes(4);
   EXPECT_EQ(fit(config, hardware).largest_micro_batch, 4);

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "ops/host_target.h"
 #include "state/parameter_store.h"
+#include "support/emulated.h"
 #include "support/larger.h"
 #include "support/run_program.h"
 #include "train/parity/reference_model.h"
@@ -54,21 +55,24 @@ double mean_error(std::span<const double> found, std::span<const float> expected
 /// A reference model's training program with its weights, ready to run.
 class ParityMachine {
  public:
-  ParityMachine(const ReferenceModel& reference, DType dtype, const OptimizerConfig& optimizer = {})
+  ParityMachine(const ReferenceModel& reference, DType dtype, const OptimizerConfig& optimizer = {},
+                const std::optional<Emulation>& device = {})
       : programs(programs_of(reference, dtype, optimizer)),
-        runtime(host_target(2)),
+        runtime(make_runtime(host_target(2), device)),
         executor(programs.list(), programs.actions(), runtime),
         store(executor, programs.update_number(), programs.rounding_number(), parameters()),
         step(programs, executor, store) {
     for (const ParameterState& parameter : store.parameters()) {
       std::vector<float> values = reference.expected("initial/" + parameter.spec.name);
       EXPECT_EQ(static_cast<int64_t>(values.size()), parameter.master.elements());
-      convert(Tensor::wrap(values.data(), parameter.spec.shape, DType::f32), parameter.master);
+      const Tensor master(parameter.spec.shape, parameter.master.dtype());
+      convert(Tensor::wrap(values.data(), parameter.spec.shape, DType::f32), master);
+      upload({master.raw(), static_cast<size_t>(master.bytes())}, parameter.master);
     }
     store.masters_to_weights();
   }
 
-  std::vector<double> values(const Tensor& tensor) { return as_doubles(tensor); }
+  std::vector<double> values(const Tensor& tensor) { return as_doubles(on_host(tensor)); }
 
   const ParameterList& parameters() const { return programs.chunks.front().parameters; }
 
@@ -144,24 +148,40 @@ TEST_P(Transformers, LogitsInBfloat16AreAsNearAsTransformersAre) {
   EXPECT_LT(error, kRoundingSlack * their_error);
 }
 
+/// Compares the losses of the first batch and the gradients of all parameters.
+void expect_losses_and_gradients(ParityMachine& machine, const ReferenceModel& reference,
+                                 const std::string& what) {
+  const std::vector<Batch> batches{reference.batch(0)};
+  machine.step.accumulate(batches);
+  const StepResults losses = machine.step.results().wait();
+  const double loss = reference.expected("loss")[0];
+  EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss) << what;
+  const double balance = reference.expected("balance_loss")[0];
+  EXPECT_NEAR(losses.balance, balance, kTolerance * balance) << what;
+  EXPECT_EQ(balance > 0, reference.config().mixture());
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    EXPECT_LT(largest_error(machine.values(parameter.gradient),
+                            reference.expected("gradient/" + parameter.spec.name)),
+              kTolerance)
+        << parameter.spec.name << " in " << what;
+  }
+}
+
 TEST_P(Transformers, LossesAndEveryGradient) {
   const ReferenceModel reference(GetParam());
   for (const DType dtype : {DType::f32, DType::f64}) {
     ParityMachine machine(reference, dtype);
-    const std::vector<Batch> batches{reference.batch(0)};
-    machine.step.accumulate(batches);
-    const StepResults losses = machine.step.results().wait();
-    const double loss = reference.expected("loss")[0];
-    EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss);
-    const double balance = reference.expected("balance_loss")[0];
-    EXPECT_NEAR(losses.balance, balance, kTolerance * balance);
-    EXPECT_EQ(balance > 0, reference.config().mixture());
-    for (const ParameterState& parameter : machine.store.parameters()) {
-      EXPECT_LT(largest_error(machine.values(parameter.gradient),
-                              reference.expected("gradient/" + parameter.spec.name)),
-                kTolerance)
-          << parameter.spec.name << " in " << dtype_name(dtype);
-    }
+    expect_losses_and_gradients(machine, reference, std::string(dtype_name(dtype)));
+  }
+}
+
+TEST_P(Transformers, LossesAndEveryGradientOnADevice) {
+  const ReferenceModel reference(GetParam());
+  std::vector<Emulation> devices{Emulation{.lanes = 32}, Emulation{.lanes = 64}};
+  if (real_device().device) devices.push_back(*real_device().device);
+  for (const Emulation& device : devices) {
+    ParityMachine machine(reference, DType::f32, {}, device);
+    expect_losses_and_gradients(machine, reference, describe(device));
   }
 }
 
