@@ -1,28 +1,16 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/worded.h"
 
 namespace tessera {
-
-/// The words for an enum's values in configurations and files, one per value from 0 on:
-///   template <>
-///   inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
-/// Enums without words cannot be read or written.
-template <typename Enum>
-inline constexpr std::array<std::string_view, 0> kWords{};
-
-/// An enum that has words.
-template <typename Enum>
-concept Worded = std::is_enum_v<Enum> && !kWords<Enum>.empty();
 
 /// The word of a value.
 template <Worded Enum>

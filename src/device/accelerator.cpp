@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "device/emulated_accelerator.h"
+#include "device/open_gpu.h"
 
 namespace tessera {
 
@@ -10,11 +11,22 @@ std::unique_ptr<Accelerator> open_accelerator(Device device) {
     case Device::emulated:
       return open_emulated();
     case Device::cuda:
-    case Device::hip:
+#if defined(TESSERA_CUDA)
+      return open_cuda();
+#else
       throw Error(
-          "this build of tessera has no kernels for the device \"{}\"; it knows \"cpu\" and "
-          "\"emulated\"",
-          word(device));
+          "this build of tessera has no kernels for the device \"cuda\": configure it with "
+          "-DTESSERA_CUDA=ON, which needs NVIDIA's CUDA 13 with nvcc (`scripts/setup cuda`)");
+#endif
+    case Device::hip:
+#if defined(TESSERA_HIP)
+      return open_hip();
+#else
+      throw Error(
+          "this build of tessera has no kernels for the device \"hip\": configure it with the "
+          "preset "
+          "\"hip\", which needs clang and AMD's device libraries (`scripts/setup hip`)");
+#endif
     case Device::cpu:
       break;
   }

@@ -31,7 +31,8 @@ class Accelerator {
   /// Memory of the host that streams can copy from and to.
   virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) = 0;
 
-  virtual std::shared_ptr<Stream> make_stream() = 0;
+  virtual std::shared_ptr<Stream> make_stream(Priority priority) = 0;
+  std::shared_ptr<Stream> make_stream() { return make_stream(Priority::normal); }
   virtual std::unique_ptr<Event> make_event() = 0;
 
   /// Waits until all streams have done their work. Throws Error if some of it failed.

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/words.h"
+#include "base/worded.h"
 
 namespace tessera {
 

@@ -31,7 +31,7 @@ class EmulatedAccelerator final : public Accelerator {
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     return emulated_memory(bytes, nullptr);
   }
-  std::shared_ptr<Stream> make_stream() override {
+  std::shared_ptr<Stream> make_stream(Priority /*priority*/) override {
     auto stream = std::make_shared<EmulatedStream>(lanes_, options_, fence_);
     const std::scoped_lock lock(mutex_);
     streams_.push_back(stream);

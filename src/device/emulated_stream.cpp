@@ -130,6 +130,7 @@ void* EmulatedStream::handle() const {
 }
 
 void EmulatedStream::emulate(const Grid& grid, std::function<void()>&& kernel) {
+  check_grid(grid);
   enqueue([this, grid, kernel = std::move(kernel)] { emulator_.run(grid, lanes_, kernel); });
 }
 

@@ -13,4 +13,8 @@ struct Grid {
   int shared_bytes = 0;  ///< of dynamic shared memory that a block has
 };
 
+/// Throws InternalError if no device has as many blocks, or threads in a block: 2^31 - 1 by 65,535
+/// blocks, and 1,024 threads.
+void check_grid(const Grid& grid);
+
 }  // namespace tessera

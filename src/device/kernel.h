@@ -15,9 +15,13 @@
 #include "device/vendor.h"
 
 #if defined(__CUDACC__)
+#include <tuple>
+
 #include <cuda_bf16.h>
 #define TESSERA_DEVICE_COMPILER 1
 #elif defined(__HIPCC__)
+#include <tuple>
+
 #include <hip/hip_runtime.h>
 #define TESSERA_DEVICE_COMPILER 1
 #else
@@ -209,15 +213,13 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Stream& stream,
             Arguments... arguments) {
   if (grid.blocks == 0 || grid.blocks_y == 0) return;
 #if defined(TESSERA_DEVICE_COMPILER)
-  const dim3 blocks(static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y));
-  const dim3 threads(static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.threads_y));
-#if defined(__CUDACC__)
-  kernel<<<blocks, threads, grid.shared_bytes, static_cast<cudaStream_t>(stream.handle())>>>(
-      Parameters(arguments)...);
-#else
-  kernel<<<blocks, threads, grid.shared_bytes, static_cast<hipStream_t>(stream.handle())>>>(
-      Parameters(arguments)...);
-#endif
+  std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  std::apply(
+      [&](auto&... value) {
+        void* addresses[] = {static_cast<void*>(&value)...};
+        launch_kernel(ThisVendor{}, reinterpret_cast<const void*>(kernel), grid, stream, addresses);
+      },
+      values);
 #else
   stream.emulate(grid, [=] { kernel(Parameters(arguments)...); });
 #endif

@@ -1,6 +1,8 @@
 #include "device/stream.h"
 
 #include "base/error.h"
+#include "base/words.h"
+#include "device/vendor.h"
 
 namespace tessera {
 
@@ -10,6 +12,10 @@ void Stream::emulate(const Grid&, std::function<void()>&&) {
 
 void Stream::enqueue(std::function<void()>&&) {
   throw InternalError("work of the emulated device for a stream of another");
+}
+
+void throw_no_kernels(Device device) {
+  throw InternalError(fmt::format("a stream of a device without kernels: {}", word(device)));
 }
 
 }  // namespace tessera

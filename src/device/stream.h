@@ -27,6 +27,9 @@ class Graph {
   virtual ~Graph() = default;
 };
 
+/// Which of several streams' work a device begins first.
+enum class Priority : uint8_t { normal, high };
+
 /// A queue of work for a device, which does it in order while the caller goes on. Work of different
 /// streams runs at the same time unless events order it. If work fails, the error is thrown by the
 /// next call of synchronize(), or earlier, and the stream does nothing more.

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "device/stream.h"
 
 namespace tessera {
@@ -15,6 +14,15 @@ template <int lanes>
 struct Emulated {};
 struct Cuda {};
 struct Hip {};
+
+/// Puts a kernel, by its address in the host's program, into a stream of its vendor. `arguments`
+/// are the addresses of its parameters' values. Throws Error if the device refuses it. Each exists
+/// in builds with kernels of that vendor only.
+void launch_kernel(Cuda, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
+void launch_kernel(Hip, const void* kernel, const Grid& grid, Stream& stream, void** arguments);
+
+/// Throws InternalError: no kernels of this program run on the device.
+[[noreturn]] void throw_no_kernels(Device device);
 
 /// Calls body(Vendor{}) with the vendor of a stream.
 template <typename Body>
@@ -31,8 +39,7 @@ void for_vendor(const Stream& stream, Body&& body) {
       return body(Hip{});
 #endif
     default:
-      throw InternalError("a stream of a device without kernels: " +
-                          std::string(word(stream.device())));
+      throw_no_kernels(stream.device());
   }
 }
 

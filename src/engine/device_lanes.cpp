@@ -11,7 +11,7 @@ Stream& DeviceLanes::begin(Lane lane, int join) {
     return *compute_;
   }
   if (!network_) {
-    network_ = accelerator_.make_stream();
+    network_ = accelerator_.make_stream(Priority::high);
     computed_ = accelerator_.make_event();
   }
   compute_->record(*computed_);

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/bfloat16.h"
-#include "base/words.h"
+#include "base/worded.h"
 
 namespace tessera {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/words.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"

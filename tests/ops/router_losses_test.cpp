@@ -229,9 +229,10 @@ RC_GTEST_PROP(RouterZLoss, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
 
 TEST(RouterZLoss, TheDevicesKernelsTakeMoreTokensThanBlocks) {
   const Shape shape{131300, 1};  // with a lane a row, 1026 times a block's rows
-  testing::expect_close(run_z_loss(shape, {.backward = false, .emulation = testing::Emulation{}}),
-                        run_z_loss(shape, {.kernels = Kernels::plain, .threads = 1, .backward = false}),
-                        testing::device_tolerance(DType::f32));
+  testing::expect_close(
+      run_z_loss(shape, {.backward = false, .emulation = testing::Emulation{}}),
+      run_z_loss(shape, {.kernels = Kernels::plain, .threads = 1, .backward = false}),
+      testing::device_tolerance(DType::f32));
 }
 
 TEST(RouterZLoss, BitsDoNotDependOnTheThreads) {

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/words.h"
+#include "base/worded.h"
 
 namespace tessera {
 

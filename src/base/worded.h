@@ -1,0 +1,20 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <type_traits>
+
+namespace tessera {
+
+/// The words for an enum's values in configurations and files, one per value from 0 on:
+///   template <>
+///   inline constexpr std::array<std::string_view, 2> kWords<NormKind>{"rms", "layer"};
+/// Enums without words cannot be read or written. base/words.h reads and writes them.
+template <typename Enum>
+inline constexpr std::array<std::string_view, 0> kWords{};
+
+/// An enum that has words.
+template <typename Enum>
+concept Worded = std::is_enum_v<Enum> && !kWords<Enum>.empty();
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/text.h"
+#include "device/accelerator.h"
+#include "device/gpu_stream.h"
+#include "device/grid.h"
+
+namespace tessera {
+
+// An accelerator over the runtime of a vendor's GPUs. `Api` is as in device/gpu_stream.h.
+
+/// Memory of the device, or pinned memory of the host.
+template <typename Api>
+class GpuMemory final : public DeviceMemory {
+ public:
+  GpuMemory(void* address, bool host) : address_(address), host_(host) {}
+  ~GpuMemory() override {
+    (void)(host_ ? Api::free_host.function(address_) : Api::free.function(address_));
+  }
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+  void* address() const override { return address_; }
+
+ private:
+  void* address_;
+  bool host_;
+};
+
+/// The first device that the process may use.
+template <typename Api>
+class GpuAccelerator final : public Accelerator {
+ public:
+  explicit GpuAccelerator(typename Api::Properties properties)
+      : name_(properties.name), lanes_(properties.warpSize) {}
+
+  Device device() const override { return Api::kDevice; }
+  std::string name() const override { return name_; }
+  int64_t free_bytes() const override {
+    size_t free = 0, total = 0;
+    call_gpu<Api>(Api::memory_info, &free, &total);
+    return static_cast<int64_t>(free);
+  }
+
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
+    void* address = nullptr;
+    const size_t size = size_of(bytes);
+    const typename Api::Code code = Api::allocate.function(&address, size);
+    if (code == Api::kOutOfMemory) throw_out_of_memory(bytes);
+    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::allocate.name, code);
+    auto memory = std::make_unique<GpuMemory<Api>>(address, /*host=*/false);
+    call_gpu<Api>(Api::memset, address, 0, size);
+    call_gpu<Api>(Api::device_synchronize);  // streams do not wait for the line above
+    return memory;
+  }
+  std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
+    void* address = nullptr;
+    const size_t size = size_of(bytes);
+    const typename Api::Code code = Api::allocate_host.function(&address, size, 0U);
+    if (code == Api::kOutOfMemory) {
+      (void)Api::get_last_error();
+      throw Error(
+          "the system gives no {} of pinned memory for copies to the device \"{}\": give the "
+          "process more memory, or a higher limit of locked memory (ulimit -l)",
+          format_bytes(bytes), word(Api::kDevice));
+    }
+    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::allocate_host.name, code);
+    auto memory = std::make_unique<GpuMemory<Api>>(address, /*host=*/true);
+    std::memset(address, 0, size);
+    return memory;
+  }
+
+  std::shared_ptr<Stream> make_stream(Priority priority) override {
+    return std::make_shared<GpuStream<Api>>(lanes_, priority);
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<GpuEvent<Api>>(); }
+
+  void synchronize() override { call_gpu<Api>(Api::device_synchronize); }
+  void upload(std::span<const std::byte> from, void* to) override {
+    copy_after_all(to, from.data(), from.size());
+  }
+  void readback(const void* from, std::span<std::byte> to) override {
+    copy_after_all(to.data(), from, to.size());
+  }
+
+ private:
+  /// No memory at all has no address.
+  static size_t size_of(int64_t bytes) { return static_cast<size_t>(std::max<int64_t>(bytes, 1)); }
+
+  /// A copy from the host may end while its bytes are still on their way to the device.
+  void copy_after_all(void* to, const void* from, size_t bytes) {
+    synchronize();
+    if (bytes == 0) return;
+    call_gpu<Api>(Api::memcpy, to, from, bytes, Api::kCopyDefault);
+    synchronize();
+  }
+
+  [[noreturn]] void throw_out_of_memory(int64_t bytes) const {
+    (void)Api::get_last_error();
+    throw Error(
+        "the device \"{}\" ({}) has no {} of memory in one piece; {} of it are free. Lower "
+        "train.micro_batch or data.context, name more in train.recompute, or end other programs "
+        "that use the device; `tessera explain` shows what takes the memory",
+        word(Api::kDevice), name_, format_bytes(bytes), format_bytes(free_bytes()));
+  }
+
+  std::string name_;
+  int lanes_;
+};
+
+/// Opens the first device that the process may use. Throws Error if there is none, or if it is too
+/// old.
+template <typename Api>
+std::unique_ptr<Accelerator> open_gpu() {
+  Api::check_driver();
+  int count = 0;
+  const typename Api::Code code = Api::get_device_count.function(&count);
+  if (code == Api::kNoDevice || (code == Api::kSuccess && count == 0)) {
+    (void)Api::get_last_error();
+    const char* const visible = std::getenv(Api::kVisibleDevices);
+    throw Error("the driver finds no GPU for the device \"{}\": look at `{}`; {} is {}",
+                word(Api::kDevice), Api::kListsDevices, Api::kVisibleDevices,
+                visible == nullptr ? "not set" : fmt::format("\"{}\"", visible));
+  }
+  if (code != Api::kSuccess) throw_gpu_error<Api>(Api::get_device_count.name, code);
+  typename Api::Properties properties{};
+  call_gpu<Api>(Api::get_properties, &properties, 0);
+  Api::check_device(properties);
+  call_gpu<Api>(Api::set_device, 0);
+  return std::make_unique<GpuAccelerator<Api>>(properties);
+}
+
+/// Puts a kernel into a stream. `arguments` are the addresses of its parameters. Throws Error if
+/// the device refuses it.
+template <typename Api>
+void launch_on_gpu(const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
+  check_grid(grid);
+  // More than any kernel has without asking. To ask anew each time is cheap, and leaves no state.
+  constexpr int kSharedBytes = 48 * 1024;
+  if (grid.shared_bytes > kSharedBytes) {
+    call_gpu<Api>(Api::set_attribute, kernel, Api::kSharedBytesAttribute, grid.shared_bytes);
+  }
+  const typename Api::Dim3 blocks(static_cast<unsigned>(grid.blocks),
+                                  static_cast<unsigned>(grid.blocks_y), 1);
+  const typename Api::Dim3 threads(static_cast<unsigned>(grid.threads),
+                                   static_cast<unsigned>(grid.threads_y), 1);
+  const auto handle = static_cast<typename Api::Stream>(stream.handle());
+  const typename Api::Code code = Api::launch_kernel.function(
+      kernel, blocks, threads, arguments, static_cast<size_t>(grid.shared_bytes), handle);
+  if (code == Api::kSuccess) return;
+  (void)Api::get_last_error();
+  throw Error(
+      "the device \"{}\" refuses the kernel {} with {} x {} blocks of {} x {} threads and {} of "
+      "dynamic shared memory: {} ({}): {}",
+      word(Api::kDevice), Api::kernel_name(kernel, handle), grid.blocks, grid.blocks_y,
+      grid.threads, grid.threads_y, format_bytes(grid.shared_bytes), Api::error_name(code),
+      static_cast<int>(code), Api::error_text(code));
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "base/error.h"
+#include "base/words.h"
+#include "device/device.h"
+
+namespace tessera {
+
+/// A function of a vendor's runtime, with its name for errors:
+///   GpuCall{"cudaMalloc", cudaMalloc}
+template <typename Function>
+struct GpuCall {
+  const char* name;
+  Function* function;
+};
+template <typename Function>
+GpuCall(const char*, Function*) -> GpuCall<Function>;
+
+/// Throws Error for a call that returned `code`. The runtime forgets the error, if it can: others
+/// ask for the last one after calls of theirs.
+template <typename Api>
+[[noreturn]] void throw_gpu_error(const char* name, typename Api::Code code) {
+  (void)Api::get_last_error();
+  throw Error("{} failed on the device \"{}\": {} ({}): {}", name, word(Api::kDevice),
+              Api::error_name(code), static_cast<int>(code), Api::error_text(code));
+}
+
+/// Calls a function of the runtime. Throws Error, with the function's name and the runtime's words,
+/// if it fails; that may be the failure of work that was given to the device earlier.
+template <typename Api, typename Function, typename... Arguments>
+void call_gpu(const GpuCall<Function>& call, Arguments... arguments) {
+  const typename Api::Code code = call.function(arguments...);
+  if (code != Api::kSuccess) throw_gpu_error<Api>(call.name, code);
+}
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <memory>
+
+#include "device/gpu_call.h"
+#include "device/stream.h"
+
+namespace tessera {
+
+// Streams, events and graphs over the runtime of a vendor's GPUs. `Api` names its types and
+// functions (cuda_accelerator_cuda.cpp): CUDA's and HIP's are the same but for the prefix.
+// Destructors ignore errors: a device that failed reports it at each later call.
+
+template <typename Api>
+class GpuEvent final : public Event {
+ public:
+  GpuEvent() { call_gpu<Api>(Api::event_create, &event_, 0U); }
+  ~GpuEvent() override { (void)Api::event_destroy.function(event_); }
+  GpuEvent(const GpuEvent&) = delete;
+  GpuEvent& operator=(const GpuEvent&) = delete;
+
+  bool reached() const override {
+    const typename Api::Code code = Api::event_query.function(event_);
+    if (code == Api::kNotReady) {
+      (void)Api::get_last_error();
+      return false;
+    }
+    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::event_query.name, code);
+    return true;
+  }
+  void synchronize() const override { call_gpu<Api>(Api::event_synchronize, event_); }
+  double seconds_since(const Event& earlier) const override {
+    float milliseconds = 0;
+    const auto& begin = dynamic_cast<const GpuEvent&>(earlier);
+    call_gpu<Api>(Api::event_elapsed_time, &milliseconds, begin.event_, event_);
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+  typename Api::Event handle() const { return event_; }
+
+ private:
+  typename Api::Event event_ = nullptr;
+};
+
+template <typename Api>
+class GpuGraph final : public Graph {
+ public:
+  /// Takes what was captured, and frees it.
+  explicit GpuGraph(typename Api::Graph captured) {
+    const typename Api::Code code =
+        Api::graph_instantiate.function(&executable_, captured, /*flags=*/0ULL);
+    (void)Api::graph_destroy.function(captured);
+    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::graph_instantiate.name, code);
+  }
+  /// Waits for the device: it may be at the graph's work.
+  ~GpuGraph() override {
+    (void)Api::device_synchronize.function();
+    (void)Api::graph_exec_destroy.function(executable_);
+  }
+  GpuGraph(const GpuGraph&) = delete;
+  GpuGraph& operator=(const GpuGraph&) = delete;
+
+  typename Api::GraphExec handle() const { return executable_; }
+
+ private:
+  typename Api::GraphExec executable_ = nullptr;
+};
+
+template <typename Api>
+class GpuStream final : public Stream {
+ public:
+  /// `lanes` is the number of threads of a warp.
+  GpuStream(int lanes, Priority priority) : lanes_(lanes) {
+    int least = 0, greatest = 0;  // a greater priority is a smaller number
+    call_gpu<Api>(Api::stream_priority_range, &least, &greatest);
+    call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
+                  priority == Priority::high ? greatest : least);
+  }
+  /// The work that is left is still done.
+  ~GpuStream() override {
+    if (capturing_) {
+      typename Api::Graph graph = nullptr;
+      (void)Api::stream_end_capture.function(stream_, &graph);
+      if (graph != nullptr) (void)Api::graph_destroy.function(graph);
+    }
+    (void)Api::stream_destroy.function(stream_);
+  }
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
+
+  Device device() const override { return Api::kDevice; }
+  int lanes() const override { return lanes_; }
+
+  void copy(void* to, const void* from, int64_t bytes) override {
+    if (bytes == 0) return;
+    call_gpu<Api>(Api::memcpy_async, to, from, static_cast<size_t>(bytes), Api::kCopyDefault,
+                  stream_);
+  }
+  void fill_zero(void* to, int64_t bytes) override {
+    if (bytes == 0) return;
+    call_gpu<Api>(Api::memset_async, to, 0, static_cast<size_t>(bytes), stream_);
+  }
+  /// In a capture, an event of another stream that is waited for brings that stream into it.
+  void record(Event& event) override {
+    call_gpu<Api>(Api::event_record, dynamic_cast<GpuEvent<Api>&>(event).handle(), stream_);
+  }
+  void wait(const Event& event) override {
+    call_gpu<Api>(Api::stream_wait_event, stream_,
+                  dynamic_cast<const GpuEvent<Api>&>(event).handle(), 0U);
+  }
+  void synchronize() override {
+    TESSERA_CHECK(!capturing_, "the host waits in a capture");
+    call_gpu<Api>(Api::stream_synchronize, stream_);
+  }
+
+  void begin_capture() override {
+    TESSERA_CHECK(!capturing_, "a capture within a capture");
+    call_gpu<Api>(Api::stream_begin_capture, stream_, Api::kCaptureThreadLocal);
+    capturing_ = true;
+  }
+  std::unique_ptr<Graph> end_capture() override {
+    TESSERA_CHECK(capturing_, "the end of a capture that did not begin");
+    capturing_ = false;
+    typename Api::Graph graph = nullptr;
+    call_gpu<Api>(Api::stream_end_capture, stream_, &graph);
+    return std::make_unique<GpuGraph<Api>>(graph);
+  }
+  void launch(const Graph& graph) override {
+    call_gpu<Api>(Api::graph_launch, dynamic_cast<const GpuGraph<Api>&>(graph).handle(), stream_);
+  }
+
+  void* handle() const override { return stream_; }
+
+ private:
+  int lanes_;
+  bool capturing_ = false;
+  typename Api::Stream stream_ = nullptr;
+};
+
+}  // namespace tessera
