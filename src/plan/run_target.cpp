@@ -7,6 +7,7 @@ namespace tessera {
 Target run_target(const RunConfig& config) {
   Target target = host_target(static_cast<int>(config.run.threads));
   target.device = config.run.device;
+  target.deterministic = config.run.deterministic;
   return target;
 }
 

@@ -38,8 +38,8 @@ __global__ void find_key_ranges(KeyRangeSearch search) {
 
 /// A warp for each query of each head.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kRowWarps* kLanes) attend_rows(AttentionForward<T> attention) {
-  __shared__ float weights[kRowWarps][kLanes];
+__global__ void __launch_bounds__(kAttentionWarps* kLanes) attend_rows(AttentionForward<T> attention) {
+  __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
   const int64_t index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;

@@ -23,7 +23,7 @@ __device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, in
 
 /// delta = rowsum(dO · O), a warp for each query of each head.
 template <typename T>
-__global__ void __launch_bounds__(kRowWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
+__global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
   const int64_t index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kRowWarps* kLanes) sum_deltas(AttentionBackwar
 
 /// dQ = dS K, a warp for each query of each head.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kRowWarps* kLanes)
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
     sum_query_gradients(AttentionBackward<T> attention) {
-  __shared__ float weights[kRowWarps][kLanes];
+  __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
   const int64_t index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kRowWarps* kLanes)
   const int64_t end = attention.end[row.token];
   float* const own_weights = weights[this_warp()];
 
-  RowSum<own> sum;
+  ChannelSum<own> sum;
   for (int64_t key = attention.begin[row.token]; key < end; key += kLanes) {
     const int64_t own_key = key + this_lane();
     if (own_key < end) {
@@ -86,9 +86,9 @@ __device__ inline int64_t first_above(const int32_t* bounds, int64_t count, int6
 /// dV = Pᵀ dO and dK = dSᵀ Q, a warp for each key of each key-value head. The queries that attend
 /// to a key follow one another, because the ranges of keys ascend.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kRowWarps* kLanes)
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
     sum_key_gradients(AttentionBackward<T> attention) {
-  __shared__ ScorePair pairs[kRowWarps][kLanes];
+  __shared__ ScorePair pairs[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
   const int64_t index = row_of_warp();
   if (index >= sizes.sequences * sizes.kv_heads * sizes.keys) return;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kRowWarps* kLanes)
   const int group = sizes.heads / sizes.kv_heads;
   ScorePair* const own_pairs = pairs[this_warp()];
 
-  RowSum<own> of_key, of_value;
+  ChannelSum<own> of_key, of_value;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int64_t row = (sequence * sizes.heads + head) * sizes.sequence;
     const auto query_offset = [&](int64_t query) {

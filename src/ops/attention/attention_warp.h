@@ -54,7 +54,7 @@ __device__ inline float row_dot(const T* a, const T* b, int count) {
 
 /// A lane's channels of one row: lane, lane + kLanes, ... It has `own` of them or fewer.
 template <int own>
-struct RowSum {
+struct ChannelSum {
   float values[own] = {};
 
   __device__ void scale(float factor) {
@@ -82,7 +82,7 @@ template <int own>
 struct RunningSoftmax {
   float greatest = -INFINITY;
   float total = 0;
-  RowSum<own> sum;
+  ChannelSum<own> sum;
 
   /// Lets a query attend to up to kLanes keys from `key` on. `weights` is memory of the warp.
   template <int size, typename T>
@@ -129,10 +129,10 @@ void with_row_sizes(int head_dim, Body&& body) {
   }
 }
 
-constexpr int kRowWarps = 4;  // of a block whose warps have a row each
+constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
 
 inline Grid rows_grid(int64_t rows) {
-  return {.blocks = (rows + kRowWarps - 1) / kRowWarps, .threads = kRowWarps * kLanes};
+  return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps, .threads = kAttentionWarps * kLanes};
 }
 
 }  // namespace

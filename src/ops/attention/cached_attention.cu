@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
 
 /// Joins the parts of a query's keys, a warp for each query of each head.
 template <typename T>
-__global__ void __launch_bounds__(kRowWarps* kLanes)
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
     join_parts(CachedAttentionForward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
   const int64_t index = row_of_warp();
