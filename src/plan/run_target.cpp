@@ -11,6 +11,7 @@ std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
   Target target = target_of(facts);
   target.tf32 = config.train.tf32;
+  target.deterministic = config.run.deterministic;
   return target;
 }
 
@@ -18,6 +19,7 @@ Target run_target(const RunConfig& config) {
   Target target =
       host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
   target.tf32 = config.train.tf32;
+  target.deterministic = config.run.deterministic;
   return target;
 }
 
