@@ -86,7 +86,7 @@ __device__ inline int64_t first_above(const int32_t* bounds, int64_t count, int6
 /// dV = Pᵀ dO and dK = dSᵀ Q, a warp for each key of each key-value head. The queries that attend
 /// to a key follow one another, because the ranges of keys ascend.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+__global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_key_gradients(AttentionBackward<T> attention) {
   __shared__ ScorePair pairs[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
