@@ -10,13 +10,13 @@ namespace {
 // The opaque structs may change with the library's major version.
 #define TESSERA_TEXT_OF(number) #number
 #define TESSERA_TEXT(number) TESSERA_TEXT_OF(number)
-constexpr std::array<const char*, 1> kNames{"libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
+constexpr std::array<const char*, 1> kCublasLtNames{"libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
 #undef TESSERA_TEXT
 #undef TESSERA_TEXT_OF
 
 }  // namespace
 
-CublasLt::CublasLt() : library_(kNames, "matrix products on the device cuda") {}
+CublasLt::CublasLt() : library_(kCublasLtNames, "matrix products on the device cuda") {}
 
 void CublasLt::check(cublasStatus_t status, const std::string& what) const {
   if (status == CUBLAS_STATUS_SUCCESS) return;
