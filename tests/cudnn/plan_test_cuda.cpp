@@ -94,7 +94,8 @@ TEST_F(CudnnPlans, ExistForEveryPresetWithinThePlannedWorkspace) {
 
 TEST_F(CudnnPlans, StayWithinThePlannedWorkspaceForOddShapes) {
   for (const CudnnAttentionKind& odd :
-       {CudnnAttentionKind{.sequences = 3, .sequence = 257, .heads = 4, .kv_heads = 4, .head_dim = 80},
+       {CudnnAttentionKind{
+            .sequences = 3, .sequence = 257, .heads = 4, .kv_heads = 4, .head_dim = 80},
         {.sequences = 1, .sequence = 100, .heads = 6, .kv_heads = 2, .head_dim = 40},
         {.sequences = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_dim = 8},
         {.sequences = 2, .sequence = 384, .heads = 2, .kv_heads = 1, .head_dim = 256}}) {

@@ -136,8 +136,8 @@ double largest_finite(const std::vector<double>& values) {
   return largest;
 }
 
-/// Compares the kernels with the definition, in three orders of their threads, which must give equal
-/// bits.
+/// Compares the kernels with the definition, in three orders of their threads, which must give
+/// equal bits.
 void expect_kernels_agree(const AttentionShape& shape, DType dtype, const CasePlaces& places,
                           int lanes) {
   const Shape of_queries{shape.tokens(), shape.query_stride()};
@@ -241,11 +241,11 @@ DeviceAttention attention_of(const AttentionCase& test, DType dtype, bool backwa
 TEST(AttentionOnADevice, IsRefusedWhereItIsNotToBeHad) {
   const AttentionCase test{.sequence = 64, .heads = 4, .kv_heads = 4, .head_dim = 20};
   const auto failure = [&](Device device, DType dtype, const AttentionCase& of) {
-    return error_of([&] {
-      device_attention_workspace(target_on(device), attention_of(of, dtype, false));
-    });
+    return error_of(
+        [&] { device_attention_workspace(target_on(device), attention_of(of, dtype, false)); });
   };
-  EXPECT_NE(failure(Device::cuda, DType::bf16, test).find("a multiple of 8 channels up to 256, not of 20"),
+  EXPECT_NE(failure(Device::cuda, DType::bf16, test)
+                .find("a multiple of 8 channels up to 256, not of 20"),
             std::string::npos);
   EXPECT_NE(failure(Device::hip, DType::bf16, test).find("Composable Kernel"), std::string::npos);
   EXPECT_NE(failure(Device::cuda, DType::f32, {.sequence = 8, .head_dim = 264})

@@ -28,10 +28,11 @@ struct QueryRow {
         head(row / sizes.sequence % sizes.heads),
         sequence(row / (sizes.heads * sizes.sequence)),
         offset((token * sizes.heads + head) * sizes.head_dim),
-        key_offset((sequence * sizes.keys * sizes.kv_heads + head / (sizes.heads / sizes.kv_heads)) *
-                   sizes.head_dim) {}
+        key_offset(
+            (sequence * sizes.keys * sizes.kv_heads + head / (sizes.heads / sizes.kv_heads)) *
+            sizes.head_dim) {}
 
-  int64_t index;       // in [sequences · heads, sequence]
+  int64_t index;  // in [sequences · heads, sequence]
   int64_t token;
   int64_t head;
   int64_t sequence;
@@ -90,9 +91,8 @@ struct RunningSoftmax {
                          int64_t key, int64_t end, const AttentionSizes& sizes, float* weights) {
     const int64_t own_key = key + this_lane();
     const float score =
-        own_key < end
-            ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
-            : -INFINITY;
+        own_key < end ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
+                      : -INFINITY;
     const float most = warp_max(score);
     const float now = greatest < most ? most : greatest;
     const float correction = expf(greatest - now);
@@ -132,7 +132,8 @@ void with_row_sizes(int head_dim, Body&& body) {
 constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
 
 inline Grid rows_grid(int64_t rows) {
-  return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps, .threads = kAttentionWarps * kLanes};
+  return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps,
+          .threads = kAttentionWarps * kLanes};
 }
 
 }  // namespace

@@ -91,7 +91,8 @@ int64_t device_attention_workspace(const Target& target, const DeviceAttention& 
   const int64_t head_dim = attention.shape.head_dim;
   if (target.device == Device::hip && attention.dtype == DType::bf16) {
     throw Error(
-        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable Kernel "
+        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
+        "Kernel "
         "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
         "run.device to another device");
   }
