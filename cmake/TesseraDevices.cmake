@@ -8,7 +8,9 @@ if(TESSERA_CUDA STREQUAL "AUTO")
   set(TESSERA_CUDA OFF)
   if(NOT TESSERA_SANITIZE AND NOT TESSERA_FUZZ)
     find_package(CUDAToolkit 13.0 QUIET)
-    set(TESSERA_CUDA ${CUDAToolkit_FOUND})
+    if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
+      set(TESSERA_CUDA ON)
+    endif()
   endif()
 endif()
 
@@ -33,6 +35,52 @@ if(TESSERA_CUDA)
   target_include_directories(tessera_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 message(STATUS "Kernels for NVIDIA's GPUs: ${TESSERA_CUDA}")
+
+option(TESSERA_HIP "Run on AMD's GPUs: compile kernels with clang, link AMD's runtime" OFF)
+set(TESSERA_HIP_ARCHITECTURES "gfx90a;gfx942" CACHE STRING "AMD's processors that kernels are compiled for")
+if(TESSERA_HIP)
+  find_program(TESSERA_HIP_COMPILER NAMES amdclang++ clang++-21 clang++-20 clang++-19 clang++ REQUIRED
+    HINTS /opt/rocm/bin)
+  find_path(TESSERA_HIP_BITCODE oclc_isa_version_90a.bc REQUIRED PATHS /opt/rocm/amdgcn/bitcode
+    /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/amdgcn/bitcode /usr/lib/amdgcn/bitcode)
+  find_path(TESSERA_HIP_INCLUDE_DIR hip/hip_runtime_api.h REQUIRED HINTS /opt/rocm/include)
+  find_library(TESSERA_HIP_LIBRARY amdhip64 REQUIRED HINTS /opt/rocm/lib)
+  # Device libraries of ROCm 5.2 know gfx942 by its forerunner's name.
+  set(bitcode ${CMAKE_BINARY_DIR}/hip/bitcode)
+  file(MAKE_DIRECTORY ${bitcode})
+  file(GLOB libraries ${TESSERA_HIP_BITCODE}/*.bc)
+  foreach(library IN LISTS libraries)
+    get_filename_component(name ${library} NAME)
+    file(CREATE_LINK ${library} ${bitcode}/${name} SYMBOLIC)
+  endforeach()
+  if(NOT EXISTS ${bitcode}/oclc_isa_version_942.bc)
+    file(CREATE_LINK ${TESSERA_HIP_BITCODE}/oclc_isa_version_940.bc ${bitcode}/oclc_isa_version_942.bc SYMBOLIC)
+  endif()
+  set(TESSERA_HIP_FLAGS -x hip --rocm-device-lib-path=${bitcode} -std=c++20 -O3 -Wall -Wextra -Werror -DTESSERA_HIP=1)
+  foreach(architecture IN LISTS TESSERA_HIP_ARCHITECTURES)
+    list(APPEND TESSERA_HIP_FLAGS --offload-arch=${architecture})
+  endforeach()
+  target_compile_definitions(tessera_flags INTERFACE TESSERA_HIP=1 __HIP_PLATFORM_AMD__=1)
+  target_include_directories(tessera_flags SYSTEM INTERFACE ${TESSERA_HIP_INCLUDE_DIR})
+  add_custom_target(tessera_hip)  # all that is compiled for AMD's GPUs
+endif()
+
+# tessera_clang_hip(TARGET files...) adds files to a target that clang compiles for AMD's GPUs. CMake's own
+# support of HIP needs files that Debian does not bring.
+function(tessera_clang_hip target)
+  foreach(file ${ARGN})
+    set(object ${file}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TESSERA_HIP_COMPILER} ${TESSERA_HIP_FLAGS}
+        -I${CMAKE_SOURCE_DIR}/src -idirafter ${TESSERA_HIP_INCLUDE_DIR} -MD -MT ${object} -MF ${object}.d -c ${file} -o ${object}
+      DEPENDS ${file} DEPFILE ${object}.d JOB_POOL compile VERBATIM COMMENT "Building HIP object ${object}")
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    list(APPEND objects ${object})
+  endforeach()
+  target_sources(${target} PRIVATE ${objects})
+  add_custom_target(${target}_hip DEPENDS ${objects})
+  add_dependencies(tessera_hip ${target}_hip)
+endfunction()
 
 # tessera_nvcc(NAME TARGET ARCHITECTURES capabilities... INCLUDES folders... OPTIONS flags... FILES files...)
 # adds files to a target that nvcc compiles. Warnings are errors. clang-tidy cannot read nvcc's options,
@@ -100,6 +148,10 @@ function(tessera_kernels target folder)
   if(TESSERA_CUDA)
     tessera_batches(batches ${target} cuda ${kernels})
     tessera_nvcc(${target}_cuda ${target} FILES ${batches})
+  endif()
+  if(TESSERA_HIP)
+    tessera_batches(batches ${target} hip ${kernels})
+    tessera_clang_hip(${target} ${batches})
   endif()
 endfunction()
 

@@ -78,6 +78,16 @@ void validate_steps(const RunConfig& config, Contradictions& found) {
                   steps);
 }
 
+/// Kernels of devices compute in f32 or bf16.
+void validate_device(const RunConfig& config, Contradictions& found) {
+  if (config.run.device == Device::cpu || config.train.precision != Precision::fp64) return;
+  found.add(
+      "train.precision is \"fp64\", which the device \"{}\" does not compute in; choose \"bf16\" "
+      "or "
+      "\"fp32\", or run.device \"cpu\"",
+      word(config.run.device));
+}
+
 /// Requires the context to be within the one that the model declares, which it was trained on.
 void validate_context(const RunConfig& config, Contradictions& found) {
   if (config.model.max_context == 0) return;
@@ -112,6 +122,7 @@ void validate(const RunConfig& config) {
   find_contradictions(config.model, found);
   validate_data(config.data, found);
   validate_context(config, found);
+  validate_device(config, found);
   validate_batches(config.train, found);
   validate_rows(config, found);
   validate_steps(config, found);

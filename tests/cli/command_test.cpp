@@ -156,6 +156,16 @@ TEST_F(CommandTest, ExplainCountsWhatTheConfigurationSays) {
   }
 }
 
+TEST_F(CommandTest, ExplainPlansForDevicesThatAreNotHere) {
+  for (const char* const device : {"emulated", "cuda", "hip"}) {
+    const Result result =
+        run({"explain", config_path().string(), "--set", "model.vocabulary_size=256", "--set",
+             std::string("run.device=\"") + device + "\"", "--json"});
+    ASSERT_EQ(result.status, 0) << device << ": " << result.output;
+    EXPECT_GT(nlohmann::json::parse(result.output)["totals"]["peak_bytes"], 0) << device;
+  }
+}
+
 TEST_F(CommandTest, ExplainForAnotherMachineNeedsItsHardwareFileAlone) {
   const std::vector<std::string> explain{"explain", config_path().string(), "--set",
                                          "model.vocabulary_size=257"};

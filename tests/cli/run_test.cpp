@@ -62,6 +62,19 @@ class RunTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(RunTest, ADeviceThatIsNotHereIsAnErrorThatSaysWhatIsMissing) {
+  for (const char* const device : {"cuda", "hip"}) {
+    const auto process =
+        shell(std::string("CUDA_VISIBLE_DEVICES=-1 HIP_VISIBLE_DEVICES=-1 exec \"$TESSERA\" train "
+                          "\"$CONFIG\" --set run.device=") +
+              device);
+    EXPECT_EQ(process->wait(), 1) << device;
+    EXPECT_THAT(process->output(), AllOf(HasSubstr(std::string("the device \"") + device + "\""),
+                                         ::testing::Not(HasSubstr("internal"))))
+        << device;
+  }
+}
+
 TEST_F(RunTest, IsHeldByOneProcess) {
   auto arguments = train(endless_, {"--quiet"});
   arguments.insert(arguments.begin(), TESSERA_PROGRAM);

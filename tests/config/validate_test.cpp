@@ -66,6 +66,16 @@ TEST(ValidateRun, TheDeclaredContextHoldsThatOfTheData) {
   EXPECT_NO_THROW(parse("", {"data.context=128", "model.max_context=0"}));
 }
 
+TEST(ValidateRun, DevicesHaveNoDoublePrecision) {
+  for (const std::string device : {"cuda", "hip", "emulated"}) {
+    EXPECT_THAT(message_of("", {"run.device=" + device, "train.precision=fp64"}),
+                AllOf(HasSubstr("train.precision is \"fp64\""), HasSubstr("\"" + device + "\""),
+                      HasSubstr("run.device \"cpu\"")));
+    EXPECT_NO_THROW(parse("", {"run.device=" + device, "train.precision=fp32"}));
+  }
+  EXPECT_NO_THROW(parse("", {"train.precision=fp64"}));
+}
+
 TEST(ValidateRun, LearningRatesAreInOrder) {
   EXPECT_THAT(message_of("[optimizer]\nlearning_rate = 1e-5\nminimum_learning_rate = 2e-5\n"),
               HasSubstr("optimizer.minimum_learning_rate (2e-05) is larger than "

@@ -43,10 +43,11 @@ std::vector<float> run_bug(Bug bug, int lanes, emulation::Order order, int n = 2
   const auto device_x = accelerator->allocate(n * int64_t{sizeof(float)});
   const auto device_out = accelerator->allocate(512 * sizeof(float));
   accelerator->upload(std::as_bytes(std::span(x)), device_x->address());
-  for_vendor(*stream, [&](auto vendor) {
+  const auto sum = [&](auto vendor) {
     sum_with_bug<decltype(vendor)>(bug, static_cast<float*>(device_x->address()), n,
                                    static_cast<float*>(device_out->address()), *stream);
-  });
+  };
+  lanes == 64 ? sum(Emulated<64>{}) : sum(Emulated<32>{});
   stream->synchronize();
   accelerator->readback(device_out->address(), std::as_writable_bytes(std::span(out)));
   return out;
