@@ -140,8 +140,8 @@ RC_GTEST_PROP(CachedAttention, TheDevicesKernelsAgree, ()) {
   test.kv_heads = *rc::gen::inRange<int64_t>(1, 3);
   test.heads = test.kv_heads * *rc::gen::inRange<int64_t>(1, 3);
   test.head_dim = *rc::gen::element<int64_t>(6, 16, 72);
-  const auto pieces = *rc::gen::element(std::vector<int64_t>{1, 1, 5}, std::vector<int64_t>{40, 1, 9},
-                                       std::vector<int64_t>{300, 1});
+  const auto pieces = *rc::gen::element(
+      std::vector<int64_t>{1, 1, 5}, std::vector<int64_t>{40, 1, 9}, std::vector<int64_t>{300, 1});
   test.sequence = std::accumulate(pieces.begin(), pieces.end(), int64_t{0});
   const int64_t capacity = test.sequence + *rc::gen::element<int64_t>(0, 3, 600);
   const DType dtype = *rc::gen::element(DType::f32, DType::bf16);

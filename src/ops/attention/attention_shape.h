@@ -23,7 +23,8 @@ struct AttentionShape {
   bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
-  /// Of one number for each query of each head: the queries of a head lie together, as cuDNN has it.
+  /// Of one number for each query of each head: the queries of a head lie together, as cuDNN has
+  /// it.
   Shape row_shape() const { return {sequences * heads, sequence}; }
   int64_t group() const { return heads / kv_heads; }
   /// The elements from one token's row to the next.

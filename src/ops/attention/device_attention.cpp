@@ -1,7 +1,7 @@
 #include "ops/attention/device_attention.h"
 
-#include "ops/attention/attention_kernels.h"
 #include "ops/attention/cudnn/attention.h"
+#include "ops/attention/kernel_sizes.h"
 #include "ops/attention/scratch.h"
 #include "ops/by_processor.h"
 
@@ -21,16 +21,6 @@ struct KernelScratch {
   int32_t* end;
   float* delta;
 };
-
-AttentionSizes sizes_of(const AttentionShape& shape) {
-  return {.sequences = shape.sequences,
-          .sequence = shape.sequence,
-          .keys = shape.keys,
-          .heads = static_cast<int>(shape.heads),
-          .kv_heads = static_cast<int>(shape.kv_heads),
-          .head_dim = static_cast<int>(shape.head_dim),
-          .scale = static_cast<float>(shape.scale)};
-}
 
 /// Whether cuDNN computes an attention of a device of NVIDIA.
 bool by_cudnn(const DeviceAttention& attention) {
@@ -91,7 +81,8 @@ int64_t device_attention_workspace(const Target& target, const DeviceAttention& 
   const int64_t head_dim = attention.shape.head_dim;
   if (target.device == Device::hip && attention.dtype == DType::bf16) {
     throw Error(
-        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable Kernel "
+        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
+        "Kernel "
         "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
         "run.device to another device");
   }
@@ -116,7 +107,7 @@ int64_t device_attention_workspace(const Target& target, const DeviceAttention& 
 void run_attention_kernels(const Execution& execution, const DeviceAttention& attention) {
   Scratch scratch(execution.workspace.data());
   const KernelScratch memory(scratch, attention);
-  const AttentionSizes sizes = sizes_of(attention.shape);
+  const AttentionSizes sizes = kernel_sizes(attention.shape);
   const auto& inputs = execution.inputs;
   const auto& outputs = execution.outputs;
   on_device(execution, [&](auto vendor, auto type) {

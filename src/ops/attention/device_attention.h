@@ -15,11 +15,11 @@ struct DeviceAttention {
 
 /// Puts a run of the operation "attention" or "attention_gradient" into the execution's stream.
 ///
-/// The emulated device computes it by the processor's kernels. On a device of NVIDIA, cuDNN computes
-/// it in bf16, and plain kernels of ours in f32, and in bf16 for queries that are only a part of the
-/// keys' tokens, which cuDNN does not take. On a device of AMD, the plain kernels compute it in f32;
-/// in bf16 it would take a library of AMD's, and is refused. Nothing checks there that positions
-/// ascend.
+/// The emulated device computes it by the processor's kernels. On a device of NVIDIA, cuDNN
+/// computes it in bf16, and plain kernels of ours in f32, and in bf16 for queries that are only a
+/// part of the keys' tokens, which cuDNN does not take. On a device of AMD, the plain kernels
+/// compute it in f32; in bf16 it would take a library of AMD's, and is refused. Nothing checks
+/// there that positions ascend.
 ///
 /// A mask of documents hides keys but saves no work in cuDNN's kernels: cuDNN's own layout for
 /// documents needs their greatest number, by which its workspace grows.

@@ -1,11 +1,10 @@
-#include "ops/attention/cudnn/attention.h"
-
 #include <array>
 #include <limits>
 #include <map>
 #include <memory>
 
 #include "base/round_up.h"
+#include "ops/attention/cudnn/attention.h"
 #include "ops/attention/cudnn/plan_cuda.h"
 
 namespace tessera {
@@ -35,7 +34,8 @@ class CudnnPlans {
     const int64_t planned = CudnnWorkspace(kind).library;
     if (made->workspace_bytes() > planned) {
       throw Error(
-          "cuDNN {} asks for {} bytes of workspace for {}; {} were planned, as cuDNN 9.19 has it on "
+          "cuDNN {} asks for {} bytes of workspace for {}; {} were planned, as cuDNN 9.19 has it "
+          "on "
           "Hopper. Install that, or train on another device",
           library_.version_text(), made->workspace_bytes(), text(kind), planned);
     }
@@ -113,12 +113,11 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
   pack.add(Id::scale, &factor);
   pack.add(Id::nothing, &nothing);
   pack.add(Id::one, kind.backward ? &one : nullptr);
-  library.check(library.set_stream(plans.handle(),
-                                   static_cast<cudaStream_t>(execution.stream->handle())),
-                "take a stream");
   library.check(
-      library.execute(plans.handle(), plan.get(), pack.finish(of_q_sum + sizes.of_q_sum)),
-      "run attention");
+      library.set_stream(plans.handle(), static_cast<cudaStream_t>(execution.stream->handle())),
+      "take a stream");
+  library.check(library.execute(plans.handle(), plan.get(), pack.finish(of_q_sum + sizes.of_q_sum)),
+                "run attention");
 }
 
 }  // namespace tessera

@@ -52,8 +52,8 @@ class AttentionWriter {
   /// A query attends to keys from the start of its document on.
   CudnnTensor within_documents(const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnLayout layout = packed_layout(kind_.sequences, 1, kind_.sequence, 1);
-    const CudnnTensor starts = graph_.memory(static_cast<int64_t>(Id::document_starts), layout,
-                                        CUDNN_DATA_INT32);
+    const CudnnTensor starts =
+        graph_.memory(static_cast<int64_t>(Id::document_starts), layout, CUDNN_DATA_INT32);
     return select(CUDNN_POINTWISE_CMP_GE, graph_.index(scores, kColumns), starts, scores, nothing);
   }
 
@@ -64,11 +64,12 @@ class AttentionWriter {
     return result;
   }
   /// The product of scores [keys, queries] and rows of queries, summed over the heads of a group.
-  void sum_over_queries(const CudnnTensor& scores, const CudnnTensor& rows, const CudnnTensor& result) {
+  void sum_over_queries(const CudnnTensor& scores, const CudnnTensor& rows,
+                        const CudnnTensor& result) {
     if (kind_.heads == kind_.kv_heads) return graph_.matmul(scores, rows, result);
-    const CudnnTensor of_heads = graph_.inner(
-        packed_layout(kind_.sequences, kind_.heads, kind_.sequence, kind_.head_dim),
-        CUDNN_DATA_BFLOAT16);
+    const CudnnTensor of_heads =
+        graph_.inner(packed_layout(kind_.sequences, kind_.heads, kind_.sequence, kind_.head_dim),
+                     CUDNN_DATA_BFLOAT16);
     graph_.matmul(scores, rows, of_heads);
     graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, result);
   }
@@ -80,7 +81,7 @@ class AttentionWriter {
             {kind_.sequence * row, kind_.head_dim, row, 1}};
   }
   CudnnTensor select(cudnnPointwiseMode_t comparison, const CudnnTensor& a, const CudnnTensor& b,
-                const CudnnTensor& scores, const CudnnTensor& nothing) {
+                     const CudnnTensor& scores, const CudnnTensor& nothing) {
     const CudnnTensor attends =
         graph_.pointwise(comparison, a, b, {CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN});
     return graph_.select(attends, scores, nothing);
@@ -112,7 +113,7 @@ void write_attention_forward(CudnnGraph& graph, const CudnnAttentionKind& kind) 
   const CudnnTensor log_sum_exp = writer.float32(Id::log_sum_exp, writer.of_rows());
   graph.pointwise(CUDNN_POINTWISE_ADD, greatest, &logarithm, nullptr, log_sum_exp);
   const CudnnTensor probabilities = graph.pointwise(CUDNN_POINTWISE_DIV, exponential, sum,
-                                               {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16});
+                                                    {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16});
   graph.matmul(probabilities, v, writer.bfloat16(Id::output, writer.of_queries()));
 }
 

@@ -19,10 +19,10 @@ enum class CudnnAttentionTensor : int64_t {
   of_q,
   of_k,
   of_v,
-  delta,         // f32 [sequences, heads, sequence]: rowsum(dO · O)
-  of_q_sum,      // f32 [sequences, heads, sequence, head_dim]; not if deterministic
-  scale,         // numbers of the host
-  nothing,       // -infinity: the score of a key that is not attended to
+  delta,     // f32 [sequences, heads, sequence]: rowsum(dO · O)
+  of_q_sum,  // f32 [sequences, heads, sequence, head_dim]; not if deterministic
+  scale,     // numbers of the host
+  nothing,   // -infinity: the score of a key that is not attended to
   one,
 };
 

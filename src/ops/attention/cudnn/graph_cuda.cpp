@@ -62,7 +62,8 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Ten
   add_operation(operation, "pointwise");
 }
 
-CudnnGraph::Tensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, CudnnTypes types) {
+CudnnGraph::Tensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x,
+                                         CudnnTypes types) {
   const Tensor result = inner(x.layout, types.result);
   pointwise(mode, x, nullptr, nullptr, result, types.compute);
   return result;

@@ -56,7 +56,8 @@ class CudnnGraph {
                  cudnnDataType_t compute = CUDNN_DATA_FLOAT);
   /// The same into an inner tensor with the layout of x.
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, CudnnTypes types = {});
-  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b, CudnnTypes types = {});
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
+                   CudnnTypes types = {});
   /// condition ? x : otherwise.
   Tensor select(const Tensor& condition, const Tensor& x, const Tensor& otherwise);
   /// The index of each element of x along a dim (2: row, 3: column), i32.

@@ -18,14 +18,14 @@ std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
   std::vector<CudnnDescriptor> configs;
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return configs;
   const int64_t most = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                       std::span<cudnnBackendDescriptor_t>());
+                                      std::span<cudnnBackendDescriptor_t>());
   std::vector<cudnnBackendDescriptor_t> pointers;
   for (int64_t i = 0; i < most; ++i) {
     configs.emplace_back(library, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     pointers.push_back(configs.back().get());
   }
-  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, std::span(pointers));
+  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                       std::span(pointers));
   while (std::ssize(configs) > count) configs.pop_back();
   return configs;
 }
@@ -66,8 +66,7 @@ CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnD
   const CudnnDescriptor& graph = graph_.finish();
   std::string failures;
   for (CudnnDescriptor& config : engine_configs(library, graph, device)) {
-    auto plan =
-        std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    auto plan = std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     const cudnnStatus_t status = plan->try_finalize();
     if (status != CUDNN_STATUS_SUCCESS) {
