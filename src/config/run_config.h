@@ -17,6 +17,8 @@ namespace tessera {
 struct RunSection {
   std::string directory = "runs/demo";  ///< where a run writes everything
   Device device = Device::cpu;
+  /// Whether equal runs give equal bits on a device; on the processor they always do.
+  bool deterministic = true;
   int64_t threads = 0;       ///< 0: all cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none

@@ -34,8 +34,16 @@ struct Target {
   /// Whether products of f32 on the device cuda may round their operands to TF32, which has 10 bits
   /// after the point.
   bool tf32 = false;
+  /// Whether equal inputs give equal bits on a device whose libraries can be faster without
+  /// (run.deterministic). On the processor they always do.
+  bool deterministic = true;
 
   bool operator==(const Target&) const = default;
 };
+
+/// Whether a target has a vendor's device, whose libraries compute products and attention.
+inline bool is_gpu(const Target& target) {
+  return target.device == Device::cuda || target.device == Device::hip;
+}
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/attention_cases.h"
+#include "support/run_program.h"
 #include "support/thread_counts.h"
 
 namespace tessera::testing {
@@ -13,10 +14,11 @@ namespace {
 /// A cache of `capacity` rows and programs that feed it pieces of one sequence.
 class CachedRun {
  public:
-  CachedRun(const AttentionCase& test, DType dtype, Kernels kernels, int threads, int64_t capacity)
+  CachedRun(const AttentionCase& test, DType dtype, Kernels kernels, int threads, int64_t capacity,
+            const std::optional<Emulation>& emulation = {})
       : test_(test),
         dtype_(dtype),
-        runtime_(test.target(threads, kernels)),
+        runtime_(make_runtime(test.target(threads, kernels), emulation)),
         keys_({capacity, test.kv_heads * test.head_dim}, dtype),
         values_(keys_.shape(), dtype) {
     // What was never written must not be read.
@@ -50,7 +52,8 @@ class CachedRun {
     frame.bind(position_value, Tensor::wrap(&index, {1}, DType::i32));
     frame.poison();
     frame.forward();
-    return widened(frame[output]);
+    frame.read_bound();
+    return widened(on_host(frame[output]));
   }
 
   std::vector<double> feed_all(std::span<const Tensor> inputs, std::span<const int64_t> pieces) {
@@ -130,6 +133,46 @@ TEST(CachedAttention, BFloat16PiecesAreWithinItsRounding) {
     expect_pieces_equal_whole({.heads = 4, .kv_heads = 2, .head_dim = 32}, pieces, DType::bf16,
                               3.05 * 0x1p-8);
   }
+}
+
+RC_GTEST_PROP(CachedAttention, TheDevicesKernelsAgree, ()) {
+  AttentionCase test;
+  test.kv_heads = *rc::gen::inRange<int64_t>(1, 3);
+  test.heads = test.kv_heads * *rc::gen::inRange<int64_t>(1, 3);
+  test.head_dim = *rc::gen::element<int64_t>(6, 16, 72);
+  const auto pieces = *rc::gen::element(
+      std::vector<int64_t>{1, 1, 5}, std::vector<int64_t>{40, 1, 9}, std::vector<int64_t>{300, 1});
+  test.sequence = std::accumulate(pieces.begin(), pieces.end(), int64_t{0});
+  const int64_t capacity = test.sequence + *rc::gen::element<int64_t>(0, 3, 600);
+  const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
+  const auto inputs = attention_inputs(test, dtype);
+  const auto whole = run_attention(test, dtype, Kernels::plain, 2, inputs);
+  const int lanes = *rc::gen::element(32, 64);
+  std::optional<std::vector<double>> first;
+  for (const emulation::Order order :
+       {emulation::Order::forward, emulation::Order::backward, emulation::Order::shuffled}) {
+    CachedRun run(test, dtype, Kernels::fast, 1, capacity,
+                  Emulation{lanes, {.order = order, .seed = 1}});
+    const auto output = run.feed_all(inputs, pieces);
+    if (!first) {
+      const double tolerance = dtype == DType::bf16 ? 2 * kBFloat16Rounding : 1e-5;
+      expect_within(output, whole.output, tolerance * largest_entry(widened(inputs[2])),
+                    test.text());
+      EXPECT_EQ(widened(run.keys().slice(0, test.sequence)), widened(inputs[1]));
+      EXPECT_EQ(widened(run.values().slice(0, test.sequence)), widened(inputs[2]));
+      first = output;
+    }
+    RC_ASSERT(output == *first);
+  }
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+TEST(CachedAttention, ADeviceWritesNothingBeyondTheCache) {
+  const AttentionCase test{.sequence = 6, .heads = 2, .kv_heads = 1, .head_dim = 8};
+  const auto inputs = attention_inputs(test, DType::f32);
+  CachedRun run(test, DType::f32, Kernels::fast, 1, 4, Emulation{});
+  run.feed(inputs, 0, 6);  // the address sanitizer would see rows 4 and 5
+  EXPECT_EQ(widened(run.keys()), widened(inputs[1].slice(0, 4)));
 }
 
 TEST(CachedAttention, ThreadsDoNotChangeTheBits) {

@@ -2,8 +2,8 @@
 
 #include "ops/attention/attention_fast.h"
 #include "ops/attention/attention_plain.h"
+#include "ops/attention/device_attention.h"
 #include "ops/attention/scratch.h"
-#include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
 
 namespace tessera {
@@ -62,31 +62,48 @@ class AttentionBase : public Operation {
 
   /// Returns the key ranges. They lie at the beginning of the workspace and take key_range_bytes().
   KeyRanges ranges(const Execution& execution) const {
-    size_t next = execution.inputs.size() - given_.count();
-    const auto place = [&](bool is_given) -> const int32_t* {
-      return is_given ? execution.inputs[next++].data<int32_t>() : nullptr;
-    };
-    TokenPlaces places;
-    places.document_starts = place(given_.document_starts);
-    places.positions = place(given_.positions);
-    places.key_positions = place(given_.key_positions);
-    return fill_key_ranges(*this, shape(execution.inputs), places, execution.workspace.data());
+    return fill_key_ranges(*this, shape(execution.inputs), places(execution.inputs),
+                           execution.workspace.data());
   }
   std::byte* kernel_workspace(const Execution& execution) const {
     return execution.workspace.data() + key_range_bytes(shape(execution.inputs));
+  }
+
+  /// What a device needs to know for a run, or for a plan, in which `inputs` are specs.
+  DeviceAttention on_device(std::span<const Tensor> inputs, bool backward) const {
+    return {shape(inputs), inputs[0].dtype(), backward, places(inputs)};
+  }
+  DeviceAttention on_device(std::span<const Spec> inputs, bool backward) const {
+    static constexpr int32_t kSomewhere = 0;
+    TokenPlaces some;
+    if (given_.document_starts) some.document_starts = &kSomewhere;
+    if (given_.positions) some.positions = &kSomewhere;
+    if (given_.key_positions) some.key_positions = &kSomewhere;
+    return {shape(inputs), inputs[0].dtype, backward, some};
   }
 
   AttentionOptions options_;
   GivenPlaces given_;
 
  private:
+  TokenPlaces places(std::span<const Tensor> inputs) const {
+    size_t next = inputs.size() - given_.count();
+    const auto place = [&](bool is_given) -> const int32_t* {
+      return is_given ? inputs[next++].pointer<int32_t>() : nullptr;
+    };
+    TokenPlaces places;
+    places.document_starts = place(given_.document_starts);
+    places.positions = place(given_.positions);
+    places.key_positions = place(given_.key_positions);
+    return places;
+  }
   AttentionShape with_alignment(AttentionShape shape) const {
     shape.aligned = shape.aligned && !given_.positions && !given_.key_positions;
     return shape;
   }
 };
 
-/// inputs: q, k, v, output, log-sum-exp [heads, tokens], the output's gradient, places;
+/// inputs: q, k, v, output, log-sum-exp, the output's gradient, places;
 /// outputs: the gradients of q, k and v.
 class AttentionGradient final : public AttentionBase {
  public:
@@ -102,7 +119,7 @@ class AttentionGradient final : public AttentionBase {
                    "an output {} with a gradient {} for queries {}", inputs[3].shape.text(),
                    inputs[5].shape.text(), inputs[0].shape.text());
     TESSERA_EXPECT(*this,
-                   inputs[4].shape == Shape({sizes.heads, sizes.tokens()}) &&
+                   inputs[4].shape == sizes.row_shape() &&
                        inputs[4].dtype == accumulation_dtype(inputs[0].dtype),
                    "a log-sum-exp {} {}", dtype_name(inputs[4].dtype), inputs[4].shape.text());
     return {inputs.begin(), inputs.begin() + 3};
@@ -116,6 +133,7 @@ class AttentionGradient final : public AttentionBase {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs, true));
     const AttentionShape sizes = shape(inputs);
     const DType dtype = inputs[0].dtype;
     const int64_t kernel = use_plain(target, dtype)
@@ -126,7 +144,9 @@ class AttentionGradient final : public AttentionBase {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) {
+      return run_on_device(*this, execution, on_device(execution.inputs, true));
+    }
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { run_typed<decltype(type)>(execution); });
   }
@@ -157,7 +177,7 @@ class AttentionGradient final : public AttentionBase {
   }
 };
 
-/// inputs: q, k, v, places; outputs: the result and the log-sum-exp [heads, tokens].
+/// inputs: q, k, v, places; outputs: the result and the log-sum-exp.
 class Attention final : public AttentionBase {
  public:
   using AttentionBase::AttentionBase;
@@ -167,7 +187,7 @@ class Attention final : public AttentionBase {
     expect_inputs(inputs, 3);
     const AttentionShape sizes = shape(inputs);
     const Spec& q = inputs[0];
-    return {q, {{sizes.heads, sizes.tokens()}, accumulation_dtype(q.dtype), q.distribution}};
+    return {q, {sizes.row_shape(), accumulation_dtype(q.dtype), q.distribution}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
@@ -195,6 +215,7 @@ class Attention final : public AttentionBase {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (is_gpu(target)) return device_attention_workspace(target, on_device(inputs, false));
     const AttentionShape sizes = shape(inputs);
     const DType dtype = inputs[0].dtype;
     const int64_t kernel = use_plain(target, dtype)
@@ -204,7 +225,9 @@ class Attention final : public AttentionBase {
   }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) {
+      return run_on_device(*this, execution, on_device(execution.inputs, false));
+    }
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { run_typed<decltype(type)>(execution); });
   }

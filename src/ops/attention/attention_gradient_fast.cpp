@@ -128,7 +128,8 @@ class FlashBackward {
                       for (int64_t head = 0; head < shape_.heads; ++head) {
                         for (int64_t token = begin; token < end; ++token) {
                           const int64_t at = token * shape_.query_stride() + head * shape_.head_dim;
-                          shared_.deltas[head * shape_.tokens() + token] = row_product(
+                          const AttentionHead own(shape_, token / shape_.sequence, head);
+                          shared_.deltas[own.row_offset + token % shape_.sequence] = row_product(
                               operands_.of_output + at, operands_.output + at, shape_.head_dim);
                         }
                       }

@@ -103,7 +103,7 @@ struct AttentionGradientOperands {
   const T* k;
   const T* v;
   const T* output;
-  const Compute<T>* log_sum_exp;  // [heads, tokens]
+  const Compute<T>* log_sum_exp;  // [sequences * heads, sequence]
   const T* of_output;             // gradient of the output
   KeyRanges ranges;
   T* of_q;

@@ -23,6 +23,9 @@ struct AttentionShape {
   bool aligned = true;
 
   int64_t tokens() const { return sequences * sequence; }
+  /// Of one number for each query of each head: the queries of a head lie together, as cuDNN has
+  /// it.
+  Shape row_shape() const { return {sequences * heads, sequence}; }
   int64_t group() const { return heads / kv_heads; }
   /// The elements from one token's row to the next.
   int64_t query_stride() const { return heads * head_dim; }
@@ -46,14 +49,14 @@ struct AttentionHead {
         query_offset(first_token * shape.query_stride() + head * shape.head_dim),
         key_offset(sequence * shape.keys * shape.key_stride() +
                    head / shape.group() * shape.head_dim),
-        row_offset(head * shape.tokens() + first_token) {}
+        row_offset((sequence * shape.heads + head) * shape.sequence) {}
 
   int64_t sequence;
   int64_t head;
   int64_t first_token;   ///< first token of the sequence
   int64_t query_offset;  ///< offset in q, the output and their gradients
   int64_t key_offset;    ///< offset in k, v and their gradients
-  int64_t row_offset;    ///< offset in [heads, tokens]
+  int64_t row_offset;    ///< offset in [sequences · heads, sequence]
 };
 
 inline AttentionShape attention_shape(const AttentionOptions& options, int64_t tokens,

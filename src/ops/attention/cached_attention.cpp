@@ -1,7 +1,7 @@
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_plain.h"
 #include "ops/attention/cached_fast.h"
-#include "ops/by_processor.h"
 
 namespace tessera {
 namespace {
@@ -40,6 +40,7 @@ class CachedAttention final : public Operation {
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const DType dtype = inputs[0].dtype;
     const int64_t capacity = inputs[3].shape[0];
+    if (target.device != Device::cpu) return part_bytes(shape(inputs), capacity);
     if (!use_plain(target, dtype)) {
       return cached_attention_fast_workspace(target, shape(inputs), dtype, capacity);
     }
@@ -49,7 +50,7 @@ class CachedAttention final : public Operation {
   std::vector<int> updated_inputs() const override { return {3, 4}; }
 
   void run(const Execution& execution) const override {
-    if (execution.stream != nullptr) return run_by_processor(*this, execution);
+    if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor &k = execution.inputs[1], &v = execution.inputs[2];
     const Tensor &key_cache = execution.inputs[3], &value_cache = execution.inputs[4];
     const int64_t position = execution.inputs[5].data<int32_t>()[0];
@@ -65,6 +66,44 @@ class CachedAttention final : public Operation {
   AttentionShape shape(std::span<const Spec> inputs) const {
     const int64_t tokens = inputs[0].shape.rank() > 0 ? inputs[0].shape[0] : 0;
     return checked_attention_shape(*this, options_, tokens, inputs);
+  }
+
+  /// The sums over the parts of the keys, on a device.
+  static int64_t part_bytes(const AttentionShape& shape, int64_t capacity) {
+    TESSERA_CHECK(shape.head_dim <= kMostHeadDim, "cached attention on a device with heads of {}",
+                  shape.head_dim);
+    return shape.sequence * shape.heads *
+           cached_attention_splits(shape.sequence, shape.heads, capacity) * (shape.head_dim + 2) *
+           static_cast<int64_t>(sizeof(float));
+  }
+
+  void run_on_device(const Execution& execution) const {
+    const auto& inputs = execution.inputs;
+    const AttentionShape shape =
+        attention_shape(options_, inputs[0].shape()[0], inputs[0].shape()[0]);
+    const int64_t capacity = inputs[3].shape()[0];
+    on_device(execution, [&](auto vendor, auto type) {
+      using T = decltype(type);
+      const CachedAttentionForward<T> attention{
+          .sizes = {.sequences = 1,
+                    .sequence = shape.sequence,
+                    .keys = shape.sequence,
+                    .heads = static_cast<int>(shape.heads),
+                    .kv_heads = static_cast<int>(shape.kv_heads),
+                    .head_dim = static_cast<int>(shape.head_dim),
+                    .scale = static_cast<float>(shape.scale)},
+          .capacity = capacity,
+          .splits = cached_attention_splits(shape.sequence, shape.heads, capacity),
+          .position = inputs[5].pointer<int32_t>(),
+          .q = inputs[0].pointer<T>(),
+          .k = inputs[1].pointer<T>(),
+          .v = inputs[2].pointer<T>(),
+          .key_cache = inputs[3].pointer<T>(),
+          .value_cache = inputs[4].pointer<T>(),
+          .parts = reinterpret_cast<float*>(execution.workspace.data()),
+          .output = execution.outputs[0].pointer<T>()};
+      cached_attention_device<decltype(vendor)>(attention, *execution.stream);
+    });
   }
 
   template <typename T>
@@ -91,6 +130,13 @@ class CachedAttention final : public Operation {
 };
 
 }  // namespace
+
+int64_t cached_attention_splits(int64_t tokens, int64_t heads, int64_t capacity) {
+  constexpr int64_t kKeys = 256;     // of a part, at least: work for the warps of a block
+  constexpr int64_t kBlocks = 1024;  // that keep the largest devices busy
+  const int64_t wanted = std::max<int64_t>(1, kBlocks / (tokens * heads));
+  return std::min(wanted, (capacity + kKeys - 1) / kKeys);
+}
 
 Value cached_attention(Builder& builder, Value q, Value k, Value v, Value key_cache,
                        Value value_cache, Value position, const AttentionOptions& options) {

@@ -140,7 +140,7 @@ struct BackwardShared {
         blocks_added(scratch.take<int32_t>(shape.sequences * shape.heads * blocks.query_tiles)),
         blocks_done(scratch.take<int32_t>(shape.sequences * shape.kv_heads)) {}
 
-  float* deltas;          // [heads, tokens]: rowsum(dO · O)
+  float* deltas;          // [sequences * heads, sequence]: rowsum(dO · O)
   float* of_queries;      // [slots, group, sequence, head_dim]: sums of dQ
   int32_t* blocks_added;  // [sequences, heads, query tiles]: the next block to add to dQ
   int32_t* blocks_done;   // [sequences, kv_heads]

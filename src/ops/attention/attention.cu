@@ -1,0 +1,88 @@
+#include "ops/attention/attention_warp.h"
+
+namespace tessera {
+namespace {
+
+/// The first of `count` positions that is not below `bound`; rows themselves if there are none.
+__device__ inline int64_t first_not_below(const int32_t* positions, int64_t count, int64_t bound) {
+  if (positions == nullptr) return bound < count ? bound : count;
+  int64_t begin = 0, end = count;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (positions[middle] < bound) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+/// A thread for each query.
+__global__ void find_key_ranges(KeyRangeSearch search) {
+  const AttentionSizes& sizes = search.sizes;
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
+                        static_cast<int>(threadIdx.x);
+  if (token >= sizes.sequences * sizes.sequence) return;
+  const int64_t sequence = token / sizes.sequence;
+  const int32_t* const keys =
+      search.key_positions == nullptr ? nullptr : search.key_positions + sequence * sizes.keys;
+  const int64_t position =
+      search.positions == nullptr ? token % sizes.sequence : search.positions[token];
+  const int64_t start = search.document_starts == nullptr ? 0 : search.document_starts[token];
+  const int64_t begin = first_not_below(keys, sizes.keys, start);
+  const int64_t end = first_not_below(keys, sizes.keys, position + 1);
+  search.begin[token] = static_cast<int32_t>(begin < end ? begin : end);
+  search.end[token] = static_cast<int32_t>(end);
+}
+
+/// A warp for each query of each head.
+template <typename T, int own, int size>
+__global__ void __launch_bounds__(kAttentionWarps* kLanes) attend_rows(AttentionForward<T> attention) {
+  __shared__ float weights[kAttentionWarps][kLanes];
+  const AttentionSizes& sizes = attention.sizes;
+  const int64_t index = row_of_warp();
+  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
+  const QueryRow row(sizes, index);
+  const int64_t stride = sizes.kv_heads * sizes.head_dim;
+  const int64_t end = attention.end[row.token];
+
+  RunningSoftmax<own> softmax;
+  for (int64_t key = attention.begin[row.token]; key < end; key += kLanes) {
+    softmax.template absorb<size>(attention.q + row.offset, attention.k + row.key_offset,
+                                  attention.v + row.key_offset, stride, key, end, sizes,
+                                  weights[this_warp()]);
+  }
+  const bool attends = softmax.total > 0;
+  softmax.sum.store(attends ? 1 / softmax.total : 0.0f, attention.output + row.offset,
+                    sizes.head_dim);
+  if (this_lane() == 0) {
+    attention.log_sum_exp[row.index] =
+        attends ? softmax.greatest + logf(softmax.total) : -INFINITY;
+  }
+}
+
+}  // namespace
+
+template <typename Vendor>
+void key_ranges_device(const KeyRangeSearch& search, Stream& stream) {
+  constexpr int kThreads = 256;
+  const int64_t tokens = search.sizes.sequences * search.sizes.sequence;
+  launch(find_key_ranges, {.blocks = (tokens + kThreads - 1) / kThreads, .threads = kThreads},
+         stream, search);
+}
+
+template <typename Vendor, typename T>
+void attention_device(const AttentionForward<T>& attention, Stream& stream) {
+  const AttentionSizes& sizes = attention.sizes;
+  with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
+    launch(attend_rows<T, own, size>, rows_grid(sizes.sequences * sizes.heads * sizes.sequence),
+           stream, attention);
+  });
+}
+
+template void key_ranges_device<ThisVendor>(const KeyRangeSearch&, Stream&);
+template void attention_device<ThisVendor>(const AttentionForward<float>&, Stream&);
+template void attention_device<ThisVendor>(const AttentionForward<BFloat16>&, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,149 @@
+#include "ops/attention/attention_warp.h"
+
+namespace tessera {
+namespace {
+
+/// What one query and one key give: the probability and the gradient of the score, times the scale.
+struct ScorePair {
+  float probability;
+  float of_score;
+};
+
+template <int size, typename T>
+__device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, int64_t query,
+                                       int64_t key, int64_t row) {
+  const AttentionSizes& sizes = attention.sizes;
+  const float score =
+      sizes.scale * row_dot<size>(attention.q + query, attention.k + key, sizes.head_dim);
+  const float probability = expf(score - attention.log_sum_exp[row]);
+  const float of_probability =
+      row_dot<size>(attention.of_output + query, attention.v + key, sizes.head_dim);
+  return {probability, probability * (of_probability - attention.delta[row]) * sizes.scale};
+}
+
+/// delta = rowsum(dO · O), a warp for each query of each head.
+template <typename T>
+__global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
+  const AttentionSizes& sizes = attention.sizes;
+  const int64_t index = row_of_warp();
+  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
+  const QueryRow row(sizes, index);
+  float sum = 0;
+  for (int channel = this_lane(); channel < sizes.head_dim; channel += kLanes) {
+    sum += static_cast<float>(attention.of_output[row.offset + channel]) *
+           static_cast<float>(attention.output[row.offset + channel]);
+  }
+  sum = warp_sum(sum);
+  if (this_lane() == 0) attention.delta[row.index] = sum;
+}
+
+/// dQ = dS K, a warp for each query of each head.
+template <typename T, int own, int size>
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+    sum_query_gradients(AttentionBackward<T> attention) {
+  __shared__ float weights[kAttentionWarps][kLanes];
+  const AttentionSizes& sizes = attention.sizes;
+  const int64_t index = row_of_warp();
+  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
+  const QueryRow row(sizes, index);
+  const int64_t stride = sizes.kv_heads * sizes.head_dim;
+  const int64_t end = attention.end[row.token];
+  float* const own_weights = weights[this_warp()];
+
+  ChannelSum<own> sum;
+  for (int64_t key = attention.begin[row.token]; key < end; key += kLanes) {
+    const int64_t own_key = key + this_lane();
+    if (own_key < end) {
+      own_weights[this_lane()] =
+          score_pair<size>(attention, row.offset, row.key_offset + own_key * stride, row.index)
+              .of_score;
+    }
+    wait_for_warp();
+    const int count = end - key < kLanes ? static_cast<int>(end - key) : kLanes;
+    const T* row_of_key = attention.k + row.key_offset + key * stride;
+    for (int i = 0; i < count; ++i, row_of_key += stride) {
+      sum.add(own_weights[i], row_of_key, sizes.head_dim);
+    }
+    wait_for_warp();  // before the weights are written again
+  }
+  sum.store(1.0f, attention.of_q + row.offset, sizes.head_dim);
+}
+
+/// The first of `count` ascending bounds that is above `key`.
+__device__ inline int64_t first_above(const int32_t* bounds, int64_t count, int64_t key) {
+  int64_t begin = 0, end = count;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (bounds[middle] > key) {
+      end = middle;
+    } else {
+      begin = middle + 1;
+    }
+  }
+  return begin;
+}
+
+/// dV = Pᵀ dO and dK = dSᵀ Q, a warp for each key of each key-value head. The queries that attend
+/// to a key follow one another, because the ranges of keys ascend.
+template <typename T, int own, int size>
+__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+    sum_key_gradients(AttentionBackward<T> attention) {
+  __shared__ ScorePair pairs[kAttentionWarps][kLanes];
+  const AttentionSizes& sizes = attention.sizes;
+  const int64_t index = row_of_warp();
+  if (index >= sizes.sequences * sizes.kv_heads * sizes.keys) return;
+  const int64_t key = index % sizes.keys;
+  const int kv_head = static_cast<int>(index / sizes.keys % sizes.kv_heads);
+  const int64_t sequence = index / (sizes.keys * sizes.kv_heads);
+  const int64_t key_offset =
+      ((sequence * sizes.keys + key) * sizes.kv_heads + kv_head) * sizes.head_dim;
+  const int64_t first_token = sequence * sizes.sequence;
+  const int64_t first = first_above(attention.end + first_token, sizes.sequence, key);
+  const int64_t last = first_above(attention.begin + first_token, sizes.sequence, key);
+  const int group = sizes.heads / sizes.kv_heads;
+  ScorePair* const own_pairs = pairs[this_warp()];
+
+  ChannelSum<own> of_key, of_value;
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const int64_t row = (sequence * sizes.heads + head) * sizes.sequence;
+    const auto query_offset = [&](int64_t query) {
+      return ((first_token + query) * sizes.heads + head) * sizes.head_dim;
+    };
+    for (int64_t query = first; query < last; query += kLanes) {
+      const int64_t own_query = query + this_lane();
+      if (own_query < last) {
+        own_pairs[this_lane()] = score_pair<size>(attention, query_offset(own_query), key_offset,
+                                                  row + own_query);
+      }
+      wait_for_warp();
+      const int count = last - query < kLanes ? static_cast<int>(last - query) : kLanes;
+      for (int i = 0; i < count; ++i) {
+        const int64_t offset = query_offset(query + i);
+        of_value.add(own_pairs[i].probability, attention.of_output + offset, sizes.head_dim);
+        of_key.add(own_pairs[i].of_score, attention.q + offset, sizes.head_dim);
+      }
+      wait_for_warp();  // before the pairs are written again
+    }
+  }
+  of_key.store(1.0f, attention.of_k + key_offset, sizes.head_dim);
+  of_value.store(1.0f, attention.of_v + key_offset, sizes.head_dim);
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void attention_gradient_device(const AttentionBackward<T>& attention, Stream& stream) {
+  const AttentionSizes& sizes = attention.sizes;
+  const Grid queries = rows_grid(sizes.sequences * sizes.heads * sizes.sequence);
+  launch(sum_deltas<T>, queries, stream, attention);
+  with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
+    launch(sum_query_gradients<T, own, size>, queries, stream, attention);
+    launch(sum_key_gradients<T, own, size>,
+           rows_grid(sizes.sequences * sizes.kv_heads * sizes.keys), stream, attention);
+  });
+}
+
+template void attention_gradient_device<ThisVendor>(const AttentionBackward<float>&, Stream&);
+template void attention_gradient_device<ThisVendor>(const AttentionBackward<BFloat16>&, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+#pragma once
+
+// What the kernels of attention share: a warp works on one row. Its lanes take one key each to
+// compute scores, and the channels in turn to sum over the keys. Included by files of kernels.
+
+#include <type_traits>
+
+#include "device/kernel.h"
+#include "ops/attention/attention_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// The row that a warp works on, counted over the grid.
+__device__ inline int64_t row_of_warp() {
+  const int warps = static_cast<int>(blockDim.x) / kLanes;
+  return static_cast<int64_t>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
+}
+__device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+__device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
+
+/// One query row: its head, and where its elements lie.
+struct QueryRow {
+  /// `row` counts the queries of a head, the heads of a sequence, and the sequences.
+  __device__ QueryRow(const AttentionSizes& sizes, int64_t row)
+      : index(row),
+        token(row / (sizes.heads * sizes.sequence) * sizes.sequence + row % sizes.sequence),
+        head(row / sizes.sequence % sizes.heads),
+        sequence(row / (sizes.heads * sizes.sequence)),
+        offset((token * sizes.heads + head) * sizes.head_dim),
+        key_offset(
+            (sequence * sizes.keys * sizes.kv_heads + head / (sizes.heads / sizes.kv_heads)) *
+            sizes.head_dim) {}
+
+  int64_t index;  // in [sequences · heads, sequence]
+  int64_t token;
+  int64_t head;
+  int64_t sequence;
+  int64_t offset;      // in q and the output
+  int64_t key_offset;  // of the sequence's first key of the head, in k and v
+};
+
+/// The product of two rows of `count` elements, a multiple of `size`.
+template <int size, typename T>
+__device__ inline float row_dot(const T* a, const T* b, int count) {
+  float sum = 0;
+  for (int p = 0; p < count / size; ++p) {
+    const Pack<T, size> left = load_pack<size>(a, p), right = load_pack<size>(b, p);
+    for (int i = 0; i < size; ++i) {
+      sum += static_cast<float>(left.values[i]) * static_cast<float>(right.values[i]);
+    }
+  }
+  return sum;
+}
+
+/// A lane's channels of one row: lane, lane + kLanes, ... It has `own` of them or fewer.
+template <int own>
+struct ChannelSum {
+  float values[own] = {};
+
+  __device__ void scale(float factor) {
+    for (int i = 0; i < own; ++i) values[i] *= factor;
+  }
+  /// Adds weight · row.
+  template <typename T>
+  __device__ void add(float weight, const T* row, int head_dim) {
+    for (int i = 0; i < own; ++i) {
+      const int channel = this_lane() + i * kLanes;
+      if (channel < head_dim) values[i] += weight * static_cast<float>(row[channel]);
+    }
+  }
+  template <typename T>
+  __device__ void store(float factor, T* row, int head_dim) const {
+    for (int i = 0; i < own; ++i) {
+      const int channel = this_lane() + i * kLanes;
+      if (channel < head_dim) row[channel] = round_to<T>(values[i] * factor);
+    }
+  }
+};
+
+/// A softmax's sum so far: Σ exp(score - greatest) times values, and its total.
+template <int own>
+struct RunningSoftmax {
+  float greatest = -INFINITY;
+  float total = 0;
+  ChannelSum<own> sum;
+
+  /// Lets a query attend to up to kLanes keys from `key` on. `weights` is memory of the warp.
+  template <int size, typename T>
+  __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride,
+                         int64_t key, int64_t end, const AttentionSizes& sizes, float* weights) {
+    const int64_t own_key = key + this_lane();
+    const float score =
+        own_key < end ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
+                      : -INFINITY;
+    const float most = warp_max(score);
+    const float now = greatest < most ? most : greatest;
+    const float correction = expf(greatest - now);
+    const float weight = expf(score - now);
+    greatest = now;
+    total = total * correction + warp_sum(weight);
+    weights[this_lane()] = weight;
+    wait_for_warp();
+    sum.scale(correction);
+    const int count = end - key < kLanes ? static_cast<int>(end - key) : kLanes;
+    const T* value = values + key * stride;
+    for (int i = 0; i < count; ++i, value += stride) sum.add(weights[i], value, sizes.head_dim);
+    wait_for_warp();  // before the weights are written again
+  }
+};
+
+/// Calls body(own, size) with compile-time constants: the most channels of a lane, and the elements
+/// of a pack of rows.
+template <typename T, typename Body>
+void with_row_sizes(int head_dim, Body&& body) {
+  const auto with_size = [&](auto own) {
+    if (head_dim % kPackSize<T> == 0) {
+      body(own, std::integral_constant<int, kPackSize<T>>{});
+    } else {
+      body(own, std::integral_constant<int, 1>{});
+    }
+  };
+  if (head_dim <= kMostHeadDim / 4) {
+    with_size(std::integral_constant<int, kMostHeadDim / 4 / kLanes>{});
+  } else if (head_dim <= kMostHeadDim / 2) {
+    with_size(std::integral_constant<int, kMostHeadDim / 2 / kLanes>{});
+  } else {
+    with_size(std::integral_constant<int, kMostHeadDim / kLanes>{});
+  }
+}
+
+constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
+
+inline Grid rows_grid(int64_t rows) {
+  return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps,
+          .threads = kAttentionWarps * kLanes};
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "ops/attention/cudnn/kind.h"
+#include "program/operation.h"
+
+namespace tessera {
+
+/// The operands of cuDNN's attention, in the device's memory. Those that the kind does not have are
+/// null. Layouts are those of attention().
+struct CudnnAttentionOperands {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* document_starts = nullptr;
+  const void* of_output = nullptr;  ///< the backward pass's, as the gradients are
+  void* output = nullptr;
+  void* log_sum_exp = nullptr;
+  void* of_q = nullptr;
+  void* of_k = nullptr;
+  void* of_v = nullptr;
+};
+
+/// Puts an attention into the stream of a device of NVIDIA. The first run of a kind loads cuDNN and
+/// makes the plan, which takes seconds; later ones neither allocate memory of the device nor wait.
+/// The execution's workspace begins with `workspace` and has CudnnWorkspace(kind).bytes(). Throws
+/// Error if cuDNN is missing, has no plan, or asks for more workspace than that.
+void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind, double scale,
+                     const CudnnAttentionOperands& operands, std::byte* workspace);
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "ops/attention/cudnn/library_cuda.h"
+
+namespace tessera {
+
+/// A descriptor of cuDNN's backend API: attributes are set, then it is finalized and never changed.
+class CudnnDescriptor {
+ public:
+  /// The library must outlive the descriptor. Throws Error if cuDNN does not know the type.
+  CudnnDescriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);
+  ~CudnnDescriptor();
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept
+      : library_(other.library_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
+
+  cudnnBackendDescriptor_t get() const { return descriptor_; }
+
+  /// Sets an attribute to elements of C++ type T that cuDNN knows as `type`. Throws Error if cuDNN
+  /// does not accept it.
+  template <typename T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+           std::span<const T> elements) {
+    set_elements(name, type, static_cast<int64_t>(elements.size()), elements.data());
+  }
+  template <typename T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& element) {
+    set_elements(name, type, 1, &element);
+  }
+  void set(cudnnBackendAttributeName_t name, cudnnDataType_t type) {
+    set(name, CUDNN_TYPE_DATA_TYPE, type);
+  }
+  void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& descriptor) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, descriptor.descriptor_);
+  }
+
+  /// Throws Error. `what` completes "cuDNN cannot ...".
+  void finalize(const std::string& what);
+  /// Whether cuDNN supports what was set.
+  cudnnStatus_t try_finalize();
+
+  /// Reads up to elements.size() elements of an attribute and returns how many there are.
+  template <typename T>
+  int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+              std::span<T> elements) const {
+    return get_elements(name, type, static_cast<int64_t>(elements.size()), elements.data());
+  }
+  /// Reads an attribute of one number.
+  int64_t get_number(cudnnBackendAttributeName_t name) const;
+
+ private:
+  void set_elements(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                    int64_t count, const void* elements);
+  int64_t get_elements(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                       int64_t most, void* elements) const;
+
+  const CudnnLibrary* library_;
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+};
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "ops/attention/cudnn/descriptor_cuda.h"
+
+namespace tessera {
+
+/// The place of elements in memory: [batch, heads, rows, columns], strides in elements.
+struct CudnnLayout {
+  std::array<int64_t, 4> dims;
+  std::array<int64_t, 4> strides;
+
+  /// The same elements with rows and columns exchanged.
+  CudnnLayout transposed() const {
+    return {{dims[0], dims[1], dims[3], dims[2]}, {strides[0], strides[1], strides[3], strides[2]}};
+  }
+};
+
+/// Row-major without gaps.
+constexpr CudnnLayout packed_layout(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
+  return {{batch, heads, rows, columns}, {heads * rows * columns, rows * columns, columns, 1}};
+}
+
+/// What an operation computes in, and the type of its result.
+struct CudnnTypes {
+  cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  cudnnDataType_t result = CUDNN_DATA_FLOAT;
+};
+
+/// Writes a graph of cuDNN's operations. It keeps all descriptors, which must live as long as the
+/// graph's plans.
+class CudnnGraph {
+ public:
+  explicit CudnnGraph(const CudnnLibrary& library) : library_(library) {}
+  CudnnGraph(const CudnnGraph&) = delete;
+
+  struct Tensor {
+    const CudnnDescriptor* descriptor;
+    CudnnLayout layout;
+  };
+
+  /// A tensor in the device's memory, to which a run gives an address by `id` (above 0).
+  Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type);
+  /// One f32, to which a run gives an address in the host's memory.
+  Tensor number(int64_t id);
+  /// A result that never lies in memory.
+  Tensor inner(const CudnnLayout& layout, cudnnDataType_t type);
+
+  /// result = mode(x, b, condition); operands that a mode does not take are null.
+  void pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
+                 const Tensor* condition, const Tensor& result,
+                 cudnnDataType_t compute = CUDNN_DATA_FLOAT);
+  /// The same into an inner tensor with the layout of x.
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, CudnnTypes types = {});
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& b,
+                   CudnnTypes types = {});
+  /// condition ? x : otherwise.
+  Tensor select(const Tensor& condition, const Tensor& x, const Tensor& otherwise);
+  /// The index of each element of x along a dim (2: row, 3: column), i32.
+  Tensor index(const Tensor& x, int64_t dim);
+
+  /// result = a b.
+  void matmul(const Tensor& a, const Tensor& b, const Tensor& result);
+  /// Reduces the dims in which the result has size 1, or fewer heads.
+  void reduce(cudnnReduceTensorOp_t operation, const Tensor& x, const Tensor& result);
+  /// Another layout of the same elements.
+  void reshape(const Tensor& x, const Tensor& result);
+
+  /// Ends the graph. Throws Error if cuDNN does not accept it.
+  const CudnnDescriptor& finish();
+
+ private:
+  Tensor tensor(int64_t id, const CudnnLayout& layout, cudnnDataType_t type, bool is_virtual,
+                bool is_by_value);
+  CudnnDescriptor& add(cudnnBackendDescriptorType_t type) {
+    return descriptors_.emplace_back(library_, type);
+  }
+  void add_operation(CudnnDescriptor& operation, const char* what);
+  CudnnDescriptor& pointwise_kind(cudnnPointwiseMode_t mode, cudnnDataType_t compute);
+
+  const CudnnLibrary& library_;
+  std::deque<CudnnDescriptor> descriptors_;  // a deque: they do not move
+  std::vector<cudnnBackendDescriptor_t> operations_;
+  int64_t next_inner_id_ = int64_t{1} << 32;  // beyond the ids of memory
+};
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include <cudnn.h>
+
+#include "device/shared_library.h"
+
+namespace tessera {
+
+/// The functions of cuDNN that attention takes, loaded when they are first needed.
+struct CudnnLibrary {
+  /// Throws Error if cuDNN is not found, or is older than attention needs.
+  CudnnLibrary();
+
+  SharedLibrary library;
+  decltype(cudnnGetVersion)* get_version;
+  decltype(cudnnGetErrorString)* get_error_string;
+  decltype(cudnnGetLastErrorString)* get_last_error_string;
+  decltype(cudnnCreate)* create;
+  decltype(cudnnDestroy)* destroy;
+  decltype(cudnnSetStream)* set_stream;
+  decltype(cudnnBackendCreateDescriptor)* create_descriptor;
+  decltype(cudnnBackendDestroyDescriptor)* destroy_descriptor;
+  decltype(cudnnBackendSetAttribute)* set_attribute;
+  decltype(cudnnBackendGetAttribute)* get_attribute;
+  decltype(cudnnBackendFinalize)* finalize;
+  decltype(cudnnBackendExecute)* execute;
+  size_t version;  ///< as cudnnGetVersion() has it: 91900 is 9.19.0
+
+  /// Throws Error, with what cuDNN says, unless `status` is success. `what` completes "cuDNN cannot
+  /// ...".
+  void check(cudnnStatus_t status, const std::string& what) const;
+  std::string version_text() const;
+  /// What cuDNN says of the last failure.
+  std::string last_failure(cudnnStatus_t status) const;
+};
+
+}  // namespace tessera

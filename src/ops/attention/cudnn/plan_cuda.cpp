@@ -1,0 +1,86 @@
+#include "ops/attention/cudnn/plan_cuda.h"
+
+#include <vector>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+/// The engines that cuDNN's heuristics propose for a graph on a device, best first.
+std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
+                                            const CudnnDescriptor& graph,
+                                            const CudnnDescriptor& device) {
+  CudnnDescriptor heuristics(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+  std::vector<CudnnDescriptor> configs;
+  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return configs;
+  const int64_t most = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                      std::span<cudnnBackendDescriptor_t>());
+  std::vector<cudnnBackendDescriptor_t> pointers;
+  for (int64_t i = 0; i < most; ++i) {
+    configs.emplace_back(library, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    pointers.push_back(configs.back().get());
+  }
+  const int64_t count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                       std::span(pointers));
+  while (std::ssize(configs) > count) configs.pop_back();
+  return configs;
+}
+
+/// The backward pass of these versions is wrong for a part of a tile of keys.
+void expect_whole_tiles(const CudnnLibrary& library, const CudnnAttentionKind& kind) {
+  constexpr size_t kLastWithError = 91500;
+  constexpr int64_t kTileKeys = 128;
+  if (library.version > kLastWithError || !kind.backward || kind.sequence % kTileKeys == 0) return;
+  throw Error(
+      "cuDNN {} computes the gradient of attention only on sequences of a multiple of {} tokens, "
+      "not on {}: change data.context, or install cuDNN 9.15.1 or a newer 9",
+      library.version_text(), kTileKeys, kind.sequence);
+}
+
+}  // namespace
+
+CudnnDescriptor cudnn_device(const CudnnLibrary& library, cudnnHandle_t handle) {
+  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, handle);
+  device.finalize("describe its device");
+  return device;
+}
+
+CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description) {
+  CudnnDescriptor device(library, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+             std::span<const char>(description));
+  device.finalize("take the description of a device");
+  return device;
+}
+
+CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+                                       const CudnnAttentionKind& kind)
+    : graph_(library) {
+  expect_whole_tiles(library, kind);
+  kind.backward ? write_attention_backward(graph_, kind) : write_attention_forward(graph_, kind);
+  const CudnnDescriptor& graph = graph_.finish();
+  std::string failures;
+  for (CudnnDescriptor& config : engine_configs(library, graph, device)) {
+    auto plan = std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    const cudnnStatus_t status = plan->try_finalize();
+    if (status != CUDNN_STATUS_SUCCESS) {
+      failures += (failures.empty() ? "" : "; ") + library.last_failure(status);
+      continue;
+    }
+    workspace_bytes_ = plan->get_number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    config_ = std::make_unique<CudnnDescriptor>(std::move(config));
+    plan_ = std::move(plan);
+    return;
+  }
+  if (failures.empty()) failures = "it proposes no engine";
+  throw Error("cuDNN {} has no plan for {} on this device: {}", library.version_text(), text(kind),
+              failures);
+}
+
+}  // namespace tessera

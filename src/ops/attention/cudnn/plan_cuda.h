@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ops/attention/cudnn/attention_graph_cuda.h"
+
+namespace tessera {
+
+/// A device for which cuDNN makes plans: the one of a handle, or a described one, for which no
+/// hardware is needed.
+CudnnDescriptor cudnn_device(const CudnnLibrary& library, cudnnHandle_t handle);
+/// `description` is the JSON that cuDNN writes of its devices.
+CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& description);
+
+/// What cuDNN runs for one attention.
+class CudnnAttentionPlan {
+ public:
+  /// Takes the first engine of cuDNN's heuristics that supports the attention. Throws Error, naming
+  /// the attention, if there is none.
+  CudnnAttentionPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
+                     const CudnnAttentionKind& kind);
+
+  cudnnBackendDescriptor_t get() const { return plan_->get(); }
+  /// The bytes that cuDNN asks for, without the tensors `delta` and `of_q_sum`.
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+
+ private:
+  CudnnGraph graph_;
+  std::unique_ptr<CudnnDescriptor> config_;  // of the engine
+  std::unique_ptr<CudnnDescriptor> plan_;
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace tessera

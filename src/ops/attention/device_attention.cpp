@@ -1,0 +1,157 @@
+#include "ops/attention/device_attention.h"
+
+#include "ops/attention/attention_kernels.h"
+#include "ops/attention/cudnn/attention.h"
+#include "ops/attention/scratch.h"
+#include "ops/by_processor.h"
+
+namespace tessera {
+namespace {
+
+/// What the plain kernels keep in their workspace.
+struct KernelScratch {
+  KernelScratch(Scratch& scratch, const DeviceAttention& attention)
+      : begin(scratch.take<int32_t>(attention.shape.tokens())),
+        end(scratch.take<int32_t>(attention.shape.tokens())),
+        delta(attention.backward
+                  ? scratch.take<float>(attention.shape.heads * attention.shape.tokens())
+                  : nullptr) {}
+
+  int32_t* begin;
+  int32_t* end;
+  float* delta;
+};
+
+AttentionSizes sizes_of(const AttentionShape& shape) {
+  return {.sequences = shape.sequences,
+          .sequence = shape.sequence,
+          .keys = shape.keys,
+          .heads = static_cast<int>(shape.heads),
+          .kv_heads = static_cast<int>(shape.kv_heads),
+          .head_dim = static_cast<int>(shape.head_dim),
+          .scale = static_cast<float>(shape.scale)};
+}
+
+/// Whether cuDNN computes an attention of a device of NVIDIA.
+bool by_cudnn(const DeviceAttention& attention) {
+  return attention.dtype == DType::bf16 && attention.shape.aligned;
+}
+
+CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& attention) {
+  const AttentionShape& shape = attention.shape;
+  return {.sequences = shape.sequences,
+          .sequence = shape.sequence,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .backward = attention.backward,
+          .documents = attention.places.document_starts != nullptr,
+          .deterministic = !attention.backward || target.deterministic};
+}
+
+#if defined(TESSERA_CUDA)
+void run_cudnn(const Execution& execution, const DeviceAttention& attention) {
+  const auto& inputs = execution.inputs;
+  const auto& outputs = execution.outputs;
+  CudnnAttentionOperands operands{.q = inputs[0].address(),
+                                  .k = inputs[1].address(),
+                                  .v = inputs[2].address(),
+                                  .document_starts = attention.places.document_starts};
+  if (attention.backward) {
+    operands.output = inputs[3].address();
+    operands.log_sum_exp = inputs[4].address();
+    operands.of_output = inputs[5].address();
+    operands.of_q = outputs[0].address();
+    operands.of_k = outputs[1].address();
+    operands.of_v = outputs[2].address();
+  } else {
+    operands.output = outputs[0].address();
+    operands.log_sum_exp = outputs[1].address();
+  }
+  cudnn_attention(execution, cudnn_kind(execution.runtime.target(), attention),
+                  attention.shape.scale, operands, execution.workspace.data());
+}
+#else
+void run_cudnn(const Execution&, const DeviceAttention&) {
+  throw InternalError("attention on the device cuda in a build without it");
+}
+#endif
+
+}  // namespace
+
+void run_on_device(const Operation& operation, const Execution& execution,
+                   const DeviceAttention& attention) {
+  const Device device = execution.stream->device();
+  if (device == Device::emulated) return run_by_processor(operation, execution);
+  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
+  run_attention_kernels(execution, attention);
+}
+
+int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
+  const int64_t head_dim = attention.shape.head_dim;
+  if (target.device == Device::hip && attention.dtype == DType::bf16) {
+    throw Error(
+        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
+        "Kernel "
+        "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
+        "run.device to another device");
+  }
+  if (target.device == Device::cuda && by_cudnn(attention)) {
+    if (head_dim % kCudnnHeadDimStep != 0 || head_dim > kCudnnMostHeadDim) {
+      throw Error(
+          "cuDNN's attention takes heads of a multiple of {} channels up to {}, not of {}: change "
+          "model.hidden_size or model.heads, or train with train.precision = \"fp32\"",
+          kCudnnHeadDimStep, kCudnnMostHeadDim, head_dim);
+    }
+    return CudnnWorkspace(cudnn_kind(target, attention)).bytes();
+  }
+  if (head_dim > kMostHeadDim) {
+    throw Error(
+        "attention on the device \"{}\" takes heads of up to {} channels, not of {}: change "
+        "model.hidden_size or model.heads",
+        word(target.device), kMostHeadDim, head_dim);
+  }
+  return attention_kernels_workspace(attention);
+}
+
+void run_attention_kernels(const Execution& execution, const DeviceAttention& attention) {
+  Scratch scratch(execution.workspace.data());
+  const KernelScratch memory(scratch, attention);
+  const AttentionSizes sizes = sizes_of(attention.shape);
+  const auto& inputs = execution.inputs;
+  const auto& outputs = execution.outputs;
+  on_device(execution, [&](auto vendor, auto type) {
+    using Vendor = decltype(vendor);
+    using T = decltype(type);
+    key_ranges_device<Vendor>(KeyRangeSearch{.sizes = sizes,
+                                             .document_starts = attention.places.document_starts,
+                                             .positions = attention.places.positions,
+                                             .key_positions = attention.places.key_positions,
+                                             .begin = memory.begin,
+                                             .end = memory.end},
+                              *execution.stream);
+    const T* const q = inputs[0].pointer<T>();
+    const T* const k = inputs[1].pointer<T>();
+    const T* const v = inputs[2].pointer<T>();
+    if (!attention.backward) {
+      return attention_device<Vendor>(
+          AttentionForward<T>{sizes, q, k, v, memory.begin, memory.end, outputs[0].pointer<T>(),
+                              outputs[1].pointer<float>()},
+          *execution.stream);
+    }
+    attention_gradient_device<Vendor>(
+        AttentionBackward<T>{sizes, q, k, v, inputs[3].pointer<T>(), inputs[4].pointer<float>(),
+                             inputs[5].pointer<T>(), memory.begin, memory.end, memory.delta,
+                             outputs[0].pointer<T>(), outputs[1].pointer<T>(),
+                             outputs[2].pointer<T>()},
+        *execution.stream);
+  });
+}
+
+int64_t attention_kernels_workspace(const DeviceAttention& attention) {
+  Scratch size;
+  KernelScratch(size, attention);
+  return size.bytes();
+}
+
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// cuDNN makes plans for a described H200, on machines without a device: this program finds the
+// driver of tests/cudnn_driver/ as NVIDIA's.
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "config/load_config.h"
+#include "ops/attention/cudnn/plan_cuda.h"
+#include "support/error_of.h"
+
+namespace tessera::testing {
+namespace {
+
+/// cuDNN and the described device, or why there is none.
+struct Library {
+  Library() {
+    try {
+      cudnn = std::make_unique<CudnnLibrary>();
+    } catch (const Error& error) {
+      missing = error.what();
+      return;
+    }
+    std::ifstream file(fs::path(TESSERA_SOURCE) / "tests" / "cudnn" / "h200.json");
+    device = std::make_unique<CudnnDescriptor>(
+        cudnn_device(*cudnn, std::string(std::istreambuf_iterator<char>(file), {})));
+  }
+
+  std::unique_ptr<CudnnLibrary> cudnn;
+  std::unique_ptr<CudnnDescriptor> device;
+  std::string missing;
+};
+
+class CudnnPlans : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!library_.cudnn) GTEST_SKIP() << library_.missing;
+  }
+  int64_t asked(const CudnnAttentionKind& kind) const {
+    return CudnnAttentionPlan(*library_.cudnn, *library_.device, kind).workspace_bytes();
+  }
+
+  Library library_;
+};
+
+/// An attention forward and backward, deterministic and not, with documents and without.
+std::vector<CudnnAttentionKind> variants(CudnnAttentionKind kind) {
+  std::vector<CudnnAttentionKind> result;
+  for (const bool documents : {false, true}) {
+    kind.documents = documents;
+    kind.backward = false;
+    kind.deterministic = true;
+    result.push_back(kind);
+    kind.backward = true;
+    result.push_back(kind);
+    kind.deterministic = false;
+    result.push_back(kind);
+  }
+  return result;
+}
+
+/// The attentions of all presets, each once, by the file that has it first.
+std::map<CudnnAttentionKind, std::string> attentions_of_presets() {
+  std::map<CudnnAttentionKind, std::string> result;
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    const RunConfig config = load_config(entry.path());
+    result.try_emplace({.sequences = config.train.micro_batch,
+                        .sequence = config.data.context,
+                        .heads = config.model.heads,
+                        .kv_heads = config.model.kv_heads,
+                        .head_dim = config.model.head_size()},
+                       entry.path().filename());
+  }
+  return result;
+}
+
+TEST_F(CudnnPlans, ExistForEveryPresetWithinThePlannedWorkspace) {
+  const auto presets = attentions_of_presets();
+  ASSERT_GE(presets.size(), 10U);
+  for (const auto& [preset, name] : presets) {
+    for (const CudnnAttentionKind& kind : variants(preset)) {
+      const int64_t bytes = asked(kind), planned = CudnnWorkspace(kind).library;
+      EXPECT_LE(bytes, planned) << name << ": " << text(kind);
+      EXPECT_LE(planned, bytes + bytes / 16) << name << ": " << text(kind);
+    }
+  }
+}
+
+TEST_F(CudnnPlans, StayWithinThePlannedWorkspaceForOddShapes) {
+  for (const CudnnAttentionKind& odd :
+       {CudnnAttentionKind{
+            .sequences = 3, .sequence = 257, .heads = 4, .kv_heads = 4, .head_dim = 80},
+        {.sequences = 1, .sequence = 100, .heads = 6, .kv_heads = 2, .head_dim = 40},
+        {.sequences = 1, .sequence = 1, .heads = 1, .kv_heads = 1, .head_dim = 8},
+        {.sequences = 2, .sequence = 384, .heads = 2, .kv_heads = 1, .head_dim = 256}}) {
+    for (const CudnnAttentionKind& kind : variants(odd)) {
+      EXPECT_LE(asked(kind), CudnnWorkspace(kind).library) << text(kind);
+    }
+  }
+}
+
+TEST_F(CudnnPlans, OfTheDeterministicGradientHoldTheGradientsOfAllScores) {
+  CudnnAttentionKind kind{
+      .sequences = 2, .sequence = 4096, .heads = 16, .kv_heads = 16, .head_dim = 128};
+  kind.backward = true;
+  EXPECT_GE(asked(kind), int64_t{2} * 16 * 4096 * 4096 * 2);
+  kind.deterministic = false;
+  EXPECT_LT(asked(kind), 1 << 20);
+}
+
+TEST_F(CudnnPlans, AreRefusedWithTheAttentionThatHasNone) {
+  const CudnnAttentionKind kind{
+      .sequences = 2, .sequence = 256, .heads = 4, .kv_heads = 2, .head_dim = 20};
+  const std::string error = error_of([&] { asked(kind); });
+  EXPECT_NE(error.find("attention of 2 sequences of 256 tokens, 4 heads on 2 of 20, bf16"),
+            std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace tessera::testing
