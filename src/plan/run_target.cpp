@@ -3,24 +3,28 @@
 #include "ops/host_target.h"
 
 namespace tessera {
+namespace {
+
+/// Gives a target what the configuration chooses about its kernels.
+Target with_choices(Target target, const RunConfig& config) {
+  target.tf32 = config.train.tf32;
+  target.deterministic = config.run.deterministic;
+  return target;
+}
+
+}  // namespace
 
 std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
   return config.run.device == Device::cpu ? nullptr : open_accelerator(config.run.device);
 }
 
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
-  Target target = target_of(facts);
-  target.tf32 = config.train.tf32;
-  target.deterministic = config.run.deterministic;
-  return target;
+  return with_choices(target_of(facts), config);
 }
 
 Target run_target(const RunConfig& config) {
-  Target target =
-      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
-  target.tf32 = config.train.tf32;
-  target.deterministic = config.run.deterministic;
-  return target;
+  return with_choices(
+      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device), config);
 }
 
 }  // namespace tessera

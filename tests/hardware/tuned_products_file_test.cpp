@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TunedProducts example() {
+TunedProducts example_table() {
   TunedProducts table{.library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}};
   table.products.push_back({.shape = tuned_shape({.m = 4096,
                                                   .n = 2048,
@@ -38,7 +38,7 @@ TunedProducts example() {
 
 /// The text of the example with one change, and a hash that fits.
 std::string changed(const std::function<void(nlohmann::ordered_json&)>& change) {
-  auto json = nlohmann::ordered_json::parse(tuned_products_json(example()));
+  auto json = nlohmann::ordered_json::parse(tuned_products_json(example_table()));
   json.erase("xxh3");
   change(json);
   return with_hash_line(json.dump(1) + "\n");
@@ -49,14 +49,14 @@ std::string refusal(const std::function<void(nlohmann::ordered_json&)>& change) 
 }
 
 TEST(TunedProductsFile, RoundTrips) {
-  EXPECT_EQ(parse_tuned_products(tuned_products_json(example()), "t.json"), example());
-  EXPECT_EQ(parse_tuned_products(changed([](auto&) {}), "t.json"), example());
+  EXPECT_EQ(parse_tuned_products(tuned_products_json(example_table()), "t.json"), example_table());
+  EXPECT_EQ(parse_tuned_products(changed([](auto&) {}), "t.json"), example_table());
   const TunedProducts none{.library = "a \"b\"", .device = "c\\d", .products = {}};
   EXPECT_EQ(parse_tuned_products(tuned_products_json(none), "t.json"), none);
 }
 
 RC_GTEST_PROP(TunedProductsFile, DamageIsFound, ()) {
-  std::string text = tuned_products_json(example());
+  std::string text = tuned_products_json(example_table());
   const auto at = *rc::gen::inRange<size_t>(0, text.size());
   const auto bit = *rc::gen::inRange(0, 7);
   text[at] = static_cast<char>(text[at] ^ (1 << bit));
@@ -66,14 +66,14 @@ RC_GTEST_PROP(TunedProductsFile, DamageIsFound, ()) {
 }
 
 TEST(TunedProductsFile, CutShortIsFound) {
-  const std::string text = tuned_products_json(example());
+  const std::string text = tuned_products_json(example_table());
   for (size_t length = 0; length + 1 < text.size(); length += 7) {
     EXPECT_THROW(parse_tuned_products(text.substr(0, length), "t.json"), Error) << length;
   }
 }
 
 TEST(TunedProductsFile, WithoutItsHashIsRefused) {
-  auto json = nlohmann::ordered_json::parse(tuned_products_json(example()));
+  auto json = nlohmann::ordered_json::parse(tuned_products_json(example_table()));
   json.erase("xxh3");
   EXPECT_THAT(error_of([&] { parse_tuned_products(json.dump(), "t.json"); }),
               AllOf(HasSubstr("t.json"), HasSubstr("hash")));
@@ -106,7 +106,7 @@ TEST(TunedProductsFile, WhatIsNotAsItShouldBeIsNamed) {
 }
 
 TEST(TunedProductsFile, TheTextSaysWhatTuningGained) {
-  const std::string text = tuned_products_text(example());
+  const std::string text = tuned_products_text(example_table());
   EXPECT_THAT(text, AllOf(HasSubstr("cuBLASLt 130100 on NVIDIA H200"), HasSubstr("+25.0 %"),
                           HasSubstr("bf16 to f32, added"), HasSubstr("+0.0 %"),
                           HasSubstr("f32 to f32, TF32")));
