@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "engine/device_lanes.h"
-#include "engine/trace_timer.h"
 #include "engine/device_transfers.h"
 #include "engine/memory_plan.h"
 #include "engine/trace.h"
+#include "engine/trace_timer.h"
 #include "program/runtime.h"
 #include "tensor/arena.h"
 

@@ -72,6 +72,33 @@ TEST_F(DeviceTraining, FollowsTheProcessorsCurve) {
   }
 }
 
+TEST_F(DeviceTraining, TrainsTheDemosModel) {
+  const std::string demo = read_file(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml");
+  const auto losses = [&](const std::string& run, const std::string& device) {
+    const fs::path data = folder_->path() / "data";
+    const std::vector<std::string> overrides{
+        "run.device=\"" + device + "\"",
+        "run.trace_step=0",
+        "run.threads=2",
+        "run.directory=\"" + (folder_->path() / run).string() + "\"",
+        "data.directory=\"" + data.string() + "\"",
+        "data.context=32",
+        "train.micro_batch=2",
+        "train.global_batch=2",
+        "train.steps=3",
+        "train.evaluate_every=0",
+        "optimizer.warmup_steps=1"};
+    train(parse_config(demo, "demo.toml", overrides), kQuiet, Logger());
+    return metrics(run);
+  };
+  const auto expected = losses("demo-host", "cpu"), actual = losses("demo-device", "emulated");
+  ASSERT_EQ(actual.size(), 3U);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i].loss, expected[i].loss, 2e-3 * expected[i].loss) << "step " << i;
+  }
+  EXPECT_LT(actual[2].loss, actual[0].loss);
+}
+
 TEST_F(DeviceTraining, TwoRunsAndAResumedOneGiveTheSameBits) {
   train(config("first", "emulated"), kQuiet, Logger());
   train(config("second", "emulated"), kQuiet, Logger());

@@ -9,10 +9,11 @@ ConfigSection run_section() {
       .key("device", &RunSection::device, word_rule<Device>(),
            "what computes: the processor, a GPU of NVIDIA (\"cuda\") or of AMD (\"hip\"), or "
            "\"emulated\", a device that needs no hardware, for tests of kernels")
-      .key("deterministic", &RunSection::deterministic, FlagRule{},
-           "equal runs give equal bits on \"cuda\" too; the gradient of attention then takes memory "
-           "that grows with context squared, 2 bytes for each head and pair of tokens of a "
-           "micro-batch")
+      .key(
+          "deterministic", &RunSection::deterministic, FlagRule{},
+          "equal runs give equal bits on \"cuda\" too; the gradient of attention then takes memory "
+          "that grows with context squared, 2 bytes for each head and pair of tokens of a "
+          "micro-batch")
       .key("threads", &RunSection::threads, whole(0, kMostThreads),
            "threads of a rank; 0: all cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},

@@ -10,7 +10,8 @@ namespace {
 // The opaque structs may change with the library's major version.
 #define TESSERA_TEXT_OF(number) #number
 #define TESSERA_TEXT(number) TESSERA_TEXT_OF(number)
-constexpr std::array<const char*, 1> kCublasLtNames{"libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
+constexpr std::array<const char*, 1> kCublasLtNames{
+    "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
 #undef TESSERA_TEXT
 #undef TESSERA_TEXT_OF
 
