@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TunedProducts example_table() {
+TunedProducts tuned_example() {
   TunedProducts table{.library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}};
   table.products.push_back({.shape = tuned_shape({.m = 4096,
                                                   .n = 2048,
@@ -37,26 +37,26 @@ TunedProducts example_table() {
 }
 
 /// The text of the example with one change, and a hash that fits.
-std::string changed(const std::function<void(nlohmann::ordered_json&)>& change) {
-  auto json = nlohmann::ordered_json::parse(tuned_products_json(example_table()));
+std::string changed_table(const std::function<void(nlohmann::ordered_json&)>& change) {
+  auto json = nlohmann::ordered_json::parse(tuned_products_json(tuned_example()));
   json.erase("xxh3");
   change(json);
   return with_hash_line(json.dump(1) + "\n");
 }
 
-std::string refusal(const std::function<void(nlohmann::ordered_json&)>& change) {
-  return error_of([&] { parse_tuned_products(changed(change), "t.json"); });
+std::string refusal_of_table(const std::function<void(nlohmann::ordered_json&)>& change) {
+  return error_of([&] { parse_tuned_products(changed_table(change), "t.json"); });
 }
 
 TEST(TunedProductsFile, RoundTrips) {
-  EXPECT_EQ(parse_tuned_products(tuned_products_json(example_table()), "t.json"), example_table());
-  EXPECT_EQ(parse_tuned_products(changed([](auto&) {}), "t.json"), example_table());
+  EXPECT_EQ(parse_tuned_products(tuned_products_json(tuned_example()), "t.json"), tuned_example());
+  EXPECT_EQ(parse_tuned_products(changed_table([](auto&) {}), "t.json"), tuned_example());
   const TunedProducts none{.library = "a \"b\"", .device = "c\\d", .products = {}};
   EXPECT_EQ(parse_tuned_products(tuned_products_json(none), "t.json"), none);
 }
 
 RC_GTEST_PROP(TunedProductsFile, DamageIsFound, ()) {
-  std::string text = tuned_products_json(example_table());
+  std::string text = tuned_products_json(tuned_example());
   const auto at = *rc::gen::inRange<size_t>(0, text.size());
   const auto bit = *rc::gen::inRange(0, 7);
   text[at] = static_cast<char>(text[at] ^ (1 << bit));
@@ -66,14 +66,14 @@ RC_GTEST_PROP(TunedProductsFile, DamageIsFound, ()) {
 }
 
 TEST(TunedProductsFile, CutShortIsFound) {
-  const std::string text = tuned_products_json(example_table());
+  const std::string text = tuned_products_json(tuned_example());
   for (size_t length = 0; length + 1 < text.size(); length += 7) {
     EXPECT_THROW(parse_tuned_products(text.substr(0, length), "t.json"), Error) << length;
   }
 }
 
 TEST(TunedProductsFile, WithoutItsHashIsRefused) {
-  auto json = nlohmann::ordered_json::parse(tuned_products_json(example_table()));
+  auto json = nlohmann::ordered_json::parse(tuned_products_json(tuned_example()));
   json.erase("xxh3");
   EXPECT_THAT(error_of([&] { parse_tuned_products(json.dump(), "t.json"); }),
               AllOf(HasSubstr("t.json"), HasSubstr("hash")));
@@ -83,30 +83,35 @@ TEST(TunedProductsFile, WhatIsNotAsItShouldBeIsNamed) {
   const auto product = [](nlohmann::ordered_json& json) -> nlohmann::ordered_json& {
     return json["products"][1];
   };
-  EXPECT_THAT(refusal([](auto& json) { json["format"] = "tessera hardware"; }),
+  EXPECT_THAT(refusal_of_table([](auto& json) { json["format"] = "tessera hardware"; }),
               HasSubstr("no table of tuned products"));
-  EXPECT_THAT(refusal([](auto& json) { json["version"] = 2; }),
+  EXPECT_THAT(refusal_of_table([](auto& json) { json["version"] = 2; }),
               AllOf(HasSubstr("\"version\" is 2"), HasSubstr("expected 1"),
                     HasSubstr("tessera bench products")));
-  EXPECT_THAT(refusal([](auto& json) { json["products"] = 3; }), HasSubstr("\"products\""));
-  EXPECT_THAT(refusal([](auto& json) { json["device"] = nullptr; }), HasSubstr("\"device\""));
-  EXPECT_THAT(refusal([&](auto& json) { product(json).erase("k"); }),
+  EXPECT_THAT(refusal_of_table([](auto& json) { json["products"] = 3; }),
+              HasSubstr("\"products\""));
+  EXPECT_THAT(refusal_of_table([](auto& json) { json["device"] = nullptr; }),
+              HasSubstr("\"device\""));
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json).erase("k"); }),
               AllOf(HasSubstr("products[1]"), HasSubstr("\"k\"")));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["m"] = 0; }), HasSubstr("\"m\" is 0"));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["ldb"] = 2; }),
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["m"] = 0; }),
+              HasSubstr("\"m\" is 0"));
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["ldb"] = 2; }),
               AllOf(HasSubstr("\"ldb\" is 2"), HasSubstr("from 3")));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["input"] = "f64"; }),
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["input"] = "f64"; }),
               AllOf(HasSubstr("\"input\""), HasSubstr("\"bf16\" or \"f32\"")));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["seconds"] = 0; }), HasSubstr("above 0"));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["tf32"] = 1; }), HasSubstr("true or false"));
-  EXPECT_THAT(refusal([&](auto& json) { product(json)["algorithm"] = "0g"; }),
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["seconds"] = 0; }),
+              HasSubstr("above 0"));
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["tf32"] = 1; }),
+              HasSubstr("true or false"));
+  EXPECT_THAT(refusal_of_table([&](auto& json) { product(json)["algorithm"] = "0g"; }),
               HasSubstr("128 hexadecimal digits"));
-  EXPECT_THAT(refusal([&](auto& json) { json["products"][0] = json["products"][1]; }),
+  EXPECT_THAT(refusal_of_table([&](auto& json) { json["products"][0] = json["products"][1]; }),
               AllOf(HasSubstr("products[1]"), HasSubstr("already")));
 }
 
 TEST(TunedProductsFile, TheTextSaysWhatTuningGained) {
-  const std::string text = tuned_products_text(example_table());
+  const std::string text = tuned_products_text(tuned_example());
   EXPECT_THAT(text, AllOf(HasSubstr("cuBLASLt 130100 on NVIDIA H200"), HasSubstr("+25.0 %"),
                           HasSubstr("bf16 to f32, added"), HasSubstr("+0.0 %"),
                           HasSubstr("f32 to f32, TF32")));

@@ -27,9 +27,10 @@ uint32_t CublasLtOperands::alignment() const {
 
 CublasLtWorkspace::CublasLtWorkspace(const Target& target, const GemmShape& shape,
                                      std::byte* memory)
-    : address(reinterpret_cast<std::byte*>(
-          round_up(reinterpret_cast<intptr_t>(memory), kCublasLtAlignment))),
-      size(bytes(target, shape)) {}
+    : size(bytes(target, shape)) {
+  const auto begin = reinterpret_cast<intptr_t>(memory);
+  address = memory + (round_up(begin, kCublasLtAlignment) - begin);
+}
 
 int64_t CublasLtWorkspace::bytes(const Target& target, const GemmShape& shape) {
   return device_gemm_workspace_bytes(target, shape) - kCublasLtAlignment;

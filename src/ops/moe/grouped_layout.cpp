@@ -18,8 +18,8 @@ GroupedOperand matrices(const void* base, int64_t rows, int64_t width, DType dty
 }
 
 std::byte* align_table(std::byte* memory) {
-  return reinterpret_cast<std::byte*>(
-      round_up(reinterpret_cast<intptr_t>(memory), GroupedAreas::kAlignment));
+  const auto address = reinterpret_cast<intptr_t>(memory);
+  return memory + (round_up(address, GroupedAreas::kAlignment) - address);
 }
 
 }  // namespace
