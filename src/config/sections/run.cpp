@@ -7,8 +7,8 @@ ConfigSection run_section() {
   return SectionWriter("run", &RunConfig::run, "where and on what the run takes place")
       .key("directory", &RunSection::directory, TextRule{}, "the folder that the run writes to")
       .key("device", &RunSection::device, word_rule<Device>(),
-            "what computes: the processor, a GPU of NVIDIA (\"cuda\") or of AMD (\"hip\"), or "
-            "\"emulated\", a device that needs no hardware, for tests of kernels")
+           "what computes: the processor, a GPU of NVIDIA (\"cuda\") or of AMD (\"hip\"), or "
+           "\"emulated\", a device that needs no hardware, for tests of kernels")
       .key(
           "deterministic", &RunSection::deterministic, FlagRule{},
           "equal runs give equal bits on \"cuda\" too; the gradient of attention then takes memory "

@@ -21,12 +21,12 @@ __device__ inline int64_t first_not_below(const int32_t* positions, int64_t coun
 /// A thread for each query.
 __global__ void find_key_ranges(KeyRangeSearch search) {
   const AttentionSizes& sizes = search.sizes;
-  const int64_t token = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
-                        static_cast<int>(threadIdx.x);
+  const int token = static_cast<int>(blockIdx.x) * static_cast<int>(blockDim.x) +
+                    static_cast<int>(threadIdx.x);
   if (token >= sizes.sequences * sizes.sequence) return;
-  const int64_t sequence = token / sizes.sequence;
+  const int sequence = token / sizes.sequence;
   const int32_t* const keys =
-      search.key_positions == nullptr ? nullptr : search.key_positions + sequence * sizes.keys;
+      search.key_positions == nullptr ? nullptr : search.key_positions + static_cast<int64_t>(sequence) * sizes.keys;
   const int64_t position =
       search.positions == nullptr ? token % sizes.sequence : search.positions[token];
   const int64_t start = search.document_starts == nullptr ? 0 : search.document_starts[token];
@@ -41,14 +41,14 @@ template <typename T, int own, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes) attend_rows(AttentionForward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t index = row_of_warp();
+  const int index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
   const QueryRow row(sizes, index);
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
-  const int64_t end = attention.end[row.token];
+  const int end = attention.end[row.token];
 
   RunningSoftmax<own> softmax;
-  for (int64_t key = attention.begin[row.token]; key < end; key += kLanes) {
+  for (int key = attention.begin[row.token]; key < end; key += kLanes) {
     softmax.template absorb<size>(attention.q + row.offset, attention.k + row.key_offset,
                                   attention.v + row.key_offset, stride, key, end, sizes,
                                   weights[this_warp()]);

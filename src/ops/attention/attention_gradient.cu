@@ -11,7 +11,7 @@ struct ScorePair {
 
 template <int size, typename T>
 __device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, int64_t query,
-                                       int64_t key, int64_t row) {
+                                       int64_t key, int row) {
   const AttentionSizes& sizes = attention.sizes;
   const float score =
       sizes.scale * row_dot<size>(attention.q + query, attention.k + key, sizes.head_dim);
@@ -25,7 +25,7 @@ __device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, in
 template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t index = row_of_warp();
+  const int index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
   const QueryRow row(sizes, index);
   float sum = 0;
@@ -43,23 +43,23 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     sum_query_gradients(AttentionBackward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t index = row_of_warp();
+  const int index = row_of_warp();
   if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
   const QueryRow row(sizes, index);
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
-  const int64_t end = attention.end[row.token];
+  const int end = attention.end[row.token];
   float* const own_weights = weights[this_warp()];
 
   ChannelSum<own> sum;
-  for (int64_t key = attention.begin[row.token]; key < end; key += kLanes) {
-    const int64_t own_key = key + this_lane();
+  for (int key = attention.begin[row.token]; key < end; key += kLanes) {
+    const int own_key = key + this_lane();
     if (own_key < end) {
       own_weights[this_lane()] =
           score_pair<size>(attention, row.offset, row.key_offset + own_key * stride, row.index)
               .of_score;
     }
     wait_for_warp();
-    const int count = end - key < kLanes ? static_cast<int>(end - key) : kLanes;
+    const int count = end - key < kLanes ? end - key : kLanes;
     const T* row_of_key = attention.k + row.key_offset + key * stride;
     for (int i = 0; i < count; ++i, row_of_key += stride) {
       sum.add(own_weights[i], row_of_key, sizes.head_dim);
@@ -70,10 +70,10 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
 }
 
 /// The first of `count` ascending bounds that is above `key`.
-__device__ inline int64_t first_above(const int32_t* bounds, int64_t count, int64_t key) {
-  int64_t begin = 0, end = count;
+__device__ inline int first_above(const int32_t* bounds, int count, int key) {
+  int begin = 0, end = count;
   while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
+    const int middle = (begin + end) / 2;
     if (bounds[middle] > key) {
       end = middle;
     } else {
@@ -90,37 +90,44 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     sum_key_gradients(AttentionBackward<T> attention) {
   __shared__ ScorePair pairs[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t index = row_of_warp();
+  const int index = row_of_warp();
   if (index >= sizes.sequences * sizes.kv_heads * sizes.keys) return;
-  const int64_t key = index % sizes.keys;
-  const int kv_head = static_cast<int>(index / sizes.keys % sizes.kv_heads);
-  const int64_t sequence = index / (sizes.keys * sizes.kv_heads);
+  const int key = index % sizes.keys;
+  const int kv_head = index / sizes.keys % sizes.kv_heads;
+  const int sequence = index / (sizes.keys * sizes.kv_heads);
   const int64_t key_offset =
-      ((sequence * sizes.keys + key) * sizes.kv_heads + kv_head) * sizes.head_dim;
-  const int64_t first_token = sequence * sizes.sequence;
-  const int64_t first = first_above(attention.end + first_token, sizes.sequence, key);
-  const int64_t last = first_above(attention.begin + first_token, sizes.sequence, key);
+      (static_cast<int64_t>(sequence * sizes.keys + key) * sizes.kv_heads + kv_head) *
+      sizes.head_dim;
+  const int first_token = sequence * sizes.sequence;
+  const int first = first_above(attention.end + first_token, sizes.sequence, key);
+  const int last = first_above(attention.begin + first_token, sizes.sequence, key);
   const int group = sizes.heads / sizes.kv_heads;
   ScorePair* const own_pairs = pairs[this_warp()];
 
   ChannelSum<own> of_key, of_value;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const int64_t row = (sequence * sizes.heads + head) * sizes.sequence;
-    const auto query_offset = [&](int64_t query) {
-      return ((first_token + query) * sizes.heads + head) * sizes.head_dim;
+    const int row = (sequence * sizes.heads + head) * sizes.sequence;
+    const auto query_offset = [&](int query) {
+      return (static_cast<int64_t>(first_token + query) * sizes.heads + head) * sizes.head_dim;
     };
-    for (int64_t query = first; query < last; query += kLanes) {
-      const int64_t own_query = query + this_lane();
+    for (int query = first; query < last; query += kLanes) {
+      const int own_query = query + this_lane();
       if (own_query < last) {
         own_pairs[this_lane()] = score_pair<size>(attention, query_offset(own_query), key_offset,
                                                   row + own_query);
       }
       wait_for_warp();
-      const int count = last - query < kLanes ? static_cast<int>(last - query) : kLanes;
-      for (int i = 0; i < count; ++i) {
-        const int64_t offset = query_offset(query + i);
-        of_value.add(own_pairs[i].probability, attention.of_output + offset, sizes.head_dim);
-        of_key.add(own_pairs[i].of_score, attention.q + offset, sizes.head_dim);
+      const int count = last - query < kLanes ? last - query : kLanes;
+      const int64_t offset = query_offset(query);
+      const int64_t stride = static_cast<int64_t>(sizes.heads) * sizes.head_dim;
+      // One sum after the other: both at once would take more registers than there are.
+      const T* row_of_output = attention.of_output + offset;
+      for (int i = 0; i < count; ++i, row_of_output += stride) {
+        of_value.add(own_pairs[i].probability, row_of_output, sizes.head_dim);
+      }
+      const T* row_of_query = attention.q + offset;
+      for (int i = 0; i < count; ++i, row_of_query += stride) {
+        of_key.add(own_pairs[i].of_score, row_of_query, sizes.head_dim);
       }
       wait_for_warp();  // before the pairs are written again
     }

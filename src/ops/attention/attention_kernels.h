@@ -7,11 +7,11 @@ namespace tessera {
 class Stream;
 
 /// The sizes of one attention (see AttentionShape), for kernels of devices. head_dim is at most
-/// kMostHeadDim.
+/// kMostHeadDim, and the rows of all heads are fewer than 2^31: devices divide 32 bits faster.
 struct AttentionSizes {
-  int64_t sequences;
-  int64_t sequence;
-  int64_t keys;
+  int sequences;
+  int sequence;
+  int keys;
   int heads;
   int kv_heads;
   int head_dim;
@@ -65,8 +65,8 @@ struct AttentionBackward {
 template <typename T>
 struct CachedAttentionForward {
   AttentionSizes sizes;     // sequences = 1; sequence = keys = new tokens
-  int64_t capacity;         // rows of a cache
-  int64_t splits;           // as cached_attention_splits() has it
+  int capacity;             // rows of a cache
+  int splits;               // as cached_attention_splits() has it
   const int32_t* position;  // [1]: of the first new token
   const T* q;
   const T* k;

@@ -12,9 +12,9 @@ namespace tessera {
 namespace {
 
 /// The row that a warp works on, counted over the grid.
-__device__ inline int64_t row_of_warp() {
+__device__ inline int row_of_warp() {
   const int warps = static_cast<int>(blockDim.x) / kLanes;
-  return static_cast<int64_t>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
+  return static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
 }
 __device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
 __device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
@@ -22,22 +22,24 @@ __device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLane
 /// One query row: its head, and where its elements lie.
 struct QueryRow {
   /// `row` counts the queries of a head, the heads of a sequence, and the sequences.
-  __device__ QueryRow(const AttentionSizes& sizes, int64_t row)
+  __device__ QueryRow(const AttentionSizes& sizes, int row)
       : index(row),
         token(row / (sizes.heads * sizes.sequence) * sizes.sequence + row % sizes.sequence),
-        head(row / sizes.sequence % sizes.heads),
-        sequence(row / (sizes.heads * sizes.sequence)),
-        offset((token * sizes.heads + head) * sizes.head_dim),
-        key_offset(
-            (sequence * sizes.keys * sizes.kv_heads + head / (sizes.heads / sizes.kv_heads)) *
-            sizes.head_dim) {}
+        offset((static_cast<int64_t>(token) * sizes.heads + head_of(sizes, row)) * sizes.head_dim),
+        key_offset((static_cast<int64_t>(row / (sizes.heads * sizes.sequence)) * sizes.keys *
+                        sizes.kv_heads +
+                    head_of(sizes, row) / (sizes.heads / sizes.kv_heads)) *
+                   sizes.head_dim) {}
 
-  int64_t index;  // in [sequences · heads, sequence]
-  int64_t token;
-  int64_t head;
-  int64_t sequence;
+  int index;  // in [sequences · heads, sequence]
+  int token;
   int64_t offset;      // in q and the output
   int64_t key_offset;  // of the sequence's first key of the head, in k and v
+
+ private:
+  static __device__ int head_of(const AttentionSizes& sizes, int row) {
+    return row / sizes.sequence % sizes.heads;
+  }
 };
 
 /// The product of two rows of `count` elements, a multiple of `size`.
@@ -87,9 +89,9 @@ struct RunningSoftmax {
 
   /// Lets a query attend to up to kLanes keys from `key` on. `weights` is memory of the warp.
   template <int size, typename T>
-  __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride,
-                         int64_t key, int64_t end, const AttentionSizes& sizes, float* weights) {
-    const int64_t own_key = key + this_lane();
+  __device__ void absorb(const T* query, const T* keys, const T* values, int64_t stride, int key,
+                         int end, const AttentionSizes& sizes, float* weights) {
+    const int own_key = key + this_lane();
     const float score =
         own_key < end ? sizes.scale * row_dot<size>(query, keys + own_key * stride, sizes.head_dim)
                       : -INFINITY;
@@ -102,20 +104,22 @@ struct RunningSoftmax {
     weights[this_lane()] = weight;
     wait_for_warp();
     sum.scale(correction);
-    const int count = end - key < kLanes ? static_cast<int>(end - key) : kLanes;
+    const int count = end - key < kLanes ? end - key : kLanes;
     const T* value = values + key * stride;
     for (int i = 0; i < count; ++i, value += stride) sum.add(weights[i], value, sizes.head_dim);
     wait_for_warp();  // before the weights are written again
   }
 };
 
+constexpr int kRowPack = 4;  // elements of a pack of rows; with more, a lane's registers do not do
+
 /// Calls body(own, size) with compile-time constants: the most channels of a lane, and the elements
 /// of a pack of rows.
 template <typename T, typename Body>
 void with_row_sizes(int head_dim, Body&& body) {
   const auto with_size = [&](auto own) {
-    if (head_dim % kPackSize<T> == 0) {
-      body(own, std::integral_constant<int, kPackSize<T>>{});
+    if (head_dim % kRowPack == 0) {
+      body(own, std::integral_constant<int, kRowPack>{});
     } else {
       body(own, std::integral_constant<int, 1>{});
     }
@@ -131,7 +135,7 @@ void with_row_sizes(int head_dim, Body&& body) {
 
 constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
 
-inline Grid rows_grid(int64_t rows) {
+inline Grid rows_grid(int rows) {
   return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps,
           .threads = kAttentionWarps * kLanes};
 }

@@ -1,7 +1,7 @@
 #include "ops/attention/attention.h"
-#include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_plain.h"
 #include "ops/attention/cached_fast.h"
+#include "ops/attention/kernel_sizes.h"
 
 namespace tessera {
 namespace {
@@ -85,15 +85,10 @@ class CachedAttention final : public Operation {
     on_device(execution, [&](auto vendor, auto type) {
       using T = decltype(type);
       const CachedAttentionForward<T> attention{
-          .sizes = {.sequences = 1,
-                    .sequence = shape.sequence,
-                    .keys = shape.sequence,
-                    .heads = static_cast<int>(shape.heads),
-                    .kv_heads = static_cast<int>(shape.kv_heads),
-                    .head_dim = static_cast<int>(shape.head_dim),
-                    .scale = static_cast<float>(shape.scale)},
-          .capacity = capacity,
-          .splits = cached_attention_splits(shape.sequence, shape.heads, capacity),
+          .sizes = kernel_sizes(shape),
+          .capacity = static_cast<int>(capacity),
+          .splits =
+              static_cast<int>(cached_attention_splits(shape.sequence, shape.heads, capacity)),
           .position = inputs[5].pointer<int32_t>(),
           .q = inputs[0].pointer<T>(),
           .k = inputs[1].pointer<T>(),

@@ -10,8 +10,8 @@ template <typename T, int size>
 __global__ void append_rows(CachedAttentionForward<T> attention, int64_t packs) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * static_cast<int>(blockDim.x) +
                         static_cast<int>(threadIdx.x);
-  const int64_t width = attention.sizes.kv_heads * attention.sizes.head_dim / size;
-  const int64_t to = *attention.position * width + first;
+  const int width = attention.sizes.kv_heads * attention.sizes.head_dim / size;
+  const int64_t to = static_cast<int64_t>(*attention.position) * width + first;
   if (first >= packs || to < 0 || to >= attention.capacity * width) return;
   store_pack(attention.key_cache, to, load_pack<size>(attention.k, first));
   store_pack(attention.value_cache, to, load_pack<size>(attention.v, first));
@@ -27,17 +27,17 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
   __shared__ float totals[kSplitWarps];
   __shared__ float sums[kSplitWarps][kMostHeadDim];
   const AttentionSizes& sizes = attention.sizes;
-  const QueryRow row(sizes, static_cast<int64_t>(blockIdx.x));
+  const QueryRow row(sizes, static_cast<int>(blockIdx.x));
   const int warp = this_warp();
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
-  const int64_t beyond = *attention.position + row.token + 1;
-  const int64_t end = beyond < attention.capacity ? beyond : attention.capacity;
-  const int64_t length = (end + attention.splits - 1) / attention.splits;
-  const int64_t part_begin = static_cast<int64_t>(blockIdx.y) * length;
-  const int64_t part_end = part_begin + length < end ? part_begin + length : end;
+  const int beyond = *attention.position + row.token + 1;
+  const int end = beyond < attention.capacity ? beyond : attention.capacity;
+  const int length = (end + attention.splits - 1) / attention.splits;
+  const int part_begin = static_cast<int>(blockIdx.y) * length;
+  const int part_end = part_begin + length < end ? part_begin + length : end;
 
   RunningSoftmax<own> softmax;
-  for (int64_t key = part_begin + warp * kLanes; key < part_end; key += kSplitWarps * kLanes) {
+  for (int key = part_begin + warp * kLanes; key < part_end; key += kSplitWarps * kLanes) {
     softmax.template absorb<size>(attention.q + row.offset,
                                   attention.key_cache + row.key_offset,
                                   attention.value_cache + row.key_offset, stride, key, part_end,
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kSplitWarps* kLanes)
 
   float most = -INFINITY, total = 0;
   for (int w = 0; w < kSplitWarps; ++w) most = greatest[w] > most ? greatest[w] : most;
-  float* const part = attention.parts + (row.index * attention.splits +
-                                         static_cast<int64_t>(blockIdx.y)) *
+  float* const part = attention.parts + (static_cast<int64_t>(row.index) * attention.splits +
+                                         static_cast<int>(blockIdx.y)) *
                                             (sizes.head_dim + 2);
   const int thread = static_cast<int>(threadIdx.x);
   for (int channel = thread; channel < sizes.head_dim; channel += kSplitWarps * kLanes) {
@@ -77,26 +77,26 @@ template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     join_parts(CachedAttentionForward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t index = row_of_warp();
+  const int index = row_of_warp();
   if (index >= sizes.heads * sizes.sequence) return;
   const QueryRow row(sizes, index);
   const int64_t part_size = sizes.head_dim + 2;
-  const float* const parts = attention.parts + row.index * attention.splits * part_size;
+  const float* const parts = attention.parts + static_cast<int64_t>(row.index) * attention.splits * part_size;
   float most = -INFINITY, total = 0;
-  for (int64_t p = 0; p < attention.splits; ++p) {
+  for (int p = 0; p < attention.splits; ++p) {
     const float greatest = parts[p * part_size + sizes.head_dim];
     most = greatest > most ? greatest : most;
   }
-  const auto weight = [&](int64_t p) {
+  const auto weight = [&](int p) {
     const float greatest = parts[p * part_size + sizes.head_dim];
     return greatest > -INFINITY ? expf(greatest - most) : 0.0f;
   };
-  for (int64_t p = 0; p < attention.splits; ++p) {
+  for (int p = 0; p < attention.splits; ++p) {
     total += parts[p * part_size + sizes.head_dim + 1] * weight(p);
   }
   for (int channel = this_lane(); channel < sizes.head_dim; channel += kLanes) {
     float sum = 0;
-    for (int64_t p = 0; p < attention.splits; ++p) {
+    for (int p = 0; p < attention.splits; ++p) {
       sum += parts[p * part_size + channel] * weight(p);
     }
     attention.output[row.offset + channel] = round_to<T>(sum / total);
@@ -107,7 +107,8 @@ template <int size, typename T>
 void launch_append(const CachedAttentionForward<T>& attention, Stream& stream) {
   constexpr int kThreads = 256;
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t packs = sizes.sequence * sizes.kv_heads * sizes.head_dim / size;
+  const int64_t packs =
+      static_cast<int64_t>(sizes.sequence) * sizes.kv_heads * sizes.head_dim / size;
   launch(append_rows<T, size>,
          {.blocks = (packs + kThreads - 1) / kThreads, .threads = kThreads}, stream, attention,
          packs);
@@ -118,7 +119,7 @@ void launch_append(const CachedAttentionForward<T>& attention, Stream& stream) {
 template <typename Vendor, typename T>
 void cached_attention_device(const CachedAttentionForward<T>& attention, Stream& stream) {
   const AttentionSizes& sizes = attention.sizes;
-  const int64_t rows = sizes.heads * sizes.sequence;
+  const int rows = sizes.heads * sizes.sequence;
   with_row_sizes<T>(sizes.head_dim, [&](auto own, auto size) {
     launch_append<size>(attention, stream);
     launch(attend_parts<T, own, size>,

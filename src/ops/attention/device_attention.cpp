@@ -1,7 +1,7 @@
 #include "ops/attention/device_attention.h"
 
-#include "ops/attention/attention_kernels.h"
 #include "ops/attention/cudnn/attention.h"
+#include "ops/attention/kernel_sizes.h"
 #include "ops/attention/scratch.h"
 #include "ops/by_processor.h"
 
@@ -21,16 +21,6 @@ struct KernelScratch {
   int32_t* end;
   float* delta;
 };
-
-AttentionSizes sizes_of(const AttentionShape& shape) {
-  return {.sequences = shape.sequences,
-          .sequence = shape.sequence,
-          .keys = shape.keys,
-          .heads = static_cast<int>(shape.heads),
-          .kv_heads = static_cast<int>(shape.kv_heads),
-          .head_dim = static_cast<int>(shape.head_dim),
-          .scale = static_cast<float>(shape.scale)};
-}
 
 /// Whether cuDNN computes an attention of a device of NVIDIA.
 bool by_cudnn(const DeviceAttention& attention) {
@@ -83,19 +73,19 @@ void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention) {
   const Device device = execution.stream->device();
   if (device == Device::emulated) return run_by_processor(operation, execution);
-  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
-  run_attention_kernels(execution, attention);
-}
-
-int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
-  const int64_t head_dim = attention.shape.head_dim;
-  if (target.device == Device::hip && attention.dtype == DType::bf16) {
+  if (device == Device::hip && attention.dtype == DType::bf16) {
     throw Error(
         "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
         "Kernel "
         "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
         "run.device to another device");
   }
+  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
+  run_attention_kernels(execution, attention);
+}
+
+int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
+  const int64_t head_dim = attention.shape.head_dim;
   if (target.device == Device::cuda && by_cudnn(attention)) {
     if (head_dim % kCudnnHeadDimStep != 0 || head_dim > kCudnnMostHeadDim) {
       throw Error(
@@ -117,7 +107,7 @@ int64_t device_attention_workspace(const Target& target, const DeviceAttention& 
 void run_attention_kernels(const Execution& execution, const DeviceAttention& attention) {
   Scratch scratch(execution.workspace.data());
   const KernelScratch memory(scratch, attention);
-  const AttentionSizes sizes = sizes_of(attention.shape);
+  const AttentionSizes sizes = kernel_sizes(attention.shape);
   const auto& inputs = execution.inputs;
   const auto& outputs = execution.outputs;
   on_device(execution, [&](auto vendor, auto type) {
