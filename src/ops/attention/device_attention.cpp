@@ -73,19 +73,19 @@ void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention) {
   const Device device = execution.stream->device();
   if (device == Device::emulated) return run_by_processor(operation, execution);
-  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
-  run_attention_kernels(execution, attention);
-}
-
-int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
-  const int64_t head_dim = attention.shape.head_dim;
-  if (target.device == Device::hip && attention.dtype == DType::bf16) {
+  if (device == Device::hip && attention.dtype == DType::bf16) {
     throw Error(
         "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
         "Kernel "
         "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
         "run.device to another device");
   }
+  if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
+  run_attention_kernels(execution, attention);
+}
+
+int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {
+  const int64_t head_dim = attention.shape.head_dim;
   if (target.device == Device::cuda && by_cudnn(attention)) {
     if (head_dim % kCudnnHeadDimStep != 0 || head_dim > kCudnnMostHeadDim) {
       throw Error(
