@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionB
 
 /// dQ = dS K, a warp for each query of each head.
 template <typename T, int own, int size>
-__global__ void __launch_bounds__(kAttentionWarps* kLanes)
+__global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_query_gradients(AttentionBackward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
