@@ -17,6 +17,7 @@ class ObservedAccelerator final : public Accelerator {
  public:
   Device device() const override { return device_->device(); }
   std::string name() const override { return device_->name(); }
+  AcceleratorProperties properties() const override { return device_->properties(); }
   int64_t free_bytes() const override { return device_->free_bytes(); }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     ++waits;
