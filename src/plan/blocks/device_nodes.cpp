@@ -36,6 +36,7 @@ double DeviceNodes::run(Segment segment, int number) {
   while (events_.size() <= nodes_.size()) {
     events_.push_back(runtime_.accelerator()->make_event());
   }
+  runtime_.accelerator()->synchronize();  // what the executor was given comes first
   stream_->record(*events_[0]);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     run_node(program, number, nodes_[i]);
