@@ -111,7 +111,8 @@ struct RunningSoftmax {
   }
 };
 
-constexpr int kRowPack = 4;  // elements of a pack of rows; with more, a lane's registers do not do
+inline constexpr int kRowPack =
+    4;  // elements of a pack of rows; with more, a lane's registers do not do
 
 /// Calls body(own, size) with compile-time constants: the most channels of a lane, and the elements
 /// of a pack of rows.
@@ -133,7 +134,7 @@ void with_row_sizes(int head_dim, Body&& body) {
   }
 }
 
-constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
+inline constexpr int kAttentionWarps = 4;  // of a block whose warps have a row each
 
 inline Grid rows_grid(int rows) {
   return {.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps,

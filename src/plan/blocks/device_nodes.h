@@ -8,8 +8,8 @@
 namespace tessera {
 
 /// Runs the nodes of an executor's programs on a stream of its own with events of the device around
-/// them, to time them. They compute what Executor::run() computes, after what the executor was given
-/// before.
+/// them, to time them. They compute what Executor::run() computes, after what the executor was
+/// given before.
 class DeviceNodes {
  public:
   /// Refers to both. The runtime must have an accelerator.

@@ -18,6 +18,7 @@ struct CudnnAttentionKind {
   bool documents = false;
   bool deterministic = true;  ///< of the backward pass; the forward pass always is
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the comparison with 0 that C++ writes for one
   auto operator<=>(const CudnnAttentionKind&) const = default;
 };
 
