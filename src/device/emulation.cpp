@@ -16,6 +16,7 @@
 #include "base/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(TESSERA_THREAD_SANITIZER)
@@ -44,7 +45,13 @@ class Stacks {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
     if (memory_ == MAP_FAILED) throw Error("no addresses for the stacks of an emulated device");
   }
-  ~Stacks() { ::munmap(memory_, kMostThreads * kStackBytes); }
+  ~Stacks() {
+#if defined(__SANITIZE_ADDRESS__)
+    // Frames that were never left have marked their surroundings. Others may get the addresses.
+    __asan_unpoison_memory_region(memory_, kMostThreads * kStackBytes);
+#endif
+    ::munmap(memory_, kMostThreads * kStackBytes);
+  }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
