@@ -13,51 +13,63 @@
 
 namespace tessera {
 
-void add_bench_step(CLI::App& bench) {
-  struct Arguments {
-    ConfigArguments config;
-    RepeatArguments repeats;
-  };
-  CLI::App* command = bench.add_subcommand(
-      "step",
-      "Whole training steps of a configuration on random tokens; needs no data where "
-      "model.vocabulary_size is set");
-  auto arguments = std::make_shared<Arguments>();
+namespace {
+
+/// The arguments of a measurement of a configuration's steps.
+struct StepArguments {
+  ConfigArguments config;
+  RepeatArguments repeats;
+
+  RunConfig load() const {
+    RunConfig loaded = config.load();
+    if (repeats.threads > 0) loaded.run.threads = repeats.threads;
+    return resolve(loaded);
+  }
+};
+
+/// Adds a command that measures the steps of a configuration. It calls measure(arguments), during
+/// which a signal ends the measurement.
+template <typename Measure>
+void add_step_command(CLI::App& bench, const char* name, const char* description, Measure measure) {
+  CLI::App* command = bench.add_subcommand(name, description);
+  auto arguments = std::make_shared<StepArguments>();
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
-  command->callback([arguments] {
+  command->callback([arguments, measure] {
     const InterruptGuard guard;
-    RunConfig config = arguments->config.load();
-    if (arguments->repeats.threads > 0) config.run.threads = arguments->repeats.threads;
-    config = resolve(config);
-    const StepMeasurement measurement = measure_step(config, arguments->repeats.make("step"));
-    Runtime runtime(run_target(config));
-    const MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
-    fmt::print("{}",
-               arguments->repeats.json ? step_json(measurement, on) : step_text(measurement, on));
+    measure(*arguments);
   });
 }
 
+void measure_whole_steps(const StepArguments& arguments) {
+  const RunConfig config = arguments.load();
+  const StepMeasurement measurement = measure_step(config, arguments.repeats.make("step"));
+  Runtime runtime(run_target(config));
+  const MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
+  fmt::print("{}",
+             arguments.repeats.json ? step_json(measurement, on) : step_text(measurement, on));
+}
+
+void measure_operations(const StepArguments& arguments) {
+  const KernelsReport report = measure_kernels(arguments.load(), arguments.repeats.make("kernels"));
+  fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench) {
+  add_step_command(bench, "step",
+                   "Whole training steps of a configuration on random tokens; needs no data where "
+                   "model.vocabulary_size is set",
+                   measure_whole_steps);
+}
+
 void add_bench_kernels(CLI::App& bench) {
-  struct Arguments {
-    ConfigArguments config;
-    RepeatArguments repeats;
-  };
-  CLI::App* command = bench.add_subcommand(
-      "kernels",
+  add_step_command(
+      bench, "kernels",
       "Each operation of a configuration's steps on the device that it names, beside what the "
-      "device copies and multiplies");
-  auto arguments = std::make_shared<Arguments>();
-  add_config_arguments(*command, arguments->config);
-  add_repeat_arguments(*command, arguments->repeats, "--steps");
-  command->callback([arguments] {
-    const InterruptGuard guard;
-    RunConfig config = arguments->config.load();
-    if (arguments->repeats.threads > 0) config.run.threads = arguments->repeats.threads;
-    const KernelsReport report =
-        measure_kernels(resolve(config), arguments->repeats.make("kernels"));
-    fmt::print("{}", arguments->repeats.json ? report.json() : report.text());
-  });
+      "device copies and multiplies",
+      measure_operations);
 }
 
 }  // namespace tessera
