@@ -54,7 +54,7 @@ endfunction()
 
 # tessera_test(ROOM LIBRARIES linked... OPTIMISED sources...) builds tests/ROOM as the program
 # test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
-# compiler makes of loops in headers.
+# compiler makes of loops in headers, or whose own definitions take long.
 function(tessera_test name)
   cmake_parse_arguments(TEST "" "" "LIBRARIES;OPTIMISED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)

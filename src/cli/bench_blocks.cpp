@@ -40,12 +40,14 @@ void add_block_arguments(CLI::App& command, BlockArguments& arguments) {
 /// Measures, prints and draws. `measure` takes BlockBenchOptions.
 template <typename Measure>
 void run(const BlockArguments& arguments, const Measure& measure) {
+  const auto device = from_word<Device>(arguments.device);
+  const Precision precision = precision_on(device, arguments.precision);
   require_picture(arguments.picture);
   const InterruptGuard guard;
   const auto report = measure(BlockBenchOptions{
-      .precision = from_word<Precision>(arguments.precision),
+      .precision = precision,
       .threads = arguments.repeats.threads,
-      .device = from_word<Device>(arguments.device),
+      .device = device,
       .repeats = [&](const std::string& what) { return arguments.repeats.make(what); }});
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
   if (!arguments.picture.empty()) write_file(arguments.picture, report.picture());

@@ -85,7 +85,8 @@ GemmSweep gemm_sweep(const CeilingArguments& arguments) {
   GemmSweep sweep = arguments.gemm;
   sweep.dtypes.clear();
   for (const std::string& precision : arguments.precisions) {
-    sweep.dtypes.push_back(compute_dtype(from_word<Precision>(precision)));
+    sweep.dtypes.push_back(
+        compute_dtype(precision_on(from_word<Device>(arguments.device), precision)));
   }
   sweep.layouts.clear();
   for (const std::string& layout : arguments.layouts) {

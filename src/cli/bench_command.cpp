@@ -13,12 +13,14 @@
 #include "cli/commands.h"
 #include "device/device.h"
 #include "plan/blocks/turns.h"
+#include "tensor/device_precision.h"
 
 namespace tessera {
 
 Repeats RepeatArguments::make(const std::string& what) const {
   Repeats result{.warmup = warmup, .measured = repeats, .before = {}};
   if (turns) {
+    result.turns = true;
     result.before = [](int64_t) { return take_turn(stdout, STDIN_FILENO); };
   } else {
     const auto progress = std::make_shared<Progress>();
@@ -52,6 +54,12 @@ void add_device(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "What is measured")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
+}
+
+Precision precision_on(Device device, const std::string& precision) {
+  const auto result = from_word<Precision>(precision);
+  require_precision(device, result, "--precision", "bf16 or fp32, or --device cpu");
+  return result;
 }
 
 void add_picture(CLI::App& command, std::string& picture) {

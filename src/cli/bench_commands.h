@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "device/device.h"
 #include "plan/blocks/measurement_report.h"
 #include "tensor/dtype.h"
 
@@ -42,6 +43,10 @@ void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
 
 /// Adds --device, which is measured, to a command.
 void add_device(CLI::App& command, std::string& device);
+
+/// Returns the precision of an option --precision. Throws Error if the device of --device does not
+/// compute in it.
+Precision precision_on(Device device, const std::string& precision);
 
 /// Adds --svg, a picture of the measurement, to a command.
 void add_picture(CLI::App& command, std::string& picture);

@@ -22,8 +22,10 @@ void add_bench_products(CLI::App& bench) {
   };
   CLI::App* command = bench.add_subcommand(
       "products",
-      "The fastest algorithm of each matrix product in a configuration's training step, on the "
-      "device cuda, as a table that `train` reads as run.tuned_products");
+      "The fastest algorithm of each matrix product in a configuration's training step, and the "
+      "faster library of each product of experts, on the device cuda, as a table that `train` "
+      "reads "
+      "as run.tuned_products");
   auto arguments = std::make_shared<Arguments>();
   add_config_arguments(*command, arguments->config);
   command->add_option("--output", arguments->output, "The file that is written")
@@ -42,13 +44,11 @@ void add_bench_products(CLI::App& bench) {
     require_writable(arguments->output);
     const InterruptGuard guard;
     Progress progress;
-    const TunedProducts table =
-        tune_step_products(resolve(arguments->config.load()), arguments->budget,
-                           [&](const GemmShape& shape, size_t done, size_t all) {
-                             progress.show(fmt::format("product {} of {}: m {}, n {}, k {}",
-                                                       done + 1, all, shape.m, shape.n, shape.k),
-                                           done + 1 == all);
-                           });
+    const TunedProducts table = tune_step_products(
+        resolve(arguments->config.load()), arguments->budget,
+        [&](const std::string& sizes, size_t done, size_t all) {
+          progress.show(fmt::format("product {} of {}: {}", done + 1, all, sizes), done + 1 == all);
+        });
     write_file(arguments->output, tuned_products_json(table));
     fmt::print("{}\n{} holds it; train with --set 'run.tuned_products=\"{}\"'\n",
                tuned_products_text(table), arguments->output, arguments->output);

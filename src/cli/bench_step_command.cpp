@@ -1,4 +1,6 @@
 #include <memory>
+#include <optional>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -7,7 +9,9 @@
 #include "cli/bench_commands.h"
 #include "cli/config_arguments.h"
 #include "config/resolve.h"
+#include "plan/product_peak.h"
 #include "plan/run_target.h"
+#include "plan/tuned_products.h"
 #include "train/bench_kernels.h"
 #include "train/bench_step.h"
 
@@ -19,10 +23,12 @@ namespace {
 struct StepArguments {
   ConfigArguments config;
   RepeatArguments repeats;
+  std::string hardware;
 
   RunConfig load() const {
     RunConfig loaded = config.load();
     if (repeats.threads > 0) loaded.run.threads = repeats.threads;
+    if (!hardware.empty()) loaded.run.hardware = hardware;
     return resolve(loaded);
   }
 };
@@ -35,6 +41,11 @@ void add_step_command(CLI::App& bench, const char* name, const char* description
   auto arguments = std::make_shared<StepArguments>();
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
+  command
+      ->add_option("--hardware", arguments->hardware,
+                   "A hardware file of this machine, such as those in configs/hardware: the MFU is "
+                   "given of its peak too; left out: run.hardware")
+      ->check(CLI::ExistingFile);
   command->callback([arguments, measure] {
     const InterruptGuard guard;
     measure(*arguments);
@@ -43,9 +54,12 @@ void add_step_command(CLI::App& bench, const char* name, const char* description
 
 void measure_whole_steps(const StepArguments& arguments) {
   const RunConfig config = arguments.load();
-  const StepMeasurement measurement = measure_step(config, arguments.repeats.make("step"));
-  Runtime runtime(run_target(config));
-  const MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
+  Runtime runtime(run_target(config), open_device(config));
+  const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
+  use_tuned_products(config, runtime);
+  const StepMeasurement measurement = measure_step(config, arguments.repeats.make("step"), runtime);
+  MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
+  on.hardware_peak = peak;
   fmt::print("{}",
              arguments.repeats.json ? step_json(measurement, on) : step_text(measurement, on));
 }

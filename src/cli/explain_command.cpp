@@ -12,6 +12,7 @@
 #include "hardware/target.h"
 #include "plan/explain.h"
 #include "plan/run_target.h"
+#include "tensor/device_precision.h"
 
 namespace tessera {
 namespace {
@@ -37,6 +38,7 @@ void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunCon
     throw Error("run.device is \"{}\", and {} is about {}, whose device is \"{}\"",
                 word(config.run.device), arguments.hardware, facts.name, word(facts.device));
   }
+  require_precision(facts.device, config.train.precision, "train.precision", R"("bf16" or "fp32")");
   config.run.device = facts.device;
   const RunConfig there = resolve_data(config);
   const StepPlan plan = plan_step(there, run_target(there, facts));

@@ -41,7 +41,8 @@ struct TrainSection {
   int64_t global_batch = 16;  ///< sequences; a multiple of micro_batch
   Precision precision = Precision::bf16;
   /// On the device cuda, products of fp32 round their operands to TF32: some eight times as fast,
-  /// with 10 bits after the point instead of 23.
+  /// with 10 bits after the point instead of 23. Products of experts do not: a plain kernel of ours
+  /// computes them in fp32.
   bool tf32 = false;
   std::vector<Recomputed> recompute;
   uint64_t seed = 1;

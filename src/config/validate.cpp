@@ -5,6 +5,7 @@
 #include "data/mix.h"
 #include "data/sources/open_data.h"
 #include "model/find_contradictions.h"
+#include "tensor/device_precision.h"
 
 namespace tessera {
 namespace {
@@ -78,14 +79,11 @@ void validate_steps(const RunConfig& config, Contradictions& found) {
                   steps);
 }
 
-/// Kernels of devices compute in f32 or bf16.
 void validate_device(const RunConfig& config, Contradictions& found) {
-  if (config.run.device == Device::cpu || config.train.precision != Precision::fp64) return;
-  found.add(
-      "train.precision is \"fp64\", which the device \"{}\" does not compute in; choose \"bf16\" "
-      "or "
-      "\"fp32\", or run.device \"cpu\"",
-      word(config.run.device));
+  const auto problem =
+      precision_problem(config.run.device, config.train.precision, "train.precision",
+                        R"("bf16" or "fp32", or run.device "cpu")");
+  if (problem) found.add("{}", *problem);
 }
 
 /// Requires the context to be within the one that the model declares, which it was trained on.

@@ -5,8 +5,9 @@
 #include "device/open_gpu.h"
 
 namespace tessera {
+namespace {
 
-std::unique_ptr<Accelerator> open_accelerator(Device device) {
+std::unique_ptr<Accelerator> open_here(Device device) {
   switch (device) {
     case Device::emulated:
       return open_emulated();
@@ -24,13 +25,22 @@ std::unique_ptr<Accelerator> open_accelerator(Device device) {
 #else
       throw Error(
           "this build of tessera has no kernels for the device \"hip\": configure it with the "
-          "preset "
-          "\"hip\", which needs clang and AMD's device libraries (`scripts/setup hip`)");
+          "preset \"hip\", which needs clang and AMD's device libraries (`scripts/setup hip`)");
 #endif
     case Device::cpu:
       break;
   }
   throw InternalError("the processor is no accelerator");
+}
+
+}  // namespace
+
+std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting) {
+  try {
+    return open_here(device);
+  } catch (const Error& error) {
+    throw Error("{}; or choose another {}", error.what(), setting);
+  }
 }
 
 }  // namespace tessera

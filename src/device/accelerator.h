@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "device/stream.h"
 
@@ -53,7 +54,7 @@ class Accelerator {
 };
 
 /// Opens a device other than the processor. Throws Error if this build has no support for it, or if
-/// there is no such device.
-std::unique_ptr<Accelerator> open_accelerator(Device device);
+/// there is no such device. `setting` is what the user chose the device by; the error ends with it.
+std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting = "--device");
 
 }  // namespace tessera

@@ -83,7 +83,7 @@ struct CudaApi {
     if (driver == 0) {
       throw Error(
           "the device \"cuda\" needs NVIDIA's driver, and there is none here (libcuda.so.1 cannot "
-          "be loaded): install one that supports CUDA {}, or choose another run.device",
+          "be loaded): install one that supports CUDA {}",
           kMajor);
     }
     if (driver / 1000 < kMajor) {

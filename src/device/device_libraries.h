@@ -22,9 +22,9 @@ struct DeviceLibraries {
   std::string description;
 };
 
-/// Loads the libraries that the device's operations take. The emulated device takes none. Throws
-/// Error that names the library if one is missing or too old, or cannot describe the device, which
-/// must be open.
+/// Loads the libraries that the device's operations take, and refuses versions that they do not
+/// take. The emulated device takes none. Throws Error that names the library if one is missing, has
+/// another major version or is too old, or cannot describe the device, which must be open.
 DeviceLibraries device_libraries(Device device);
 
 /// The same for CUDA. Exists in builds with TESSERA_CUDA only.

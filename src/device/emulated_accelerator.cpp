@@ -1,7 +1,8 @@
 #include "device/emulated_accelerator.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -64,9 +65,11 @@ class EmulatedAccelerator final : public Accelerator {
   int64_t free_bytes() const override { return *free_; }
 
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
+    refuse_in_capture("memory to be allocated");
     return std::make_unique<CountedMemory>(bytes, fence_, free_);
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
+    refuse_in_capture("memory to be allocated");
     return emulated_memory(bytes, nullptr);
   }
   std::shared_ptr<Stream> make_stream(Priority /*priority*/) override {
@@ -77,25 +80,48 @@ class EmulatedAccelerator final : public Accelerator {
   }
   std::unique_ptr<Event> make_event() override { return emulated_event(); }
 
+  /// Waits for all streams, even if the work of one failed.
   void synchronize() override {
-    const std::scoped_lock lock(mutex_);
-    std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
-    for (const auto& weak : streams_) {
-      if (const auto stream = weak.lock()) stream->synchronize();
+    refuse_in_capture("the host to wait");
+    std::exception_ptr error;
+    for (const auto& stream : streams()) {
+      try {
+        stream->synchronize();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
     }
+    if (error) std::rethrow_exception(error);
   }
   void upload(std::span<const std::byte> from, void* to) override {
     synchronize();
     const OpenFence open(*fence_);
-    std::memcpy(to, from.data(), from.size());
+    std::ranges::copy(from, static_cast<std::byte*>(to));
   }
   void readback(const void* from, std::span<std::byte> to) override {
     synchronize();
     const OpenFence open(*fence_);
-    std::memcpy(to.data(), from, to.size());
+    std::copy_n(static_cast<const std::byte*>(from), to.size(), to.data());
   }
 
  private:
+  std::vector<std::shared_ptr<EmulatedStream>> streams() {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
+    std::vector<std::shared_ptr<EmulatedStream>> all;
+    for (const auto& weak : streams_) {
+      if (auto stream = weak.lock()) all.push_back(std::move(stream));
+    }
+    return all;
+  }
+
+  void refuse_in_capture(const char* what) {
+    for (const auto& stream : streams()) {
+      const auto capture = stream->capture();
+      if (capture && capture->of_this_thread()) capture->refuse(what);
+    }
+  }
+
   int lanes_;
   emulation::Options options_;
   int64_t memory_bytes_;

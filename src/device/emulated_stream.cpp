@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Where in a capture an event was recorded.
+struct CapturedPlace {
+  std::shared_ptr<EmulatedCapture> capture;  // null if it was recorded outside
+  EmulatedStream* stream = nullptr;
+  size_t size = 0;  // of the capture
+};
+
 /// How often an event was recorded and reached. The streams share it with the event.
 struct EventState {
   std::mutex mutex;
@@ -19,31 +25,36 @@ struct EventState {
   int64_t recorded = 0;
   int64_t reached = 0;
   Clock::time_point time;
+  CapturedPlace captured;
   std::exception_ptr error;  // of the stream's work before
+  int64_t failed = 0;        // the first number that it came with
 
   void reach(int64_t number, std::exception_ptr failure) {
     const std::scoped_lock lock(mutex);
+    if (!failure || !error) failed = number;
     error = std::move(failure);
     reached = std::max(reached, number);
     time = Clock::now();
     changed.notify_all();
   }
+  /// Throws the error of the work before.
   void wait(int64_t number) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return reached >= number; });
+    if (error && failed <= number) std::rethrow_exception(error);
   }
 };
 
 class EmulatedEvent final : public Event {
  public:
   bool reached() const override {
+    require_uncaptured();
     const std::scoped_lock lock(state->mutex);
     return state->reached == state->recorded;
   }
   void synchronize() const override {
+    require_uncaptured();
     state->wait(recorded());
-    const std::scoped_lock lock(state->mutex);
-    if (state->error) std::rethrow_exception(state->error);
   }
   double seconds_since(const Event& earlier) const override {
     TESSERA_CHECK(reached() && earlier.reached(), "the time of an event that was not reached");
@@ -54,13 +65,22 @@ class EmulatedEvent final : public Event {
     const std::scoped_lock lock(state->mutex);
     return state->recorded;
   }
+  CapturedPlace captured() const {
+    const std::scoped_lock lock(state->mutex);
+    return state->captured;
+  }
 
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
+
+ private:
+  void require_uncaptured() const {
+    if (const auto capture = captured().capture) capture->refuse("the host to ask for its events");
+  }
 };
 
 class EmulatedGraph final : public Graph {
  public:
-  std::shared_ptr<const std::vector<std::function<void()>>> works;
+  std::shared_ptr<const std::vector<EmulatedWork>> works;
 };
 
 }  // namespace
@@ -72,6 +92,7 @@ EmulatedStream::EmulatedStream(int lanes, const emulation::Options& options,
     : lanes_(lanes), emulator_(options), fence_(std::move(fence)), worker_([this] { live(); }) {}
 
 EmulatedStream::~EmulatedStream() {
+  if (const auto own = capture()) own->leave(*this);
   {
     const std::scoped_lock lock(mutex_);
     ends_ = true;
@@ -81,53 +102,84 @@ EmulatedStream::~EmulatedStream() {
 }
 
 void EmulatedStream::copy(void* to, const void* from, int64_t bytes) {
-  enqueue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+  enqueue([=] {
+    std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to));
+  });
 }
 
 void EmulatedStream::fill_zero(void* to, int64_t bytes) {
-  enqueue([=] { std::memset(to, 0, static_cast<size_t>(bytes)); });
+  enqueue([=] { std::fill_n(static_cast<std::byte*>(to), bytes, std::byte{0}); });
 }
 
 void EmulatedStream::record(Event& event) {
-  TESSERA_CHECK(!captured_, "an event in a capture");
   const std::shared_ptr<EventState> state = dynamic_cast<EmulatedEvent&>(event).state;
+  const std::shared_ptr<EmulatedCapture> capture = this->capture();
   int64_t number = 0;
   {
     const std::scoped_lock lock(state->mutex);
+    state->captured = {};
+    if (capture) {
+      state->captured = {capture, this, capture->size()};
+      return;
+    }
     number = ++state->recorded;
   }
-  push({[this, state, number] { state->reach(number, error()); }, /*always=*/true});
-}
-
-void EmulatedStream::wait(const Event& event) {
-  TESSERA_CHECK(!captured_, "an event in a capture");
-  const auto& emulated = dynamic_cast<const EmulatedEvent&>(event);
-  push({[state = emulated.state, number = emulated.recorded()] { state->wait(number); },
+  push({[this, state, number](EmulatedStream&) { state->reach(number, error()); },
         /*always=*/true});
 }
 
+void EmulatedStream::wait(const Event& event) {
+  const auto& emulated = dynamic_cast<const EmulatedEvent&>(event);
+  const std::shared_ptr<EmulatedCapture> own = capture();
+  const CapturedPlace place = emulated.captured();
+  if (!place.capture) {
+    if (own) own->refuse("to wait for an event from outside of it");
+    push({[state = emulated.state, number = emulated.recorded()](EmulatedStream&) {
+            state->wait(number);
+          },
+          /*always=*/true});
+    return;
+  }
+  if (place.capture->ended() || (own && own != place.capture)) {
+    place.capture->refuse("its events to be waited for by streams outside of it");
+  }
+  place.capture->wait(*this, *place.stream, place.size);
+  set_capture(place.capture);
+}
+
 void EmulatedStream::synchronize() {
-  TESSERA_CHECK(!captured_, "the host waits in a capture");
+  TESSERA_CHECK(!capture(), "the host waits in a capture");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return items_.empty() && !busy_; });
   if (error_) std::rethrow_exception(error_);
 }
 
 void EmulatedStream::begin_capture() {
-  TESSERA_CHECK(!captured_, "a capture within a capture");
-  captured_ = std::make_shared<std::vector<Work>>();
+  TESSERA_CHECK(!capture(), "a capture within a capture");
+  set_capture(std::make_shared<EmulatedCapture>(*this));
 }
 
 std::unique_ptr<Graph> EmulatedStream::end_capture() {
-  TESSERA_CHECK(captured_ != nullptr, "the end of a capture that did not begin");
+  const std::shared_ptr<EmulatedCapture> ended = capture();
+  TESSERA_CHECK(ended && ended->began_on(*this), "the end of a capture that did not begin here");
+  for (EmulatedStream* const stream : ended->streams()) stream->set_capture(nullptr);
   auto graph = std::make_unique<EmulatedGraph>();
-  graph->works = std::exchange(captured_, nullptr);
+  graph->works = ended->end();
   return graph;
 }
 
+void EmulatedStream::abandon_capture() noexcept {
+  if (!capture()) return;
+  try {
+    end_capture();
+  } catch (const Error&) {  // that it was invalid
+    return;
+  }
+}
+
 void EmulatedStream::launch(const Graph& graph) {
-  enqueue([works = dynamic_cast<const EmulatedGraph&>(graph).works] {
-    for (const Work& work : *works) work();
+  give([works = dynamic_cast<const EmulatedGraph&>(graph).works](EmulatedStream& by) {
+    for (const EmulatedWork& work : *works) work(by);
   });
 }
 
@@ -137,15 +189,31 @@ void* EmulatedStream::handle() const {
 
 void EmulatedStream::emulate(const Grid& grid, std::function<void()>&& kernel) {
   check_grid(grid);
-  enqueue([this, grid, kernel = std::move(kernel)] { emulator_.run(grid, lanes_, kernel); });
+  give([grid, kernel = std::move(kernel)](EmulatedStream& by) {
+    by.emulator_.run(grid, by.lanes_, kernel);
+  });
 }
 
-void EmulatedStream::enqueue(Work&& work) {
-  if (captured_) {
-    captured_->push_back(std::move(work));
+void EmulatedStream::enqueue(std::function<void()>&& work) {
+  give([work = std::move(work)](EmulatedStream&) { work(); });
+}
+
+void EmulatedStream::give(EmulatedWork&& work) {
+  if (const auto capture = this->capture()) {
+    capture->add(*this, std::move(work));
   } else {
     push({std::move(work)});
   }
+}
+
+std::shared_ptr<EmulatedCapture> EmulatedStream::capture() const {
+  const std::scoped_lock lock(mutex_);
+  return capture_;
+}
+
+void EmulatedStream::set_capture(std::shared_ptr<EmulatedCapture> capture) {
+  const std::scoped_lock lock(mutex_);
+  capture_ = std::move(capture);
 }
 
 std::exception_ptr EmulatedStream::error() {
@@ -187,12 +255,12 @@ void EmulatedStream::do_items() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      item.work();
+      item.work(*this);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    if (error) error_ = error;
+    if (error && !error_) error_ = error;
   }
 }
 

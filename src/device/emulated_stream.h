@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/emulated_capture.h"
 #include "device/emulated_memory.h"
 #include "device/emulation.h"
 #include "device/stream.h"
@@ -36,19 +37,24 @@ class EmulatedStream final : public Stream {
   void synchronize() override;
   void begin_capture() override;
   std::unique_ptr<Graph> end_capture() override;
+  void abandon_capture() noexcept override;
   void launch(const Graph& graph) override;
   void* handle() const override;
   void emulate(const Grid& grid, std::function<void()>&& kernel) override;
   void enqueue(std::function<void()>&& work) override;
 
+  /// The capture that the stream is in; null if it is in none.
+  std::shared_ptr<EmulatedCapture> capture() const;
+
  private:
-  using Work = std::function<void()>;
   struct Item {
-    Work work;
+    EmulatedWork work;
     bool always = false;  // even after an error: others may wait for it
   };
 
+  void give(EmulatedWork&& work);
   void push(Item item);
+  void set_capture(std::shared_ptr<EmulatedCapture> capture);
   std::exception_ptr error();
   void live();
   void do_items();
@@ -56,8 +62,8 @@ class EmulatedStream final : public Stream {
   int lanes_;
   emulation::Emulator emulator_;
   std::shared_ptr<Fence> fence_;
-  std::shared_ptr<std::vector<Work>> captured_;  // null when nothing is captured
-  std::mutex mutex_;                             // of what follows
+  mutable std::mutex mutex_;  // of what follows
+  std::shared_ptr<EmulatedCapture> capture_;
   std::condition_variable changed_;
   std::deque<Item> items_;
   bool busy_ = false;

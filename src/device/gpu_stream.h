@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "device/gpu_call.h"
 #include "device/stream.h"
@@ -78,11 +79,7 @@ class GpuStream final : public Stream {
   }
   /// The work that is left is still done.
   ~GpuStream() override {
-    if (capturing_) {
-      typename Api::Graph graph = nullptr;
-      (void)Api::stream_end_capture.function(stream_, &graph);
-      if (graph != nullptr) (void)Api::graph_destroy.function(graph);
-    }
+    GpuStream::abandon_capture();
     (void)Api::stream_destroy.function(stream_);
   }
   GpuStream(const GpuStream&) = delete;
@@ -124,6 +121,14 @@ class GpuStream final : public Stream {
     typename Api::Graph graph = nullptr;
     call_gpu<Api>(Api::stream_end_capture, stream_, &graph);
     return std::make_unique<GpuGraph<Api>>(graph);
+  }
+  void abandon_capture() noexcept override {
+    if (!std::exchange(capturing_, false)) return;
+    typename Api::Graph graph = nullptr;
+    if (Api::stream_end_capture.function(stream_, &graph) != Api::kSuccess) {
+      (void)Api::get_last_error();
+    }
+    if (graph != nullptr) (void)Api::graph_destroy.function(graph);
   }
   void launch(const Graph& graph) override {
     call_gpu<Api>(Api::graph_launch, dynamic_cast<const GpuGraph<Api>&>(graph).handle(), stream_);

@@ -138,6 +138,8 @@ __device__ inline T* dynamic_shared() {
 /// The elements that 16 bytes hold.
 template <typename T>
 constexpr int kPackSize = 16 / sizeof(T);
+// Without a use outside of templates, nvcc may not take them for constants within some of them.
+static_assert(kPackSize<float> == 4 && kPackSize<BFloat16> == 8);
 
 /// Elements that are moved in one access.
 template <typename T, int size = kPackSize<T>>

@@ -47,15 +47,21 @@ class Stream {
   virtual void fill_zero(void* to, int64_t bytes) = 0;
 
   virtual void record(Event& event) = 0;
-  /// Lets the work that follows wait for the point that was recorded last.
+  /// Lets the work that follows wait for the point that was recorded last. If the work before that
+  /// point failed, what follows is not done, and synchronize() throws that error here too.
   virtual void wait(const Event& event) = 0;
   /// Waits until all work is done. Throws Error if some of it failed.
   virtual void synchronize() = 0;
 
-  /// Work given from here to end_capture() is not done but kept. Waits of the host are not allowed
-  /// meanwhile.
+  /// Work given from here to end_capture() is not done but kept. A stream that waits for an event
+  /// of a capture comes into it, and this stream must wait for that one before the end. Meanwhile
+  /// this thread may neither wait for the device nor allocate memory of it: that throws Error and
+  /// makes the capture invalid.
   virtual void begin_capture() = 0;
+  /// Throws Error if the capture is invalid. It is over then too.
   virtual std::unique_ptr<Graph> end_capture() = 0;
+  /// Ends a capture, if there is one, and forgets its work, for the handler of an error.
+  virtual void abandon_capture() noexcept = 0;
   virtual void launch(const Graph& graph) = 0;
 
   /// The vendor's own stream: a cudaStream_t or a hipStream_t.

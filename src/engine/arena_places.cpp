@@ -4,71 +4,25 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/placed_blocks.h"
+
 namespace tessera {
 namespace {
 
-/// What the search for a place reads about a block that has one. It is small because there are
-/// many.
-struct Placed {
-  int64_t offset;
-  int64_t end;
-  int first;  // where the block's first interval begins
-  int last;   // where its last interval ends
-  const MemoryBlock* block;
-};
-
-bool overlap(const MemoryBlock& a, const MemoryBlock& b) {
-  size_t i = 0, j = 0;
-  while (i < a.live.size() && j < b.live.size()) {
-    if (a.live[i].end <= b.live[j].begin) {
-      ++i;
-    } else if (b.live[j].end <= a.live[i].begin) {
-      ++j;
-    } else {
-      return true;
-    }
-  }
-  return false;
-}
-
-/// The lowest offset at which the block conflicts with no other; `placed` is ordered by offset.
-int64_t lowest_fit(const MemoryBlock& block, const std::vector<Placed>& placed, int64_t base) {
-  int64_t offset = base;
-  const int first = block.live.front().begin;
-  const int last = block.live.back().end;
-  const bool single = block.live.size() == 1;
-  for (const Placed& other : placed) {
-    if (other.offset >= offset + block.bytes) break;
-    if (other.end <= offset || other.first >= last || first >= other.last) continue;
-    if ((!single || other.block->live.size() > 1) && !overlap(block, *other.block)) continue;
-    offset = other.end;
-  }
-  return offset;
-}
-
 using Order = std::vector<size_t>;
+
+/// How long the timeline of all blocks is.
+int steps_of(std::span<const MemoryBlock> blocks) {
+  int steps = 0;
+  for (const MemoryBlock& block : blocks) steps = std::max(steps, block.live.back().end);
+  return steps;
+}
 
 /// The offsets that blocks get in some order, and where the highest ends.
 struct ArenaOffsets {
   std::vector<int64_t> offsets;
   int64_t extent = 0;
 };
-
-ArenaOffsets place_in_order(std::span<const MemoryBlock> blocks, const Order& order, int64_t base) {
-  ArenaOffsets result{.offsets = std::vector<int64_t>(blocks.size()), .extent = base};
-  std::vector<Placed> placed;
-  placed.reserve(blocks.size());
-  for (const size_t index : order) {
-    const MemoryBlock& block = blocks[index];
-    const int64_t offset = lowest_fit(block, placed, base);
-    result.offsets[index] = offset;
-    result.extent = std::max(result.extent, offset + block.bytes);
-    const Placed entry{offset, offset + block.bytes, block.live.front().begin,
-                       block.live.back().end, &block};
-    placed.insert(std::ranges::upper_bound(placed, entry.offset, {}, &Placed::offset), entry);
-  }
-  return result;
-}
 
 int64_t steps_in_use(const MemoryBlock& block) {
   int64_t steps = 0;
@@ -91,9 +45,7 @@ Order ordered_by(std::span<const MemoryBlock> blocks, const Key& key) {
 
 /// The most bytes in use at once: no placement takes less.
 int64_t most_live(std::span<const MemoryBlock> blocks) {
-  int steps = 0;
-  for (const MemoryBlock& block : blocks) steps = std::max(steps, block.live.back().end);
-  const std::vector<int64_t> live = live_bytes(blocks, steps);
+  const std::vector<int64_t> live = live_bytes(blocks, steps_of(blocks));
   return live.empty() ? 0 : *std::ranges::max_element(live);
 }
 
@@ -101,7 +53,7 @@ int64_t most_live(std::span<const MemoryBlock> blocks) {
 class PlacementSearch {
  public:
   PlacementSearch(std::span<const MemoryBlock> blocks, int64_t base)
-      : blocks_(blocks), base_(base), least_(base + most_live(blocks)) {}
+      : blocks_(blocks), base_(base), least_(base + most_live(blocks)), placed_(steps_of(blocks)) {}
 
   ArenaOffsets run() {
     search(ordered_by(blocks_, [](const MemoryBlock& block) { return block.bytes; }));
@@ -129,9 +81,22 @@ class PlacementSearch {
   }
 
   void attempt(Order order) {
-    last_ = place_in_order(blocks_, order, base_);
+    last_ = place_in_order(order);
     if (best_.offsets.empty() || last_.extent < best_.extent) best_ = last_;
     order_ = std::move(order);
+  }
+
+  ArenaOffsets place_in_order(const Order& order) {
+    ArenaOffsets result{.offsets = std::vector<int64_t>(blocks_.size()), .extent = base_};
+    placed_.clear();
+    for (const size_t index : order) {
+      const MemoryBlock& block = blocks_[index];
+      const int64_t offset = placed_.lowest_fit(block, base_);
+      result.offsets[index] = offset;
+      result.extent = std::max(result.extent, offset + block.bytes);
+      placed_.add(block, offset);
+    }
+    return result;
   }
 
   void raise_highest() {
@@ -147,6 +112,7 @@ class PlacementSearch {
   std::span<const MemoryBlock> blocks_;
   int64_t base_;
   int64_t least_;
+  PlacedBlocks placed_;
   ArenaOffsets best_, last_;
   Order order_;
 };

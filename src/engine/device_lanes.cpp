@@ -33,4 +33,9 @@ void DeviceLanes::join_all() {
   last_sent_ = -1;
 }
 
+void DeviceLanes::abandon_capture() noexcept {
+  compute_->abandon_capture();
+  last_sent_ = -1;
+}
+
 }  // namespace tessera

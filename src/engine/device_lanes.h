@@ -22,6 +22,8 @@ class DeviceLanes {
   void end(Lane lane, int step);
   /// Lets the compute lane wait for the network lane. Steps count anew from here.
   void join_all();
+  /// Ends a capture of the compute lane's stream where an error has left it. Steps count anew.
+  void abandon_capture() noexcept;
 
   Stream& compute() { return *compute_; }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/round_up.h"
 #include "tensor/alignment.h"
@@ -25,7 +24,7 @@ void DeviceTransfers::write(std::span<const std::byte> from, void* to) {
     written_ = 0;
   }
   std::byte* const pinned = static_cast<std::byte*>(writing_->memory->address()) + written_;
-  std::memcpy(pinned, from.data(), from.size());
+  std::ranges::copy(from, pinned);
   stream_.copy(to, pinned, std::ssize(from));
   written_ += bytes;
 }

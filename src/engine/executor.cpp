@@ -36,6 +36,15 @@ Executor::Executor(std::vector<const Program*> programs, std::span<const Action>
                    Runtime& runtime, const GivenTensors& given)
     : Executor(programs, plan_memory(programs, actions, runtime.target(), given), runtime, given) {}
 
+Executor::~Executor() {
+  if (!lanes_) return;
+  try {
+    runtime_.accelerator()->synchronize();
+  } catch (...) {  // a failure of the device: those who read results have it, or ask no more
+    return;
+  }
+}
+
 void Executor::bind(size_t p, const GivenTensors& given) {
   const Program& program = *programs_[p];
   const ProgramPlaces& places = plan_.programs[p];
@@ -161,7 +170,7 @@ void Executor::run(const Action& action) {
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
   if (transfers_) transfers_->end_writes();
-  if (can_be_captured(p, segment)) {
+  if (records()) {
     const int number = plan_.programs[p].frames.at(action.micro_batch);
     run_recorded(recordings_[{action.program, number, segment}], p, of, segment);
   } else {
@@ -170,13 +179,7 @@ void Executor::run(const Action& action) {
   end(action, static_cast<int>(segment));
 }
 
-bool Executor::can_be_captured(size_t program, size_t segment) const {
-  if (!lanes_ || !graphs_ || trace_ != nullptr || check_finite_) return false;
-  return std::ranges::all_of(plan_.programs[program].nodes[segment], [&](int node) {
-    return programs_[program]->nodes()[static_cast<size_t>(node)].operation->lane() ==
-           Lane::compute;
-  });
-}
+bool Executor::records() const { return lanes_ && graphs_ && trace_ == nullptr && !check_finite_; }
 
 void Executor::run_recorded(Recording& recording, size_t program, const Frame& frame,
                             size_t segment) {
@@ -191,7 +194,7 @@ void Executor::run_recorded(Recording& recording, size_t program, const Frame& f
     try {
       run_nodes(program, frame, segment);
     } catch (...) {
-      stream.end_capture();
+      lanes_->abandon_capture();
       throw;
     }
     recording.graph = stream.end_capture();

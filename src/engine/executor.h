@@ -30,6 +30,10 @@ class Executor {
   /// Plans programs for these actions and runs them.
   Executor(std::vector<const Program*> programs, std::span<const Action> actions, Runtime& runtime,
            const GivenTensors& given = {});
+  /// Waits for an accelerator, which may still use the memory that is freed here.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   /// Runs an action. The plan must have it with the same frames in flight, since it gives their
   /// memory to others at other times. A frame that is in flight may begin anew with its first
@@ -66,9 +70,8 @@ class Executor {
   /// Whether to check every floating result for NaN and infinity. The first one found throws Error
   /// with the name of the value and of the operation that made it.
   void set_check_finite(bool check) { check_finite_ = check; }
-  /// Whether an action that stays on the compute lane is captured as a graph when it runs for the
-  /// second time, and launched as one from then on; by default it is. Only accelerators have
-  /// graphs.
+  /// Whether an action is captured as a graph when it runs for the second time, and launched as one
+  /// from then on; by default it is. Only accelerators have graphs.
   void set_graphs(bool graphs) { graphs_ = graphs; }
 
  private:
@@ -91,7 +94,7 @@ class Executor {
   size_t segment_position(int program, Segment segment) const;
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
-  bool can_be_captured(size_t program, size_t segment) const;
+  bool records() const;
   void run_recorded(Recording& recording, size_t program, const Frame& frame, size_t segment);
   void run_nodes(size_t program, const Frame& frame, size_t segment);
   void run_node(const Program& program, const Frame& frame, int index, Stream* stream);
@@ -112,7 +115,7 @@ class Executor {
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
   bool check_finite_ = false;
   bool graphs_ = true;
-  std::map<FrameSegment, Recording> recordings_;  // of what can be captured
+  std::map<FrameSegment, Recording> recordings_;
 };
 
 /// The position of the first NaN or infinity, or -1 if there is none.

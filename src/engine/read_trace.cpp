@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/strict_json.h"
+#include "base/text.h"
 #include "engine/step_trace.h"
 #include "engine/trace_format.h"
 
@@ -36,7 +37,9 @@ class TraceParser {
                    .threads = static_cast<int>(whole(other, "threads", 1, 1 << 16)),
                    .precision = precision(other),
                    .gemm_peak = number(other, "gemm_peak"),
-                   .tokens = whole(other, "tokens", 0, kMost)};
+                   .tokens = whole(other, "tokens", 0, kMost),
+                   .device = device(other)};
+    if (step.origin.device != Device::cpu) step.origin.accelerator = text(other, "accelerator");
     for (const Json& product : list(other, "products")) {
       where_ = fmt::format("product {}", step.products.size());
       step.products.push_back(shape(product));
@@ -142,6 +145,14 @@ class TraceParser {
     const std::string name = text(json, "precision");
     if (const auto known = find_word<Precision>(name)) return *known;
     fail("'precision' is {}, expected bf16, fp32 or fp64", in_quotes(name));
+  }
+
+  /// Traces of older versions do not say it: they are the processor's, or do not say whose.
+  Device device(const Json& json) const {
+    if (!json.contains("device")) return Device::cpu;
+    const std::string name = text(json, "device");
+    if (const auto known = find_word<Device>(name)) return *known;
+    fail("'device' is {}, expected one of {}", in_quotes(name), join(words_of<Device>(), ", "));
   }
 
   GemmShape shape(const Json& json) const {

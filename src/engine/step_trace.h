@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "ops/gemm/gemm.h"
 #include "program/operation.h"
 #include "tensor/dtype.h"
@@ -48,7 +49,9 @@ struct TraceOrigin {
   /// The best rate of a square matrix product in FLOP/s, to which the run's MFU refers. It comes
   /// from run.hardware or was measured when the run began.
   double gemm_peak = 0;
-  int64_t tokens = 0;  ///< of one step
+  int64_t tokens = 0;            ///< of one step
+  Device device = Device::cpu;   ///< that computed the step, with the processor beside it
+  std::string accelerator = {};  ///< its name, if it is not the processor
 
   bool operator==(const TraceOrigin&) const = default;
 };

@@ -13,21 +13,20 @@ TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
 }
 
 void TraceTimer::begin(Stream& stream) {
-  pieces_.push_back(
-      {.begin = accelerator_.make_event(), .end = accelerator_.make_event(), .event = {}});
-  stream.record(*pieces_.back().begin);
+  pieces_.push_back({.times = EventPair(accelerator_), .event = {}});
+  pieces_.back().times.begin(stream);
 }
 
 void TraceTimer::end(Stream& stream, TraceEvent event) {
-  stream.record(*pieces_.back().end);
+  pieces_.back().times.end(stream);
   pieces_.back().event = std::move(event);
 }
 
 void TraceTimer::finish() {
   accelerator_.synchronize();
   for (Piece& piece : pieces_) {
-    piece.event.start = base_seconds_ + piece.begin->seconds_since(*base_);
-    piece.event.duration = piece.end->seconds_since(*piece.begin);
+    piece.event.start = base_seconds_ + piece.times.begin_since(*base_);
+    piece.event.duration = piece.times.seconds();
     trace_.add(std::move(piece.event));
   }
   pieces_.clear();

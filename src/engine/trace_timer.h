@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/accelerator.h"
+#include "device/event_pair.h"
 #include "engine/trace.h"
 
 namespace tessera {
@@ -24,8 +24,7 @@ class TraceTimer {
 
  private:
   struct Piece {
-    std::unique_ptr<Event> begin;
-    std::unique_ptr<Event> end;
+    EventPair times;
     TraceEvent event;
   };
 

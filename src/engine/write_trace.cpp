@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "engine/gemm_json.h"
 #include "engine/step_trace.h"
 #include "engine/trace_format.h"
 
@@ -39,19 +40,10 @@ OrderedJson event_json(const TraceEvent& event, int rank) {
 }  // namespace
 
 OrderedJson product_json(const GemmShape& shape) {
-  return {{"m", shape.m},
-          {"n", shape.n},
-          {"k", shape.k},
-          {"input", dtype_name(shape.input)},
-          {"output", dtype_name(shape.output)},
-          {"transpose_a", shape.transpose_a},
-          {"transpose_b", shape.transpose_b},
-          {"accumulate", shape.accumulate},
-          {"packed_b", shape.packed_b},
-          {"lda", shape.lda},
-          {"ldb", shape.ldb},
-          {"ldc", shape.ldc},
-          {"threads", shape.threads}};
+  OrderedJson json = gemm_json(shape);
+  json["packed_b"] = shape.packed_b;
+  json["threads"] = shape.threads;
+  return json;
 }
 
 void write_trace(const std::filesystem::path& path, const StepTrace& step) {
@@ -63,14 +55,18 @@ void write_trace(const std::filesystem::path& path, const StepTrace& step) {
   for (const TraceEvent& event : step.events) events.push_back(event_json(event, origin.rank));
   OrderedJson products = OrderedJson::array();
   for (const GemmShape& product : step.products) products.push_back(product_json(product));
-  const OrderedJson other{{kTraceVersionKey, kTraceVersion},
-                          {"processor", origin.processor},
-                          {"features", origin.features},
-                          {"threads", origin.threads},
-                          {"precision", word(origin.precision)},
-                          {"gemm_peak", origin.gemm_peak},
-                          {"tokens", origin.tokens},
-                          {"products", products}};
+  OrderedJson other{{kTraceVersionKey, kTraceVersion},
+                    {"processor", origin.processor},
+                    {"features", origin.features},
+                    {"threads", origin.threads},
+                    {"precision", word(origin.precision)},
+                    {"gemm_peak", origin.gemm_peak},
+                    {"tokens", origin.tokens},
+                    {"products", products}};
+  if (origin.device != Device::cpu) {
+    other["device"] = word(origin.device);
+    other["accelerator"] = origin.accelerator;
+  }
   const OrderedJson trace{{"traceEvents", events}, {"displayTimeUnit", "ms"}, {"otherData", other}};
   write_file(path, trace.dump(1) + "\n");
 }

@@ -13,14 +13,16 @@ using OrderedJson = nlohmann::ordered_json;
 
 Origin known_origin(std::string_view name) { return known_word<Origin>(name, "origin of figures"); }
 
-/// Calls read(members, "value") on the member, which is an object of a value and its origin.
+/// Calls read(members) on the member, which is an object of a value and its origin.
 template <typename Read>
 auto figure(const JsonMembers& members, const char* name, const Read& read) {
   const JsonMembers of(members.member(name), fmt::format("{}: {}", members.place(), name));
+  of.require_known({"value", "origin"});
   return Figure<decltype(read(of))>{read(of), of.named("origin", known_origin)};
 }
 Figure<double> rate_figure(const JsonMembers& members, const char* name) {
-  return figure(members, name, [](const JsonMembers& of) { return of.rate("value"); });
+  constexpr double kLeast = 1e6;  // per second: less than any accelerator has of anything
+  return figure(members, name, [](const JsonMembers& of) { return of.rate("value", kLeast); });
 }
 
 template <typename Number>
@@ -32,6 +34,20 @@ Device known_accelerator(std::string_view name) {
   const Device device = known_word<Device>(name, "device");
   if (device == Device::cpu) throw Error("the device is cpu, which is no accelerator");
   return device;
+}
+
+/// Checks that the architecture is one of the device's vendor.
+void check_architecture(const JsonMembers& members, Device device) {
+  const std::string architecture = members.text("architecture");
+  if (device == Device::cuda && !architecture.starts_with("sm_")) {
+    members.wrong("architecture", "one of the device \"cuda\", such as \"sm_90\"");
+  }
+  if (device == Device::hip && !architecture.starts_with("gfx")) {
+    members.wrong("architecture", "one of the device \"hip\", such as \"gfx942\"");
+  }
+  if (device == Device::emulated && architecture != word(Device::emulated)) {
+    members.wrong("architecture", "\"emulated\", as the device");
+  }
 }
 
 std::vector<PeakRate> read_peaks(const JsonMembers& members) {
@@ -87,6 +103,7 @@ OrderedJson accelerator_json(const AcceleratorFacts& facts) {
   for (const PeakRate& peak : facts.peaks) {
     json["peak_flops"][std::string(dtype_name(peak.dtype))] = figure_json(peak.flops);
   }
+  if (facts.tf32_flops) json["tf32_flops"] = figure_json(*facts.tf32_flops);
   json["links"] = OrderedJson::array();
   for (const LinkFacts& link : facts.links) {
     json["links"].push_back({{"name", link.name}, {"each_way", figure_json(link.each_way)}});
@@ -96,25 +113,30 @@ OrderedJson accelerator_json(const AcceleratorFacts& facts) {
 
 AcceleratorFacts parse_accelerator(const nlohmann::json& json, const std::string& place) {
   const JsonMembers members(json, place);
+  members.require_known({"name", "device", "architecture", "lanes", "multiprocessors",
+                         "memory_bytes", "memory_bandwidth", "peak_flops", "tf32_flops", "links"});
   AcceleratorFacts facts{.name = members.text("name"),
                          .device = members.named("device", known_accelerator),
                          .architecture = members.text("architecture")};
-  const auto threads = [](const JsonMembers& of) { return of.small("value", 1, "a few threads"); };
-  facts.lanes = figure(members, "lanes", threads);
+  check_architecture(members, facts.device);
+  const auto small = [](const JsonMembers& of) { return of.small("value", 1); };
+  facts.lanes = figure(members, "lanes", small);
   if (facts.lanes.value != 32 && facts.lanes.value != 64) {
     members.wrong("lanes", "32 or 64 threads of a warp");
   }
-  facts.multiprocessors = figure(members, "multiprocessors", [](const JsonMembers& of) {
-    return of.small("value", 1, "a number of multiprocessors");
+  facts.multiprocessors = figure(members, "multiprocessors", small);
+  facts.memory_bytes = figure(members, "memory_bytes", [](const JsonMembers& of) {
+    constexpr int64_t kMost = int64_t{1} << 50;  // 1 PiB
+    return of.whole("value", 1, kMost);
   });
-  facts.memory_bytes =
-      figure(members, "memory_bytes", [](const JsonMembers& of) { return of.whole("value", 1); });
   if (members.has("memory_bandwidth")) {
     facts.memory_bandwidth = rate_figure(members, "memory_bandwidth");
   }
   facts.peaks = read_peaks(members);
+  if (members.has("tf32_flops")) facts.tf32_flops = rate_figure(members, "tf32_flops");
   members.each("links", [&](const nlohmann::json& element, const std::string& where) {
     const JsonMembers link(element, where);
+    link.require_known({"name", "each_way"});
     facts.links.push_back({link.text("name"), rate_figure(link, "each_way")});
   });
   return facts;

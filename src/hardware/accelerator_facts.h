@@ -61,12 +61,15 @@ struct AcceleratorFacts {
   Figure<int64_t> memory_bytes;
   std::optional<Figure<double>> memory_bandwidth;  ///< bytes per second; the driver has none
   std::vector<PeakRate> peaks;
+  /// The peak of products of f32 whose operands are rounded to TF32, without sparsity.
+  std::optional<Figure<double>> tf32_flops = {};
   std::vector<LinkFacts> links;
 
   bool operator==(const AcceleratorFacts&) const = default;
 };
 
-/// What every report of a measurement on the emulated device says.
+/// What reports of measurements on the emulated device say: the text and the JSON of `tessera
+/// bench`, and a run. A hardware file has the device's name instead.
 inline constexpr std::string_view kEmulatedFigures =
     "the device is emulated: the figures show that the measurement works and mean nothing else";
 

@@ -60,7 +60,7 @@ std::vector<GemmRate> DeviceRates::squares(DType dtype) {
 bool DeviceRates::has_gemm(DType dtype) {
   try {
     gemm({.dtype = dtype, .m = 64, .n = 64, .k = 64}, {.seconds = 0, .least_samples = 1});
-  } catch (const Error&) {
+  } catch (const NoProductError&) {
     return false;
   }
   return true;

@@ -21,7 +21,7 @@ class DeviceRates {
   /// Measures plain squares that are large enough for the device's peak, or small ones on the
   /// emulated device.
   std::vector<GemmRate> squares(DType dtype);
-  /// Whether it multiplies matrices of that type.
+  /// Whether its library multiplies matrices of that type. Throws Error if that could not be tried.
   bool has_gemm(DType dtype);
 
   /// Measures copies within the device's memory. `bytes` are those of source and destination

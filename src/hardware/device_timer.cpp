@@ -7,17 +7,14 @@
 namespace tessera {
 
 DeviceTimer::DeviceTimer(Accelerator& accelerator)
-    : accelerator_(accelerator),
-      stream_(accelerator.make_stream()),
-      begin_(accelerator.make_event()),
-      end_(accelerator.make_event()) {}
+    : accelerator_(accelerator), stream_(accelerator.make_stream()), events_(accelerator) {}
 
 double DeviceTimer::seconds(const std::function<void(Stream&)>& work, int64_t runs) {
-  stream_->record(*begin_);
+  events_.begin(*stream_);
   for (int64_t i = 0; i < runs; ++i) work(*stream_);
-  stream_->record(*end_);
+  events_.end(*stream_);
   stream_->synchronize();
-  return end_->seconds_since(*begin_);
+  return events_.seconds();
 }
 
 std::vector<double> DeviceTimer::samples(const std::function<void(Stream&)>& work,

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "device/accelerator.h"
+#include "device/event_pair.h"
 #include "hardware/gemm_time.h"
 
 namespace tessera {
@@ -28,7 +28,7 @@ class DeviceTimer {
 
   Accelerator& accelerator_;
   std::shared_ptr<Stream> stream_;
-  std::unique_ptr<Event> begin_, end_;
+  EventPair events_;
 };
 
 }  // namespace tessera

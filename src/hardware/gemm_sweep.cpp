@@ -93,6 +93,9 @@ GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, int threads,
 
 GemmSweepResult measure_gemm_sweep(const GemmSweep& sweep, const GemmMachine& machine,
                                    const SweepProgress& progress) {
+  if (sweep.dtypes.empty()) {
+    throw Error("there is no matrix product to measure: name a precision that this machine has");
+  }
   GemmSweepResult result;
   size_t done = 0;
   size_t all = 0;

@@ -24,6 +24,8 @@ std::string precision_name(DType dtype) {
 
 Processor read_processor(const nlohmann::json& json, const std::string& place) {
   const JsonMembers members(json, place);
+  members.require_known({"name", "features", "first_level_cache_bytes", "second_level_cache_bytes",
+                         "last_level_cache_bytes", "threads"});
   Processor processor{.name = members.text("name")};
   members.each("features", [&](const nlohmann::json& feature, const std::string& where) {
     if (!is_plain_text(feature)) {
@@ -35,7 +37,7 @@ Processor read_processor(const nlohmann::json& json, const std::string& place) {
   processor.first_level_cache = members.whole("first_level_cache_bytes", 0);
   processor.second_level_cache = members.whole("second_level_cache_bytes", 0);
   processor.last_level_cache = members.whole("last_level_cache_bytes", 0);
-  processor.threads = members.small("threads", 1, "a number of threads");
+  processor.threads = members.small("threads", 1);
   return processor;
 }
 
@@ -48,6 +50,7 @@ MemoryKernel known_kernel(std::string_view name) {
 }
 
 GemmRate read_gemm(const JsonMembers& members) {
+  members.require_known({"dtype", "layout", "m", "n", "k", "best", "median"});
   return {.dtype = members.named("dtype", dtype_from_name),
           .layout = members.named("layout", known_layout),
           .m = members.whole("m", 1),
@@ -93,11 +96,19 @@ double Hardware::gemm_peak(DType dtype) const {
   if (any == 0) {
     throw Error(
         "the hardware file has no square matrix product of {}; measure them with `tessera bench "
-        "all --precision {}`, or leave run.hardware out",
+        "all --precision {}`, or leave the file out",
         dtype_name(dtype), precision_name(dtype));
   }
   // An accelerator reaches its peak in larger squares than a processor.
   return of_size > 0 && !accelerator ? of_size : any;
+}
+
+double Hardware::tf32_peak() const {
+  if (accelerator && accelerator->tf32_flops) return accelerator->tf32_flops->value;
+  throw Error(
+      "the hardware file has no peak of products in TF32 (its accelerator's member tf32_flops): "
+      "use "
+      "a file from a data sheet, or set train.tf32 = false");
 }
 
 double Hardware::memory_bandwidth() const {
@@ -162,6 +173,8 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
     members.wrong("version", fmt::format("{} or {}; measure again with `tessera bench all`",
                                          kVersion, kAcceleratorVersion));
   }
+  members.require_known(
+      {"format", "version", "processor", "accelerator", "gemm_peak", "gemm", "memory"});
   Hardware hardware;
   if (version == kAcceleratorVersion) {
     hardware.accelerator =
@@ -176,6 +189,7 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
   });
   members.each("memory", [&](const nlohmann::json& element, const std::string& place) {
     const JsonMembers rate(element, place);
+    rate.require_known({"kernel", "bytes", "best", "median"});
     hardware.memory.push_back({.kernel = rate.named("kernel", known_kernel),
                                .bytes = rate.whole("bytes", 1),
                                .best = rate.rate("best"),

@@ -25,6 +25,9 @@ struct Hardware {
   /// is_peak_square()), or of any plain square if there are none. If none was measured, returns the
   /// accelerator's peak by its data sheet. Throws Error if that is not known either.
   double gemm_peak(DType dtype) const;
+  /// Returns the accelerator's peak of f32 products that round to TF32, by its data sheet. Throws
+  /// Error if that is not known.
+  double tf32_peak() const;
   /// Returns the bandwidth of main memory in bytes per second: the best rate of any loop over the
   /// largest working set. Throws Error if `update` was not measured over that working set, as by
   /// older versions. The other loops alone fall short of what the memory moves. Of an accelerator

@@ -1,10 +1,11 @@
 #include "hardware/json_members.h"
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "base/strict_json.h"
+#include "base/text.h"
 
 namespace tessera {
 
@@ -28,28 +29,37 @@ std::string JsonMembers::text(const char* name) const {
   return member(name).get<std::string>();
 }
 
-int64_t JsonMembers::whole(const char* name, int64_t least) const {
+void JsonMembers::require_known(const std::vector<std::string>& names) const {
+  for (const auto& [name, unused] : json_.items()) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    const std::string nearest = nearest_name(name, names);
+    throw Error("{}: unknown member \"{}\"; {}", place_, printable(name),
+                nearest.empty() ? "known are " + join(names, ", ")
+                                : fmt::format("did you mean \"{}\"?", nearest));
+  }
+}
+
+int64_t JsonMembers::whole(const char* name, int64_t least, int64_t most) const {
   const nlohmann::json& value = member(name);
-  constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= kLargest;
+  const bool fits =
+      value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
   if (!fits || value.get<int64_t>() < least) {
-    wrong(name, fmt::format("a whole number of at least {}", least));
+    wrong(name, fmt::format("a whole number from {} to {}, in digits", least, most));
   }
   return value.get<int64_t>();
 }
 
-int JsonMembers::small(const char* name, int least, const char* what) const {
-  const int64_t value = whole(name, least);
-  if (value > std::numeric_limits<int>::max()) wrong(name, what);
-  return static_cast<int>(value);
+int JsonMembers::small(const char* name, int least) const {
+  return static_cast<int>(whole(name, least, std::numeric_limits<int>::max()));
 }
 
-double JsonMembers::rate(const char* name) const {
-  if (!member(name).is_number() || !(member(name).get<double>() > 0) ||
-      !std::isfinite(member(name).get<double>())) {
-    wrong(name, "a number above 0");
+double JsonMembers::rate(const char* name, double least) const {
+  constexpr double kMost = 1e18;
+  const nlohmann::json& value = member(name);
+  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= kMost)) {
+    wrong(name, fmt::format("a number from {:g} to {:g}", least, kMost));
   }
-  return member(name).get<double>();
+  return value.get<double>();
 }
 
 void JsonMembers::wrong(const char* name, const std::string& expected) const {

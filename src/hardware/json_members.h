@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -19,16 +21,20 @@ class JsonMembers {
   JsonMembers(const nlohmann::json& json, std::string place);
 
   const std::string& place() const { return place_; }
+  /// Throws Error if the object has a member of another name: a misspelt one would be overlooked.
+  void require_known(const std::vector<std::string>& names) const;
   bool has(const char* name) const { return json_.contains(name); }
   /// Throws Error if there is none of that name, as do those below.
   const nlohmann::json& member(const char* name) const;
   /// A text that may stand in reports and errors as it is.
   std::string text(const char* name) const;
-  int64_t whole(const char* name, int64_t least) const;
-  /// The same for what is kept as an int. `what` ends the error's sentence: "a number of threads".
-  int small(const char* name, int least, const char* what) const;
-  /// A finite number above 0.
-  double rate(const char* name) const;
+  /// A whole number that is written without a point and an exponent.
+  int64_t whole(const char* name, int64_t least,
+                int64_t most = std::numeric_limits<int64_t>::max()) const;
+  /// The same for what is kept as an int.
+  int small(const char* name, int least) const;
+  /// A number per second, of `least` at least. No machine has as many as 10^18.
+  double rate(const char* name, double least = 1) const;
 
   /// Converts a text with `convert`. Adds the place to the Error if `convert` does not know the
   /// text.

@@ -76,6 +76,7 @@ void measure_on_device(MeasuredCeilings& result, std::optional<MemorySweep> memo
   const Accelerator& accelerator = *runtime.accelerator();
   result.hardware.accelerator = facts_of(accelerator);
   DeviceRates rates(runtime);
+  if (memory) require_memory(memory->bytes, accelerator.free_bytes());
   if (result.gemm) {
     GemmSweep& sweep = *result.gemm;
     if (sweep.dtypes.empty()) {
@@ -115,7 +116,7 @@ MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& l
     require_memory(*result.gemm, physical_memory());
   }
   if (memory) {
-    require_memory(memory->bytes);
+    require_memory(memory->bytes, physical_memory());
     if (memory->bytes.empty()) {
       memory->bytes =
           memory_sweep_sizes(processor.last_level_cache, processor.threads, physical_memory() / 2);
@@ -136,10 +137,10 @@ std::string MeasuredCeilings::text() const {
   std::string text = describe(hardware.processor) + "\n";
   if (hardware.accelerator) text = describe(*hardware.accelerator) + ", beside " + text;
   if (hardware.accelerator && hardware.accelerator->device == Device::emulated) {
-    text += std::string(kEmulatedFigures) + "\n";
+    text += fmt::format("{}\n", kEmulatedFigures);
   }
-  if (gemm) text += "\n" + gemm_text(hardware, *gemm);
-  if (!hardware.memory.empty()) text += "\n" + memory_text(hardware);
+  if (gemm) text += fmt::format("\n{}", gemm_text(hardware, *gemm));
+  if (!hardware.memory.empty()) text += fmt::format("\n{}", memory_text(hardware));
   return text;
 }
 

@@ -5,16 +5,15 @@
 #include "base/affinity.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/physical_memory.h"
 #include "base/text.h"
 
 namespace tessera {
 
-void require_memory(std::span<const int64_t> sizes) {
+void require_memory(std::span<const int64_t> sizes, int64_t memory) {
   for (const int64_t size : sizes) {
-    if (size >= 1 && size <= physical_memory() / 2) continue;
-    throw Error("a working set of {}; give sizes from 1 byte to half of this machine's {}",
-                format_bytes(size), format_bytes(physical_memory()));
+    if (size >= 1 && size <= memory / 2) continue;
+    throw Error("a working set of {}; give sizes from 1 byte to half of the {} that are there",
+                format_bytes(size), format_bytes(memory));
   }
 }
 

@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-/// Throws Error unless each working set takes between one byte and half of the machine's memory.
-void require_memory(std::span<const int64_t> sizes);
+/// Throws Error unless each working set takes between one byte and half of `memory` bytes, which
+/// what is measured has.
+void require_memory(std::span<const int64_t> sizes, int64_t memory);
 
 /// Measures every loop over working sets of these sizes, in bytes (see measure_memory()), for about
 /// `seconds` seconds each. Each thread is bound to a core (see BoundTeam). `progress` is called

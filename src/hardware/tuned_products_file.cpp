@@ -1,5 +1,6 @@
 #include "hardware/tuned_products_file.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -9,12 +10,14 @@
 #include "base/hash_line.h"
 #include "base/strict_json.h"
 #include "base/text.h"
+#include "base/words.h"
+#include "engine/gemm_json.h"
 
 namespace tessera {
 namespace {
 
 constexpr const char* kTableFormat = "tessera tuned products";
-constexpr int64_t kTableVersion = 1;
+constexpr int64_t kTableVersion = 2;
 constexpr const char* kTuneAgain = "tune again with `tessera bench products`";
 
 std::string hexadecimal(const ProductAlgorithm& algorithm) {
@@ -23,36 +26,14 @@ std::string hexadecimal(const ProductAlgorithm& algorithm) {
   return text;
 }
 
-/// One product of a file. Errors name the file and the product's number.
-class ProductReader {
+/// The members of an entry of a file. Errors name the file and the entry's number.
+class EntryReader {
  public:
-  ProductReader(const nlohmann::json& json, std::string place)
+  EntryReader(const nlohmann::json& json, std::string place)
       : json_(json), place_(std::move(place)) {
     if (!json.is_object()) throw Error("{}: found no JSON object; {}", place_, kTuneAgain);
   }
 
-  TunedProduct read() const {
-    TunedProduct product;
-    GemmShape& shape = product.shape;
-    shape.input = dtype("input");
-    shape.output = dtype("output");
-    shape.m = whole("m", 1);
-    shape.n = whole("n", 1);
-    shape.k = whole("k", 1);
-    shape.transpose_a = flag("transpose_a");
-    shape.transpose_b = flag("transpose_b");
-    shape.accumulate = flag("accumulate");
-    shape.lda = whole("lda", shape.transpose_a ? shape.m : shape.k);
-    shape.ldb = whole("ldb", shape.transpose_b ? shape.k : shape.n);
-    shape.ldc = whole("ldc", shape.n);
-    product.tf32 = flag("tf32");
-    product.algorithm = algorithm();
-    product.seconds = seconds("seconds");
-    product.heuristic_seconds = seconds("heuristic_seconds");
-    return product;
-  }
-
- private:
   const nlohmann::json& member(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) throw Error("{}: there is no \"{}\"; {}", place_, name, kTuneAgain);
@@ -76,11 +57,24 @@ class ProductReader {
     return member(name).get<bool>();
   }
   double seconds(const char* name) const {
+    const double value = seconds_or_none(name);
+    if (value == 0) wrong(name, "a number above 0");
+    return value;
+  }
+  /// 0 stands for what was not measured.
+  double seconds_or_none(const char* name) const {
     const nlohmann::json& value = member(name);
-    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
-      wrong(name, "a number above 0");
+    if (!value.is_number() || !(value.get<double>() >= 0) || !std::isfinite(value.get<double>())) {
+      wrong(name, "a number of seconds");
     }
     return value.get<double>();
+  }
+  template <typename Enum>
+  Enum word_of(const char* name) const {
+    const nlohmann::json& value = member(name);
+    const auto found = value.is_string() ? find_word<Enum>(value.get<std::string>()) : std::nullopt;
+    if (!found) wrong(name, fmt::format("\"{}\"", join(words_of<Enum>(), "\" or \"")));
+    return *found;
   }
   DType dtype(const char* name) const {
     for (const DType dtype : {DType::bf16, DType::f32}) {
@@ -102,27 +96,100 @@ class ProductReader {
     return result;
   }
 
+ private:
   const nlohmann::json& json_;
   std::string place_;
 };
 
-nlohmann::ordered_json product_json(const TunedProduct& product) {
-  const GemmShape& shape = product.shape;
-  return {{"m", shape.m},
-          {"n", shape.n},
-          {"k", shape.k},
+TunedProduct read_product(const EntryReader& entry) {
+  TunedProduct product;
+  GemmShape& shape = product.shape;
+  shape.input = entry.dtype("input");
+  shape.output = entry.dtype("output");
+  shape.m = entry.whole("m", 1);
+  shape.n = entry.whole("n", 1);
+  shape.k = entry.whole("k", 1);
+  shape.transpose_a = entry.flag("transpose_a");
+  shape.transpose_b = entry.flag("transpose_b");
+  shape.accumulate = entry.flag("accumulate");
+  shape.lda = entry.whole("lda", shape.transpose_a ? shape.m : shape.k);
+  shape.ldb = entry.whole("ldb", shape.transpose_b ? shape.k : shape.n);
+  shape.ldc = entry.whole("ldc", shape.n);
+  product.tf32 = entry.flag("tf32");
+  product.algorithm = entry.algorithm();
+  product.seconds = entry.seconds("seconds");
+  product.heuristic_seconds = entry.seconds("heuristic_seconds");
+  return product;
+}
+
+TunedGrouped read_grouped(const EntryReader& entry) {
+  TunedGrouped grouped;
+  grouped.shape = {.kind = entry.word_of<GroupedKind>("kind"),
+                   .groups = entry.whole("groups", 1),
+                   .rows = entry.whole("rows", 1),
+                   .in = entry.whole("in", 1),
+                   .out = entry.whole("out", 1),
+                   .input = entry.dtype("input"),
+                   .output = entry.dtype("output"),
+                   .adds = entry.flag("adds")};
+  grouped.library = entry.word_of<GroupedLibrary>("library");
+  grouped.cutlass_seconds = entry.seconds_or_none("cutlass_seconds");
+  grouped.cublaslt_seconds = entry.seconds_or_none("cublaslt_seconds");
+  return grouped;
+}
+
+nlohmann::ordered_json tuned_product_json(const TunedProduct& product) {
+  nlohmann::ordered_json json = gemm_json(product.shape);
+  json["tf32"] = product.tf32;
+  json["algorithm"] = hexadecimal(product.algorithm);
+  json["seconds"] = product.seconds;
+  json["heuristic_seconds"] = product.heuristic_seconds;
+  return json;
+}
+
+nlohmann::ordered_json grouped_json(const TunedGrouped& grouped) {
+  const GroupedShape& shape = grouped.shape;
+  return {{"kind", word(shape.kind)},
+          {"groups", shape.groups},
+          {"rows", shape.rows},
+          {"in", shape.in},
+          {"out", shape.out},
           {"input", dtype_name(shape.input)},
           {"output", dtype_name(shape.output)},
-          {"transpose_a", shape.transpose_a},
-          {"transpose_b", shape.transpose_b},
-          {"accumulate", shape.accumulate},
-          {"lda", shape.lda},
-          {"ldb", shape.ldb},
-          {"ldc", shape.ldc},
-          {"tf32", product.tf32},
-          {"algorithm", hexadecimal(product.algorithm)},
-          {"seconds", product.seconds},
-          {"heuristic_seconds", product.heuristic_seconds}};
+          {"adds", shape.adds},
+          {"library", word(grouped.library)},
+          {"cutlass_seconds", grouped.cutlass_seconds},
+          {"cublaslt_seconds", grouped.cublaslt_seconds}};
+}
+
+/// The entries of an array, a line each.
+template <typename Entry>
+std::string array_text(const std::vector<Entry>& entries,
+                       nlohmann::ordered_json (*json)(const Entry&)) {
+  std::vector<std::string> lines;
+  for (const Entry& entry : entries) lines.push_back("\n  " + json(entry).dump());
+  return fmt::format("[{}{}]", join(lines, ","), lines.empty() ? "" : "\n ");
+}
+
+/// Reads the entries of an array. Throws Error if two are the same, as same(a, b) says.
+template <typename Entry, typename Same>
+std::vector<Entry> read_array(const nlohmann::json& json, const char* name,
+                              const std::string& origin, Entry (*read)(const EntryReader&),
+                              Same&& same) {
+  const auto array = json.find(name);
+  if (array == json.end() || !array->is_array()) {
+    throw Error("{}: \"{}\" is no array; {}", origin, name, kTuneAgain);
+  }
+  std::vector<Entry> entries;
+  for (const nlohmann::json& element : *array) {
+    const std::string place = fmt::format("{}: {}[{}]", origin, name, entries.size());
+    Entry entry = read(EntryReader(element, place));
+    if (std::ranges::any_of(entries, [&](const Entry& other) { return same(other, entry); })) {
+      throw Error("{}: this product stands in the table already; {}", place, kTuneAgain);
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
 }
 
 std::string text_member(const nlohmann::json& json, const char* name, const std::string& origin) {
@@ -147,15 +214,12 @@ void require_format(const nlohmann::json& json, const std::string& origin) {
 }  // namespace
 
 std::string tuned_products_json(const TunedProducts& table) {
-  std::vector<std::string> lines;
-  for (const TunedProduct& product : table.products) {
-    lines.push_back("\n  " + product_json(product).dump());
-  }
   return with_hash_line(fmt::format(
       "{{\n \"format\": \"{}\",\n \"version\": {},\n \"library\": {},\n \"device\": {},\n"
-      " \"products\": [{}{}]\n}}\n",
+      " \"products\": {},\n \"grouped\": {}\n}}\n",
       kTableFormat, kTableVersion, nlohmann::json(table.library).dump(),
-      nlohmann::json(table.device).dump(), join(lines, ","), lines.empty() ? "" : "\n "));
+      nlohmann::json(table.device).dump(), array_text(table.products, tuned_product_json),
+      array_text(table.grouped, grouped_json)));
 }
 
 TunedProducts parse_tuned_products(std::string_view text, const std::string& origin) {
@@ -165,27 +229,44 @@ TunedProducts parse_tuned_products(std::string_view text, const std::string& ori
   if (!has_hash_line(text)) {
     throw Error("{} has no line with its hash: it was changed; {}", origin, kTuneAgain);
   }
-  TunedProducts table{.library = text_member(json, "library", origin),
-                      .device = text_member(json, "device", origin),
-                      .products = {}};
-  const auto products = json.find("products");
-  if (products == json.end() || !products->is_array()) {
-    throw Error("{}: \"products\" is no array; {}", origin, kTuneAgain);
-  }
-  for (const nlohmann::json& element : *products) {
-    const std::string place = fmt::format("{}: products[{}]", origin, table.products.size());
-    TunedProduct product = ProductReader(element, place).read();
-    if (table.find(product.shape, product.tf32) != nullptr) {
-      throw Error("{}: this product stands in the table already; {}", place, kTuneAgain);
-    }
-    table.products.push_back(product);
-  }
-  return table;
+  return {.library = text_member(json, "library", origin),
+          .device = text_member(json, "device", origin),
+          .products = read_array(json, "products", origin, read_product,
+                                 [](const TunedProduct& one, const TunedProduct& other) {
+                                   return one.tf32 == other.tf32 &&
+                                          tuned_shape(one.shape) == tuned_shape(other.shape);
+                                 }),
+          .grouped = read_array(json, "grouped", origin, read_grouped,
+                                [](const TunedGrouped& one, const TunedGrouped& other) {
+                                  return one.shape == other.shape;
+                                })};
 }
 
 TunedProducts read_tuned_products(const fs::path& path) {
   return parse_tuned_products(read_file(path), path.string());
 }
+
+namespace {
+
+std::string grouped_text(const std::vector<TunedGrouped>& grouped) {
+  if (grouped.empty()) return "";
+  Table text({"groups", "rows", "weights", "product", "types", "CUTLASS", "cuBLASLt", "taken"});
+  for (const TunedGrouped& entry : grouped) {
+    const GroupedShape& shape = entry.shape;
+    const auto rate = [&](double seconds) {
+      return seconds == 0 ? "-" : fmt::format("{:.1f} TFLOP/s", shape.flops() / seconds * 1e-12);
+    };
+    text.add({std::to_string(shape.groups), std::to_string(shape.rows),
+              fmt::format("[{}, {}]", shape.out, shape.in), std::string(word(shape.kind)),
+              fmt::format("{} to {}{}", dtype_name(shape.input), dtype_name(shape.output),
+                          shape.adds ? ", added" : ""),
+              rate(entry.cutlass_seconds), rate(entry.cublaslt_seconds),
+              std::string(word(entry.library))});
+  }
+  return fmt::format("\n{}", text.text());
+}
+
+}  // namespace
 
 std::string tuned_products_text(const TunedProducts& table) {
   Table text({"m", "n", "k", "transposed", "types", "TFLOP/s", "tuned", "gain"});
@@ -201,7 +282,8 @@ std::string tuned_products_text(const TunedProducts& table) {
               rate(product.heuristic_seconds), rate(product.seconds),
               fmt::format("{:+.1f} %", 100 * (product.heuristic_seconds / product.seconds - 1))});
   }
-  return fmt::format("{} on {}\n{}", table.library, table.device, text.text());
+  return fmt::format("{} on {}\n{}{}", table.library, table.device, text.text(),
+                     grouped_text(table.grouped));
 }
 
 }  // namespace tessera

@@ -9,9 +9,10 @@
 namespace tessera {
 
 /// Returns the text of a table of tuned products: a JSON object with a hash line, "format",
-/// "version", "library", "device" and "products". Each product is a line, with its shape, the bytes
-/// of its algorithm in hexadecimal digits, and the seconds of a run with it and with the library's
-/// own choice.
+/// "version", "library", "device", "products" and "grouped". Each product is a line, with its
+/// shape, the bytes of its algorithm in hexadecimal digits, and the seconds of a run with it and
+/// with the library's own choice. So are the products of groups, with the faster library and the
+/// seconds of both.
 std::string tuned_products_json(const TunedProducts& table);
 
 /// Reads a table. Throws Error, naming the file and the member, if the file is damaged or is no
@@ -20,8 +21,8 @@ TunedProducts read_tuned_products(const fs::path& path);
 /// Does the same with the file's text. `origin` is the file's name in errors.
 TunedProducts parse_tuned_products(std::string_view text, const std::string& origin);
 
-/// Returns a table of the products for people: shape, TFLOP/s with the library's own choice and
-/// with the fastest algorithm.
+/// Returns tables of the products for people: shape, TFLOP/s with the library's own choice and with
+/// the fastest algorithm, and for groups TFLOP/s of each library.
 std::string tuned_products_text(const TunedProducts& table);
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "inference/loaded_model.h"
 
+#include <fmt/format.h>
+
 #include "checkpoint/carried_files.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
@@ -9,6 +11,7 @@
 #include "model/model.h"
 #include "plan/programs.h"
 #include "tensor/alignment.h"
+#include "tensor/device_precision.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +79,8 @@ Tensor LoadedModel::weight(size_t position) const {
 
 void LoadedModel::move_to(Runtime& runtime) {
   if (runtime.accelerator() == nullptr) return;
+  require_precision(runtime.target().device, config.train.precision,
+                    fmt::format("train.precision of {}", checkpoint.string()), "--device cpu");
   int64_t bytes = 0;
   for (const auto& [name, tensor] : weights) bytes += round_up(tensor.bytes(), kAlignment);
   device_memory = std::make_unique<Arena>(bytes, runtime.accelerator());

@@ -30,7 +30,7 @@ struct LoadedModel {
   std::unique_ptr<Arena> device_memory;  ///< of the weights; null where the processor has them
 
   /// Moves the weights to where a runtime computes. The runtime must outlive the model. Throws
-  /// Error if a device has not as much memory.
+  /// Error if a device does not compute in the model's precision, or has not as much memory.
   void move_to(Runtime& runtime);
 
   /// Returns the tensor of the parameter at this position of the list.

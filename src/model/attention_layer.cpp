@@ -10,19 +10,24 @@
 namespace tessera {
 namespace {
 
-/// Applies the family's norm of queries or keys: over whole rows (OLMoE), over each head, or none.
-Value query_key_norm(ModelWriter& writer, std::string_view name, Value x) {
-  const ModelConfig& config = writer.config;
-  const int64_t row = writer.builder.spec(x).shape[1];
-  if (config.query_key_norm == QueryKeyNorm::projection) return writer.norm(name, x, row, 0).output;
-  if (config.query_key_norm == QueryKeyNorm::head) {
-    return writer.norm(name, x, config.head_size(), config.head_size()).output;
-  }
-  return x;
-}
-
 Value clip(ModelWriter& writer, Value x) {
   return writer.config.clip_qkv > 0 ? clamp(writer.builder, x, writer.config.clip_qkv) : x;
+}
+
+/// Applies the family's norm of queries or keys, clips them and rotates them. The norm is over
+/// whole rows (OLMoE), over each head, or none.
+Value normed_and_rotated(ModelWriter& writer, std::string_view name, Value x, Value table) {
+  const ModelConfig& config = writer.config;
+  const int64_t head = config.head_size();
+  const bool has_norm = config.query_key_norm != QueryKeyNorm::none;
+  const bool by_heads = config.query_key_norm == QueryKeyNorm::head;
+  const int64_t size = by_heads ? head : writer.builder.spec(x).shape[1];
+  const int64_t group = by_heads ? head : 0;
+  if (has_norm && config.clip_qkv == 0) {
+    return writer.norm_and_rotary(name, x, size, group, table, head);
+  }
+  if (has_norm) x = writer.norm(name, x, size, group).output;
+  return rotary(writer.builder, clip(writer, x), table, head);
 }
 
 }  // namespace
@@ -43,11 +48,9 @@ Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place)
                            writer.matrix("key", {kv_size, hidden}),
                            writer.matrix("value", {kv_size, hidden})};
   const std::vector<Value> projections = linears(builder, x, weights);
-  Value query = clip(writer, query_key_norm(writer, "query_norm", projections[0]));
-  Value key = clip(writer, query_key_norm(writer, "key_norm", projections[1]));
+  const Value query = normed_and_rotated(writer, "query_norm", projections[0], place.rotary_table);
+  const Value key = normed_and_rotated(writer, "key_norm", projections[1], place.rotary_table);
   const Value value = clip(writer, projections[2]);
-  query = rotary(builder, query, place.rotary_table, config.head_size());
-  key = rotary(builder, key, place.rotary_table, config.head_size());
 
   const AttentionOptions options{.sequence = place.sequence,
                                  .heads = config.heads,

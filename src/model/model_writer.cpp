@@ -25,13 +25,23 @@ Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape, Par
 
 NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64_t group,
                              std::optional<Value> residual) {
-  std::optional<Value> weight;
-  if (config.norm_weights) {
-    weight = parameters.declare(builder, name, {size}, wide(), ParameterRole::norm, {.constant = 1},
-                                unit);
-  }
-  const NormOptions options{.kind = config.norm, .epsilon = config.norm_epsilon, .group = group};
-  return tessera::norm(builder, x, weight, options, residual);
+  return tessera::norm(builder, x, norm_weight(name, size), norm_options(group), residual);
+}
+
+Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group,
+                                   Value table, int64_t head_dim) {
+  return tessera::norm_and_rotary(builder, x, norm_weight(name, size), norm_options(group), table,
+                                  head_dim);
+}
+
+std::optional<Value> ModelWriter::norm_weight(std::string_view name, int64_t size) {
+  if (!config.norm_weights) return {};
+  return parameters.declare(builder, name, {size}, wide(), ParameterRole::norm, {.constant = 1},
+                            unit);
+}
+
+NormOptions ModelWriter::norm_options(int64_t group) const {
+  return {.kind = config.norm, .epsilon = config.norm_epsilon, .group = group};
 }
 
 }  // namespace tessera

@@ -32,8 +32,13 @@ struct ModelWriter {
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
+  /// Writes a norm of queries or keys without a residual, and their rotation (ops/norm/norm.h).
+  Value norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group, Value table,
+                        int64_t head_dim);
 
  private:
+  std::optional<Value> norm_weight(std::string_view name, int64_t size);
+  NormOptions norm_options(int64_t group) const;
   Value declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
                        double deviation);
 };

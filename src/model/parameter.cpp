@@ -70,12 +70,12 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
 
 size_t ParameterList::unit_of(Builder& builder, const std::string& unit, DType dtype) {
   const std::string name = fmt::format("{}/{}", unit, dtype_name(dtype));
-  const auto found = std::ranges::find(units_, name, &ParameterUnit::name);
-  if (found == units_.end()) {
-    units_.push_back({name, dtype, 0, builder.parameter(name, {{0}, dtype, {}})});
-    return units_.size() - 1;
+  // From the end, because the parameters of a unit mostly follow one another.
+  for (size_t i = units_.size(); i-- > 0;) {
+    if (units_[i].name == name) return i;
   }
-  return static_cast<size_t>(found - units_.begin());
+  units_.push_back({name, dtype, 0, builder.parameter(name, {{0}, dtype, {}})});
+  return units_.size() - 1;
 }
 
 std::string master_name(const ParameterUnit& unit) {

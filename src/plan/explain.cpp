@@ -143,7 +143,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
 }
 
 std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
-  if (config.run.device == Device::cuda || config.run.device == Device::hip) {
+  if (is_gpu(config.run.device)) {
     return fmt::format(
         "run.device is \"{}\": --hardware FILE says what fits there (configs/hardware has files "
         "from data sheets)\n",

@@ -1,12 +1,14 @@
 #include "plan/fit.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "engine/action.h"
+#include "plan/product_peak.h"
 #include "plan/run_target.h"
 
 namespace tessera {
@@ -29,16 +31,20 @@ int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target) 
   return plan_step(config, target).memory.arena_bytes;
 }
 
+/// Plans for few of the divisors: a larger micro-batch takes more memory.
 void find_micro_batch(Fit& fit, const RunConfig& config) {
   const Target target = run_target(config, fit.accelerator);
-  for (const int64_t micro_batch : divisors(config.train.global_batch)) {
-    const int64_t bytes = micro_batch == config.train.micro_batch
-                              ? fit.needed_bytes
-                              : bytes_with(config, micro_batch, target);
-    if (micro_batch == 1) fit.least_bytes = bytes;
-    if (bytes > target.memory_bytes) return;
-    fit.largest_micro_batch = micro_batch;
-  }
+  const auto bytes = [&](int64_t micro_batch) {
+    return micro_batch == config.train.micro_batch ? fit.needed_bytes
+                                                   : bytes_with(config, micro_batch, target);
+  };
+  fit.least_bytes = bytes(1);
+  if (fit.least_bytes > fit.usable_bytes()) return;
+  const std::vector<int64_t> choices = divisors(config.train.global_batch);
+  const auto too_large = std::partition_point(
+      choices.begin() + 1, choices.end(),
+      [&](int64_t micro_batch) { return bytes(micro_batch) <= fit.usable_bytes(); });
+  fit.largest_micro_batch = *std::prev(too_large);
 }
 
 /// Adds the floors of a program that runs `times` times a step.
@@ -60,7 +66,7 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
           .needed_bytes = plan.memory.arena_bytes,
           .state_bytes = plan.memory.kept_bytes,
           .measured = !hardware.gemms.empty() && !hardware.memory.empty(),
-          .gemm_flops = hardware.gemm_peak(compute_dtype(config.train.precision)),
+          .gemm_flops = product_peak(hardware, config),
           .memory_bandwidth = hardware.memory_bandwidth()};
   find_micro_batch(fit, config);
   const auto micro_batches =
@@ -74,13 +80,17 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
 }
 
 std::string fit_text(const Fit& fit, const RunConfig& config) {
-  const int64_t memory = fit.accelerator.memory_bytes.value;
+  const Figure<int64_t>& memory = fit.accelerator.memory_bytes;
+  const bool tf32 = rounds_to_tf32(config, fit.accelerator.device);
   std::string text =
       fmt::format("\non {}: {}FLOP/s in {}, {}B/s of memory ({})\n", describe(fit.accelerator),
-                  format_count(fit.gemm_flops), word(config.train.precision),
+                  format_count(fit.gemm_flops), tf32 ? "tf32" : word(config.train.precision),
                   format_count(fit.memory_bandwidth), fit.measured ? "measured" : "data sheet");
-  text += fmt::format("  needs {} of {}: {}\n", format_bytes(fit.needed_bytes),
-                      format_bytes(memory), fit.fits() ? "fits" : "does not fit");
+  text +=
+      fmt::format("  needs {} of {}{}, less {} for libraries, kernels and graphs: {}\n",
+                  format_bytes(fit.needed_bytes),
+                  memory.origin == Origin::driver ? "" : "at least ", format_bytes(memory.value),
+                  format_bytes(kDeviceReserve), fit.fits() ? "fits" : "does not fit");
   if (fit.largest_micro_batch > 0) {
     text += fmt::format(
         "  train.micro_batch = {} is the largest that fits{}\n", fit.largest_micro_batch,
@@ -90,17 +100,19 @@ std::string fit_text(const Fit& fit, const RunConfig& config) {
     text += fmt::format("  no train.micro_batch fits: one sequence takes {}, {} of it states\n",
                         format_bytes(fit.least_bytes), format_bytes(fit.state_bytes));
   }
-  if (!fit.fits()) text += fmt::format("  to make it fit: {}\n", memory_advice(config));
+  if (!fit.fits())
+    text += fmt::format("  to make it fit: {}\n",
+                        memory_advice(config, fit.state_bytes, fit.usable_bytes()));
   text += fmt::format(
-      "  a step of {} tokens takes at least {}: {} of products at the peak, {} of bytes at the "
-      "bandwidth; at most {} tokens/s, MFU {:.0f} %\n",
+      "  a step of {} tokens takes at least {}: {} in operations that the peak of products limits, "
+      "{} in those that the bandwidth limits; at most {} tokens/s, MFU {:.0f} %\n",
       fit.tokens, format_seconds(fit.seconds()), format_seconds(fit.compute_seconds),
       format_seconds(fit.memory_seconds),
       format_count(static_cast<double>(fit.tokens) / fit.seconds()), 100 * fit.mfu());
   if (!fit.measured) {
     text +=
-        "  computed from a data sheet: nothing was measured, and what libraries and the driver\n"
-        "  take of the memory is not counted\n";
+        "  computed from a data sheet: nothing was measured, and what the driver takes of the\n"
+        "  memory is not counted\n";
   }
   return text;
 }
@@ -110,6 +122,7 @@ nlohmann::ordered_json fit_json(const Fit& fit) {
           {"source", fit.measured ? "measured" : "data sheet"},
           {"needed_bytes", fit.needed_bytes},
           {"memory_bytes", fit.accelerator.memory_bytes.value},
+          {"reserve_bytes", kDeviceReserve},
           {"fits", fit.fits()},
           {"largest_micro_batch", fit.largest_micro_batch},
           {"least_bytes", fit.least_bytes},

@@ -30,7 +30,9 @@ struct Fit {
   double useful_flops = 0;      ///< of a step
   int64_t tokens = 0;           ///< of a step
 
-  bool fits() const { return needed_bytes <= accelerator.memory_bytes.value; }
+  /// The memory that a plan may take: all but kDeviceReserve.
+  int64_t usable_bytes() const { return accelerator.memory_bytes.value - kDeviceReserve; }
+  bool fits() const { return needed_bytes <= usable_bytes(); }
   /// The least seconds of a step by the roofline: each operation takes as long as its products at
   /// the peak or as its bytes at the bandwidth, whichever is more.
   double seconds() const { return compute_seconds + memory_seconds; }
@@ -40,7 +42,7 @@ struct Fit {
 
 /// Returns what a resolved configuration takes of the accelerator of a hardware file. `plan` is the
 /// configuration's plan for it (see plan_step() and run_target()). Throws Error if the file has no
-/// peak in the configuration's precision, or no bandwidth.
+/// peak of the configuration's products (see product_peak()), or no bandwidth.
 Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardware);
 
 /// Returns it as lines for a terminal, which say what was not measured and, if it does not fit,

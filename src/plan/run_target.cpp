@@ -1,6 +1,7 @@
 #include "plan/run_target.h"
 
 #include "ops/host_target.h"
+#include "program/runtime.h"
 
 namespace tessera {
 namespace {
@@ -15,16 +16,19 @@ Target with_choices(Target target, const RunConfig& config) {
 }  // namespace
 
 std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
-  return config.run.device == Device::cpu ? nullptr : open_accelerator(config.run.device);
+  return config.run.device == Device::cpu ? nullptr
+                                          : open_accelerator(config.run.device, "run.device");
 }
 
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
   return with_choices(target_of(facts), config);
 }
 
-Target run_target(const RunConfig& config) {
-  return with_choices(
-      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device), config);
+Target run_target(const RunConfig& config, const Accelerator* accelerator) {
+  Target target =
+      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
+  if (accelerator != nullptr) target = with_accelerator(target, *accelerator);
+  return with_choices(target, config);
 }
 
 }  // namespace tessera

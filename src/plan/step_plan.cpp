@@ -34,7 +34,11 @@ StepPlan plan_step(const RunConfig& config, const Target& target) {
   return plan;
 }
 
-std::string memory_advice(const RunConfig& config) {
+std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t bytes) {
+  if (state_bytes > bytes) {
+    return "only a smaller model or more memory helps, because weights, gradients and the "
+           "optimizer's states alone do not fit";
+  }
   std::vector<std::string> advice;
   if (config.train.micro_batch > 1) {
     advice.push_back(fmt::format("lower train.micro_batch ({})", config.train.micro_batch));
@@ -48,18 +52,22 @@ std::string memory_advice(const RunConfig& config) {
 }
 
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
-  StepPlan plan = plan_step(config, run_target(config));
+  StepPlan plan = plan_step(config, run_target(config, accelerator));
   const int64_t needed = plan.memory.arena_bytes;
   const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
-  if (needed <= free) return plan;
+  const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
+  const int64_t usable = free - reserve;
+  if (needed <= usable) return plan;
   const std::string where =
       accelerator == nullptr
           ? fmt::format("this machine has {}", format_bytes(free))
-          : fmt::format("{} has {} free", accelerator->name(), format_bytes(free));
+          : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
+                        accelerator->name(), format_bytes(free), format_bytes(reserve));
   throw Error(
       "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and {}; "
       "{} (`tessera explain` shows what takes it)",
-      format_bytes(needed), format_bytes(plan.memory.kept_bytes), where, memory_advice(config));
+      format_bytes(needed), format_bytes(plan.memory.kept_bytes), where,
+      memory_advice(config, plan.memory.kept_bytes, usable));
 }
 
 }  // namespace tessera

@@ -25,13 +25,19 @@ struct StepPlan {
 /// Plans a resolved configuration (see resolve()) for a machine, which need not be this one.
 StepPlan plan_step(const RunConfig& config, const Target& target);
 
+/// The bytes of an accelerator's memory that a run leaves to what is not in its plan: cuBLASLt's
+/// handle, cuDNN's engines, kernels that load when they first run, and graphs. It is an estimate
+/// from above: nobody has measured it for our kernels yet.
+inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
+
 /// The same for this machine. Throws Error when the step needs more memory than the machine has, or
-/// than the accelerator on which it runs has free: a run that cannot fit is refused before it takes
-/// any memory. The message says what takes the memory and what to change. `accelerator` is null if
-/// the run computes on the processor.
+/// than the accelerator on which it runs has free beside kDeviceReserve: a run that cannot fit is
+/// refused before it takes any memory. The message says what takes the memory and what to change.
+/// `accelerator` is null if the run computes on the processor.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
 
-/// Says what makes a step of this configuration take less memory.
-std::string memory_advice(const RunConfig& config);
+/// Says what makes a step of this configuration fit into `bytes` of memory, into which it does not
+/// fit as it is. `state_bytes` are those of its weights, gradients and optimizer's states.
+std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t bytes);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "program/join_parts_kernels.h"
 
 namespace tessera {
@@ -66,11 +66,8 @@ struct Sums {
 /// Each warp adds up the parts that reach into its elements, so that the whole is written once.
 template <typename T, int size>
 __global__ void sum_parts(PartSums<T> joined) {
-  const int warps = static_cast<int>(blockDim.x) / kLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int64_t warp =
-      static_cast<int64_t>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
-  const int64_t warp_first = warp * kWarpElements<size>;
+  const int lane = this_lane();
+  const int64_t warp_first = warp_of_grid() * kWarpElements<size>;
   if (warp_first >= joined.elements) return;
   Sums<T, size> sums{{}, warp_first + int64_t{lane} * size, joined.elements};
   if (!joined.onto_zeros) sums.load(joined.whole);

@@ -18,6 +18,8 @@ std::vector<Value> Operation::recompute(Builder& builder, const Node& self,
   return builder.apply(self.operation, {inputs.begin(), inputs.end()});
 }
 
+void Operation::require_runnable(Runtime&, std::span<const Spec>) const {}
+
 int64_t Operation::workspace_bytes(const Target&, std::span<const Spec>) const { return 0; }
 
 std::optional<View> Operation::view(int) const { return std::nullopt; }

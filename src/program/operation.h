@@ -120,6 +120,10 @@ class Operation {
   /// none. run() must be right when both are the same memory.
   virtual int in_place_input(int output) const;
 
+  /// Opens what run() needs of the runtime's accelerator for such inputs. Throws Error if it is
+  /// missing. By default nothing is needed but the accelerator.
+  virtual void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const;
+
   /// Computes the outputs and adds into updated_inputs(). Equal inputs give equal bits.
   virtual void run(const Execution& execution) const = 0;
 };

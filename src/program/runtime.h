@@ -11,16 +11,27 @@
 
 namespace tessera {
 
+/// Returns a target with what an open accelerator says of itself, as far as the target does not
+/// know it.
+inline Target with_accelerator(Target target, const Accelerator& accelerator) {
+  const AcceleratorProperties properties = accelerator.properties();
+  if (target.memory_bytes == 0) target.memory_bytes = properties.memory_bytes;
+  if (target.multiprocessors == 0) target.multiprocessors = properties.multiprocessors;
+  return target;
+}
+
 /// What a rank provides for running operations: the machine that it runs on, and caches. Nothing
 /// here is global, so ranks can be threads of one process.
 class Runtime {
  public:
-  /// Opens the target's accelerator if it has one. Throws Error if it cannot.
+  /// Opens the target's accelerator if it has one, which an option --device chose (a run's is
+  /// opened by plan/run_target.h). Throws Error if it cannot.
   explicit Runtime(const Target& target)
       : Runtime(target, target.device == Device::cpu ? nullptr : open_accelerator(target.device)) {}
-  /// Takes an accelerator that is open.
+  /// Takes an accelerator that is open, or null. What it says of itself is in target().
   Runtime(const Target& target, std::unique_ptr<Accelerator> accelerator)
-      : target_(target), accelerator_(std::move(accelerator)) {}
+      : target_(accelerator == nullptr ? target : with_accelerator(target, *accelerator)),
+        accelerator_(std::move(accelerator)) {}
 
   const Target& target() const { return target_; }
   int threads() const { return target_.threads; }

@@ -41,9 +41,13 @@ struct Target {
   bool operator==(const Target&) const = default;
 };
 
-/// Whether a target has a vendor's device, whose libraries compute products and attention.
-inline bool is_gpu(const Target& target) {
-  return target.device == Device::cuda || target.device == Device::hip;
+inline bool is_gpu(const Target& target) { return is_gpu(target.device); }
+
+/// The multiprocessors for which kernels of an accelerator cut their work. If the number is not
+/// known, returns what the emulated device has, and for GPUs about what large ones have.
+inline int multiprocessors_of(const Target& target) {
+  if (target.multiprocessors > 0) return target.multiprocessors;
+  return target.device == Device::emulated ? 1 : 128;
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 #include "tensor/tensor.h"
 
-#include <cstring>
+#include <algorithm>
 #include <new>
 #include <type_traits>
 
@@ -60,12 +60,12 @@ Tensor Tensor::view(int64_t offset, const Shape& shape) const {
   return result;
 }
 
-void Tensor::fill_zero() const { std::memset(raw(), 0, static_cast<size_t>(bytes())); }
+void Tensor::fill_zero() const { std::fill_n(raw(), bytes(), std::byte{0}); }
 
 void Tensor::copy_from(const Tensor& other) const {
   TESSERA_CHECK(other.shape_ == shape_ && other.dtype_ == dtype_, "copy of {} {} to {} {}",
                 dtype_name(other.dtype_), other.shape_.text(), dtype_name(dtype_), shape_.text());
-  std::memcpy(raw(), other.raw(), static_cast<size_t>(bytes()));
+  std::copy_n(other.raw(), bytes(), raw());
 }
 
 void upload(std::span<const std::byte> from, const Tensor& to) {
@@ -74,7 +74,7 @@ void upload(std::span<const std::byte> from, const Tensor& to) {
   if (to.accelerator() != nullptr) {
     to.accelerator()->upload(from, to.address());
   } else {
-    std::memcpy(to.address(), from.data(), from.size());
+    std::ranges::copy(from, static_cast<std::byte*>(to.address()));
   }
 }
 
@@ -84,7 +84,7 @@ void readback(const Tensor& from, std::span<std::byte> to) {
   if (from.accelerator() != nullptr) {
     from.accelerator()->readback(from.address(), to);
   } else {
-    std::memcpy(to.data(), from.address(), to.size());
+    std::copy_n(static_cast<const std::byte*>(from.address()), to.size(), to.data());
   }
 }
 

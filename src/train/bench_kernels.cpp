@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <utility>
+#include <optional>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,8 +11,10 @@
 #include "base/error.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "engine/executor.h"
+#include "engine/require_runnable.h"
 #include "hardware/device_rate.h"
-#include "plan/blocks/device_nodes.h"
+#include "plan/product_peak.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "plan/tuned_products.h"
@@ -25,20 +27,17 @@ namespace {
 /// Operations by name, over the segments of a step.
 class Operations {
  public:
-  /// Adds the last run of `nodes`, which belongs to the measured step number `step`, from 0.
-  void add(const Program& program, const DeviceNodes& nodes, size_t step) {
-    for (size_t i = 0; i < nodes.nodes().size(); ++i) {
-      const Node& node = program.nodes()[static_cast<size_t>(nodes.nodes()[i])];
-      KernelMeasurement& operation = operations_[std::string(node.operation->name())];
+  /// Adds what ran in a segment of the measured step number `step`, from 0.
+  void add(std::span<const TraceEvent> events, size_t step) {
+    for (const TraceEvent& event : events) {
+      KernelMeasurement& operation = operations_[event.name];
       operation.seconds.resize(step + 1);
-      operation.seconds[step] += nodes.seconds()[i];
+      operation.seconds[step] += event.duration;
       if (step > 0) continue;
-      const Cost cost =
-          node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
-      operation.operation = node.operation->name();
+      operation.operation = event.name;
       ++operation.nodes;
-      operation.flops += cost.flops + cost.repeated_flops;
-      operation.bytes += cost.bytes;
+      operation.flops += event.flops + event.repeated_flops;
+      operation.bytes += event.bytes;
     }
   }
 
@@ -53,6 +52,37 @@ class Operations {
 
  private:
   std::map<std::string, KernelMeasurement> operations_;
+};
+
+/// The parts of a step, in its order.
+class Segments {
+ public:
+  /// Adds a run of a part, in which at least one operation ran.
+  void add(const char* name, std::span<const TraceEvent> events) {
+    auto found = std::ranges::find(segments_, name, &SegmentMeasurement::segment);
+    const bool first = found == segments_.end();
+    if (first) found = segments_.insert(found, {.segment = name, .flops = 0, .seconds = {}});
+    for (const TraceEvent& event : events) found->flops += first ? event.flops : 0;
+    const TraceEvent& last = events.back();
+    found->seconds.push_back(last.start + last.duration - events.front().start);
+  }
+
+  /// Returns them, and the forward and the backward pass together.
+  std::vector<SegmentMeasurement> with_both_passes() const {
+    SegmentMeasurement both{.segment = "forward and backward", .flops = 0, .seconds = {}};
+    for (const SegmentMeasurement& segment : segments_) {
+      if (segment.segment != "forward" && segment.segment != "backward") continue;
+      both.flops += segment.flops;
+      both.seconds.resize(segment.seconds.size());
+      for (size_t i = 0; i < both.seconds.size(); ++i) both.seconds[i] += segment.seconds[i];
+    }
+    std::vector<SegmentMeasurement> result = segments_;
+    result.push_back(both);
+    return result;
+  }
+
+ private:
+  std::vector<SegmentMeasurement> segments_;
 };
 
 MemoryRate measure_copy(Runtime& runtime) {
@@ -72,13 +102,17 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
         "run.device is \"cpu\": set it to the device that is measured; of the processor, "
         "`tessera trace summarize` says where a step's time goes");
   }
-  std::unique_ptr<Accelerator> accelerator = open_device(config);
-  const StepPlan plan = plan_step_that_fits(config, accelerator.get());
-  Runtime runtime(run_target(config), std::move(accelerator));
+  Runtime runtime(run_target(config), open_device(config));
+  const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
+  const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
+  require_runnable(plan.programs.list(), runtime);
   use_tuned_products(config, runtime);
   KernelsReport report{.on = measured_on(config.train.precision, runtime, false),
                        .copy = measure_copy(runtime),
+                       .tokens = plan.tokens,
+                       .segments = {},
                        .operations = {}};
+  report.on.hardware_peak = peak;
   Executor executor(plan.programs.list(), plan.memory, runtime);
   const ParameterStore store(executor, plan.programs.update_number(),
                              plan.programs.rounding_number(),
@@ -86,26 +120,32 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   TrainingStep step(plan.programs, executor, store);
   store.initialize(config.train.seed, runtime.threads());
   const std::vector<Batch> batches = random_batches(config);
-  // The step's own run leaves inputs and states for those below.
+  // The step's own run leaves scalars for those below, and makes what libraries keep.
   step.accumulate({&batches.front(), 1});
   step.update(config.optimizer, {.step = 1, .steps = config.train.steps});
-  DeviceNodes nodes(executor, runtime);
-  Operations operations;
-  size_t number = 0;
   const BatchInputs inputs(plan.programs.chunks.front().batch,
                            plan.programs.chunks.front().parameters);
+  Operations operations;
+  Segments segments;
+  size_t number = 0;
   repeats.each([&](bool measured) {
-    const auto run = [&](Segment segment, int program) {
-      nodes.run(segment, program);
-      if (measured) operations.add(executor.program(program), nodes, number);
+    const auto run = [&](const char* name, const Action& action) {
+      Trace trace(runtime);
+      executor.set_trace(&trace);
+      executor.run(action);
+      executor.set_trace(nullptr);  // waits, and adds the device's times
+      if (!measured) return;
+      operations.add(trace.step().events, number);
+      segments.add(name, trace.step().events);
     };
-    run(Segment::whole, plan.programs.start_number());
+    run("start", {.segment = Segment::whole, .program = plan.programs.start_number()});
     inputs.fill(executor, 0, 0, batches.front());
-    run(Segment::forward, 0);
-    run(Segment::backward, 0);
-    run(Segment::whole, plan.programs.update_number());
+    run("forward", {.segment = Segment::forward});
+    run("backward", {.segment = Segment::backward});
+    run("update", {.segment = Segment::whole, .program = plan.programs.update_number()});
     if (measured) ++number;
   });
+  report.segments = segments.with_both_passes();
   report.operations = operations.longest_first();
   return report;
 }
@@ -131,16 +171,30 @@ std::string KernelsReport::text() const {
                multiplies ? fmt::format("{:.1f}", operation.flops / median * 1e-9) : "",
                multiplies ? percent(share_of_peak(operation)) : ""});
   }
+  Table parts({"part of the step", "seconds (10th-90th percentile)", "MFU"});
+  for (const SegmentMeasurement& segment : segments) {
+    const double rate = segment.flops / quantile(segment.seconds, 0.5);
+    parts.add({segment.segment, median_and_spread(segment.seconds),
+               segment.flops > 0 ? mfu_text(rate, on) : ""});
+  }
   return fmt::format(
-      "{}\n{}, GEMM peak {:.1f} GFLOP/s; copy of {}: {:.1f} GB/s read and written\n{}",
+      "{}\n{}, GEMM peak {:.1f} GFLOP/s; copy of {}: {:.1f} GB/s read and written\n"
+      "one micro-batch of {} tokens, its operations one by one:\n{}\n{}",
       describe(on), word(on.precision), on.gemm_peak * 1e-9, format_bytes(copy.bytes),
-      copy.best * 1e-9, table.text());
+      copy.best * 1e-9, tokens, parts.text(), table.text());
 }
 
 std::string KernelsReport::json() const {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson json{{"bench", "kernels"},
                    {"copy", {{"bytes", copy.bytes}, {"best", copy.best}, {"median", copy.median}}}};
+  json["tokens"] = tokens;
+  json["segments"] = OrderedJson::array();
+  for (const SegmentMeasurement& segment : segments) {
+    json["segments"].push_back(
+        {{"segment", segment.segment}, {"flops", segment.flops}, {"seconds", segment.seconds}});
+    json["segments"].back().update(mfu_json(segment.flops / quantile(segment.seconds, 0.5), on));
+  }
   json["operations"] = OrderedJson::array();
   for (const KernelMeasurement& operation : operations) {
     json["operations"].push_back({{"operation", operation.operation},

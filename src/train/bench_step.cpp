@@ -1,7 +1,7 @@
 #include "train/bench_step.h"
 
 #include <cmath>
-#include <memory>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "engine/require_runnable.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
-#include "plan/tuned_products.h"
 #include "train/training_step.h"
 
 namespace tessera {
@@ -43,8 +43,54 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 
 namespace {
 
+/// Measures steps of which one may be in flight.
+class StepTimer {
+ public:
+  StepTimer(TrainingStep& step, StepMeasurement& result) : step_(step), result_(result) {}
+
+  /// Issues a step. The one before is settled first, but only after the device has this one's
+  /// passes to work on.
+  void issue(std::span<const Batch> batches, const OptimizerConfig& optimizer,
+             const WeightUpdate& update, bool measured) {
+    if (!issued_) watch_ = Stopwatch();
+    step_.accumulate(batches);
+    settle();
+    step_.update(optimizer, update);
+    issued_ = {.number = update.step, .measured = measured, .results = step_.results()};
+  }
+
+  /// Waits for the step in flight, if there is one.
+  void settle() {
+    if (!issued_) return;
+    const StepResults results = issued_->results.wait();
+    if (!results.updated) {
+      throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate",
+                  issued_->number, results.cross_entropy, results.gradient_norm);
+    }
+    if (issued_->measured) result_.seconds.push_back(watch_.seconds());
+    watch_ = Stopwatch();
+    result_.losses.push_back(results.cross_entropy);
+    issued_.reset();
+  }
+
+ private:
+  struct Issued {
+    int64_t number = 0;
+    bool measured = false;
+    PendingResults results;
+  };
+
+  TrainingStep& step_;
+  StepMeasurement& result_;
+  std::optional<Issued> issued_;
+  Stopwatch watch_;  // since the last step was settled, or the first one issued
+};
+
+}  // namespace
+
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime) {
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
+  require_runnable(plan.programs.list(), runtime);
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
   Executor executor(plan.programs.list(), plan.memory, runtime);
   executor.set_graphs(config.run.graphs);
@@ -60,45 +106,43 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
                          .parameters = plan.parameters,
                          .active_parameters = plan.active_parameters};
   const int64_t steps = std::max(config.train.steps, repeats.warmup + repeats.measured);
+  const bool keeps_one_in_flight = !executor.on_host() && !repeats.turns;
+  StepTimer timer(step, result);
   int64_t done = 0;
   repeats.each([&](bool measured) {
-    const Stopwatch watch;
-    step.accumulate(batches);
-    step.update(config.optimizer, {.step = ++done, .steps = steps});
-    const StepResults results = step.results().wait();
-    if (!results.updated) {
-      throw Error("step {}: loss {}, gradient norm {}; lower optimizer.learning_rate", done,
-                  results.cross_entropy, results.gradient_norm);
-    }
-    if (measured) result.seconds.push_back(watch.seconds());
-    result.losses.push_back(results.cross_entropy);
+    timer.issue(batches, config.optimizer, {.step = ++done, .steps = steps}, measured);
+    if (!keeps_one_in_flight) timer.settle();
   });
+  timer.settle();
   result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();
   return result;
 }
 
-}  // namespace
-
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats) {
-  Runtime runtime(run_target(config));
-  use_tuned_products(config, runtime);
-  return measure_step(config, repeats, runtime);
-}
-
 TunedProducts tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
-    const std::function<void(const GemmShape&, size_t done, size_t all)>& progress) {
-  Runtime runtime(run_target(config));
+    const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress) {
+  Runtime runtime(run_target(config), open_device(config));
   TunedProducts table{.library = device_gemm_library(runtime),
                       .device = runtime.accelerator()->name(),
-                      .products = {}};
+                      .products = {},
+                      .grouped = {}};
   measure_step(config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
   const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
-  for (size_t i = 0; i < shapes.size(); ++i) {
+  const std::vector<GroupedShape> grouped = device_grouped_shapes(runtime);
+  const size_t all = shapes.size() + grouped.size();
+  size_t done = 0;
+  for (const GemmShape& shape : shapes) {
     require_no_interrupt();
-    progress(shapes[i], i, shapes.size());
-    table.products.push_back(tune_device_gemm(runtime, shapes[i], budget));
+    progress(fmt::format("m {}, n {}, k {}", shape.m, shape.n, shape.k), done++, all);
+    table.products.push_back(tune_device_gemm(runtime, shape, budget));
+  }
+  for (const GroupedShape& shape : grouped) {
+    require_no_interrupt();
+    progress(fmt::format("{} groups, rows {}, weights [{}, {}]", shape.groups, shape.rows,
+                         shape.out, shape.in),
+             done++, all);
+    table.grouped.push_back(tune_device_grouped(runtime, shape, budget));
   }
   return table;
 }
@@ -111,13 +155,13 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
       {"tokens", measurement.tokens},
       {"tokens_per_second", static_cast<double>(measurement.tokens) / median},
       {"flops", measurement.flops},
-      {"mfu", measurement.flops / median / on.gemm_peak},
       {"parameters", measurement.parameters},
       {"active_parameters", measurement.active_parameters},
       {"loss", measurement.losses.back()},
       {"losses", measurement.losses},
       {"arena_bytes", measurement.arena_bytes},
       {"peak_memory_bytes", measurement.peak_memory_bytes}};
+  json.update(mfu_json(measurement.flops / median, on));
   json.update(measured_on_json(on));
   return json.dump() + "\n";
 }
@@ -129,15 +173,14 @@ std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) 
       "{}\n"
       "step      {} (10th-90th percentile of {})\n"
       "tokens/s  {}\n"
-      "MFU       {:.1f} % of {:.1f} GFLOP/s ({})\n"
+      "MFU       {}\n"
       "memory    {} in states and activations, {} the whole process\n",
       format_count(static_cast<double>(measurement.parameters)),
       format_count(static_cast<double>(measurement.active_parameters)), measurement.tokens,
-      format_count(measurement.flops), describe(on.processor),
-      median_and_spread(measurement.seconds), measurement.seconds.size(),
-      format_count(static_cast<double>(measurement.tokens) / median),
-      100 * measurement.flops / median / on.gemm_peak, on.gemm_peak * 1e-9, word(on.precision),
-      format_bytes(measurement.arena_bytes), format_bytes(measurement.peak_memory_bytes));
+      format_count(measurement.flops), describe(on), median_and_spread(measurement.seconds),
+      measurement.seconds.size(), format_count(static_cast<double>(measurement.tokens) / median),
+      mfu_text(measurement.flops / median, on), format_bytes(measurement.arena_bytes),
+      format_bytes(measurement.peak_memory_bytes));
 }
 
 }  // namespace tessera

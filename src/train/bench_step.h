@@ -8,6 +8,7 @@
 #include "config/run_config.h"
 #include "data/loader.h"
 #include "ops/gemm/device_gemm.h"
+#include "ops/moe/device_grouped.h"
 #include "plan/blocks/measurement_report.h"
 #include "plan/blocks/repeats.h"
 
@@ -31,16 +32,20 @@ std::vector<Batch> random_batches(const RunConfig& config);
 /// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
 /// norm, clipping, AdamW. There is no data, evaluation, metrics or run folder. The weights are the
 /// configuration's initial ones. The tokens are random, one document per sequence, and the same in
-/// every step. Takes a resolved configuration. Throws Error when it does not fit into memory, or
-/// when a loss or gradient norm is not finite.
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats);
+/// every step. On a device one step is in flight while the next one is issued, as in training, and
+/// a step's time is that between its results and those of the step before. Where another program
+/// takes its turn between runs, every step is waited for. Takes a resolved configuration and a
+/// runtime for it. Throws Error when it does not fit into memory, cannot run on the device, or when
+/// a loss or gradient norm is not finite.
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime);
 
 /// Runs one such step on the configuration's device, then measures the algorithms of each matrix
-/// product in it, and returns the fastest. `progress` is called before each product with the number
-/// of those done and of all. Throws Error for a device that has no algorithms to choose from.
+/// product in it, and the libraries of each product of groups, and returns the fastest. `progress`
+/// is called before each product with its sizes and the number of those done and of all. Throws
+/// Error for a device that has no algorithms to choose from.
 TunedProducts tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
-    const std::function<void(const GemmShape&, size_t done, size_t all)>& progress);
+    const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
 
 /// Return the measurement as a JSON object on one line, and as lines of text.
 std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on);

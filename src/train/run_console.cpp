@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "hardware/accelerator_facts.h"
 #include "model/model.h"
 #include "ops/gemm/gemm_plan.h"
+#include "plan/product_peak.h"
 
 namespace tessera {
 
@@ -19,11 +21,17 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, double flops
       format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
       format_count(flops) + "FLOP", format_count(peak_flops), word(config_.train.precision),
       target.threads);
-  if (!multiplies(target, compute)) {
+  if (target.device == Device::cpu && !multiplies(target, compute)) {
     info(
         "this processor has no matrix products in {}: their operands are widened to fp32; "
         "train.precision = \"fp32\" may be faster here",
         word(config_.train.precision));
+  }
+  if (target.device == Device::emulated) info("{}", kEmulatedFigures);
+  if (rounds_to_tf32(config_, target.device) && config_.model.mixture()) {
+    info(
+        "train.tf32 leaves the products of experts as they are: a plain kernel computes them in "
+        "fp32, and is slow");
   }
   if (config_.run.trace_step > config_.train.steps) {
     progress_.clear();

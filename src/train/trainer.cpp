@@ -16,13 +16,14 @@
 #include "config/resolve.h"
 #include "data/loader.h"
 #include "engine/count_flops.h"
+#include "engine/require_runnable.h"
 #include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
-#include "hardware/hardware_file.h"
 #include "hardware/processor.h"
 #include "inference/evaluate.h"
 #include "metrics/metrics_writer.h"
 #include "metrics/plot/plot.h"
+#include "plan/product_peak.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
@@ -36,30 +37,17 @@
 namespace tessera {
 namespace {
 
-/// Returns the rate of matrix products in the configured hardware file; 0 if no file is configured.
-/// `accelerator` is the run's device, or null.
-double known_peak(const RunConfig& config, const Accelerator* accelerator) {
-  if (config.run.hardware.empty()) return 0;
-  const Hardware hardware = read_hardware(config.run.hardware);
-  if (accelerator == nullptr) {
-    require_same_processor(hardware, static_cast<int>(config.run.threads), config.run.hardware);
-  } else {
-    require_same_accelerator(hardware, *accelerator, config.run.hardware);
-  }
-  return hardware.gemm_peak(compute_dtype(config.train.precision));
-}
-
 class Trainer {
  public:
-  /// `plan` is the plan of the configuration, `accelerator` its device, if any. `peak_flops` is the
-  /// known rate of matrix products, or 0.
-  Trainer(RunConfig config, StepPlan plan, std::unique_ptr<Accelerator> accelerator,
-          double peak_flops, const TrainOptions& options, const Logger& logger)
+  /// `plan` is the plan of the configuration. `peak_flops` is the known rate of matrix products, or
+  /// 0. Refers to the runtime, the options and the logger.
+  Trainer(RunConfig config, StepPlan plan, Runtime& runtime, double peak_flops,
+          const TrainOptions& options, const Logger& logger)
       : config_(std::move(config)),
         options_(options),
         logger_(logger),
         console_(config_, options, logger),
-        runtime_(run_target(config_), std::move(accelerator)),
+        runtime_(runtime),
         peak_flops_(prepare_products(peak_flops)),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
@@ -282,6 +270,12 @@ class Trainer {
     }
   }
 
+  /// What a run that ends by an error is to do once its cause is mended.
+  std::string how_to_go_on() const {
+    if (saved_step_ == 0) return "start again without --resume: no checkpoint was saved yet";
+    return fmt::format("go on from step {} with --resume", saved_step_);
+  }
+
   /// Ends the run after a step that has a loss or a gradient which is not finite. The weights are
   /// those before the step.
   [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
@@ -291,8 +285,8 @@ class Trainer {
     } catch (const Error& error) {
       throw Error(
           "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
-          "optimizer.learning_rate, or look at the data, and go on with --resume",
-          metrics.step, metrics.loss, metrics.grad_norm, error.what());
+          "optimizer.learning_rate, or look at the data, and {}",
+          metrics.step, metrics.loss, metrics.grad_norm, error.what(), how_to_go_on());
     }
     throw InternalError("no value of a step was named that is not finite");
   }
@@ -316,8 +310,8 @@ class Trainer {
     if (!std::isfinite(*metrics.held_out_loss)) {
       throw Error(
           "step {}: the held-out loss is {}: the update of this step went out of range; "
-          "lower optimizer.learning_rate and go on with --resume",
-          metrics.step, *metrics.held_out_loss);
+          "lower optimizer.learning_rate and {}",
+          metrics.step, *metrics.held_out_loss, how_to_go_on());
     }
   }
 
@@ -327,8 +321,8 @@ class Trainer {
       if (first_non_finite(state.master) >= 0) {
         throw Error(
             "after step {} the weight {} is not finite: the update went out of range; it "
-            "was not saved; lower optimizer.learning_rate and go on with --resume",
-            position_.step, state.spec.name);
+            "was not saved; lower optimizer.learning_rate and {}",
+            position_.step, state.spec.name, how_to_go_on());
       }
     }
     // The files beside a checkpoint on the disk must reach its step.
@@ -371,7 +365,11 @@ class Trainer {
                    .threads = runtime_.threads(),
                    .precision = config_.train.precision,
                    .gemm_peak = peak_flops_,
-                   .tokens = config_.train.global_batch * config_.data.context};
+                   .tokens = config_.train.global_batch * config_.data.context,
+                   .device = config_.run.device};
+    if (const Accelerator* const accelerator = runtime_.accelerator()) {
+      step.origin.accelerator = accelerator->name();
+    }
     const fs::path path = fs::path(config_.run.directory) / "trace.json";
     console_.attempt("the trace was not written", [&] {
       write_trace(path, step);
@@ -385,7 +383,7 @@ class Trainer {
   const TrainOptions& options_;
   const Logger& logger_;
   RunConsole console_;
-  Runtime runtime_;
+  Runtime& runtime_;
   double peak_flops_;  // per second; 0 until it is measured
   BoundTeam team_;
   StepPrograms programs_;
@@ -420,12 +418,14 @@ void require_fresh(const RunConfig& config) {
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
   std::unique_ptr<Accelerator> accelerator = options.open(resolved);
-  const double peak_flops = known_peak(resolved, accelerator.get());
+  const double peak_flops =
+      configured_peak(resolved, accelerator.get()).value_or(ProductPeak{}).flops;
   StepPlan plan = plan_step_that_fits(resolved, accelerator.get());
+  Runtime runtime(run_target(resolved), std::move(accelerator));
+  require_runnable(plan.programs.list(), runtime);
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
-  return Trainer(resolved, std::move(plan), std::move(accelerator), peak_flops, options, logger)
-      .run(lock);
+  return Trainer(resolved, std::move(plan), runtime, peak_flops, options, logger).run(lock);
 }
 
 }  // namespace tessera

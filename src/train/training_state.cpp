@@ -99,9 +99,9 @@ void remove_unfinished(const fs::path& directory, const Logger& logger) {
 
 [[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
   throw Error(
-      "{} holds no complete checkpoint to resume from ({}); start the run without --resume "
-      "in another run.directory",
-      checkpoints_directory(config).string(), problem);
+      "{} holds no complete checkpoint to resume from ({}); start the run without --resume{}",
+      checkpoints_directory(config).string(), problem,
+      holds_checkpoints(config) ? " in another run.directory" : "");
 }
 
 }  // namespace

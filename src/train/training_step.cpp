@@ -27,10 +27,6 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
   write_scalar(executor_, executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
-  run(micro_batches);
-}
-
-void TrainingStep::run(std::span<const Batch> micro_batches) {
   for (const Batch& batch : micro_batches) {
     {
       // A device's own clock times the copies: see Executor::write().
@@ -113,7 +109,7 @@ StepResults PendingResults::wait() const {
 
 void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
   executor_.set_check_finite(true);
-  run(micro_batches);
+  accumulate(micro_batches);  // from zeros: a device may have added the next step's gradients
   executor_.set_check_finite(false);
   for (const ParameterState& state : store_.parameters()) {
     for (const auto& [what, tensor] :

@@ -74,9 +74,9 @@ class TrainingStep {
   /// The results of the last accumulate() and update(). Call it before the next ones.
   PendingResults results();
 
-  /// Runs the micro-batches once more and checks every result. Throws Error that names the first
-  /// value that is NaN or infinite, or the parameter whose weight or gradient is. Call it when a
-  /// loss or a gradient norm is not finite.
+  /// Accumulates the micro-batches once more, from zeros, and checks every result. Throws Error
+  /// that names the first value that is NaN or infinite, or the parameter whose weight or gradient
+  /// is. Call it when a loss or a gradient norm is not finite.
   void report_non_finite(std::span<const Batch> micro_batches);
 
   /// Records runs in `trace` while it is set.
@@ -86,8 +86,6 @@ class TrainingStep {
   }
 
  private:
-  void run(std::span<const Batch> micro_batches);
-
   const StepPrograms& programs_;
   const Chunk& chunk_;
   Executor& executor_;

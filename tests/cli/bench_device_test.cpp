@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 using Result = testing::ProgramResult;
@@ -98,6 +99,25 @@ TEST_F(BenchDeviceTest, BlocksAreMeasured) {
   EXPECT_EQ(attention["forward_seconds"].size(), 2U);
 }
 
+TEST_F(BenchDeviceTest, APrecisionThatTheDeviceLacksIsRefused) {
+  for (const char* const what : {"moe", "attention", "gemm", "all"}) {
+    const Result result = bench({what, "--precision", "fp64"});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output,
+                HasSubstr("--precision is \"fp64\", which the device \"emulated\" does not compute "
+                          "in; choose bf16 or fp32, or --device cpu"))
+        << what;
+  }
+}
+
+TEST_F(BenchDeviceTest, WorkingSetsThatTheDeviceCannotHoldAreRefused) {
+  for (const char* const size : {"0", "100TiB"}) {
+    const Result result = bench({"memory", "--sizes", size});
+    EXPECT_EQ(result.status, 1) << size;
+    EXPECT_THAT(result.output, HasSubstr("give sizes from 1 byte to half of the ")) << size;
+  }
+}
+
 TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
   folder_.write("config.toml", testing::small_config(folder_.path()));
   const std::vector<std::string> arguments{
@@ -108,10 +128,22 @@ TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
   const Result text = run(device);
   EXPECT_EQ(text.status, 0) << text.output;
   EXPECT_THAT(text.output, AllOf(HasSubstr("of the copy"), HasSubstr("adamw"),
+                                 HasSubstr("forward and backward"), HasSubstr("measured now"),
                                  HasSubstr("the figures show that the measurement works")));
   device.emplace_back("--json");
   const Json json = json_of(run(device));
   EXPECT_EQ(json["device"], "emulated");
+  EXPECT_THAT(json["note"], HasSubstr("the device is emulated"));
+  std::vector<std::string> segments;
+  for (const Json& segment : json["segments"]) {
+    segments.push_back(segment["segment"]);
+    EXPECT_EQ(segment["seconds"].size(), 2U);
+    EXPECT_GT(segment["seconds"][0], 0);
+  }
+  EXPECT_THAT(segments,
+              ElementsAre("start", "forward", "backward", "update", "forward and backward"));
+  EXPECT_EQ(json["segments"][4]["flops"],
+            double{json["segments"][1]["flops"]} + double{json["segments"][2]["flops"]});
   for (const Json& operation : json["operations"]) {
     EXPECT_EQ(operation["seconds"].size(), 2U);
     EXPECT_GE(operation["runs"], 1);
@@ -124,12 +156,19 @@ TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
 
 TEST_F(BenchDeviceTest, StepsRunOnTheDevice) {
   folder_.write("config.toml", testing::small_config(folder_.path()));
-  const Json json = json_of(run({"bench", "step", path("config.toml"), "--set",
-                                 "model.vocabulary_size=32", "--set", "run.device=\"emulated\"",
-                                 "--steps", "2", "--warmup", "1", "--threads", "2", "--json"}));
+  ASSERT_EQ(bench({"all", "--m", "16", "--n", "16", "--k", "8", "--precision", "bf16", "--seconds",
+                   "0.05", "--sizes", "64KiB", "--output", path("emulated.json")})
+                .status,
+            0);
+  const Json json =
+      json_of(run({"bench", "step", path("config.toml"), "--set", "model.vocabulary_size=32",
+                   "--set", "run.device=\"emulated\"", "--steps", "2", "--warmup", "1", "--threads",
+                   "2", "--json", "--hardware", path("emulated.json")}));
   EXPECT_EQ(json["device"], "emulated");
   EXPECT_EQ(json["seconds"].size(), 2U);
   EXPECT_EQ(json["losses"].size(), 3U);
+  EXPECT_GT(json["mfu_of_hardware_peak"], 0);
+  EXPECT_EQ(json["hardware_peak"]["source"], "measured, in " + path("emulated.json"));
 }
 
 TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {
@@ -150,6 +189,10 @@ TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {
   const Json fit = Json::parse(json.output)["fit"];
   EXPECT_EQ(fit["source"], "data sheet");
   EXPECT_EQ(fit["memory_bytes"], 141000000000);
+  const Result precise = explain("nvidia-h200.json", {"--set", "train.precision=\"fp64\""});
+  EXPECT_EQ(precise.status, 1);
+  EXPECT_THAT(precise.output, HasSubstr("the device \"cuda\" does not compute in; choose \"bf16\" "
+                                        "or \"fp32\""));
   const Result contradiction = explain("nvidia-h200.json", {"--set", "run.device=\"emulated\""});
   EXPECT_EQ(contradiction.status, 1);
   EXPECT_THAT(contradiction.output, HasSubstr("run.device is \"emulated\""));

@@ -341,6 +341,17 @@ TEST_F(CommandTest, AProcessorWithoutBf16ProductsTrainsInItAllTheSame) {
   EXPECT_NEAR(loss("bf16"), loss("fp32"), 0.01 * loss("fp32"));
   EXPECT_NE(loss("bf16"), loss("fp32"));
 }
+
+TEST_F(CommandTest, ARunOnADeviceIsNotWarnedOfTheProcessorsProducts) {
+  prepare();
+  ::setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  const Result result =
+      run(train({"--set", "train.steps=1", "--set", "optimizer.warmup_steps=1", "--set",
+                 "train.precision=bf16", "--set", "run.device=\"emulated\""}));
+  ::unsetenv("ONEDNN_MAX_CPU_ISA");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("has no matrix products")));
+}
 #endif
 
 }  // namespace

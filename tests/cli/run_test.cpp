@@ -190,7 +190,8 @@ TEST_F(RunTest, AResumeNeedsNotWhatItBeganWith) {
   nothing.front() = "run.directory=" + path("nothing");
   const Result refused = run(train(nothing, {"--resume"}));
   EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.output, HasSubstr("no complete checkpoint to resume from"));
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("no complete checkpoint to resume from"),
+                                    HasSubstr("start the run without --resume\n")));
 }
 
 }  // namespace

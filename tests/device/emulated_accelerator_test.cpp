@@ -1,7 +1,9 @@
 #include "device/emulated_accelerator.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -15,6 +17,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 std::vector<int> read_integers(Accelerator& accelerator, const DeviceMemory& memory, size_t count) {
@@ -142,6 +145,108 @@ TEST(EmulatedDevice, AGraphIsDoneEachTimeItIsLaunched) {
   EXPECT_EQ(sum, 6);
 }
 
+TEST(EmulatedDevice, AGraphTakesTwoStreamsIn) {
+  const auto accelerator = open_emulated();
+  const auto first = accelerator->make_stream(), second = accelerator->make_stream();
+  const auto begun = accelerator->make_event(), done = accelerator->make_event();
+  int value = 1;
+  first->begin_capture();
+  first->enqueue([&] { value += 1; });
+  first->record(*begun);
+  second->wait(*begun);
+  second->enqueue([&] { value *= 10; });
+  second->record(*done);
+  first->wait(*done);
+  first->enqueue([&] { value += 3; });
+  const auto graph = first->end_capture();
+  accelerator->synchronize();
+  EXPECT_EQ(value, 1) << "it was only captured";
+  first->launch(*graph);
+  first->launch(*graph);
+  first->synchronize();
+  EXPECT_EQ(value, 243);
+  second->enqueue([&] { value = 0; });  // out of the capture again
+  second->synchronize();
+  EXPECT_EQ(value, 0);
+}
+
+TEST(EmulatedDevice, ACaptureWaitsForAllItsStreams) {
+  const auto accelerator = open_emulated();
+  const auto first = accelerator->make_stream(), second = accelerator->make_stream();
+  const auto begun = accelerator->make_event(), done = accelerator->make_event();
+  for (const bool after : {false, true}) {
+    first->begin_capture();
+    first->record(*begun);
+    second->wait(*begun);
+    second->record(*done);
+    if (after) {
+      first->wait(*done);
+      second->enqueue([] {});
+    }
+    EXPECT_THAT(error_of([&] { first->end_capture(); }), HasSubstr("did not wait for 1"));
+  }
+  first->begin_capture();
+  EXPECT_NO_THROW(first->end_capture()) << "the one before is over";
+}
+
+TEST(EmulatedDevice, WhatACaptureDoesNotAllowMakesItInvalid) {
+  const auto accelerator = open_emulated();
+  const auto stream = accelerator->make_stream(), other = accelerator->make_stream();
+  const auto outside = accelerator->make_event(), inside = accelerator->make_event();
+  other->record(*outside);
+  const std::vector<std::function<void()>> calls{
+      [&] { accelerator->allocate(8); },   [&] { accelerator->allocate_host(8); },
+      [&] { accelerator->synchronize(); }, [&] { stream->wait(*outside); },
+      [&] { (void)inside->reached(); },    [&] { inside->synchronize(); }};
+  for (const auto& call : calls) {
+    stream->begin_capture();
+    stream->record(*inside);
+    EXPECT_THAT(error_of(call), HasSubstr("does not allow"));
+    EXPECT_THAT(error_of([&] { stream->end_capture(); }), HasSubstr("is invalid"));
+    stream->begin_capture();
+    stream->record(*inside);
+    EXPECT_THAT(error_of(call), HasSubstr("does not allow"));
+    stream->abandon_capture();
+    EXPECT_NO_THROW(accelerator->synchronize());
+  }
+  EXPECT_THAT(error_of([&] { other->wait(*inside); }), HasSubstr("does not allow"));
+  stream->begin_capture();
+  std::thread([&] { accelerator->allocate(8); }).join();
+  EXPECT_NO_THROW(stream->end_capture()) << "another thread may allocate";
+}
+
+TEST(EmulatedDevice, WorkThatWaitsForAFailureFailsToo) {
+  const auto accelerator = open_emulated();
+  const auto first = accelerator->make_stream(), second = accelerator->make_stream();
+  const auto third = accelerator->make_stream();
+  const auto before = accelerator->make_event(), event = accelerator->make_event();
+  std::atomic<int> later = 0;
+  first->record(*before);
+  third->wait(*before);
+  first->enqueue([] { throw Error("no such expert"); });
+  first->record(*event);
+  second->wait(*event);
+  second->enqueue([&] { ++later; });
+  EXPECT_THAT(error_of([&] { second->synchronize(); }), HasSubstr("no such expert"));
+  EXPECT_EQ(later, 0);
+  third->enqueue([&] { ++later; });
+  EXPECT_NO_THROW(third->synchronize()) << "it waited for what came before";
+  EXPECT_EQ(later, 1);
+}
+
+TEST(EmulatedDevice, TheHostWaitsForAllStreamsEvenIfOneFails) {
+  const auto accelerator = open_emulated();
+  const auto first = accelerator->make_stream(), second = accelerator->make_stream();
+  std::atomic<bool> done = false;
+  first->enqueue([] { throw Error("no such expert"); });
+  second->enqueue([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    done = true;
+  });
+  EXPECT_THAT(error_of([&] { accelerator->synchronize(); }), HasSubstr("no such expert"));
+  EXPECT_TRUE(done);
+}
+
 TEST(EmulatedDevice, WorkThatFailsEndsItsStreamAndTheHostLearnsIt) {
   const auto accelerator = open_emulated();
   const auto stream = accelerator->make_stream();
@@ -160,6 +265,12 @@ TEST(EmulatedDevice, IsOpenedByItsNameAndOthersSayThatTheyAreMissing) {
   EXPECT_EQ(open_accelerator(Device::emulated)->device(), Device::emulated);
   EXPECT_THAT(error_of([] { open_accelerator(Device::hip); }), HasSubstr("\"hip\""));
   EXPECT_THROW(open_accelerator(Device::cpu), InternalError);
+}
+
+TEST(OpenAccelerator, AnErrorNamesWhatChoseTheDevice) {
+  EXPECT_THAT(error_of([] { open_accelerator(Device::hip); }), EndsWith("choose another --device"));
+  EXPECT_THAT(error_of([] { open_accelerator(Device::hip, "run.device"); }),
+              EndsWith("choose another run.device"));
   EXPECT_THROW(open_emulated(16), InternalError);
 }
 

@@ -339,6 +339,23 @@ TEST_F(GpuAccelerator, ACaptureThatFailsOrIsLeftEnds) {
   EXPECT_EQ(state().begun_captures, 0);
 }
 
+TEST_F(GpuAccelerator, ACaptureIsAbandonedEvenIfItIsInvalid) {
+  const auto accelerator = open();
+  const auto stream = accelerator->make_stream();
+  stream->abandon_capture();  // there is none
+  for (const bool invalid : {false, true}) {
+    state().failures.clear();
+    state().calls.clear();
+    if (invalid) fail("end");
+    stream->begin_capture();
+    stream->abandon_capture();
+    EXPECT_EQ(state().begun_captures, 0);
+    EXPECT_EQ(state().last_error, 0) << "the next call would seem to have failed";
+    EXPECT_EQ(state().calls.back(), invalid ? "end" : "end of graph");
+    EXPECT_NO_THROW(stream->synchronize());
+  }
+}
+
 TEST_F(GpuAccelerator, LaunchesWithTheGridAndSaysWhatWasRefused) {
   const auto accelerator = open();
   const auto stream = accelerator->make_stream();

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "engine/placed_blocks.h"
+
 namespace tessera {
 namespace {
 
@@ -39,11 +41,12 @@ TEST(ArenaPlaces, ABlockFitsIntoAHoleOfItsTimeOnly) {
   EXPECT_EQ(blocks[2].offset, 1024 + 128);
 }
 
-RC_GTEST_PROP(ArenaPlaces, NoTwoBlocksMeet, ()) {
-  constexpr int kSteps = 30;
+constexpr int kSteps = 30;  // of the timeline of a property's blocks
+
+std::vector<MemoryBlock> some_blocks() {
   std::vector<MemoryBlock> blocks(*rc::gen::inRange<size_t>(0, 40));
   for (MemoryBlock& block : blocks) {
-    block.bytes = 64 * *rc::gen::inRange<int64_t>(1, 20);
+    block.bytes = 64 * *rc::gen::inRange<int64_t>(0, 20);
     int step = *rc::gen::inRange(0, kSteps / 2);
     const int count = *rc::gen::inRange(1, 4);
     for (int i = 0; i < count && step < kSteps; ++i) {
@@ -52,6 +55,11 @@ RC_GTEST_PROP(ArenaPlaces, NoTwoBlocksMeet, ()) {
       step = end + *rc::gen::inRange(1, 5);
     }
   }
+  return blocks;
+}
+
+RC_GTEST_PROP(ArenaPlaces, NoTwoBlocksMeet, ()) {
+  std::vector<MemoryBlock> blocks = some_blocks();
   const int64_t base = 64 * *rc::gen::inRange<int64_t>(0, 4);
   const int64_t end = place_blocks(blocks, base);
   int64_t highest = base;
@@ -66,6 +74,37 @@ RC_GTEST_PROP(ArenaPlaces, NoTwoBlocksMeet, ()) {
   }
   RC_ASSERT(end == highest);
   for (const int64_t bytes : live_bytes(blocks, kSteps)) RC_ASSERT(base + bytes <= end);
+}
+
+/// The lowest offset by a look at every block.
+int64_t plain_lowest_fit(const MemoryBlock& block, std::span<const MemoryBlock> placed,
+                         int64_t base) {
+  const auto meets_none = [&](int64_t offset) {
+    return std::ranges::none_of(placed, [&](const MemoryBlock& other) {
+      return offset < other.offset + other.bytes && other.offset < offset + block.bytes &&
+             at_once(block, other);
+    });
+  };
+  std::vector<int64_t> candidates{base};
+  for (const MemoryBlock& other : placed) candidates.push_back(other.offset + other.bytes);
+  std::ranges::sort(candidates);
+  return *std::ranges::find_if(candidates, meets_none);
+}
+
+RC_GTEST_PROP(PlacedBlocks, TheLowestFreeOffsetIsFound, ()) {
+  std::vector<MemoryBlock> blocks = some_blocks();
+  const int64_t base = 64 * *rc::gen::inRange<int64_t>(0, 4);
+  PlacedBlocks placed(kSteps);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const int64_t offset = placed.lowest_fit(blocks[i], base);
+      RC_ASSERT(offset == plain_lowest_fit(blocks[i], {blocks.data(), i}, base));
+      blocks[i].offset = offset;
+      placed.add(blocks[i], offset);
+    }
+    placed.clear();
+    std::ranges::reverse(blocks);
+  }
 }
 
 }  // namespace

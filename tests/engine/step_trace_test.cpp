@@ -54,6 +54,24 @@ TEST_F(StepTraceTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read, written);
 }
 
+TEST_F(StepTraceTest, SaysWhichDeviceItIsOf) {
+  StepTrace written = testing::sample_trace();
+  written.origin.device = Device::cuda;
+  written.origin.accelerator = "NVIDIA H200";
+  write_trace(folder_ / "trace.json", written);
+  EXPECT_EQ(read_trace(folder_ / "trace.json").origin, written.origin);
+  Json json = Json::parse(read_file(folder_ / "trace.json"));
+  json["otherData"]["device"] = "tpu";
+  EXPECT_THAT(error_of_text(json.dump()), HasSubstr("'device' is 'tpu', expected one of cpu"));
+  json["otherData"]["device"] = "hip";
+  json["otherData"].erase("accelerator");
+  EXPECT_THAT(error_of_text(json.dump()), HasSubstr("'accelerator' is missing"));
+  // Versions that did not know devices wrote neither.
+  json["otherData"].erase("device");
+  folder_.write("trace.json", json.dump());
+  EXPECT_EQ(read_trace(folder_ / "trace.json").origin, testing::sample_trace().origin);
+}
+
 TEST_F(StepTraceTest, RanksAreProcessesAndLanesThreads) {
   StepTrace written = testing::sample_trace();
   written.origin.rank = 3;

@@ -25,6 +25,7 @@ Hardware accelerated() {
                        .memory_bytes = {64000000000, Origin::data_sheet},
                        .memory_bandwidth = Figure<double>{1.6e12, Origin::data_sheet},
                        .peaks = {{DType::bf16, {2e14, Origin::data_sheet}}},
+                       .tf32_flops = Figure<double>{1e14, Origin::data_sheet},
                        .links = {{"to a neighbour", {5e10, Origin::publication}}}};
   return hardware;
 }
@@ -37,6 +38,7 @@ TEST(AcceleratorFacts, RoundTripThroughAHardwareFile) {
   Hardware measured = accelerated();
   measured.processor = {"Some CPU", {"avx2"}, 1, 2, 3, 4};
   measured.accelerator->memory_bandwidth.reset();
+  measured.accelerator->tf32_flops.reset();
   const Hardware again = parse_hardware(hardware_json(measured), "gpu.json");
   EXPECT_EQ(again.accelerator, measured.accelerator);
   EXPECT_EQ(again.processor, measured.processor);
@@ -54,6 +56,7 @@ TEST(AcceleratorFacts, CeilingsAreTheDataSheetsUntilTheyAreMeasured) {
   EXPECT_EQ(hardware.gemm_peak(DType::bf16), 2e14);
   EXPECT_EQ(hardware.memory_bandwidth(), 1.6e12);
   EXPECT_THAT(error_of([&] { hardware.gemm_peak(DType::f32); }), HasSubstr("f32"));
+  EXPECT_EQ(hardware.tf32_peak(), 1e14);
   hardware.gemms.push_back({DType::bf16, GemmLayout::forward, 4096, 4096, 4096, 1.5e14, 1.4e14});
   hardware.memory.push_back({MemoryKernel::copy, 1 << 28, 1.3e12, 1.2e12});
   EXPECT_EQ(hardware.gemm_peak(DType::bf16), 1.5e14);
@@ -80,7 +83,10 @@ TEST(AcceleratorFacts, DamageIsNamed) {
   expect_error("/accelerator/device", "cpu", "accelerator: the device is cpu");
   expect_error("/accelerator/memory_bytes", 5, "accelerator: memory_bytes: found no JSON object");
   expect_error("/accelerator/memory_bytes/value", 0,
-               "accelerator: memory_bytes: \"value\" is 0, expected a whole number of at least 1");
+               "accelerator: memory_bytes: \"value\" is 0, expected a whole number from 1 to "
+               "1125899906842624");
+  expect_error("/accelerator/memory_bytes/value", 1e18,
+               "expected a whole number from 1 to 1125899906842624, in digits");
   expect_error("/accelerator/memory_bytes/origin", "a friend",
                "accelerator: memory_bytes: there is no origin of figures 'a friend'");
   expect_error("/accelerator/lanes/value", 48, "expected 32 or 64");
@@ -88,7 +94,24 @@ TEST(AcceleratorFacts, DamageIsNamed) {
   expect_error("/accelerator/peak_flops/f7", {{"value", 1}, {"origin", "driver"}},
                "peak_flops: unknown element type 'f7'");
   expect_error("/accelerator/peak_flops/bf16/value", -1, "peak_flops: bf16: \"value\" is -1");
+  for (const double rate : {1e-300, 999999.0, 1.1e18, 1e300}) {
+    for (const char* const member : {"memory_bandwidth", "peak_flops/bf16", "links/0/each_way"}) {
+      expect_error(fmt::format("/accelerator/{}/value", member).c_str(), rate,
+                   "expected a number from 1e+06 to 1e+18");
+    }
+  }
+  expect_error("/accelerator/tf32_flops/value", 0, "tf32_flops: \"value\" is 0");
   expect_error("/accelerator/links/0/each_way", 1, "links[0]: each_way: found no JSON object");
+  expect_error("/accelerator/memory_bandwith", 1,
+               "gpu.json: accelerator: unknown member \"memory_bandwith\"; did you mean "
+               "\"memory_bandwidth\"?");
+  expect_error("/accelerator/zebra", 1, "unknown member \"zebra\"; known are name, device, ");
+  expect_error("/accelerator/lanes/orgin", 1, "accelerator: lanes: unknown member \"orgin\"");
+  expect_error("/accelerator/links/0/eachway", 1, "links[0]: unknown member \"eachway\"");
+  expect_error("/accelerator/device", "cuda",
+               "accelerator: \"architecture\" is \"gfx90a\", expected one of the device \"cuda\"");
+  expect_error("/accelerator/device", "emulated", "expected \"emulated\", as the device");
+  expect_error("/accelerator/architecture", "sm_90", "expected one of the device \"hip\"");
   for (const char* member : {"name", "architecture", "memory_bytes", "peak_flops", "links"}) {
     nlohmann::json partial = good;
     partial["accelerator"].erase(member);

@@ -90,7 +90,8 @@ TEST(HardwareFile, DamageIsNamed) {
   expect_error("/format", "something", "machine.json: \"format\" is \"something\", expected");
   expect_error("/version", 3, "\"version\" is 3, expected 1 or 2; measure again");
   expect_error("/processor", 3, "machine.json: processor: found no JSON object");
-  expect_error("/processor/threads", 0, "\"threads\" is 0, expected a whole number of at least 1");
+  expect_error("/processor/threads", 0,
+               "\"threads\" is 0, expected a whole number from 1 to 2147483647");
   expect_error("/processor/threads", 1.5, "\"threads\" is 1.5");
   expect_error("/processor/threads", 9000000000000, "\"threads\" is 9000000000000");
   expect_error("/processor/features/0", 7, "processor: features[0] is 7, expected a text");
@@ -103,7 +104,12 @@ TEST(HardwareFile, DamageIsNamed) {
   expect_error("/gemm/1/dtype", "f8", "machine.json: gemm[1]: ");
   expect_error("/gemm/1/layout", "up", "machine.json: gemm[1]: there is no layout");
   expect_error("/gemm/2/m", -4, "machine.json: gemm[2]: \"m\" is -4");
-  expect_error("/gemm/2/best", 0, "\"best\" is 0, expected a number above 0");
+  expect_error("/gemm/2/best", 0, "\"best\" is 0, expected a number from 1 to 1e+18");
+  expect_error("/gemm/2/best", 1e300, "expected a number from 1 to 1e+18");
+  expect_error("/gemms", 1, "machine.json: unknown member \"gemms\"; did you mean \"gemm\"?");
+  expect_error("/gemm/0/layouts", 1, "gemm[0]: unknown member \"layouts\"");
+  expect_error("/memory/0/byte", 1, "memory[0]: unknown member \"byte\"");
+  expect_error("/processor/thread", 1, "processor: unknown member \"thread\"");
   expect_error("/gemm/2/median", nullptr, "\"median\" is null");
   expect_error("/memory/0/kernel", "sum", "memory[0]: there is no memory loop 'sum'");
   expect_error("/memory/0/bytes", 18446744073709551615U, "\"bytes\" is 18446744073709551615");

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
-#include "base/physical_memory.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -45,12 +44,12 @@ TEST(MemorySweep, ASignalEndsIt) {
 }
 
 TEST(MemorySweep, WorkingSetsFitIntoMemory) {
-  require_memory(std::array<int64_t, 2>{1, physical_memory() / 2});
-  for (const int64_t wrong : {int64_t{0}, physical_memory() / 2 + 1}) {
+  require_memory(std::array<int64_t, 2>{1, 512}, 1024);
+  for (const int64_t wrong : {int64_t{0}, int64_t{513}}) {
     EXPECT_THAT(error_of([&] {
-                  require_memory(std::array<int64_t, 2>{1, wrong});
+                  require_memory(std::array<int64_t, 2>{1, wrong}, 1024);
                 }),
-                HasSubstr("give sizes from 1 byte to half"));
+                HasSubstr("give sizes from 1 byte to half of the 1.0 KiB that are there"));
   }
 }
 

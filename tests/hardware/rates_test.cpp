@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
+#include "device/emulated_accelerator.h"
+#include "hardware/device_rate.h"
 #include "hardware/gemm_sweep.h"
 #include "hardware/memory_rate.h"
+#include "ops/host_target.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -17,6 +20,22 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+
+TEST(DeviceRates, FailuresAreNotTakenForATypeWithoutProducts) {
+  Target target = host_target(1);
+  target.device = Device::emulated;
+  Runtime runtime(target, open_emulated());
+  EXPECT_TRUE(DeviceRates(runtime).has_gemm(DType::bf16));
+  Runtime small(target, open_emulated(32, {}, 1));  // without memory for the operands
+  EXPECT_THAT(error_of([&] { DeviceRates(small).has_gemm(DType::bf16); }), HasSubstr("memory"));
+}
+
+TEST(GemmSweep, OfNoTypeIsAnError) {
+  EXPECT_THAT(error_of([] {
+                measure_gemm_sweep({.dtypes = {}}, 1, [](const std::string&, size_t, size_t) {});
+              }),
+              HasSubstr("there is no matrix product to measure"));
+}
 
 TEST(GemmRate, LayoutsAreTheProductsOfALinearLayer) {
   const auto shape = [](GemmLayout layout) {

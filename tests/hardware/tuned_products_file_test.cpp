@@ -15,7 +15,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TunedProducts tuned_example() {
-  TunedProducts table{.library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}};
+  TunedProducts table{
+      .library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}, .grouped = {}};
   table.products.push_back({.shape = tuned_shape({.m = 4096,
                                                   .n = 2048,
                                                   .k = 8192,
@@ -33,6 +34,17 @@ TunedProducts tuned_example() {
                             .tf32 = true,
                             .seconds = 1.0 / 3,
                             .heuristic_seconds = 1.0 / 3});
+  const GroupedShape grouped{.kind = GroupedKind::input_gradient,
+                             .groups = 64,
+                             .rows = 32768,
+                             .in = 2048,
+                             .out = 1024,
+                             .input = DType::bf16,
+                             .output = DType::bf16,
+                             .adds = true};
+  GroupedShape other = grouped;
+  other.adds = false;
+  table.grouped = {faster_library(grouped, {1e-4}, {}), faster_library(other, {2e-4}, {1.5e-4})};
   return table;
 }
 
@@ -51,7 +63,7 @@ std::string refusal_of_table(const std::function<void(nlohmann::ordered_json&)>&
 TEST(TunedProductsFile, RoundTrips) {
   EXPECT_EQ(parse_tuned_products(tuned_products_json(tuned_example()), "t.json"), tuned_example());
   EXPECT_EQ(parse_tuned_products(changed_table([](auto&) {}), "t.json"), tuned_example());
-  const TunedProducts none{.library = "a \"b\"", .device = "c\\d", .products = {}};
+  const TunedProducts none{.library = "a \"b\"", .device = "c\\d", .products = {}, .grouped = {}};
   EXPECT_EQ(parse_tuned_products(tuned_products_json(none), "t.json"), none);
 }
 
@@ -85,8 +97,8 @@ TEST(TunedProductsFile, WhatIsNotAsItShouldBeIsNamed) {
   };
   EXPECT_THAT(refusal_of_table([](auto& json) { json["format"] = "tessera hardware"; }),
               HasSubstr("no table of tuned products"));
-  EXPECT_THAT(refusal_of_table([](auto& json) { json["version"] = 2; }),
-              AllOf(HasSubstr("\"version\" is 2"), HasSubstr("expected 1"),
+  EXPECT_THAT(refusal_of_table([](auto& json) { json["version"] = 1; }),
+              AllOf(HasSubstr("\"version\" is 1"), HasSubstr("expected 2"),
                     HasSubstr("tessera bench products")));
   EXPECT_THAT(refusal_of_table([](auto& json) { json["products"] = 3; }),
               HasSubstr("\"products\""));

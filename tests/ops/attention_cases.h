@@ -12,7 +12,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/tile_sizes.h"
 #include "ops/host_target.h"
-#include "support/gradient_check.h"
+#include "support/bits.h"
 
 namespace tessera::testing {
 
@@ -26,10 +26,12 @@ struct AttentionCase {
   bool documents = false;
   double deviation = 1.0;   ///< of the inputs
   int64_t cache_bytes = 0;  ///< of the second level; 0: this processor's
+  bool deterministic = true;
 
   Target target(int threads, Kernels kernels = Kernels::fast) const {
     Target result = host_target(threads, kernels);
     if (cache_bytes > 0) result.caches.second_level = cache_bytes;
+    result.deterministic = deterministic;
     return result;
   }
 
@@ -73,12 +75,17 @@ inline std::vector<double> widened(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-/// What an attention gives, each row-major in f64, and the FLOPs of the products that ran for it.
+/// What an attention gives, each row-major in f64, and the FLOPs of the products that ran for it on
+/// the processor.
 struct AttentionResults {
   std::vector<double> output, log_sum_exp, of_q, of_k, of_v;
   double forward_flops = 0, backward_flops = 0;
   bool operator==(const AttentionResults&) const = default;
 };
+
+inline Bits bits_of(const AttentionResults& found) {
+  return bits_of(found.output, found.log_sum_exp, found.of_q, found.of_k, found.of_v);
+}
 
 inline double flops_that_ran(const Trace& trace, std::string_view operation) {
   double flops = 0;
@@ -92,10 +99,12 @@ inline double flops_that_ran(const Trace& trace, std::string_view operation) {
   return flops;
 }
 
-/// Runs the program of one attention forward and backward on inputs of type `dtype`.
+/// Runs the program of one attention forward and backward on inputs of type `dtype`, on a device if
+/// one is given.
 inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Kernels kernels,
-                                      int threads, std::span<const Tensor> inputs) {
-  Runtime runtime(test.target(threads, kernels));
+                                      int threads, std::span<const Tensor> inputs,
+                                      const std::optional<Emulation>& device = {}) {
+  Runtime runtime = make_runtime(test.target(threads, kernels), device);
   Program program;
   Builder builder(program);
   const Value q = builder.parameter("q", {test.query_shape(), dtype, {}});
@@ -127,7 +136,7 @@ inline AttentionResults run_attention(const AttentionCase& test, DType dtype, Ke
   }
   frame.poison();
   Trace trace(runtime);
-  frame.executor().set_trace(&trace);
+  if (!device) frame.executor().set_trace(&trace);
   frame.run();
   return {widened(frame[output]),
           widened(frame[log_sum_exp]),

@@ -8,6 +8,7 @@
 
 #include "ops/gemm/gemm_plan.h"
 #include "ops/host_target.h"
+#include "ops/loss/logit_chunks.h"
 #include "support/emulated.h"
 #include "support/gradient_check.h"
 #include "support/thread_counts.h"
@@ -50,6 +51,11 @@ struct Result {
   std::vector<float> of_x;
   std::vector<float> of_weight;
 };
+
+testing::Bits bits_of(const Result& result) {
+  return testing::bits_of(std::vector{result.loss}, result.token_loss, result.of_x,
+                          result.of_weight);
+}
 
 template <typename T>
 std::vector<float> as_floats(const Tensor& tensor) {
@@ -137,21 +143,55 @@ TEST(CrossEntropy, FastAgreesWithPlain) {
   }
 }
 
+void expect_devices_agree(DType dtype, int64_t tokens, int64_t vocabulary, int64_t hidden,
+                          int lanes) {
+  const Result plain = run(dtype, Kernels::plain, tokens, vocabulary, hidden, 1);
+  const double bound = testing::device_tolerance(dtype).of_entry;
+  testing::expect_equal_bits_on_devices(
+      lanes,
+      [&](const testing::Emulation& device) {
+        return run(dtype, Kernels::fast, tokens, vocabulary, hidden, 1, device);
+      },
+      [&](const Result& result) {
+        EXPECT_NEAR(result.loss, plain.loss, 1e-5 * std::max(plain.loss, 1.0));
+        expect_near(result.token_loss, plain.token_loss, 1e-5, 1);
+        expect_near(result.of_x, plain.of_x, bound, 1);
+        expect_near(result.of_weight, plain.of_weight, bound, 1);
+      });
+}
+
 RC_GTEST_PROP(CrossEntropy, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
-  const auto tokens = *rc::gen::inRange<int64_t>(1, 300);  // more than a chunk
+  const auto tokens = *rc::gen::inRange<int64_t>(1, 300);
   const int64_t vocabulary = *rc::gen::element<int64_t>(1, 7, 64, 100);
   const auto hidden = *rc::gen::inRange<int64_t>(1, 40);
   const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
-  const int lanes = *rc::gen::element(32, 64);
-  const Result plain = run(dtype, Kernels::plain, tokens, vocabulary, hidden, 1);
-  const Result device =
-      run(dtype, Kernels::fast, tokens, vocabulary, hidden, 1, testing::Emulation{lanes});
-  const double bound = testing::device_tolerance(dtype).of_entry;
-  EXPECT_NEAR(device.loss, plain.loss, 1e-5 * std::max(plain.loss, 1.0));
-  expect_near(device.token_loss, plain.token_loss, 1e-5, 1);
-  expect_near(device.of_x, plain.of_x, bound, 1);
-  expect_near(device.of_weight, plain.of_weight, bound, 1);
+  expect_devices_agree(dtype, tokens, vocabulary, hidden, testing::any_lanes());
   RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+/// A number of tokens, a power of two, that is not less than a device's chunk of them: from there
+/// on the workspace does not grow.
+int64_t tokens_of_a_chunk(Device device, int64_t vocabulary, int64_t hidden) {
+  const Target target = host_target(1, Kernels::fast, device);
+  const auto workspace = [&](int64_t tokens) {
+    return LogitChunks({{tokens, hidden}, DType::f32, {}}, {{vocabulary, hidden}, DType::f32, {}})
+        .workspace_bytes(target, true);
+  };
+  int64_t tokens = 256;
+  while (tokens < (1 << 16) && workspace(2 * tokens) != workspace(tokens)) tokens *= 2;
+  return tokens;
+}
+
+TEST(CrossEntropy, TheDevicesKernelsAgreeWithThePlainOnesOverSeveralChunks) {
+  constexpr int64_t kVocabulary = 13, kHidden = 3;
+  int64_t chunk = 0;
+  for (const testing::Emulation& device : testing::every_device()) {
+    chunk = std::max(chunk, tokens_of_a_chunk(device.device, kVocabulary, kHidden));
+  }
+  ASSERT_LT(chunk, 1 << 16);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    expect_devices_agree(dtype, chunk + 37, kVocabulary, kHidden, 32);
+  }
 }
 
 RC_GTEST_PROP(CrossEntropy, FastAgreesWithPlainOnAnyShape, ()) {

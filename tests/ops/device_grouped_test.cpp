@@ -21,7 +21,21 @@ struct ReadTable {
   std::vector<int32_t> sizes;
   std::vector<std::vector<const void*>> addresses;
   std::vector<std::vector<int64_t>> strides;
+  std::vector<float> factors;
 };
+
+/// Addresses count from the first group's: where an operand lies is another place in each process.
+testing::Bits bits_of(const ReadTable& table) {
+  std::vector<std::vector<int64_t>> distances;
+  for (const std::vector<const void*>& list : table.addresses) {
+    distances.emplace_back();
+    for (const void* const address : list) {
+      distances.back().push_back(static_cast<const std::byte*>(address) -
+                                 static_cast<const std::byte*>(list.front()));
+    }
+  }
+  return testing::bits_of(table.sizes, table.strides, table.factors, distances);
+}
 
 template <typename T>
 std::vector<T> read_list(Accelerator& accelerator, const void* from, int64_t count) {
@@ -31,8 +45,10 @@ std::vector<T> read_list(Accelerator& accelerator, const void* from, int64_t cou
 }
 
 /// Writes a product's table on a device. The operands may lie anywhere: only their addresses count.
+/// The sizes are read in CUTLASS's form.
 ReadTable written_table(const GroupedShape& shape, GroupedOperands operands,
-                        const std::vector<int32_t>& offsets, const testing::Emulation& device) {
+                        const std::vector<int32_t>& offsets, const testing::Emulation& device,
+                        GroupedLibrary library = GroupedLibrary::cutlass) {
   Runtime runtime = testing::make_runtime(host_target(1), device);
   Accelerator& accelerator = *runtime.accelerator();
   const GroupedAreas areas(shape.groups);
@@ -42,7 +58,7 @@ ReadTable written_table(const GroupedShape& shape, GroupedOperands operands,
   accelerator.upload(bytes, on_device->address());
   operands.offsets = static_cast<const int32_t*>(on_device->address());
   auto* const workspace = static_cast<std::byte*>(memory->address());
-  const GroupTable table = areas.table(shape, operands, workspace);
+  const GroupTable table = areas.table(library, shape, operands, workspace);
   EXPECT_LE(areas.library(workspace) + areas.library_bytes(), workspace + areas.bytes());
 
   const auto stream = accelerator.make_stream();
@@ -51,7 +67,8 @@ ReadTable written_table(const GroupedShape& shape, GroupedOperands operands,
   stream->synchronize();
   ReadTable read{.sizes = read_list<int32_t>(accelerator, table.sizes, 3 * shape.groups),
                  .addresses = {},
-                 .strides = {}};
+                 .strides = {},
+                 .factors = read_list<float>(accelerator, table.factors, 2)};
   for (int i = 0; i < kGroupedOperands; ++i) {
     read.addresses.push_back(read_list<const void*>(accelerator, table.addresses[i], shape.groups));
     read.strides.push_back(read_list<int64_t>(accelerator, table.strides[i], shape.groups));
@@ -66,7 +83,9 @@ float element(DType dtype, const void* base, int64_t at) {
 
 /// The products as the library's kernels make them of a table (see cutlass_grouped.h), in plain
 /// loops.
-void library_products(const GroupedShape& shape, const ReadTable& table, bool adds) {
+void library_products(const GroupedShape& shape, const ReadTable& table) {
+  ASSERT_EQ(table.factors[0], 1.0f);
+  const bool adds = table.factors[1] == 1.0f;
   const bool a_by_columns = shape.kind == GroupedKind::weight_gradient;
   const bool b_by_columns = shape.kind == GroupedKind::forward;
   for (size_t group = 0; group < static_cast<size_t>(shape.groups); ++group) {
@@ -144,7 +163,8 @@ RC_GTEST_PROP(DeviceGrouped, ATablesProductsAreThoseOfTheLinearMap, ()) {
   const Tensor y = testing::random_tensor({shape.rows, shape.out}, DType::bf16, "y");
   const Tensor weight =
       testing::random_tensor({shape.groups, shape.out, shape.in}, DType::bf16, "w");
-  const Tensor wide = testing::random_tensor(weight.shape(), DType::f32, "gradient");
+  const Tensor before = testing::random_tensor(weight.shape(), DType::f32, "gradient");
+  const Tensor wide(weight.shape(), DType::f32);
   const Tensor expected_wide = testing::random_tensor(weight.shape(), DType::f32, "gradient");
   const Tensor result(kind == GroupedKind::forward ? y.shape() : x.shape(), DType::bf16);
   const Tensor expected(result.shape(), DType::bf16);
@@ -162,20 +182,28 @@ RC_GTEST_PROP(DeviceGrouped, ATablesProductsAreThoseOfTheLinearMap, ()) {
     grouped_linear_weight_gradient_plain<BFloat16>(host, x, y, offsets, expected_wide);
     operands = {.rows = y.address(), .other = x.address(), .result = wide.address()};
   }
-  const int lanes = *rc::gen::element(32, 64);
-  const ReadTable table = written_table(shape, operands, sizes.offsets, {.lanes = lanes});
-  library_products(shape, table, kind == GroupedKind::weight_gradient);
-  if (kind == GroupedKind::weight_gradient) {
-    expect_equal(wide, expected_wide, wide.elements());
-  } else {
-    expect_equal(result, expected, sizes.offsets.back() * result.shape()[1]);
-  }
+  testing::expect_equal_bits_on_devices(
+      testing::any_lanes(),
+      [&](const testing::Emulation& device) {
+        return written_table(shape, operands, sizes.offsets, device);
+      },
+      [&](const ReadTable& table) {
+        if (kind == GroupedKind::weight_gradient) {
+          wide.copy_from(before);
+          library_products(shape, table);
+          expect_equal(wide, expected_wide, wide.elements());
+        } else {
+          library_products(shape, table);
+          expect_equal(result, expected, sizes.offsets.back() * result.shape()[1]);
+        }
+      });
   RC_ASSERT(!::testing::Test::HasFailure());
 }
 
 TEST(DeviceGrouped, AnInputGradientIsAddedToASumBeforeItIsRounded) {
   const GroupedSizes sizes{.offsets = {0, 2, 2, 5}, .in = 4, .out = 3};
-  const GroupedShape shape = sizes.shape(GroupedKind::input_gradient);
+  GroupedShape shape = sizes.shape(GroupedKind::input_gradient);
+  shape.adds = true;
   const Tensor y = testing::random_tensor({shape.rows, 3}, DType::bf16, "y");
   const Tensor weight = testing::random_tensor({3, 3, 4}, DType::bf16, "w");
   const Tensor sum = testing::random_tensor({shape.rows, 4}, DType::f32, "sum");
@@ -184,63 +212,110 @@ TEST(DeviceGrouped, AnInputGradientIsAddedToASumBeforeItIsRounded) {
                                  .other = weight.address(),
                                  .result = result.address(),
                                  .sum = sum.data<float>()};
-  library_products(shape, written_table(shape, operands, sizes.offsets, {}), true);
   GroupedShape wide = shape;
   wide.output = DType::f32;
+  wide.adds = false;
   GroupedOperands alone = operands;
-  alone.sum = nullptr;
   alone.result = without.address();
-  library_products(wide, written_table(wide, alone, sizes.offsets, {}), false);
-  for (int64_t i = 0; i < 5 * 4; ++i) {
-    const BFloat16 expected(sum.data<float>()[i] + without.data<float>()[i]);
-    EXPECT_NEAR(static_cast<float>(result.data<BFloat16>()[i]), static_cast<float>(expected),
-                testing::kBFloat16Rounding * std::abs(static_cast<float>(expected)) + 1e-6);
+  for (const testing::Emulation& device : testing::every_device()) {
+    SCOPED_TRACE(describe(device));
+    library_products(shape, written_table(shape, operands, sizes.offsets, device));
+    library_products(wide, written_table(wide, alone, sizes.offsets, device));
+    for (int64_t i = 0; i < 5 * 4; ++i) {
+      const BFloat16 expected(sum.data<float>()[i] + without.data<float>()[i]);
+      EXPECT_NEAR(static_cast<float>(result.data<BFloat16>()[i]), static_cast<float>(expected),
+                  testing::kBFloat16Rounding * std::abs(static_cast<float>(expected)) + 1e-6);
+    }
   }
 }
 
 TEST(DeviceGrouped, GroupsWithoutRowsHaveNoTiles) {
   const GroupedSizes sizes{.offsets = {0, 0, 4, 4}, .in = 8, .out = 16};
-  const auto sizes_of = [&](GroupedKind kind) {
-    return written_table(sizes.shape(kind), {}, sizes.offsets, {}).sizes;
-  };
-  EXPECT_EQ(sizes_of(GroupedKind::forward), (std::vector<int32_t>{0, 16, 8, 4, 16, 8, 0, 16, 8}));
-  EXPECT_EQ(sizes_of(GroupedKind::input_gradient),
-            (std::vector<int32_t>{0, 8, 16, 4, 8, 16, 0, 8, 16}));
-  EXPECT_EQ(sizes_of(GroupedKind::weight_gradient),
-            (std::vector<int32_t>{0, 8, 0, 16, 8, 4, 0, 8, 0}));
+  for (const testing::Emulation& device : testing::every_device()) {
+    SCOPED_TRACE(describe(device));
+    const auto sizes_of = [&](GroupedKind kind) {
+      return written_table(sizes.shape(kind), {}, sizes.offsets, device).sizes;
+    };
+    EXPECT_EQ(sizes_of(GroupedKind::forward), (std::vector<int32_t>{0, 16, 8, 4, 16, 8, 0, 16, 8}));
+    EXPECT_EQ(sizes_of(GroupedKind::input_gradient),
+              (std::vector<int32_t>{0, 8, 16, 4, 8, 16, 0, 8, 16}));
+    EXPECT_EQ(sizes_of(GroupedKind::weight_gradient),
+              (std::vector<int32_t>{0, 8, 0, 16, 8, 4, 0, 8, 0}));
+  }
 }
 
-RC_GTEST_PROP(DeviceGrouped, TheRestIsCleared, ()) {
-  const auto rows = *rc::gen::inRange<int64_t>(0, 400);
-  const auto width = *rc::gen::element<int64_t>(1, 3, 8, 64, 100);
-  const auto used = *rc::gen::inRange<int32_t>(0, static_cast<int32_t>(rows) + 1);
-  const auto dtype = *rc::gen::element(DType::bf16, DType::f32);
-  Runtime runtime =
-      testing::make_runtime(host_target(1), testing::Emulation{*rc::gen::element(32, 64)});
+/// The rows of a tensor after those beyond the last offset were cleared on a device.
+std::vector<std::byte> cleared(const Tensor& filled, int32_t used,
+                               const testing::Emulation& device) {
+  Runtime runtime = testing::make_runtime(host_target(1), device);
   Accelerator& accelerator = *runtime.accelerator();
-  const Tensor filled = testing::random_tensor({rows, width}, dtype, "rows");
-  const std::span<const std::byte> bytes(
-      filled.raw(), static_cast<size_t>(filled.elements() * dtype_size(dtype)));
-  const auto memory = accelerator.allocate(std::max<int64_t>(filled.elements(), 1) * 4);
+  const int64_t rows = filled.shape()[0];
+  const std::span<const std::byte> bytes(filled.raw(), static_cast<size_t>(filled.bytes()));
+  const auto memory = accelerator.allocate(std::max<int64_t>(filled.bytes(), 1));
   const auto offset_memory = accelerator.allocate(8);
   if (rows > 0) accelerator.upload(bytes, memory->address());
   const std::vector<int32_t> offsets{0, used};
   accelerator.upload(std::as_bytes(std::span(offsets)), offset_memory->address());
-
   const auto stream = accelerator.make_stream();
   const RestClearing clearing{
       .rows = rows,
-      .row_bytes = width * dtype_size(dtype),
+      .row_bytes = filled.shape()[1] * dtype_size(filled.dtype()),
       .last_offset = static_cast<const int32_t*>(offset_memory->address()) + 1,
       .result = static_cast<std::byte*>(memory->address())};
   for_vendor(*stream, [&](auto vendor) { clear_rest_device<decltype(vendor)>(clearing, *stream); });
   stream->synchronize();
-  std::vector<std::byte> expected(bytes.begin(), bytes.end());
-  const auto kept = static_cast<size_t>(used * width * dtype_size(dtype));
-  std::fill(expected.begin() + static_cast<std::ptrdiff_t>(kept), expected.end(), std::byte{0});
-  std::vector<std::byte> actual(expected.size());
-  if (rows > 0) accelerator.readback(memory->address(), actual);
-  RC_ASSERT(actual == expected);
+  std::vector<std::byte> result(bytes.size());
+  if (rows > 0) accelerator.readback(memory->address(), result);
+  return result;
+}
+
+RC_GTEST_PROP(DeviceGrouped, BothLibrariesReadTheSameTableInTheirForms, ()) {
+  const GroupedSizes sizes = random_sizes();
+  const GroupedShape shape = sizes.shape(*rc::gen::element(
+      GroupedKind::forward, GroupedKind::input_gradient, GroupedKind::weight_gradient));
+  const auto table_for = [&](GroupedLibrary library) {
+    return written_table(shape, {}, sizes.offsets, {}, library);
+  };
+  const ReadTable by_groups = table_for(GroupedLibrary::cutlass);
+  const ReadTable by_sizes = table_for(GroupedLibrary::cublaslt);
+  const auto groups = static_cast<size_t>(shape.groups);
+  for (size_t i = 0; i < 3 * groups; ++i) {
+    RC_ASSERT(by_groups.sizes[i] == by_sizes.sizes[i % 3 * groups + i / 3]);
+  }
+  RC_ASSERT(by_groups.strides == by_sizes.strides);
+  RC_ASSERT(by_groups.factors == by_sizes.factors);
+}
+
+TEST(DeviceGrouped, TheLowerMedianDecidesBetweenTheLibraries) {
+  const GroupedShape shape{.groups = 2};
+  EXPECT_EQ(faster_library(shape, {3, 1, 2}, {4, 4, 0.1}).library, GroupedLibrary::cutlass);
+  EXPECT_EQ(faster_library(shape, {3, 1, 2}, {1.9, 9, 1.9}).library, GroupedLibrary::cublaslt);
+  EXPECT_EQ(faster_library(shape, {2}, {2}).library, GroupedLibrary::cutlass);
+  EXPECT_EQ(faster_library(shape, {}, {2}).library, GroupedLibrary::cublaslt);
+  const TunedGrouped alone = faster_library(shape, {5}, {});
+  EXPECT_EQ(alone.library, GroupedLibrary::cutlass);
+  EXPECT_EQ(alone.cublaslt_seconds, 0);
+}
+
+RC_GTEST_PROP(DeviceGrouped, TheRestIsCleared, ()) {
+  const auto rows = *rc::gen::inRange<int64_t>(1, 400);
+  const auto width = *rc::gen::element<int64_t>(1, 3, 8, 64, 100);
+  const auto used = *rc::gen::inRange<int32_t>(0, static_cast<int32_t>(rows) + 1);
+  const auto dtype = *rc::gen::element(DType::bf16, DType::f32);
+  const Tensor filled = testing::random_tensor({rows, width}, dtype, "rows");
+  std::vector<std::byte> expected(filled.raw(), filled.raw() + filled.bytes());
+  std::fill(expected.begin() + used * width * dtype_size(dtype), expected.end(), std::byte{0});
+  testing::expect_equal_bits_on_devices(
+      testing::any_lanes(),
+      [&](const testing::Emulation& device) { return cleared(filled, used, device); },
+      [&](const std::vector<std::byte>& found) { EXPECT_TRUE(found == expected); });
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+TEST(DeviceGrouped, NoRowsHaveNoRest) {
+  for (const testing::Emulation& device : testing::every_device()) {
+    EXPECT_TRUE(cleared(Tensor({0, 8}, DType::f32), 0, device).empty());
+  }
 }
 
 TEST(DeviceGrouped, WhatTheDeviceCannotMultiplyIsRefusedByThePlan) {
@@ -257,7 +332,9 @@ TEST(DeviceGrouped, WhatTheDeviceCannotMultiplyIsRefusedByThePlan) {
 }
 
 TEST(RealDevice, IsTestedWhereThereIsOne) {
-  if (!testing::real_device().device) GTEST_SKIP() << testing::real_device().missing;
+  // Throws where TESSERA_TEST_DEVICES names a device that is not there.
+  const testing::DevicesUnderTest& devices = testing::devices_under_test();
+  if (!devices.real) GTEST_SKIP() << devices.missing;
   SUCCEED();
 }
 

@@ -12,9 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr emulation::Order kOrders[] = {emulation::Order::forward, emulation::Order::backward,
-                                        emulation::Order::shuffled};
-
 /// An array in a device's memory.
 template <typename T>
 class DeviceArray {
@@ -71,16 +68,20 @@ LossCase random_loss_case() {
   return loss;
 }
 
-/// What a chunk of rows gives; all as f32, so that runs are compared bit by bit.
+/// What a chunk of rows gives; all as f32.
 struct LossResult {
   std::vector<float> log_sum_exp, token_loss;
   std::vector<float> gradient;  // [rows, vocabulary], or the logits' memory if there is none
-  bool operator==(const LossResult&) const = default;
 };
 
+testing::Bits bits_of(const LossResult& result) {
+  return testing::bits_of(result.log_sum_exp, result.token_loss, result.gradient);
+}
+
 template <typename T>
-LossResult run_on_device(const LossCase& loss, int lanes, emulation::Order order) {
-  const auto accelerator = open_emulated(lanes, {.order = order, .seed = 1});
+LossResult run_on_device(const LossCase& loss, const testing::Emulation& device) {
+  Runtime runtime = testing::make_runtime(host_target(1), device);
+  Accelerator* const accelerator = runtime.accelerator();
   const auto stream = accelerator->make_stream();
   const std::vector<float> unwritten(loss.rows, std::numeric_limits<float>::quiet_NaN());
   const DeviceArray<float> logits(*accelerator, loss.logits);
@@ -141,23 +142,20 @@ void expect_row(const LossCase& loss, size_t row, const LossResult& actual, doub
 
 RC_GTEST_PROP(LossRows, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   const LossCase loss = random_loss_case();
-  const int lanes = *rc::gen::element(32, 64);
   const bool narrow = *rc::gen::arbitrary<bool>();
-  std::optional<LossResult> first;
-  for (const emulation::Order order : kOrders) {
-    const LossResult result = narrow ? run_on_device<BFloat16>(loss, lanes, order)
-                                     : run_on_device<float>(loss, lanes, order);
-    if (!first) {
-      first = result;
-      for (size_t row = 0; row < loss.rows; ++row) {
-        expect_row(loss, row, result, narrow ? testing::kBFloat16Rounding : 0);
-      }
-      if (!loss.gradient) {
-        ASSERT_EQ(result.gradient, loss.logits);
-      }
-    }
-    ASSERT_EQ(result, *first) << "warps of " << lanes << ": bits go with the order of threads";
-  }
+  testing::expect_equal_bits_on_devices(
+      testing::any_lanes(),
+      [&](const testing::Emulation& device) {
+        return narrow ? run_on_device<BFloat16>(loss, device) : run_on_device<float>(loss, device);
+      },
+      [&](const LossResult& result) {
+        for (size_t row = 0; row < loss.rows; ++row) {
+          expect_row(loss, row, result, narrow ? testing::kBFloat16Rounding : 0);
+        }
+        if (!loss.gradient) {
+          ASSERT_EQ(result.gradient, loss.logits);
+        }
+      });
 }
 
 RC_GTEST_PROP(LossSum, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
@@ -172,14 +170,14 @@ RC_GTEST_PROP(LossSum, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
     const double sum = log_sum_exp[t];
     if (targets[t] >= 0) expected += double{token_loss[t]} + 1e-2 * sum * sum;
   }
-  const int lanes = *rc::gen::element(32, 64);
-  for (const emulation::Order order : kOrders) {
-    const auto accelerator = open_emulated(lanes, {.order = order, .seed = 1});
-    const auto stream = accelerator->make_stream();
-    const DeviceArray<int32_t> device_targets(*accelerator, targets);
-    const DeviceArray<float> device_token_loss(*accelerator, token_loss);
-    const DeviceArray<float> device_log_sum_exp(*accelerator, log_sum_exp);
-    const DeviceArray<float> result(*accelerator, {-1.0f});
+  const auto sum_on = [&](const testing::Emulation& device) {
+    Runtime runtime = testing::make_runtime(host_target(1), device);
+    Accelerator& accelerator = *runtime.accelerator();
+    const auto stream = accelerator.make_stream();
+    const DeviceArray<int32_t> device_targets(accelerator, targets);
+    const DeviceArray<float> device_token_loss(accelerator, token_loss);
+    const DeviceArray<float> device_log_sum_exp(accelerator, log_sum_exp);
+    const DeviceArray<float> result(accelerator, {-1.0f});
     const LossSum sum{.tokens = static_cast<int64_t>(tokens),
                       .z = 1e-2,
                       .targets = device_targets.address(),
@@ -188,8 +186,12 @@ RC_GTEST_PROP(LossSum, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
                       .loss = result.address()};
     for_vendor(*stream, [&](auto vendor) { loss_sum_device<decltype(vendor)>(sum, *stream); });
     stream->synchronize();
-    ASSERT_FLOAT_EQ(result.read()[0], static_cast<float>(expected));
-  }
+    return result.read();
+  };
+  testing::expect_equal_bits_on_devices(testing::any_lanes(), sum_on,
+                                        [&](const std::vector<float>& sum) {
+                                          ASSERT_FLOAT_EQ(sum[0], static_cast<float>(expected));
+                                        });
 }
 
 }  // namespace

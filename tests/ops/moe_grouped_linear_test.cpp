@@ -96,7 +96,7 @@ TEST(GroupedLinear, GradientsAgreeWithFiniteDifferences) {
 RC_GTEST_PROP(GroupedLinear, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   GroupedCase grouped = random_grouped_case();
   const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
-  if (dtype == DType::bf16 && testing::real_device().device) {  // takes multiples of 8
+  if (dtype == DType::bf16 && testing::devices_under_test().real) {  // takes multiples of 8
     grouped.in = round_up(grouped.in, 8);
     for (int64_t& out : grouped.outs) out = round_up(out, 8);
   }

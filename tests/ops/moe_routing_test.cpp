@@ -24,6 +24,11 @@ struct Routing {
   bool operator==(const Routing&) const = default;
 };
 
+testing::Bits bits_of(const Routing& routing) {
+  return testing::bits_of(routing.counts, routing.offsets, routing.block_places,
+                          routing.input_indices, routing.output_indices);
+}
+
 Routing route(const Shape& shape, const std::vector<int32_t>& indices,
               const RoutingOptions& options, int threads = 2,
               const std::optional<testing::Emulation>& emulation = {}) {
@@ -211,8 +216,12 @@ TEST(Routing, TheDevicesKernelsEqualThePlainOnesOnLargeShapes) {
         .experts = experts, .local_experts = experts - 1, .capacity_factor = 1.1};
     const Routing expected = naive_route(shape, indices, options);
     for (const int lanes : {32, 64}) {
-      EXPECT_TRUE(route(shape, indices, options, 1, testing::Emulation{.lanes = lanes}) == expected)
-          << shape.text() << " with warps of " << lanes;
+      testing::expect_equal_bits_on_devices(
+          lanes,
+          [&](const testing::Emulation& device) {
+            return route(shape, indices, options, 1, device);
+          },
+          [&](const Routing& routing) { EXPECT_TRUE(routing == expected) << shape.text(); });
     }
   }
 }

@@ -93,11 +93,14 @@ TEST(ReduceExperts, GradientsAgreeWithFiniteDifferences) {
   }
 }
 
-const std::optional<testing::Emulation> kHostAndDevices[] = {
-    {}, testing::Emulation{.lanes = 32}, testing::Emulation{.lanes = 64}};
+std::vector<std::optional<testing::Emulation>> host_and_devices() {
+  std::vector<std::optional<testing::Emulation>> all{std::nullopt};
+  for (const testing::Emulation& device : testing::every_device()) all.emplace_back(device);
+  return all;
+}
 
-TEST(GatherTokens, CopiesTokensAndClearsUnusedRows) {
-  for (const auto& emulation : kHostAndDevices) {
+TEST(GatherTokens, CopiesTokensAndClearsUnusedRowsOnHostAndDevices) {
+  for (const auto& emulation : host_and_devices()) {
     SmallProgram small(2, Kernels::fast, emulation);
     const Value x = small.input<float>({2, 2}, {1, 2, 3, 4});
     const TokenIndices indices{small.input<int32_t>({4}, {1, 0, 1, -1}),
@@ -108,8 +111,8 @@ TEST(GatherTokens, CopiesTokensAndClearsUnusedRows) {
   }
 }
 
-TEST(ReduceExperts, SumsTheChoicesThatHaveARow) {
-  for (const auto& emulation : kHostAndDevices) {
+TEST(ReduceExperts, SumsTheChoicesThatHaveARowOnHostAndDevices) {
+  for (const auto& emulation : host_and_devices()) {
     SmallProgram small(2, Kernels::fast, emulation);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const Value rows = small.input<float>({4, 2}, {1, 2, 3, 4, 5, 6, nan, nan});

@@ -6,6 +6,7 @@
 #include "engine/rematerialize.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/host_target.h"
+#include "ops/norm/norm_kernels.h"
 #include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
@@ -263,6 +264,54 @@ RC_GTEST_PROP(Norm, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   if (*rc::gen::arbitrary<bool>()) variant.width = *rc::gen::element(8, 64, 512);
   testing::expect_device_agrees(variant.function(), variant.inputs(),
                                 {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
+}
+
+/// Compares all devices, with warps of 32 and of 64 threads, with the plain kernels.
+void expect_all_devices_agree(const NormCase& variant, DType dtype) {
+  RunOptions options{.dtype = dtype, .kernels = Kernels::plain, .threads = 1};
+  const testing::RunResult expected = variant.run(options);
+  options.kernels = Kernels::fast;
+  for (const int lanes : {32, 64}) {
+    testing::expect_equal_bits_on_devices(
+        lanes,
+        [&](const testing::Emulation& device) {
+          options.emulation = device;
+          return variant.run(options);
+        },
+        [&](const testing::RunResult& result) {
+          testing::expect_close(result, expected, testing::device_tolerance(dtype));
+        });
+  }
+}
+
+TEST(Norm, TheDevicesKernelsTakeRowsOfAnyLength) {
+  // Teams of one warp and of several, rows that fit into a block's registers, and longer ones.
+  for (const int64_t width : {256, 512, 1024, 2048, 8200, 8201}) {
+    expect_all_devices_agree({NormKind::rms, 11, 1, width, true, true}, DType::bf16);
+    expect_all_devices_agree({NormKind::layer, 11, 1, width, true, false}, DType::f32);
+  }
+  expect_all_devices_agree({NormKind::layer, 3, 1, 16416, true, true}, DType::bf16);
+}
+
+TEST(Norm, TheDevicesKernelsTakeManyRows) {
+  // More rows than all blocks have at once.
+  expect_all_devices_agree({NormKind::rms, 16500, 1, 8, true, false}, DType::bf16);
+}
+
+TEST(Norm, PartsOfADevicesWeightGradientFollowItsMultiprocessors) {
+  Target target{.device = Device::cuda, .multiprocessors = 100};
+  EXPECT_EQ(norm_parts(target, 1 << 20, 8192), 400);
+  EXPECT_EQ(norm_parts(target, 1 << 20, 64), 800);
+  EXPECT_EQ(norm_parts(target, 1 << 20, 1 << 20), 100);
+  EXPECT_EQ(norm_parts(target, 17, 8192), 3);
+  int64_t before = 0;
+  for (int64_t rows = 0; rows < 4000; ++rows) {
+    EXPECT_GE(norm_parts(target, rows, 8192), before);
+    before = norm_parts(target, rows, 8192);
+  }
+  target.multiprocessors = 0;
+  EXPECT_EQ(norm_parts(target, 1 << 20, 1 << 20), multiprocessors_of(target));
+  EXPECT_EQ(norm_parts({}, 1 << 20, 64), 256) << "the processor's cut is another";
 }
 
 }  // namespace

@@ -229,10 +229,16 @@ RC_GTEST_PROP(RouterZLoss, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
 
 TEST(RouterZLoss, TheDevicesKernelsTakeMoreTokensThanBlocks) {
   const Shape shape{131300, 1};  // with a lane a row, 1026 times a block's rows
-  testing::expect_close(
-      run_z_loss(shape, {.backward = false, .emulation = testing::Emulation{}}),
-      run_z_loss(shape, {.kernels = Kernels::plain, .threads = 1, .backward = false}),
-      testing::device_tolerance(DType::f32));
+  const testing::RunResult expected =
+      run_z_loss(shape, {.kernels = Kernels::plain, .threads = 1, .backward = false});
+  testing::expect_equal_bits_on_devices(
+      32,
+      [&](const testing::Emulation& device) {
+        return run_z_loss(shape, {.backward = false, .emulation = device});
+      },
+      [&](const testing::RunResult& result) {
+        testing::expect_close(result, expected, testing::device_tolerance(DType::f32));
+      });
 }
 
 TEST(RouterZLoss, BitsDoNotDependOnTheThreads) {

@@ -233,12 +233,13 @@ RC_GTEST_PROP(RouterTopK, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
 }
 
 TEST(RouterTopK, TheDevicesKernelsRankNansLast) {
-  const testing::Emulation emulation{.lanes = 32};
-  const auto chosen = [&](const Shape& shape, const std::vector<float>& probabilities) {
-    return choose(shape, probabilities, {.k = 3}, 1, Kernels::fast, emulation).indices;
-  };
-  EXPECT_EQ(chosen({1, 4}, {kNan, 0.1F, kNan, 0.3F}), (std::vector<int32_t>{3, 1, 0}));
-  EXPECT_EQ(chosen({1, 3}, {kNan, kNan, kNan}), (std::vector<int32_t>{0, 1, 2}));
+  for (const testing::Emulation& device : testing::every_device()) {
+    const auto chosen = [&](const Shape& shape, const std::vector<float>& probabilities) {
+      return choose(shape, probabilities, {.k = 3}, 1, Kernels::fast, device).indices;
+    };
+    EXPECT_EQ(chosen({1, 4}, {kNan, 0.1F, kNan, 0.3F}), (std::vector<int32_t>{3, 1, 0}));
+    EXPECT_EQ(chosen({1, 3}, {kNan, kNan, kNan}), (std::vector<int32_t>{0, 1, 2}));
+  }
 }
 
 TEST(RouterTopK, RefusesMoreExpertsThanThereAre) {

@@ -48,7 +48,8 @@ TEST(TunedProducts, AnotherCandidateMustBeFasterThanNoise) {
 }
 
 TEST(TunedProducts, OfAnotherLibraryOrDeviceAreRefused) {
-  const TunedProducts table{.library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}};
+  const TunedProducts table{
+      .library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}, .grouped = {}};
   EXPECT_NO_THROW(require_same_library(table, "cuBLASLt 130100", "NVIDIA H200", "t.json"));
   EXPECT_THAT(
       error_of([&] { require_same_library(table, "cuBLASLt 130400", "NVIDIA H200", "t.json"); }),

@@ -11,6 +11,7 @@
 #include "ops/gemm/column_major.h"
 #include "ops/gemm/cublaslt.h"
 #include "ops/gemm/tuned_products.h"
+#include "ops/moe/cublaslt_grouped.h"
 #include "plan/programs.h"
 #include "support/error_of.h"
 
@@ -158,6 +159,70 @@ TEST(CublasLt, ChoosesAmongAlgorithmsThatSumInFloats) {
   EXPECT_EQ(schemes & uint32_t{CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}, 0U);
   EXPECT_EQ(schemes & uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE}, 0U);
   EXPECT_EQ(attribute(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t{}), 16U);
+}
+
+/// The sizes of the groups of a layout, as the library remembers them.
+struct GroupedSizesOf {
+  const void* rows = nullptr;
+  const void* columns = nullptr;
+  const void* strides = nullptr;
+
+  GroupedSizesOf(const CublasLt& library, cublasLtMatrixLayout_t layout) {
+    const auto pointer = [&](int attribute) {
+      return layout_attribute<const void*>(library, layout,
+                                           static_cast<cublasLtMatrixLayoutAttribute_t>(attribute));
+    };
+    rows = pointer(9);
+    columns = pointer(10);
+    strides = pointer(11);
+  }
+};
+
+TEST(CublasLt, DescribesProductsOfGroups) {
+  const Loaded loaded;
+  if (!loaded.library) GTEST_SKIP() << loaded.missing;
+  const CublasLt& library = *loaded.library;
+  if (!CublasLtGroupedProduct::known_to(library)) GTEST_SKIP() << library.version();
+  // The lists lie in a device's memory, which describing does not read.
+  auto* const memory = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+  for (const GroupedKind kind :
+       {GroupedKind::forward, GroupedKind::input_gradient, GroupedKind::weight_gradient}) {
+    const bool forward = kind == GroupedKind::forward;
+    const bool rows_are_k = kind == GroupedKind::weight_gradient;
+    const GroupedShape shape{.kind = kind,
+                             .groups = 64,
+                             .rows = 32768,
+                             .in = 2048,
+                             .out = 1024,
+                             .input = DType::bf16,
+                             .output = rows_are_k ? DType::f32 : DType::bf16};
+    SCOPED_TRACE(describe(shape));
+    const GroupTable table =
+        GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, {}, memory);
+    const int32_t *const m = table.sizes, *const n = m + 64, *const k = n + 64;
+    const CublasLtGroupedProduct product(library, shape, table);
+    const auto transposes = [&](auto which) {
+      return operation_attribute(library, product.operation(), which) == CUBLAS_OP_T;
+    };
+    // By columns a product is its transpose: B' = op(A) has n rows and k columns.
+    EXPECT_EQ(transposes(CUBLASLT_MATMUL_DESC_TRANSA), forward);
+    EXPECT_EQ(transposes(CUBLASLT_MATMUL_DESC_TRANSB), rows_are_k);
+    EXPECT_EQ(operation_attribute(library, product.operation(), CUBLASLT_MATMUL_DESC_POINTER_MODE),
+              CUBLASLT_POINTER_MODE_DEVICE);
+    const GroupedSizesOf a(library, product.a()), b(library, product.b()), d(library, product.d());
+    EXPECT_EQ(a.rows, forward ? k : n);
+    EXPECT_EQ(a.columns, forward ? n : k);
+    EXPECT_EQ(b.rows, rows_are_k ? m : k);
+    EXPECT_EQ(b.columns, rows_are_k ? k : m);
+    EXPECT_EQ(d.rows, n);
+    EXPECT_EQ(d.columns, m);
+    EXPECT_EQ(a.strides, table.strides[1]);
+    EXPECT_EQ(b.strides, table.strides[0]);
+    EXPECT_EQ(d.strides, table.strides[3]);
+    EXPECT_EQ(layout_attribute<uint32_t>(library, product.d(), CUBLASLT_MATRIX_LAYOUT_TYPE),
+              static_cast<uint32_t>(rows_are_k ? CUDA_R_32F : CUDA_R_16BF));
+    grouped_preference(library, shape, int64_t{1} << 25);
+  }
 }
 
 TEST(CublasLt, SaysItsOwnWordsInErrors) {

@@ -55,8 +55,11 @@ TEST(Fit, OlmoeWithAdamsStatesFitsOneH200AndNoH100) {
   EXPECT_FALSE(h100.fits());
   EXPECT_EQ(h100.largest_micro_batch, 0);
   EXPECT_THAT(fit_text(h100, config),
-              AllOf(HasSubstr("does not fit"), HasSubstr("no train.micro_batch fits"),
-                    HasSubstr("computed from a data sheet"), HasSubstr("lower data.context")));
+              AllOf(HasSubstr(" of at least 74.5 GiB, less 1.0 GiB for libraries, kernels and "
+                              "graphs: does not fit"),
+                    HasSubstr("no train.micro_batch fits"), HasSubstr("computed from a data sheet"),
+                    HasSubstr("only a smaller model or more memory helps"),
+                    Not(HasSubstr("lower data.context"))));
 }
 
 TEST(Fit, TheLargestMicroBatchFitsAndTheNextDivisorDoesNot) {
@@ -67,14 +70,14 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDivisorDoesNot) {
     const RunConfig with = olmoe(micro_batch, 12);
     return plan_step(with, run_target(with, *hardware.accelerator)).memory.arena_bytes;
   };
-  hardware.accelerator->memory_bytes.value = bytes(4);
+  hardware.accelerator->memory_bytes.value = bytes(4) + kDeviceReserve;
   EXPECT_EQ(fit(config, hardware).largest_micro_batch, 4);
-  hardware.accelerator->memory_bytes.value = bytes(4) - 1;
+  hardware.accelerator->memory_bytes.value = bytes(4) + kDeviceReserve - 1;
   EXPECT_EQ(fit(config, hardware).largest_micro_batch, 3);
-  hardware.accelerator->memory_bytes.value = bytes(12);
+  hardware.accelerator->memory_bytes.value = bytes(12) + kDeviceReserve;
   EXPECT_EQ(fit(config, hardware).largest_micro_batch, 12);
   const RunConfig five = olmoe(6, 12);
-  hardware.accelerator->memory_bytes.value = bytes(4);
+  hardware.accelerator->memory_bytes.value = bytes(4) + kDeviceReserve;
   const Fit too_large = fit(five, hardware);
   EXPECT_FALSE(too_large.fits());
   EXPECT_EQ(too_large.largest_micro_batch, 4);
@@ -88,6 +91,9 @@ TEST(Fit, AStepTakesAtLeastWhatItsProductsAndItsBytesTake) {
   EXPECT_EQ(h200.tokens, 64 * config.data.context);
   EXPECT_GT(h200.seconds(), h200.useful_flops / 989e12);
   EXPECT_LT(h200.mfu(), 1);
+  EXPECT_THAT(fit_text(h200, config),
+              AllOf(HasSubstr(" in operations that the peak of products limits, "),
+                    HasSubstr(" in those that the bandwidth limits; ")));
   // The optimizer alone reads and writes masters, gradients and moments.
   EXPECT_GT(h200.memory_seconds, static_cast<double>(h200.state_bytes) / 4.8e12);
   // Twice as fast a machine takes half as long.
@@ -118,6 +124,26 @@ TEST(Fit, OfAPrecisionWithoutAPeakIsAnError) {
   config.train.precision = Precision::fp64;
   const Hardware hardware = sheet("nvidia-h200.json");
   EXPECT_THAT(error_of([&] { fit(config, hardware); }), HasSubstr("f64"));
+}
+
+TEST(Fit, ProductsThatRoundToTf32HaveAPeakOfTheirOwn) {
+  RunConfig config = olmoe(1, 64);
+  config.train.precision = Precision::fp32;
+  Hardware hardware = sheet("nvidia-h200.json");
+  const Fit whole = fit(config, hardware);
+  EXPECT_EQ(whole.gemm_flops, 67e12);
+  config.train.tf32 = true;
+  const Fit rounded = fit(config, hardware);
+  EXPECT_EQ(rounded.gemm_flops, 494.5e12);
+  EXPECT_LT(rounded.seconds(), whole.seconds());
+  EXPECT_THAT(fit_text(rounded, config), HasSubstr("FLOP/s in tf32"));
+  // Products of bf16 do not round, and other devices have no TF32.
+  config.train.precision = Precision::bf16;
+  EXPECT_EQ(fit(config, hardware).gemm_flops, 989e12);
+  config.train.precision = Precision::fp32;
+  EXPECT_GT(fit(config, sheet("amd-mi300x.json")).gemm_flops, 0);
+  hardware.accelerator->tf32_flops.reset();
+  EXPECT_THAT(error_of([&] { fit(config, hardware); }), HasSubstr("tf32_flops"));
 }
 
 /// Every shipped configuration can be planned for every shipped accelerator.

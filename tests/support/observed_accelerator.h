@@ -1,6 +1,6 @@
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +10,24 @@
 #include "device/emulated_accelerator.h"
 
 namespace tessera::testing {
+
+/// Memory that says when it is freed.
+class ObservedMemory final : public DeviceMemory {
+ public:
+  ObservedMemory(std::unique_ptr<DeviceMemory> memory,
+                 std::shared_ptr<const std::function<void()>> freed)
+      : memory_(std::move(memory)), freed_(std::move(freed)) {}
+  ~ObservedMemory() override {
+    if (*freed_) (*freed_)();
+  }
+  ObservedMemory(const ObservedMemory&) = delete;
+  ObservedMemory& operator=(const ObservedMemory&) = delete;
+  void* address() const override { return memory_->address(); }
+
+ private:
+  std::unique_ptr<DeviceMemory> memory_;
+  std::shared_ptr<const std::function<void()>> freed_;
+};
 
 /// An emulated device that counts the calls for which the host waits, and whose streams can be
 /// held.
@@ -25,7 +43,7 @@ class ObservedAccelerator final : public Accelerator {
   }
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
     ++waits;
-    return device_->allocate_host(bytes);
+    return std::make_unique<ObservedMemory>(device_->allocate_host(bytes), freed);
   }
   std::shared_ptr<Stream> make_stream(Priority priority) override {
     streams.push_back(device_->make_stream(priority));
@@ -47,6 +65,8 @@ class ObservedAccelerator final : public Accelerator {
 
   int waits = 0;  ///< calls that wait, or may
   std::vector<std::shared_ptr<Stream>> streams;
+  /// Called when pinned memory is freed.
+  std::shared_ptr<std::function<void()>> freed = std::make_shared<std::function<void()>>();
 
  private:
   std::unique_ptr<Accelerator> device_ = open_emulated();

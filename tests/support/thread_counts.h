@@ -1,41 +1,12 @@
 #pragma once
 
-#include <cstring>
-#include <vector>
-
 #include <gtest/gtest.h>
 
 #include "ops/gemm/plain_gemm.h"
 #include "ops/host_target.h"
-#include "support/run_program.h"
+#include "support/bits.h"
 
 namespace tessera::testing {
-
-/// Every bit of some results, one after the other: zeros of either sign differ.
-using Bits = std::vector<unsigned char>;
-
-template <typename... Numbers>
-Bits bits_of(const std::vector<Numbers>&... results) {
-  Bits bits;
-  const auto append = [&](const auto& numbers) {
-    const size_t bytes = numbers.size() * sizeof(numbers[0]);
-    bits.resize(bits.size() + bytes);
-    if (bytes > 0) std::memcpy(bits.data() + bits.size() - bytes, numbers.data(), bytes);
-  };
-  (append(results), ...);
-  return bits;
-}
-
-inline Bits bits_of(const RunResult& result) {
-  Bits bits;
-  for (const auto* group : {&result.outputs, &result.gradients}) {
-    for (const std::vector<double>& numbers : *group) {
-      const Bits own = bits_of(numbers);
-      bits.insert(bits.end(), own.begin(), own.end());
-    }
-  }
-  return bits;
-}
 
 /// What an operation's fast kernel gives beside its plain one, on random numbers.
 enum class FastKernel {

@@ -81,6 +81,18 @@ TEST(Tensor, TheHostDoesNotTouchADevicesMemory) {
   EXPECT_THROW(readback(device, std::as_writable_bytes(std::span(back).first(5))), InternalError);
 }
 
+/// An empty vector's address may be null, which memcpy() must not be given.
+TEST(DeviceTensor, WithoutElementsIsCopiedFromAndToEmptyMemory) {
+  const auto accelerator = open_emulated();
+  const auto memory = accelerator->allocate(16);
+  const Tensor device = Tensor::wrap(memory->address(), {0, 3}, DType::f32, accelerator.get());
+  for (const Tensor& tensor : {device, Tensor({0, 3}, DType::f32)}) {
+    upload({}, tensor);
+    readback(tensor, {});
+    EXPECT_EQ(on_host(tensor).shape(), tensor.shape());
+  }
+}
+
 TEST(Tensor, ViewsShowTheSameElements) {
   std::vector<float> numbers(24);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "hardware/accelerator_facts.h"
+#include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
@@ -13,6 +15,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -23,11 +26,16 @@ RunConfig config(std::vector<std::string> overrides = {}) {
   return resolve(parse_config(testing::small_config("/nowhere"), "test", overrides));
 }
 
+StepMeasurement measure(const RunConfig& config, const Repeats& repeats) {
+  Runtime runtime(run_target(config));
+  return measure_step(config, repeats, runtime);
+}
+
 constexpr int64_t kTokens = 4 * 32;  // sequences of an optimizer step, tokens of one
 
 TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
   const RunConfig resolved = config();
-  const StepMeasurement measured = measure_step(resolved, {.warmup = 1, .measured = 3});
+  const StepMeasurement measured = measure(resolved, {.warmup = 1, .measured = 3});
   ASSERT_THAT(measured.seconds, SizeIs(3));
   for (const double seconds : measured.seconds) EXPECT_GT(seconds, 0);
   const StepPlan plan = plan_step_that_fits(resolved);
@@ -40,7 +48,7 @@ TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
 
 TEST(BenchStep, WeightsAreUpdated) {
   const auto losses_of = [](int64_t steps) {
-    return measure_step(config({"optimizer.warmup_steps=0"}), {.warmup = 1, .measured = steps - 1})
+    return measure(config({"optimizer.warmup_steps=0"}), {.warmup = 1, .measured = steps - 1})
         .losses;
   };
   const std::vector<double> losses = losses_of(30);
@@ -51,10 +59,21 @@ TEST(BenchStep, WeightsAreUpdated) {
   EXPECT_THAT(losses_of(2), ElementsAre(losses[0], losses[1]));
 }
 
+TEST(BenchStep, AStepInFlightChangesNoLoss) {
+  const RunConfig emulated = config({"run.device=\"emulated\"", "optimizer.warmup_steps=0"});
+  const Repeats waiting{.warmup = 1, .measured = 3, .before = {}, .turns = true};
+  const StepMeasurement each = measure(emulated, waiting);
+  const StepMeasurement in_flight = measure(emulated, {.warmup = 1, .measured = 3, .before = {}});
+  EXPECT_THAT(in_flight.losses, SizeIs(4));
+  EXPECT_EQ(in_flight.losses, each.losses);
+  ASSERT_THAT(in_flight.seconds, SizeIs(3));
+  for (const double seconds : in_flight.seconds) EXPECT_GT(seconds, 0);
+}
+
 TEST(BenchStep, ALossThatIsNotFiniteIsAnError) {
   const RunConfig wild =
       config({"optimizer.learning_rate=1e38", "optimizer.warmup_steps=0", "optimizer.clip_norm=0"});
-  EXPECT_THAT(error_of([&] { measure_step(wild, {.warmup = 0, .measured = 5}); }),
+  EXPECT_THAT(error_of([&] { measure(wild, {.warmup = 0, .measured = 5}); }),
               HasSubstr("lower optimizer.learning_rate"));
 }
 
@@ -79,7 +98,27 @@ TEST(BenchStep, ReportsWhatWasMeasured) {
   EXPECT_EQ(json["processor"]["threads"], 2);
   const std::string text = step_text(measured, on);
   EXPECT_THAT(text, HasSubstr("500 ms (300 ms-900 ms)"));
-  EXPECT_THAT(text, HasSubstr("25.0 % of 8.0 GFLOP/s (bf16)"));
+  EXPECT_THAT(text, HasSubstr("25.0 % of 8.0 GFLOP/s (bf16, measured now)\n"));
+}
+
+TEST(BenchStep, NamesThePeaksThatMfuRefersTo) {
+  const StepMeasurement measured{.seconds = {0.5}, .tokens = 1000, .flops = 1e9, .losses = {3.5}};
+  const MeasuredOn on{.processor = {"Some CPU", {"avx2"}, 1, 2, 3, 2},
+                      .precision = Precision::bf16,
+                      .gemm_peak = 8e9,
+                      .device = Device::emulated,
+                      .accelerator = "some device",
+                      .hardware_peak = ProductPeak{10e9, "the data sheet in gpu.json"}};
+  const auto json = nlohmann::json::parse(step_json(measured, on));
+  EXPECT_EQ(json["mfu"], 0.25);
+  EXPECT_EQ(json["mfu_of_hardware_peak"], 0.2);
+  EXPECT_EQ(json["hardware_peak"]["source"], "the data sheet in gpu.json");
+  EXPECT_EQ(json["note"], kEmulatedFigures);
+  EXPECT_THAT(
+      step_text(measured, on),
+      AllOf(HasSubstr("25.0 % of 8.0 GFLOP/s (bf16, measured now), 20.0 % of 10.0 GFLOP/s "
+                      "(the data sheet in gpu.json)"),
+            HasSubstr("some device, beside Some CPU"), HasSubstr(std::string(kEmulatedFigures))));
 }
 
 }  // namespace

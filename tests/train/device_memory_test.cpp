@@ -40,10 +40,11 @@ class DeviceMemoryTest : public ::testing::Test {
 
 TEST_F(DeviceMemoryTest, ARunThatDoesNotFitIsRefusedBeforeItWritesAnything) {
   const int64_t needed = plan_step_that_fits(resolve(config())).memory.arena_bytes;
-  const std::string error = error_of([&] { train_with(config(), needed - 1); });
+  const std::string error = error_of([&] { train_with(config(), needed + kDeviceReserve - 1); });
   EXPECT_THAT(error, AllOf(HasSubstr("the run needs "), HasSubstr("optimizer's states"),
                            HasSubstr("emulated device with warps of 32 threads has "),
-                           HasSubstr(" free; "), HasSubstr("lower train.micro_batch (2)"),
+                           HasSubstr(" free, 1.0 GiB of it for its libraries"),
+                           HasSubstr("lower train.micro_batch (2)"),
                            HasSubstr("set train.recompute"), HasSubstr("lower data.context")));
   EXPECT_FALSE(fs::exists(folder_ / "run"));
   // What helps already is not proposed again.
@@ -52,9 +53,33 @@ TEST_F(DeviceMemoryTest, ARunThatDoesNotFitIsRefusedBeforeItWritesAnything) {
               AllOf(Not(HasSubstr("micro_batch")), Not(HasSubstr("set train.recompute"))));
 }
 
-TEST_F(DeviceMemoryTest, ARunThatFitsExactlyIsTrained) {
+TEST_F(DeviceMemoryTest, ARunWhoseStatesDoNotFitIsToldThatItsModelIsTooLarge) {
+  const int64_t states = plan_step_that_fits(resolve(config())).memory.kept_bytes;
+  const auto error = [&](int64_t bytes) {
+    return error_of([&] { train_with(config(), bytes + kDeviceReserve); });
+  };
+  EXPECT_THAT(error(states - 1),
+              AllOf(HasSubstr("only a smaller model or more memory helps"),
+                    Not(HasSubstr("lower ")), Not(HasSubstr("set train.recompute"))));
+  EXPECT_THAT(error(states), HasSubstr("lower train.micro_batch (2)"));
+}
+
+TEST_F(DeviceMemoryTest, ARunThatLeavesNothingToTheDevicesLibrariesIsRefused) {
   const int64_t needed = plan_step_that_fits(resolve(config())).memory.arena_bytes;
-  EXPECT_EQ(train_with(config(), needed).step, 2);
+  EXPECT_THAT(error_of([&] { train_with(config(), needed); }), HasSubstr("the run needs "));
+}
+
+TEST_F(DeviceMemoryTest, ARunThatFitsExactlyBesideTheReserveIsTrained) {
+  const int64_t needed = plan_step_that_fits(resolve(config())).memory.arena_bytes;
+  EXPECT_EQ(train_with(config(), needed + kDeviceReserve).step, 2);
+}
+
+TEST_F(DeviceMemoryTest, ARunWhoseOperationsTheDeviceLacksIsRefusedBeforeItWritesAnything) {
+  // There is memory enough, but no library of products.
+  const RunConfig hip = config({"run.device=\"hip\""});
+  EXPECT_THAT(error_of([&] { train_with(hip, int64_t{1} << 40); }),
+              HasSubstr("no matrix products on the device hip"));
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
 }  // namespace

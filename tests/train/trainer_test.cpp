@@ -28,6 +28,7 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using testing::kQuiet;
@@ -100,7 +101,8 @@ TEST_F(TrainerTest, ATableOfTunedProductsIsForADevice) {
   EXPECT_THAT(error(), HasSubstr("products.json"));
   write_file(file, "{}");
   EXPECT_THAT(error(), HasSubstr("\"format\""));
-  write_file(file, tuned_products_json({.library = "a", .device = "b", .products = {}}));
+  write_file(file,
+             tuned_products_json({.library = "a", .device = "b", .products = {}, .grouped = {}}));
   EXPECT_THAT(error(), HasSubstr("run.device"));
 }
 
@@ -191,7 +193,18 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunWithItsName) {
     EXPECT_THAT(error.what(), HasSubstr("step 1"));
     EXPECT_THAT(error.what(), HasSubstr("embedding"));
     EXPECT_THAT(error.what(), HasSubstr("is not finite"));
+    EXPECT_THAT(error.what(),
+                EndsWith("start again without --resume: no checkpoint was saved yet"));
   }
+}
+
+TEST_F(TrainerTest, ARunThatFailsSaysWhereToGoOn) {
+  train(config("failing", {"train.stop_after=2", "train.precision=\"fp32\""}), kQuiet, Logger());
+  const RunConfig later =
+      config("failing", {"train.precision=\"fp32\"", "optimizer.learning_rate=1e38",
+                         "optimizer.minimum_learning_rate=0.0"});
+  EXPECT_THAT(error_of([&] { train(later, kResume, Logger()); }),
+              EndsWith("go on from step 2 with --resume"));
 }
 
 TEST_F(TrainerTest, ALossOfTheRoutersThatIsNotFiniteStopsTheRunToo) {
@@ -211,7 +224,9 @@ TEST_F(TrainerTest, AnExistingRunIsNotWrittenOver) {
 }
 
 TEST_F(TrainerTest, ResumeNeedsACheckpointTheSameDataAndTheSameSeed) {
-  EXPECT_THROW(train(config("nothing"), kResume, Logger()), Error);
+  EXPECT_THAT(error_of([&] { train(config("nothing"), kResume, Logger()); }),
+              EndsWith("start the run without --resume"));
+  train(config("nothing", {"train.steps=2", "optimizer.warmup_steps=1"}), kQuiet, Logger());
   train(config("seeded", {"train.stop_after=2"}), kQuiet, Logger());
   try {
     train(config("seeded", {"train.seed=2"}), kResume, Logger());

@@ -15,7 +15,7 @@ ConfigSection train_section() {
            "type of weights and activations in the model's computations")
       .key("tf32", &TrainSection::tf32, FlagRule{},
            "on the device cuda, matrix products of fp32, the router's too, round their operands to "
-           "TF32")
+           "TF32; those of experts do not")
       .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(),
            "what is computed again in the backward pass instead of kept, to save memory")
       .key("seed", &TrainSection::seed, at_least(0), "of initial weights")

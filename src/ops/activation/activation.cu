@@ -1,6 +1,4 @@
-#include <type_traits>
-
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/activation/activation_kernels.h"
 
 namespace tessera {
@@ -22,22 +20,9 @@ struct GeluAt {
   }
 };
 
-/// Calls body(first, number) with a compile-time number of elements: a pack of this thread's, or the
-/// last elements one by one.
-template <typename T, typename Body>
-__device__ void for_my_pack(int64_t count, Body&& body) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t first = thread * kPackSize<T>;
-  if (first + kPackSize<T> <= count) {
-    body(first, std::integral_constant<int, kPackSize<T>>{});
-  } else {
-    for (int64_t i = first; i < count; ++i) body(i, std::integral_constant<int, 1>{});
-  }
-}
-
 template <typename T, typename Point>
 __global__ void gated_kernel(GatedForward<T> gated) {
-  for_my_pack<T>(gated.elements, [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(gated.elements, [&](int64_t first, auto size) {
     const auto gates = load_pack<size>(gated.gate + first, 0);
     auto results = load_pack<size>(gated.up + first, 0);
     for (int i = 0; i < size; ++i) {
@@ -50,7 +35,7 @@ __global__ void gated_kernel(GatedForward<T> gated) {
 
 template <typename T, typename Point>
 __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
-  for_my_pack<T>(gated.elements, [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(gated.elements, [&](int64_t first, auto size) {
     auto gates = load_pack<size>(gated.gate + first, 0);
     auto ups = load_pack<size>(gated.up + first, 0);
     const auto gradients = load_pack<size>(gated.output_gradient + first, 0);
@@ -65,26 +50,19 @@ __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
   });
 }
 
-template <typename T>
-Grid grid_of_packs(int64_t count) {
-  constexpr int kThreads = 256;
-  constexpr int64_t kElements = int64_t{kThreads} * kPackSize<T>;  // of a block
-  return {.blocks = (count + kElements - 1) / kElements, .threads = kThreads};
-}
-
 }  // namespace
 
 template <typename Vendor, typename T>
 void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream) {
   launch(kind == Activation::silu ? gated_kernel<T, SiluAt> : gated_kernel<T, GeluAt>,
-         grid_of_packs<T>(gated.elements), stream, gated);
+         grid_of_elements<kPackSize<T>>(gated.elements), stream, gated);
 }
 
 template <typename Vendor, typename T>
 void gated_gradient_device(const GatedBackward<T>& gated, Activation kind, Stream& stream) {
   launch(kind == Activation::silu ? gated_gradient_kernel<T, SiluAt>
                                   : gated_gradient_kernel<T, GeluAt>,
-         grid_of_packs<T>(gated.elements), stream, gated);
+         grid_of_elements<kPackSize<T>>(gated.elements), stream, gated);
 }
 
 template void gated_device<ThisVendor>(const GatedForward<float>&, Activation, Stream&);

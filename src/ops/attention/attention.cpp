@@ -143,6 +143,10 @@ class AttentionGradient final : public AttentionBase {
     return key_range_bytes(sizes) + kernel;
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_attention(runtime, on_device(inputs, true));
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       return run_on_device(*this, execution, on_device(execution.inputs, true));
@@ -222,6 +226,10 @@ class Attention final : public AttentionBase {
                                ? target.threads * sizes.keys * dtype_size(accumulation_dtype(dtype))
                                : attention_fast_workspace(target, sizes, dtype);
     return key_range_bytes(sizes) + kernel;
+  }
+
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_attention(runtime, on_device(inputs, false));
   }
 
   void run(const Execution& execution) const override {

@@ -41,9 +41,8 @@ template <typename T, int own, int size>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes) attend_rows(AttentionForward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
-  const int index = row_of_warp();
-  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
-  const QueryRow row(sizes, index);
+  const QueryRow row = QueryRow::of_warp(sizes);
+  if (!row.exists) return;
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
   const int end = attention.end[row.token];
 

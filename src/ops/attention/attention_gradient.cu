@@ -25,9 +25,8 @@ __device__ inline ScorePair score_pair(const AttentionBackward<T>& attention, in
 template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes) sum_deltas(AttentionBackward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
-  const int index = row_of_warp();
-  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
-  const QueryRow row(sizes, index);
+  const QueryRow row = QueryRow::of_warp(sizes);
+  if (!row.exists) return;
   float sum = 0;
   for (int channel = this_lane(); channel < sizes.head_dim; channel += kLanes) {
     sum += static_cast<float>(attention.of_output[row.offset + channel]) *
@@ -43,9 +42,8 @@ __global__ void __launch_bounds__(kAttentionWarps* kLanes, 1)
     sum_query_gradients(AttentionBackward<T> attention) {
   __shared__ float weights[kAttentionWarps][kLanes];
   const AttentionSizes& sizes = attention.sizes;
-  const int index = row_of_warp();
-  if (index >= sizes.sequences * sizes.heads * sizes.sequence) return;
-  const QueryRow row(sizes, index);
+  const QueryRow row = QueryRow::of_warp(sizes);
+  if (!row.exists) return;
   const int64_t stride = sizes.kv_heads * sizes.head_dim;
   const int end = attention.end[row.token];
   float* const own_weights = weights[this_warp()];

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace tessera {
 
 class Stream;
 
 /// The sizes of one attention (see AttentionShape), for kernels of devices. head_dim is at most
-/// kMostHeadDim, and the rows of all heads are fewer than 2^31: devices divide 32 bits faster.
+/// kMostHeadDim, and the rows of all heads are at most kMostRows: devices divide 32 bits faster.
 struct AttentionSizes {
   int sequences;
   int sequence;
@@ -18,6 +19,8 @@ struct AttentionSizes {
   float scale;
 };
 inline constexpr int kMostHeadDim = 256;
+/// So many that the last block's number of a row, or of a key, fits into 32 bits too.
+inline constexpr int kMostRows = std::numeric_limits<int>::max() - 1024;
 
 /// The keys that each query attends to, as fill_key_ranges() finds them. Positions are not checked.
 struct KeyRangeSearch {

@@ -5,25 +5,24 @@
 
 #include <type_traits>
 
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/attention/attention_kernels.h"
 
 namespace tessera {
 namespace {
 
-/// The row that a warp works on, counted over the grid.
-__device__ inline int row_of_warp() {
-  const int warps = static_cast<int>(blockDim.x) / kLanes;
-  return static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
-}
-__device__ inline int this_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
-__device__ inline int this_warp() { return static_cast<int>(threadIdx.x) / kLanes; }
+/// The row that a warp works on, counted over the grid. The last block's are at most kMostRows and
+/// a block's warps.
+__device__ inline int row_of_warp() { return static_cast<int>(warp_of_grid()); }
 
 /// One query row: its head, and where its elements lie.
 struct QueryRow {
+  /// The row of this warp. It does not exist if the grid has more warps than there are rows.
+  __device__ static QueryRow of_warp(const AttentionSizes& sizes) { return {sizes, row_of_warp()}; }
   /// `row` counts the queries of a head, the heads of a sequence, and the sequences.
   __device__ QueryRow(const AttentionSizes& sizes, int row)
-      : index(row),
+      : exists(row < sizes.sequences * sizes.heads * sizes.sequence),
+        index(row),
         token(row / (sizes.heads * sizes.sequence) * sizes.sequence + row % sizes.sequence),
         offset((static_cast<int64_t>(token) * sizes.heads + head_of(sizes, row)) * sizes.head_dim),
         key_offset((static_cast<int64_t>(row / (sizes.heads * sizes.sequence)) * sizes.keys *
@@ -31,6 +30,7 @@ struct QueryRow {
                     head_of(sizes, row) / (sizes.heads / sizes.kv_heads)) *
                    sizes.head_dim) {}
 
+  bool exists;
   int index;  // in [sequences · heads, sequence]
   int token;
   int64_t offset;      // in q and the output
@@ -49,7 +49,7 @@ __device__ inline float row_dot(const T* a, const T* b, int count) {
   for (int p = 0; p < count / size; ++p) {
     const Pack<T, size> left = load_pack<size>(a, p), right = load_pack<size>(b, p);
     for (int i = 0; i < size; ++i) {
-      sum += static_cast<float>(left.values[i]) * static_cast<float>(right.values[i]);
+      sum = fmaf(static_cast<float>(left.values[i]), static_cast<float>(right.values[i]), sum);
     }
   }
   return sum;
@@ -68,7 +68,7 @@ struct ChannelSum {
   __device__ void add(float weight, const T* row, int head_dim) {
     for (int i = 0; i < own; ++i) {
       const int channel = this_lane() + i * kLanes;
-      if (channel < head_dim) values[i] += weight * static_cast<float>(row[channel]);
+      if (channel < head_dim) values[i] = fmaf(weight, static_cast<float>(row[channel]), values[i]);
     }
   }
   template <typename T>
@@ -119,11 +119,7 @@ inline constexpr int kRowPack =
 template <typename T, typename Body>
 void with_row_sizes(int head_dim, Body&& body) {
   const auto with_size = [&](auto own) {
-    if (head_dim % kRowPack == 0) {
-      body(own, std::integral_constant<int, kRowPack>{});
-    } else {
-      body(own, std::integral_constant<int, 1>{});
-    }
+    with_pack_size<kRowPack>(head_dim, [&](auto size) { body(own, size); });
   };
   if (head_dim <= kMostHeadDim / 4) {
     with_size(std::integral_constant<int, kMostHeadDim / 4 / kLanes>{});

@@ -77,9 +77,8 @@ template <typename T>
 __global__ void __launch_bounds__(kAttentionWarps* kLanes)
     join_parts(CachedAttentionForward<T> attention) {
   const AttentionSizes& sizes = attention.sizes;
-  const int index = row_of_warp();
-  if (index >= sizes.heads * sizes.sequence) return;
-  const QueryRow row(sizes, index);
+  const QueryRow row = QueryRow::of_warp(sizes);
+  if (!row.exists) return;
   const int64_t part_size = sizes.head_dim + 2;
   const float* const parts = attention.parts + static_cast<int64_t>(row.index) * attention.splits * part_size;
   float most = -INFINITY, total = 0;

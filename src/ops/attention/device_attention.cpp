@@ -39,6 +39,13 @@ CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& atten
           .deterministic = !attention.backward || target.deterministic};
 }
 
+void require_code(Device device, const DeviceAttention& attention) {
+  if (device != Device::hip || attention.dtype != DType::bf16) return;
+  throw Error(
+      "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable Kernel "
+      "or AOTriton, for which tessera has no code yet. Compute in fp32, or on another device");
+}
+
 #if defined(TESSERA_CUDA)
 void run_cudnn(const Execution& execution, const DeviceAttention& attention) {
   const auto& inputs = execution.inputs;
@@ -73,15 +80,19 @@ void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention) {
   const Device device = execution.stream->device();
   if (device == Device::emulated) return run_by_processor(operation, execution);
-  if (device == Device::hip && attention.dtype == DType::bf16) {
-    throw Error(
-        "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable "
-        "Kernel "
-        "or AOTriton, for which tessera has no code yet. Set train.precision = \"fp32\", or "
-        "run.device to another device");
-  }
+  require_code(device, attention);
   if (device == Device::cuda && by_cudnn(attention)) return run_cudnn(execution, attention);
   run_attention_kernels(execution, attention);
+}
+
+void require_device_attention(Runtime& runtime, const DeviceAttention& attention) {
+  const Device device = runtime.target().device;
+  require_code(device, attention);
+#if defined(TESSERA_CUDA)
+  if (device == Device::cuda && by_cudnn(attention)) {
+    require_cudnn_attention(runtime, cudnn_kind(runtime.target(), attention));
+  }
+#endif
 }
 
 int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention) {

@@ -26,6 +26,10 @@ struct DeviceAttention {
 void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention);
 
+/// Opens what such a run needs, and makes cuDNN's plan, which takes seconds. Throws Error if there
+/// is no such attention on the runtime's device, or its library is missing or has no plan.
+void require_device_attention(Runtime& runtime, const DeviceAttention& attention);
+
 /// The workspace on a target that is neither the processor nor emulated. Throws Error if such an
 /// attention is not to be had there.
 int64_t device_attention_workspace(const Target& target, const DeviceAttention& attention);

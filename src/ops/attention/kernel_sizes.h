@@ -1,6 +1,6 @@
 #pragma once
 
-#include <limits>
+#include <algorithm>
 
 #include "ops/attention/attention_kernels.h"
 #include "ops/attention/attention_shape.h"
@@ -10,7 +10,7 @@ namespace tessera {
 /// The sizes of an attention for kernels of devices. Throws InternalError if they do not fit.
 inline AttentionSizes kernel_sizes(const AttentionShape& shape) {
   const int64_t rows = shape.sequences * shape.heads * std::max(shape.sequence, shape.keys);
-  TESSERA_CHECK(rows <= std::numeric_limits<int>::max() && shape.head_dim <= kMostHeadDim,
+  TESSERA_CHECK(rows <= kMostRows && shape.head_dim <= kMostHeadDim,
                 "attention on a device with {} rows of {} channels", rows, shape.head_dim);
   return {.sequences = static_cast<int>(shape.sequences),
           .sequence = static_cast<int>(shape.sequence),

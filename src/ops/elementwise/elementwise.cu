@@ -1,11 +1,15 @@
-#include "device/kernel.h"
+#include <algorithm>
+
+#include "device/packs.h"
 #include "ops/elementwise/elementwise_kernels.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kEach = 8;  // elements of a thread: 16 bytes of bf16
-constexpr int kThreads = 256;
+/// The elements of a thread: 16 bytes of the widest type. With more, the lanes of a warp would read
+/// wide elements with gaps between them.
+template <typename... Types>
+constexpr int kEach = std::min({kPackSize<Types>...});
 
 struct ScaleBy {
   float factor;
@@ -28,22 +32,9 @@ struct WithinBound {
   }
 };
 
-/// Calls body(first, number) with a compile-time number of elements: kEach of this thread's, or the
-/// last elements one by one.
-template <typename Body>
-__device__ void for_my_elements(int64_t count, Body&& body) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t first = thread * kEach;
-  if (first + kEach <= count) {
-    body(first, std::integral_constant<int, kEach>{});
-  } else {
-    for (int64_t i = first; i < count; ++i) body(i, std::integral_constant<int, 1>{});
-  }
-}
-
 template <typename From, typename To, typename Function>
 __global__ void map_kernel(Function function, const From* from, To* to, int64_t count) {
-  for_my_elements(count, [&](int64_t first, auto size) {
+  for_my_elements<kEach<From, To>>(count, [&](int64_t first, auto size) {
     const auto values = load_pack<size>(from + first, 0);
     Pack<To, size> results;
     for (int i = 0; i < size; ++i) {
@@ -57,7 +48,7 @@ __global__ void map_kernel(Function function, const From* from, To* to, int64_t 
 template <typename First, typename Second, typename To, typename Function>
 __global__ void map_pairs_kernel(Function function, const First* first_operand,
                                  const Second* second_operand, To* to, int64_t count) {
-  for_my_elements(count, [&](int64_t first, auto size) {
+  for_my_elements<kEach<First, Second, To>>(count, [&](int64_t first, auto size) {
     const auto a = load_pack<size>(first_operand + first, 0);
     const auto b = load_pack<size>(second_operand + first, 0);
     Pack<To, size> results;
@@ -77,7 +68,7 @@ __device__ void add_pack(float (&total)[size], const T* addend) {
 
 template <typename To>
 __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
-  for_my_elements(count, [&](int64_t first, auto size) {
+  for_my_elements<kEach<To>>(count, [&](int64_t first, auto size) {
     float total[size] = {};
     for (int addend = 0; addend < addends.count; ++addend) {
       const void* const elements = addends.elements[addend];
@@ -93,10 +84,6 @@ __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
   });
 }
 
-Grid grid_of(int64_t count) {
-  return {.blocks = (count + kEach * kThreads - 1) / (kEach * kThreads), .threads = kThreads};
-}
-
 }  // namespace
 
 template <typename Vendor, typename From, typename To>
@@ -104,8 +91,8 @@ void map_device(ElementMap map, double argument, const From* from, To* to, int64
                 Stream& stream) {
   const auto value = static_cast<float>(argument);
   const auto run = [&](auto function) {
-    launch(map_kernel<From, To, decltype(function)>, grid_of(count), stream, function, from, to,
-           count);
+    launch(map_kernel<From, To, decltype(function)>, grid_of_elements<kEach<From, To>>(count),
+           stream, function, from, to, count);
   };
   switch (map) {
     case ElementMap::copy:
@@ -119,20 +106,20 @@ void map_device(ElementMap map, double argument, const From* from, To* to, int64
 
 template <typename Vendor, typename Total, typename T>
 void accumulate_device(Total* total, const T* addend, int64_t count, Stream& stream) {
-  launch(map_pairs_kernel<Total, T, Total, SumOfBoth>, grid_of(count), stream, SumOfBoth{}, total,
-         addend, total, count);
+  launch(map_pairs_kernel<Total, T, Total, SumOfBoth>, grid_of_elements<kEach<Total, T>>(count),
+         stream, SumOfBoth{}, total, addend, total, count);
 }
 
 template <typename Vendor, typename T>
 void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
                            Stream& stream) {
-  launch(map_pairs_kernel<T, T, T, WithinBound>, grid_of(count), stream,
+  launch(map_pairs_kernel<T, T, T, WithinBound>, grid_of_elements<kEach<T>>(count), stream,
          WithinBound{static_cast<float>(bound)}, x, gradient, result, count);
 }
 
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream) {
-  launch(add_kernel<To>, grid_of(count), stream, addends, sum, count);
+  launch(add_kernel<To>, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
 }
 
 template void map_device<ThisVendor>(ElementMap, double, const float*, float*, int64_t, Stream&);

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <type_traits>
 
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/embedding/embedding_kernels.h"
 
 namespace tessera {
@@ -31,8 +30,7 @@ constexpr int kScanningWarps = 8;  // of a block, which look for the places of t
 __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* order) {
   __shared__ int parts[kScanningWarps][kLanes];
   constexpr int kIds = kPackSize<int32_t>;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = this_lane(), warp = this_warp();
   const int64_t position = static_cast<int64_t>(blockIdx.x) * kLanes + lane;
   const bool exists = position < tokens;
   const int32_t id = exists ? ids[position] : 0;
@@ -63,10 +61,8 @@ __global__ void order_positions(const int32_t* ids, int64_t tokens, int32_t* ord
 template <typename T, int size>
 __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   constexpr int kRowsAtOnce = 8;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int warps = static_cast<int>(blockDim.x) / kLanes;
-  const int64_t place =
-      static_cast<int64_t>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = this_lane();
+  const int64_t place = warp_of_grid();
   if (place >= embedding.tokens) return;
   const int32_t id = embedding.ids[embedding.order[place]];
   if (place > 0 && embedding.ids[embedding.order[place - 1]] == id) return;
@@ -97,22 +93,12 @@ __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   if (exists) store_pack(sum, pack, total);
 }
 
-/// Calls body with the elements of a pack of rows as a compile-time constant.
-template <typename T, typename Body>
-void with_pack_size(int64_t hidden, Body&& body) {
-  if (hidden % kPackSize<T> == 0) {
-    body(std::integral_constant<int, kPackSize<T>>{});
-  } else {
-    body(std::integral_constant<int, 1>{});
-  }
-}
-
 }  // namespace
 
 template <typename Vendor, typename T>
 void embedding_device(const EmbeddingForward<T>& embedding, Stream& stream) {
   constexpr int kBlockThreads = 256;
-  with_pack_size<T>(embedding.hidden, [&](auto size) {
+  with_pack_size<kPackSize<T>>(embedding.hidden, [&](auto size) {
     const auto packs = static_cast<int>(embedding.hidden / size);
     const int block_tokens = std::max(1, kBlockThreads / packs);
     launch(copy_table_rows<T, size>,
@@ -128,7 +114,7 @@ void embedding_gradient_device(const EmbeddingBackward<T>& embedding, Stream& st
          {.blocks = (embedding.tokens + kLanes - 1) / kLanes, .threads = kScanningWarps * kLanes},
          stream, embedding.ids, embedding.tokens, embedding.order);
   constexpr int kWarps = 4;
-  with_pack_size<T>(embedding.hidden, [&](auto size) {
+  with_pack_size<kPackSize<T>>(embedding.hidden, [&](auto size) {
     const int64_t packs = embedding.hidden / size;
     launch(add_rows_of_tokens<T, size>,
            {.blocks = (embedding.tokens + kWarps - 1) / kWarps,

@@ -5,32 +5,31 @@
 #include <string>
 #include <type_traits>
 
-#include <cublasLt.h>
-
-#include "device/shared_library.h"
+#include "device/cublaslt_library_cuda.h"
 #include "ops/gemm/gemm.h"
 
 namespace tessera {
 
-/// NVIDIA's library of matrix products, loaded when a device first needs it.
-class CublasLt {
- public:
-  /// Throws Error if the system has no cuBLASLt of the version that we were built for.
-  CublasLt();
+/// An object of the library, which it destroys.
+template <typename Pointer>
+using CublasLtOwned = std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>;
 
-  /// A function of the library by its type and name.
-  template <typename Function>
-  Function* function(const char* name) const {
-    return library_.function<Function>(name);
-  }
-  /// Throws Error, which begins with `what` and has the library's words, unless the call succeeded.
-  void check(cublasStatus_t status, const std::string& what) const;
-  /// "cuBLASLt 130100".
-  std::string version() const;
+/// Calls the library's function `create_name`, whose type is Create: it makes a Pointer of the
+/// arguments. Throws Error, which begins with `what`, if it does not.
+template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
+CublasLtOwned<Pointer> cublaslt_create(const CublasLt& library, const char* create_name,
+                                       const char* destroy_name, const std::string& what,
+                                       Arguments... arguments) {
+  Pointer made = nullptr;
+  library.check(library.function<Create>(create_name)(&made, arguments...), what);
+  return CublasLtOwned<Pointer>(made, library.function<Destroy>(destroy_name));
+}
 
- private:
-  SharedLibrary library_;
-};
+/// The operation of a product. `what` begins its errors.
+CublasLtOwned<cublasLtMatmulDesc_t> cublaslt_operation(const CublasLt& library,
+                                                       cublasComputeType_t compute,
+                                                       bool transpose_a, bool transpose_b,
+                                                       const std::string& what);
 
 /// The library's descriptions of one product: the operation, and where its matrices lie. They need
 /// no device.
@@ -47,13 +46,10 @@ class CublasLtProduct {
   cublasLtMatrixLayout_t d() const { return d_.get(); }
 
  private:
-  template <typename Pointer>
-  using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>;
-
-  Owned<cublasLtMatmulDesc_t> operation_;
-  Owned<cublasLtMatrixLayout_t> a_;
-  Owned<cublasLtMatrixLayout_t> b_;
-  Owned<cublasLtMatrixLayout_t> d_;
+  CublasLtOwned<cublasLtMatmulDesc_t> operation_;
+  CublasLtOwned<cublasLtMatrixLayout_t> a_;
+  CublasLtOwned<cublasLtMatrixLayout_t> b_;
+  CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
 /// What a search for algorithms may choose from.
@@ -64,11 +60,17 @@ class CublasLtPreference {
   CublasLtPreference(const CublasLt& library, int64_t workspace_bytes, uint32_t alignment);
 
   cublasLtMatmulPreference_t get() const { return preference_.get(); }
+  template <typename Value>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+    library_.check(library_.function<decltype(cublasLtMatmulPreferenceSetAttribute)>(
+                       "cublasLtMatmulPreferenceSetAttribute")(preference_.get(), attribute, &value,
+                                                               sizeof(value)),
+                   "a preference among algorithms");
+  }
 
  private:
-  std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
-                  cublasStatus_t (*)(cublasLtMatmulPreference_t)>
-      preference_;
+  const CublasLt& library_;
+  CublasLtOwned<cublasLtMatmulPreference_t> preference_;
 };
 
 /// The library's word for an element's type. Throws InternalError for one that no device computes

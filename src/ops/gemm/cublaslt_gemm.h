@@ -14,6 +14,7 @@ namespace tessera {
 
 void cublaslt_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                    void* c, std::byte* workspace);
+void require_cublaslt(Runtime& runtime);
 std::string cublaslt_version(Runtime& runtime);
 std::vector<GemmShape> cublaslt_shapes(Runtime& runtime);
 TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& shape, const TuningBudget& budget);

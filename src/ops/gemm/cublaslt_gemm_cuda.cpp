@@ -28,6 +28,8 @@ void cublaslt_gemm(const Execution& execution, const GemmShape& asked, const voi
                CublasLtWorkspace(execution.runtime.target(), shape, workspace), *execution.stream);
 }
 
+void require_cublaslt(Runtime& runtime) { runtime.cache<CublasLtProducts>(); }
+
 std::string cublaslt_version(Runtime& runtime) {
   return runtime.cache<CublasLtProducts>().library().version();
 }

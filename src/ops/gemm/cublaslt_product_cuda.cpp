@@ -5,19 +5,10 @@
 namespace tessera {
 namespace {
 
-template <typename Pointer, typename Create, typename Destroy, typename... Arguments>
-auto create(const CublasLt& library, const char* create_name, const char* destroy_name,
-            const std::string& what, Arguments... arguments) {
-  Pointer made = nullptr;
-  library.check(library.function<Create>(create_name)(&made, arguments...), what);
-  return std::unique_ptr<std::remove_pointer_t<Pointer>, cublasStatus_t (*)(Pointer)>(
-      made, library.function<Destroy>(destroy_name));
-}
-
 auto layout(const CublasLt& library, const GemmShape& shape, const ColumnMajorMatrix& matrix,
             DType dtype) {
-  return create<cublasLtMatrixLayout_t, decltype(cublasLtMatrixLayoutCreate),
-                decltype(cublasLtMatrixLayoutDestroy)>(
+  return cublaslt_create<cublasLtMatrixLayout_t, decltype(cublasLtMatrixLayoutCreate),
+                         decltype(cublasLtMatrixLayoutDestroy)>(
       library, "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutDestroy", describe(shape),
       cublaslt_type(dtype), static_cast<uint64_t>(matrix.rows),
       static_cast<uint64_t>(matrix.columns), matrix.leading);
@@ -46,38 +37,41 @@ std::string describe(const GemmShape& shape) {
                      shape.n, dtype_name(shape.input), dtype_name(shape.output));
 }
 
-CublasLtProduct::CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32)
-    : operation_(create<cublasLtMatmulDesc_t, decltype(cublasLtMatmulDescCreate),
-                        decltype(cublasLtMatmulDescDestroy)>(
-          library, "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy", describe(shape),
-          compute_type(shape, tf32), CUDA_R_32F)),
-      a_(layout(library, shape, column_major(shape).a, shape.input)),
-      b_(layout(library, shape, column_major(shape).b, shape.input)),
-      d_(layout(library, shape, column_major(shape).d, shape.output)) {
+CublasLtOwned<cublasLtMatmulDesc_t> cublaslt_operation(const CublasLt& library,
+                                                       cublasComputeType_t compute,
+                                                       bool transpose_a, bool transpose_b,
+                                                       const std::string& what) {
+  auto operation = cublaslt_create<cublasLtMatmulDesc_t, decltype(cublasLtMatmulDescCreate),
+                                   decltype(cublasLtMatmulDescDestroy)>(
+      library, "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy", what, compute, CUDA_R_32F);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transpose) {
     const int32_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
     library.check(
         library.function<decltype(cublasLtMatmulDescSetAttribute)>(
-            "cublasLtMatmulDescSetAttribute")(operation_.get(), attribute, &value, sizeof(value)),
-        describe(shape));
+            "cublasLtMatmulDescSetAttribute")(operation.get(), attribute, &value, sizeof(value)),
+        what);
   };
-  const ColumnMajorProduct product = column_major(shape);
-  set(CUBLASLT_MATMUL_DESC_TRANSA, product.a.transpose);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, product.b.transpose);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_a);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_b);
+  return operation;
 }
+
+CublasLtProduct::CublasLtProduct(const CublasLt& library, const GemmShape& shape, bool tf32)
+    : operation_(cublaslt_operation(library, compute_type(shape, tf32),
+                                    column_major(shape).a.transpose,
+                                    column_major(shape).b.transpose, describe(shape))),
+      a_(layout(library, shape, column_major(shape).a, shape.input)),
+      b_(layout(library, shape, column_major(shape).b, shape.input)),
+      d_(layout(library, shape, column_major(shape).d, shape.output)) {}
 
 CublasLtPreference::CublasLtPreference(const CublasLt& library, int64_t workspace_bytes,
                                        uint32_t alignment)
-    : preference_(create<cublasLtMatmulPreference_t, decltype(cublasLtMatmulPreferenceCreate),
-                         decltype(cublasLtMatmulPreferenceDestroy)>(
-          library, "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
-          "a preference among algorithms")) {
-  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    library.check(library.function<decltype(cublasLtMatmulPreferenceSetAttribute)>(
-                      "cublasLtMatmulPreferenceSetAttribute")(preference_.get(), attribute, &value,
-                                                              sizeof(value)),
-                  "a preference among algorithms");
-  };
+    : library_(library),
+      preference_(
+          cublaslt_create<cublasLtMatmulPreference_t, decltype(cublasLtMatmulPreferenceCreate),
+                          decltype(cublasLtMatmulPreferenceDestroy)>(
+              library, "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
+              "a preference among algorithms")) {
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
   // The other schemes add parts in the output's type, which may be bf16.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,

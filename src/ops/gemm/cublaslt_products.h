@@ -49,6 +49,7 @@ class CublasLtProducts {
   CublasLtProducts();
 
   const CublasLt& library() const { return library_; }
+  cublasLtHandle_t handle() const { return handle_.get(); }
   /// Returns the product, which it makes the first time. Its algorithm is that of the runtime's
   /// table of tuned products, or else the library's first choice.
   const Product& product(Runtime& runtime, const CublasLtKey& key);
@@ -73,8 +74,7 @@ class CublasLtProducts {
 
   CublasLt library_;
   decltype(cublasLtMatmul)* multiply_;
-  std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, cublasStatus_t (*)(cublasLtHandle_t)>
-      handle_;
+  CublasLtOwned<cublasLtHandle_t> handle_;
   std::unordered_map<CublasLtKey, Product, KeyHash> products_;
 };
 

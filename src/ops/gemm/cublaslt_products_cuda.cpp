@@ -79,14 +79,18 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtProducts::candidates(
       library_.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
           handle_.get(), description.operation(), description.a(), description.b(), description.d(),
           description.d(), preference.get(), most, results.data(), &count);
-  library_.check(status, describe(key.shape));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    count = 0;
+  } else {
+    library_.check(status, describe(key.shape));
+  }
   results.resize(static_cast<size_t>(count));
   std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& result) {
     return result.state != CUBLAS_STATUS_SUCCESS ||
            result.workspaceSize > static_cast<size_t>(workspace_bytes);
   });
   if (results.empty()) {
-    throw Error(
+    throw NoProductError(
         "{}, operands aligned to {} bytes: {} has no algorithm for this device within {} bytes of "
         "scratch memory",
         describe(key.shape), key.alignment, library_.version(), workspace_bytes);

@@ -1,37 +1,14 @@
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/quantile.h"
-#include "base/random.h"
 #include "ops/gemm/column_major.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/cublaslt_products.h"
+#include "ops/gemm/random_operand.h"
 
 namespace tessera {
 namespace {
-
-/// Memory of the device full of random numbers: zeros would draw less power, and let it run faster.
-std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, const ColumnMajorMatrix& is,
-                                             DType dtype, uint64_t seed) {
-  constexpr int64_t kDistinct = int64_t{1} << 20;
-  const int64_t bytes = is.columns * is.leading * dtype_size(dtype);
-  auto memory = accelerator.allocate(bytes);
-  const CounterRandom random(seed, "tuned products");
-  std::vector<std::byte> block(static_cast<size_t>(std::min(kDistinct, bytes)));
-  for (size_t i = 0; i + sizeof(uint16_t) <= block.size(); i += sizeof(uint16_t)) {
-    // Numbers between 1/2 and 2 of either sign: the upper half of an f32, or a whole bf16.
-    const auto bits = static_cast<uint16_t>((random.bits(i) & 0x80ffU) | 0x3f00U);
-    std::memcpy(block.data() + i, &bits, sizeof(bits));
-  }
-  for (int64_t at = 0; at < bytes; at += kDistinct) {
-    const auto part = static_cast<size_t>(std::min(kDistinct, bytes - at));
-    accelerator.upload(std::span(block).first(part),
-                       static_cast<std::byte*>(memory->address()) + at);
-  }
-  return memory;
-}
 
 /// What measures a product's algorithms.
 struct Measuring {
@@ -63,9 +40,12 @@ TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const Tunin
   Accelerator& accelerator = *runtime.accelerator();
   auto& products = runtime.cache<CublasLtProducts>();
   const ColumnMajorProduct is = column_major(shape);
-  const auto b = random_operand(accelerator, is.a, shape.input, 1);
-  const auto a = random_operand(accelerator, is.b, shape.input, 2);
-  const auto c = accelerator.allocate(is.d.columns * is.d.leading * dtype_size(shape.output));
+  const auto bytes = [](const ColumnMajorMatrix& matrix, DType dtype) {
+    return matrix.columns * matrix.leading * dtype_size(dtype);
+  };
+  const auto b = random_operand(accelerator, bytes(is.a, shape.input), 1);
+  const auto a = random_operand(accelerator, bytes(is.b, shape.input), 2);
+  const auto c = accelerator.allocate(bytes(is.d, shape.output));
   const auto scratch = accelerator.allocate(device_gemm_workspace_bytes(target, shape));
   const Measuring measuring{
       .products = products,
@@ -85,8 +65,7 @@ TunedProduct tune_cublaslt(Runtime& runtime, const GemmShape& asked, const Tunin
   for (const auto& candidate : candidates) {
     product.algorithm = candidate.algo;
     measuring.seconds(product, 2);  // loads its kernel
-    runs.push_back(std::clamp<int64_t>(
-        std::llround(budget.seconds_a_sample / measuring.seconds(product, 2)), 1, 1000));
+    runs.push_back(runs_of_sample(measuring.seconds(product, 2), budget));
   }
   for (int round = 0; round < budget.rounds; ++round) {
     for (size_t i = 0; i < candidates.size(); ++i) {

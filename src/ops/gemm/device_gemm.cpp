@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/gemm_plan.h"
-#include "ops/gemm/hipblaslt_gemm.h"
 
 namespace tessera {
 namespace {
@@ -13,11 +12,20 @@ namespace {
 /// What NVIDIA recommends for Hopper, and what aligns the beginning to 256 bytes.
 constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
 
-[[noreturn]] void nothing_to_tune(const Runtime& runtime) {
+[[noreturn]] void no_products(Device device) {
+  if (device == Device::hip) {
+    throw Error(
+        "there are no matrix products on the device hip: they are hipBLASLt's, which this version "
+        "does not call yet; compute on another device");
+  }
+  throw InternalError(fmt::format("no matrix products on the device {}", word(device)));
+}
+
+[[noreturn]] void nothing_to_tune(const Runtime& runtime, const char* or_else = "") {
   throw Error(
       "the device {} has one algorithm for each matrix product, so there is nothing to tune: set "
-      "run.device = \"cuda\", or leave run.tuned_products out",
-      word(runtime.target().device));
+      "run.device = \"cuda\"{}",
+      word(runtime.target().device), or_else);
 }
 
 }  // namespace
@@ -34,19 +42,26 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
     case Device::cuda:
       return cublaslt_gemm(execution, shape, a, b, c, workspace);
 #endif
-#if defined(TESSERA_HIP)
-    case Device::hip:
-      return hipblaslt_gemm(execution, shape, a, b, c, workspace);
+    default:
+      no_products(execution.stream->device());
+  }
+}
+
+void require_device_gemm(Runtime& runtime) {
+  switch (runtime.target().device) {
+    case Device::emulated:
+      return;
+#if defined(TESSERA_CUDA)
+    case Device::cuda:
+      return require_cublaslt(runtime);
 #endif
     default:
-      throw InternalError("no matrix products on the device " +
-                          std::string(word(execution.stream->device())));
+      no_products(runtime.target().device);
   }
 }
 
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape) {
-  const bool library = target.device == Device::cuda || target.device == Device::hip;
-  return library ? kLibraryWorkspace : gemm_workspace_bytes(target, shape);
+  return is_gpu(target) ? kLibraryWorkspace : gemm_workspace_bytes(target, shape);
 }
 
 void require_same_library(const TunedProducts& table, const std::string& library,
@@ -59,7 +74,10 @@ void require_same_library(const TunedProducts& table, const std::string& library
 }
 
 void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin) {
-  const std::string library = device_gemm_library(runtime);  // throws where there is no accelerator
+  if (runtime.target().device != Device::cuda) {
+    nothing_to_tune(runtime, ", or leave run.tuned_products out");
+  }
+  const std::string library = device_gemm_library(runtime);
   require_same_library(table, library, runtime.accelerator()->name(), origin);
   runtime.cache<TunedProducts>() = std::move(table);
 }

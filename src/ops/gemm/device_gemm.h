@@ -3,19 +3,30 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "ops/gemm/gemm.h"
 #include "ops/gemm/tuned_products.h"
 #include "program/operation.h"
 
 namespace tessera {
 
+/// A device's library has no algorithm for a product.
+class NoProductError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Puts a matrix product into an execution's stream. The operands lie in the accelerator's memory.
 /// The emulated device multiplies with the processor's products, the device cuda with cuBLASLt. The
 /// same shape runs by the same algorithm each time, so equal operands give equal bits. `workspace`
 /// has the bytes that device_gemm_workspace_bytes() plans. Throws Error, which names the shape, if
-/// the device's library is missing or has no such product.
+/// the device's library is missing, NoProductError if it has no such product.
 void device_gemm(const Execution& execution, const GemmShape& shape, const void* a, const void* b,
                  void* c, std::byte* workspace);
+
+/// Opens the library of products of the runtime's device. Throws Error if it is missing, or if
+/// there are no products on that device yet.
+void require_device_gemm(Runtime& runtime);
 
 /// Returns the scratch bytes for one product on an accelerator, a pure function. On devices of
 /// vendors it is the same for all shapes: what their libraries get to choose algorithms within.

@@ -56,6 +56,10 @@ class LinearInputGradient final : public Operation {
     return plan.sum_bytes() + bytes;
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    require_device_gemm(runtime);
+  }
+
   void run(const Execution& execution) const override {
     const std::vector<Spec> specs = specs_of(execution.inputs);
     if (execution.stream != nullptr) return run_on_device(execution, specs);

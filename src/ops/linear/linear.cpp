@@ -71,6 +71,10 @@ class Linear final : public Operation {
     return bytes;
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    require_device_gemm(runtime);
+  }
+
   void run(const Execution& execution) const override {
     const std::vector<Spec> inputs = specs_of(execution.inputs);
     if (execution.stream != nullptr) return run_on_device(execution, inputs);

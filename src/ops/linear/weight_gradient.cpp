@@ -45,6 +45,10 @@ class LinearWeightGradient final : public Operation {
     return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    require_device_gemm(runtime);
+  }
+
   void run(const Execution& execution) const override {
     const Tensor& x = execution.inputs[0];
     const Tensor& gradient = execution.inputs[1];

@@ -87,6 +87,10 @@ class LinearCrossEntropy final : public Operation {
     return LogitChunks(inputs[0], inputs[1]).workspace_bytes(target, gradients_);
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    require_device_gemm(runtime);
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       return on_device(execution, [&](auto vendor, auto type) {

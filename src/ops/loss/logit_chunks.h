@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
+#include "base/round_up.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 
@@ -16,17 +19,31 @@ struct HeadGradients {
   Tensor of_weight;
 };
 
+/// Returns the tokens of a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens, from 256 to
+/// 1024. Each chunk adds to the whole gradient of the weight, which is as much memory traffic as
+/// the logits of 2 · hidden tokens.
+///
+/// Beside a device's products this traffic is slow: on a GPU that computes 200 FLOPs while it moves
+/// a byte, it takes as long as the gradient's product over 800 tokens. So there a chunk has about
+/// 1 GiB of logits, from 2048 to 8192 tokens, and all chunks have about the same number.
+inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
+  const bool on_device = device != Device::cpu;
+  const int64_t bytes = int64_t{on_device ? 1024 : 128} << 20;
+  const int64_t fitting = bytes / (std::max<int64_t>(vocabulary, 1) * 4) / 64 * 64;
+  tokens = std::max<int64_t>(tokens, 1);
+  if (!on_device) return std::min(tokens, std::clamp<int64_t>(fitting, 256, 1024));
+  const int64_t most = std::clamp<int64_t>(fitting, 2048, 8192);
+  const int64_t chunks = (tokens + most - 1) / most;
+  return std::min(tokens, round_up((tokens + chunks - 1) / chunks, 64));
+}
+
 /// The logits of an output head, a chunk of tokens at a time. It knows the number of tokens in a
 /// chunk, the memory and the products. The gradient of the logits takes their place, row by row. In
 /// bf16 it fills the first half of each row of f32 logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
-      : tokens_(x.shape[0]),
-        hidden_(x.shape[1]),
-        vocabulary_(weight.shape[0]),
-        dtype_(x.dtype),
-        chunk_(std::clamp<int64_t>(tokens_, 1, chunk_for(vocabulary_))) {}
+      : tokens_(x.shape[0]), hidden_(x.shape[1]), vocabulary_(weight.shape[0]), dtype_(x.dtype) {}
 
   /// Returns the elements of x's type from one row of the logits' gradient to the next.
   int64_t gradient_stride() const {
@@ -36,8 +53,9 @@ class LogitChunks {
   /// Returns the scratch bytes of a run, with or without the products of the gradients.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
     int64_t most = 0;
+    const std::vector<RowSection> sections = sections_on(target.device);
     if (target.device != Device::cpu) {
-      for (const RowSection& section : row_sections(tokens_, chunk_)) {
+      for (const RowSection& section : sections) {
         const auto product = [&](const GemmShape& shape) {
           most = std::max(most, device_gemm_workspace_bytes(target, shape));
         };
@@ -46,9 +64,9 @@ class LogitChunks {
         product(of_x(section.chunk, target.threads));
         product(of_weight(section.chunk, target.threads));
       }
-      return logit_bytes() + most;
+      return logit_bytes(target.device) + most;
     }
-    for (const RowSection& section : row_sections(tokens_, chunk_)) {
+    for (const RowSection& section : sections) {
       const int64_t rows = section.end - section.begin;
       int64_t bytes =
           PackedGemm::workspace_bytes(target, logits(section.chunk, target.threads), rows);
@@ -59,7 +77,7 @@ class LogitChunks {
       }
       most = std::max(most, bytes);
     }
-    return logit_bytes() + most;
+    return logit_bytes(target.device) + most;
   }
 
   /// Calls body(first token, tokens, logits) for each chunk. The logits lie at the start of the
@@ -69,9 +87,9 @@ class LogitChunks {
   void for_each(const Execution& execution, const HeadGradients* gradients, Body&& body) const {
     const Tensor& x = execution.inputs[0];
     std::byte* logits = execution.workspace.data();
-    for (const RowSection& section : row_sections(tokens_, chunk_)) {
+    for (const RowSection& section : sections_on(Device::cpu)) {
       Products products(*this, execution.runtime, section, gradients != nullptr);
-      products.pack(execution.inputs[1].raw(), logits + logit_bytes());
+      products.pack(execution.inputs[1].raw(), logits + logit_bytes(Device::cpu));
       for (int64_t first = section.begin; first < section.end; first += section.chunk) {
         const Tensor rows = x.slice(first, first + section.chunk);
         products.logits.run(rows.raw(), logits);
@@ -91,9 +109,10 @@ class LogitChunks {
     const Tensor& x = execution.inputs[0];
     const void* const weight = execution.inputs[1].address();
     std::byte* const memory = execution.workspace.data();
-    std::byte* const scratch = memory + logit_bytes();
+    const Device device = execution.runtime.target().device;
+    std::byte* const scratch = memory + logit_bytes(device);
     const int threads = execution.runtime.threads();
-    for (const RowSection& section : row_sections(tokens_, chunk_)) {
+    for (const RowSection& section : sections_on(device)) {
       for (int64_t first = section.begin; first < section.end; first += section.chunk) {
         const Tensor rows = x.slice(first, first + section.chunk);
         device_gemm(execution, logits(section.chunk, threads), rows.address(), weight, memory,
@@ -135,16 +154,13 @@ class LogitChunks {
     std::byte* of_weight_workspace = nullptr;
   };
 
-  /// Returns the tokens of a chunk: about 128 MiB of f32 logits, a multiple of 64 tokens, from 256
-  /// to 1024. Each chunk adds to the whole gradient of the weight, which is as much memory traffic
-  /// as the logits of 2 · hidden tokens.
-  static int64_t chunk_for(int64_t vocabulary) {
-    const int64_t tokens = (int64_t{128} << 20) / (std::max<int64_t>(vocabulary, 1) * 4);
-    return std::clamp<int64_t>(tokens / 64 * 64, 256, 1024);
+  std::vector<RowSection> sections_on(Device device) const {
+    return row_sections(tokens_, logit_chunk(device, tokens_, vocabulary_));
   }
 
-  int64_t logit_bytes() const {
-    return aligned_bytes(chunk_ * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
+  int64_t logit_bytes(Device device) const {
+    return aligned_bytes(logit_chunk(device, tokens_, vocabulary_) * vocabulary_ *
+                         dtype_size(accumulation_dtype(dtype_)));
   }
 
   GemmShape logits(int64_t rows, int threads) const {
@@ -183,7 +199,6 @@ class LogitChunks {
   int64_t hidden_;
   int64_t vocabulary_;
   DType dtype_;
-  int64_t chunk_;
 };
 
 }  // namespace tessera

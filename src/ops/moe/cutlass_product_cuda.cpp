@@ -37,30 +37,32 @@ GroupedOutcome call_cutlass(const GroupedShape& shape, const GroupedCall& call) 
 
 }  // namespace
 
+std::string cutlass_missing(Runtime& runtime) {
+  const int capability = runtime.cache<Multiprocessors>().capability;
+  if (capability == 90) return "";
+  return fmt::format(
+      "CUTLASS's kernels are for devices of compute capability 9.0 (H100, H200); this one has "
+      "{}.{}",
+      capability / 10, capability % 10);
+}
+
 void multiply_by_cutlass(const Execution& execution, std::string_view operation,
                          const GroupedShape& shape, const GroupedOperands& operands,
                          std::byte* workspace) {
   const auto& device = execution.runtime.cache<Multiprocessors>();
-  if (device.capability != 90) {
-    throw Error(
-        "{}: products of experts in bf16 are for devices of compute capability 9.0 (H100, H200); "
-        "this one has {}.{}. Set train.precision = \"fp32\", or use another device",
-        operation, device.capability / 10, device.capability % 10);
-  }
   const GroupedAreas areas(shape.groups);
-  const GroupTable table = areas.table(shape, operands, workspace);
+  const GroupTable table = areas.table(GroupedLibrary::cutlass, shape, operands, workspace);
   write_group_table_device<Cuda>(table, *execution.stream);
   const auto matrices = [&](int operand) {
     return GroupedMatrices{table.addresses[operand], table.strides[operand]};
   };
-  const bool adds = shape.kind == GroupedKind::weight_gradient || operands.sum != nullptr;
   const GroupedOutcome outcome = call_cutlass(shape, {.groups = static_cast<int>(shape.groups),
                                                       .sizes = table.sizes,
                                                       .a = matrices(0),
                                                       .b = matrices(1),
                                                       .c = matrices(2),
                                                       .d = matrices(3),
-                                                      .beta = adds ? 1.0f : 0.0f,
+                                                      .beta = table.beta,
                                                       .multiprocessors = device.count,
                                                       .workspace = areas.library(workspace),
                                                       .workspace_bytes = areas.library_bytes(),
@@ -80,13 +82,14 @@ void multiply_by_cutlass(const Execution& execution, std::string_view operation,
 
 #else
 
-void multiply_by_cutlass(const Execution&, std::string_view operation, const GroupedShape&,
+std::string cutlass_missing(Runtime&) {
+  return "this build was made without CUTLASS's headers: run `scripts/setup cuda`, configure and "
+         "build again";
+}
+
+void multiply_by_cutlass(const Execution&, std::string_view, const GroupedShape&,
                          const GroupedOperands&, std::byte*) {
-  throw Error(
-      "{}: this build has no products of experts in bf16 for the device cuda: it was made without "
-      "CUTLASS's headers. Run `scripts/setup cuda`, configure and build again; or set "
-      "train.precision = \"fp32\"",
-      operation);
+  throw InternalError("this build has no CUTLASS");
 }
 
 #endif

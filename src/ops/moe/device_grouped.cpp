@@ -1,6 +1,6 @@
 #include "ops/moe/device_grouped.h"
 
-#include "ops/moe/cutlass_product.h"
+#include "ops/moe/cuda_grouped.h"
 #include "ops/moe/grouped_layout.h"
 #include "ops/support.h"
 
@@ -12,7 +12,7 @@ constexpr int64_t kTileStep = 8;
 
 void multiply_floats(const Execution& execution, const GroupedShape& shape,
                      const GroupedOperands& operands) {
-  TESSERA_CHECK(operands.sum == nullptr || operands.sum == operands.result,
+  TESSERA_CHECK(!shape.adds || operands.sum == operands.result,
                 "products in f32 are added in place");
   const GroupedLayout layout = grouped_layout(shape, operands);
   const int64_t a_stride = layout.a.stride, b_stride = layout.b.stride;
@@ -26,10 +26,17 @@ void multiply_floats(const Execution& execution, const GroupedShape& shape,
                              .a = {layout.a, rows_are_k ? 1 : a_stride, rows_are_k ? a_stride : 1},
                              .b = {layout.b, b_by_rows ? b_stride : 1, b_by_rows ? 1 : b_stride},
                              .d = layout.d,
-                             .accumulate = rows_are_k || operands.sum != nullptr};
+                             .accumulate = rows_are_k || shape.adds};
   for_vendor(*execution.stream, [&](auto vendor) {
     float_product_device<decltype(vendor)>(product, *execution.stream);
   });
+}
+
+[[noreturn]] void no_grouped(std::string_view operation, Device device) {
+  throw Error(
+      "{}: there are no products of experts in bf16 for the device {} yet; set train.precision = "
+      "\"fp32\"",
+      operation, word(device));
 }
 
 }  // namespace
@@ -57,13 +64,35 @@ void device_grouped(const Execution& execution, std::string_view operation,
   if (shape.input == DType::f32) return multiply_floats(execution, shape, operands);
 #if defined(TESSERA_CUDA)
   if (execution.stream->device() == Device::cuda) {
-    return multiply_by_cutlass(execution, operation, shape, operands, workspace);
+    return cuda_grouped(execution, operation, shape, operands, workspace);
   }
 #endif
-  throw Error(
-      "{}: there are no products of experts in bf16 for the device {} yet; set train.precision = "
-      "\"fp32\"",
-      operation, word(execution.stream->device()));
+  no_grouped(operation, execution.stream->device());
+}
+
+void require_device_grouped(Runtime& runtime, std::string_view operation, DType input) {
+  const Device device = runtime.target().device;
+  if (input == DType::f32 || device == Device::emulated) return;
+#if defined(TESSERA_CUDA)
+  if (device == Device::cuda) return require_cuda_grouped(runtime, operation);
+#endif
+  no_grouped(operation, device);
+}
+
+std::vector<GroupedShape> device_grouped_shapes([[maybe_unused]] Runtime& runtime) {
+#if defined(TESSERA_CUDA)
+  if (runtime.target().device == Device::cuda) return cuda_grouped_shapes(runtime);
+#endif
+  return {};
+}
+
+TunedGrouped tune_device_grouped([[maybe_unused]] Runtime& runtime,
+                                 [[maybe_unused]] const GroupedShape& shape,
+                                 [[maybe_unused]] const TuningBudget& budget) {
+#if defined(TESSERA_CUDA)
+  if (runtime.target().device == Device::cuda) return tune_cuda_grouped(runtime, shape, budget);
+#endif
+  throw InternalError("no products of groups to tune on this device");
 }
 
 void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets) {

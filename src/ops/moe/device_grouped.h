@@ -3,29 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include "ops/gemm/device_gemm.h"
+#include "ops/moe/grouped_shape.h"
 #include "program/operation.h"
 
 namespace tessera {
-
-/// The three products of a grouped linear map whose weights are [groups, out, in]. Group e has the
-/// rows from offsets[e] to offsets[e + 1], which only the device knows.
-enum class GroupedKind {
-  forward,          ///< [rows, in] · weightᵀ -> [rows, out]
-  input_gradient,   ///< [rows, out] · weight -> [rows, in]
-  weight_gradient,  ///< [rows, out]ᵀ · [rows, in], added to [groups, out, in] in f32
-};
-
-/// Products of groups on an accelerator.
-struct GroupedShape {
-  GroupedKind kind = GroupedKind::forward;
-  int64_t groups = 0;
-  int64_t rows = 0;  ///< of all groups, at most
-  int64_t in = 0;
-  int64_t out = 0;
-  DType input = DType::f32;
-  DType output = DType::f32;  ///< f32 for a weight gradient
-};
 
 /// The operands of GroupedShape, in the accelerator's memory.
 struct GroupedOperands {
@@ -33,8 +17,8 @@ struct GroupedOperands {
   const void* other = nullptr;       ///< the weights, or for their gradient [rows, in]
   const int32_t* offsets = nullptr;  ///< [groups + 1]
   void* result = nullptr;
-  /// f32 of the result's shape that an input gradient is added to before it is rounded, or null. It
-  /// may be the result itself.
+  /// f32 of the result's shape that an input gradient is added to before it is rounded, if the
+  /// shape `adds`. It may be the result itself.
   const float* sum = nullptr;
 };
 
@@ -48,13 +32,26 @@ bool has_device_grouped(Device device, DType input);
 int64_t device_grouped_workspace_bytes(const Target& target, std::string_view operation,
                                        const GroupedShape& shape);
 
+/// Throws Error if this build or the runtime's device lacks what products of such operands need.
+void require_device_grouped(Runtime& runtime, std::string_view operation, DType input);
+
 /// Puts products into an execution's stream. `workspace` has the bytes that
 /// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is;
-/// rows past the last offset are not written. Throws Error if this build or this device lacks what
-/// is needed.
+/// rows past the last offset are not written. bf16 on the device cuda is multiplied by the library
+/// that the runtime's table of tuned products names for the shape; without a table by CUTLASS, or
+/// where that is missing by cuBLASLt. Throws Error as require_device_grouped() does, and if no
+/// library has this product.
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
                     std::byte* workspace);
+
+/// The products of groups in bf16 that the runtime has put into streams of the device cuda, in one
+/// order; none on other devices.
+std::vector<GroupedShape> device_grouped_shapes(Runtime& runtime);
+/// Measures the libraries that have such a product on the runtime's device, on random numbers, with
+/// as many rows in each group. Throws Error if none has it.
+TunedGrouped tune_device_grouped(Runtime& runtime, const GroupedShape& shape,
+                                 const TuningBudget& budget);
 
 /// Sets the rows [rows, width] past the last of `offsets` [groups + 1] to zero.
 void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets);

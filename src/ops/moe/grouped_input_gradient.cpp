@@ -60,6 +60,10 @@ class GroupedLinearInputGradient final : public Operation {
     return workspace(inputs[0].shape[0], inputs[pairs].shape, product_bytes).bytes(target.threads);
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_grouped(runtime, name(), inputs[0].dtype);
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& dx = execution.outputs[0];
@@ -78,15 +82,17 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
+  /// All sums but the last of several pairs stay in f32; from the second on each adds to them.
   static GroupedShape device_shape(const Shape& gradient, const Shape& weight, DType dtype,
-                                   DType output) {
+                                   DType output, bool adds) {
     return {.kind = GroupedKind::input_gradient,
             .groups = weight[0],
             .rows = gradient[0],
             .in = weight[2],
             .out = weight[1],
             .input = dtype,
-            .output = output};
+            .output = output,
+            .adds = adds};
   }
 
   /// Returns the bytes of the f32 rows in which a device sums the products of several pairs in
@@ -101,10 +107,10 @@ class GroupedLinearInputGradient final : public Operation {
     int64_t product = 0;
     for (size_t i = 0; i < pairs; ++i) {
       const DType dtype = inputs[i].dtype;
-      product = std::max(product,
-                         device_grouped_workspace_bytes(
-                             target, name(),
-                             device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype, dtype)));
+      product = std::max(product, device_grouped_workspace_bytes(
+                                      target, name(),
+                                      device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype,
+                                                   dtype, i > 0)));
     }
     return product +
            device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2], inputs[0].dtype);
@@ -127,12 +133,12 @@ class GroupedLinearInputGradient final : public Operation {
       const Tensor& weight = execution.inputs[pairs + i];
       device_grouped(
           execution, name(),
-          device_shape(gradient.shape(), weight.shape(), dtype, last ? dtype : DType::f32),
+          device_shape(gradient.shape(), weight.shape(), dtype, last ? dtype : DType::f32, i > 0),
           {.rows = gradient.address(),
            .other = weight.address(),
            .offsets = offsets.pointer<int32_t>(),
            .result = last ? dx.address() : sum,
-           .sum = i > 0 ? static_cast<const float*>(sum) : nullptr},
+           .sum = static_cast<const float*>(sum)},
           memory + sum_bytes);
     }
     clear_rest(execution, dx, offsets);

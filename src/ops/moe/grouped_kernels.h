@@ -23,7 +23,8 @@ struct GroupedOperand {
 /// The operands of D = A B + C, in this order.
 inline constexpr int kGroupedOperands = 4;
 
-/// Writes the sizes and the addresses of all groups for a library's kernel.
+/// Writes the sizes and the addresses of all groups, and the factors of all products, for a
+/// library's kernel.
 struct GroupTable {
   int64_t groups;
   const int32_t* offsets;  // [groups + 1]
@@ -31,9 +32,15 @@ struct GroupTable {
   int32_t size[3];
   bool rows_are_k;
   GroupedOperand operands[kGroupedOperands];
-  int32_t* sizes;  // [groups, 3]: m is 0 for a group without rows, which leaves its D as it is
+  /// m, n and k of group g: sizes[g · group_step + i · size_step] for i = 0, 1, 2. m is 0 for a
+  /// group without rows, which leaves its D as it is.
+  int32_t* sizes;
+  int64_t group_step;
+  int64_t size_step;
   const void** addresses[kGroupedOperands];  // [groups] each
   int64_t* strides[kGroupedOperands];        // [groups] each
+  float beta;                                // 1 if C is added, else 0
+  float* factors;                            // [2]: 1, which A B is multiplied by, and beta
 };
 
 /// result_r = 0 for the rows r from offsets[groups] on.

@@ -5,9 +5,10 @@
 namespace tessera {
 namespace {
 
-/// CUTLASS's own scratch memory: on every multiprocessor it keeps 128 bytes for each of a product's
-/// operands, two of them for D. The largest Hopper has 144 multiprocessors.
-constexpr int64_t kCutlassBytes = int64_t{144} * 5 * 128 + 4 * GroupedAreas::kAlignment;
+/// The libraries' own scratch memory. cuBLASLt gets what NVIDIA recommends for Hopper. CUTLASS
+/// needs far less: 128 bytes on every multiprocessor for each of a product's operands, two of them
+/// for D.
+constexpr int64_t kLibraryBytes = int64_t{32} << 20;
 
 GroupedOperand shared_rows(const void* base, int64_t width, DType dtype) {
   return {.base = base, .row_bytes = width * dtype_size(dtype), .stride = width};
@@ -42,7 +43,7 @@ GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& o
           .rows_are_k = false,
           .a = shared_rows(operands.rows, forward ? in : out, shape.input),
           .b = matrices(operands.other, out, in, shape.input),
-          .c = shared_rows(operands.sum, forward ? out : in, DType::f32),
+          .c = shared_rows(shape.adds ? operands.sum : nullptr, forward ? out : in, DType::f32),
           .d = shared_rows(operands.result, forward ? out : in, shape.output)};
 }
 
@@ -52,21 +53,27 @@ GroupedAreas::GroupedAreas(int64_t groups)
       list_bytes_(round_up(groups * static_cast<int64_t>(sizeof(int64_t)), kAlignment)) {}
 
 int64_t GroupedAreas::bytes() const {
-  return kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + kCutlassBytes;
+  return 2 * kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_ + kLibraryBytes;
 }
 
-GroupTable GroupedAreas::table(const GroupedShape& shape, const GroupedOperands& operands,
-                               std::byte* workspace) const {
+GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape,
+                               const GroupedOperands& operands, std::byte* workspace) const {
   const GroupedLayout layout = grouped_layout(shape, operands);
-  std::byte* memory = align_table(workspace);
+  const bool adds = shape.kind == GroupedKind::weight_gradient || shape.adds;
+  const bool by_groups = library == GroupedLibrary::cutlass;
+  std::byte* memory = align_table(workspace) + kAlignment;
   GroupTable table{.groups = groups_,
                    .offsets = operands.offsets,
                    .size = {layout.size[0], layout.size[1], layout.size[2]},
                    .rows_are_k = layout.rows_are_k,
                    .operands = {layout.a, layout.b, layout.c, layout.d},
                    .sizes = reinterpret_cast<int32_t*>(memory),
+                   .group_step = by_groups ? 3 : 1,
+                   .size_step = by_groups ? 1 : groups_,
                    .addresses = {},
-                   .strides = {}};
+                   .strides = {},
+                   .beta = adds ? 1.0f : 0.0f,
+                   .factors = reinterpret_cast<float*>(memory - kAlignment)};
   memory += sizes_bytes_;
   for (int i = 0; i < kGroupedOperands; ++i) {
     table.addresses[i] = reinterpret_cast<const void**>(memory);
@@ -77,9 +84,9 @@ GroupTable GroupedAreas::table(const GroupedShape& shape, const GroupedOperands&
 }
 
 std::byte* GroupedAreas::library(std::byte* workspace) const {
-  return align_table(workspace) + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_;
+  return align_table(workspace) + kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_;
 }
 
-int64_t GroupedAreas::library_bytes() const { return kCutlassBytes; }
+int64_t GroupedAreas::library_bytes() const { return kLibraryBytes; }
 
 }  // namespace tessera

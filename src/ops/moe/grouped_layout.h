@@ -25,9 +25,10 @@ class GroupedAreas {
 
   /// The bytes of all parts, with what it takes to align the beginning.
   int64_t bytes() const;
-  /// The table of a product, its lists within `workspace`.
-  GroupTable table(const GroupedShape& shape, const GroupedOperands& operands,
-                   std::byte* workspace) const;
+  /// The table of a product in the library's form, its lists within `workspace`: CUTLASS reads the
+  /// three sizes of a group together, cuBLASLt each size of all groups.
+  GroupTable table(GroupedLibrary library, const GroupedShape& shape,
+                   const GroupedOperands& operands, std::byte* workspace) const;
   std::byte* library(std::byte* workspace) const;
   int64_t library_bytes() const;
 

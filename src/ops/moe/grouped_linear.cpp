@@ -88,6 +88,10 @@ class GroupedLinear final : public Operation {
         .bytes(target.threads);
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_grouped(runtime, name(), inputs[0].dtype);
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& x = execution.inputs.front();

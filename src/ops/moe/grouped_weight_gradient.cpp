@@ -57,6 +57,10 @@ class GroupedLinearWeightGradient final : public Operation {
     return accumulate_ ? std::vector<int>{3} : std::vector<int>{};
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    require_device_grouped(runtime, name(), inputs[0].dtype);
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Tensor& x = execution.inputs[0];

@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <type_traits>
 
-#include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/moe/token_rows_kernels.h"
 
 namespace tessera {
@@ -13,27 +12,22 @@ namespace {
 constexpr int kRowWarps = 4;  // of a block
 constexpr int kRowsAhead = 4;  // loads of a thread that are under way at once
 
-__device__ inline int64_t my_token_row() {
-  return static_cast<int64_t>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kLanes;
-}
-__device__ inline int my_row_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
-
 template <int size, typename T>
 __device__ void clear_routed_row(T* row, int packs) {
-  for (int p = my_row_lane(); p < packs; p += kLanes) store_pack(row, p, Pack<T, size>{});
+  for (int p = this_lane(); p < packs; p += kLanes) store_pack(row, p, Pack<T, size>{});
 }
 
 /// One warp a routed row.
 template <typename T, int size>
 __global__ void gather_rows(RowGather<T> gather) {
-  const int64_t row = my_token_row();
+  const int64_t row = warp_of_grid();
   if (row >= gather.rows) return;
   const int packs = static_cast<int>(gather.width / size);
   T* const to = gather.result + row * gather.width;
   const int64_t token = gather.token_of_row[row];
   if (token < 0) return clear_routed_row<size>(to, packs);
   const T* const from = gather.x + token * gather.width;
-  for (int first = my_row_lane(); first < packs; first += kRowsAhead * kLanes) {
+  for (int first = this_lane(); first < packs; first += kRowsAhead * kLanes) {
     Pack<T, size> values[kRowsAhead];
     for (int a = 0; a < kRowsAhead; ++a) {
       const int p = first + a * kLanes;
@@ -65,12 +59,12 @@ struct ChosenRows {
 /// One warp a token.
 template <typename In, typename Out, int size>
 __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
-  const int64_t token = my_token_row();
+  const int64_t token = warp_of_grid();
   if (token >= sum.tokens) return;
   const int packs = static_cast<int>(sum.width / size);
   const int32_t* const row_of_choice = sum.row_of_choice + token * sum.k;
   const float* const weights = sum.weights != nullptr ? sum.weights + token * sum.k : nullptr;
-  for (int p = my_row_lane(); p < packs; p += kLanes) {
+  for (int p = this_lane(); p < packs; p += kLanes) {
     float total[size] = {};
     for (int64_t first = 0; first < sum.k; first += kRowsAhead) {
       const ChosenRows choices(row_of_choice, weights, first, sum.k);
@@ -96,7 +90,7 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
 /// clears those of the rows k · token and following that hold no token.
 template <typename T, int size>
 __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
-  const int64_t token = my_token_row();
+  const int64_t token = warp_of_grid();
   if (token >= gradient.tokens) return;
   const int64_t k = gradient.k, width = gradient.width;
   const int packs = static_cast<int>(width / size);
@@ -106,7 +100,7 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
     const ChosenRows choices(gradient.row_of_choice + token * k, gradient.weights + token * k,
                              first, k);
     float dots[kRowsAhead] = {};
-    for (int p = my_row_lane(); p < packs; p += kLanes) {
+    for (int p = this_lane(); p < packs; p += kLanes) {
       const Pack<T, size> of_sum = load_pack<size>(of_result, p);
       Pack<T, size> values[kRowsAhead];
       for (int a = 0; a < kRowsAhead; ++a) {
@@ -126,22 +120,11 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
     }
     for (int a = 0; a < kRowsAhead; ++a) {
       const float dot = warp_sum(dots[a]);
-      if (first + a < k && my_row_lane() == 0) gradient.of_weights[choice + a] = dot;
+      if (first + a < k && this_lane() == 0) gradient.of_weights[choice + a] = dot;
     }
   }
   for (int64_t row = token * k; row < (token + 1) * k; ++row) {
     if (gradient.token_of_row[row] < 0) clear_routed_row<size>(gradient.of_rows + row * width, packs);
-  }
-}
-
-/// Calls body(pack size) with a compile-time constant: packs are 16 bytes of the widest element, or
-/// one element if a row is not a number of those.
-template <int widest, typename Body>
-void for_token_row_pack(int64_t width, Body&& body) {
-  if (width % widest == 0) {
-    body(std::integral_constant<int, widest>{});
-  } else {
-    body(std::integral_constant<int, 1>{});
   }
 }
 
@@ -153,21 +136,22 @@ Grid token_row_grid(int64_t count) {
 
 template <typename Vendor, typename T>
 void gather_rows_device(const RowGather<T>& gather, Stream& stream) {
-  for_token_row_pack<kPackSize<T>>(gather.width, [&](auto size) {
+  with_pack_size<kPackSize<T>>(gather.width, [&](auto size) {
     launch(gather_rows<T, size>, token_row_grid(gather.rows), stream, gather);
   });
 }
 
 template <typename Vendor, typename In, typename Out>
 void sum_rows_device(const RowSum<In, Out>& sum, Stream& stream) {
-  for_token_row_pack<std::min(kPackSize<In>, kPackSize<Out>)>(sum.width, [&](auto size) {
+  // 16 bytes of the wider element
+  with_pack_size<std::min(kPackSize<In>, kPackSize<Out>)>(sum.width, [&](auto size) {
     launch(sum_rows_of_tokens<In, Out, size>, token_row_grid(sum.tokens), stream, sum);
   });
 }
 
 template <typename Vendor, typename T>
 void sum_rows_gradient_device(const RowSumGradient<T>& gradient, Stream& stream) {
-  for_token_row_pack<kPackSize<T>>(gradient.width, [&](auto size) {
+  with_pack_size<kPackSize<T>>(gradient.width, [&](auto size) {
     launch(sum_rows_gradient<T, size>, token_row_grid(gradient.tokens), stream, gradient);
   });
 }

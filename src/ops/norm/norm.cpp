@@ -3,6 +3,8 @@
 #include "ops/norm/norm_gradient.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/norm/norm_plain.h"
+#include "ops/norm/norm_rotation.h"
+#include "ops/rotary/rotate.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -10,13 +12,20 @@ namespace {
 
 /// inputs: x [..., row], weight [group] if weighted, residual [..., row] if there is one. outputs:
 /// output [..., row], inverse deviation [rows, groups], mean [rows, groups] if it is a layer norm,
-/// sum [..., row] if there is a residual.
+/// sum [..., row] if there is a residual. If the output is rotated, there is no residual, and the
+/// last input is the table [tokens, channels].
 class Norm final : public Operation {
  public:
-  Norm(const NormOptions& options, bool weighted, bool residual)
-      : options_(options), weighted_(weighted), residual_(residual) {}
+  /// `rotated_head_dim` is the size of the heads that are rotated, or 0.
+  Norm(const NormOptions& options, bool weighted, bool residual, int64_t rotated_head_dim = 0)
+      : options_(options),
+        weighted_(weighted),
+        residual_(residual),
+        rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
-    return options_.kind == NormKind::rms ? "rms_norm" : "layer_norm";
+    const bool rms = options_.kind == NormKind::rms;
+    if (rotated()) return rms ? "rms_norm_rotary" : "layer_norm_rotary";
+    return rms ? "rms_norm" : "layer_norm";
   }
 
   /// Positions in the node's inputs and outputs. They are valid only if the variant has them.
@@ -24,7 +33,7 @@ class Norm final : public Operation {
   size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    const size_t expected = 1 + size_t{weighted_} + size_t{residual_};
+    const size_t expected = 1 + size_t{weighted_} + size_t{residual_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected && is_floating(inputs[0].dtype),
                    "{} floating inputs are needed", expected);
     const Spec& x = inputs[0];
@@ -45,6 +54,7 @@ class Norm final : public Operation {
                      "a residual of {} {} for x of {} {}", dtype_name(residual.dtype),
                      residual.shape.text(), dtype_name(x.dtype), x.shape.text());
     }
+    if (rotated()) require_rotation(inputs);
     const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide, x.distribution};
     std::vector<Spec> outputs{x, statistic};
     if (options_.kind == NormKind::layer) outputs.push_back(statistic);
@@ -61,11 +71,16 @@ class Norm final : public Operation {
           residual_ ? self.outputs[sum_output()] : self.inputs[0], {}, self.outputs[1], {}};
       if (weighted_) saved.weight = self.inputs[1];
       if (options_.kind == NormKind::layer) saved.mean = self.outputs[2];
+      if (rotated()) {
+        saved.rotary_table = self.inputs.back();
+        saved.head_dim = rotated_head_dim_;
+      }
       gradients = norm_gradient(builder, saved, of_outputs[0], of_sum);
     }
     std::vector<Value> of_inputs{gradients.x};
     if (weighted_) of_inputs.push_back(gradients.weight);
     if (residual_) of_inputs.push_back(gradients.x);
+    if (rotated()) of_inputs.emplace_back();
     return of_inputs;
   }
 
@@ -109,7 +124,9 @@ class Norm final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       on_device(execution, [&](auto vendor, auto type) {
-        norm_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
+        using T = decltype(type);
+        norm_device<decltype(vendor)>(arguments<T>(execution), rotation<T>(execution),
+                                      *execution.stream);
       });
       return;
     }
@@ -123,10 +140,40 @@ class Norm final : public Operation {
         use_plain(execution.runtime.target(), dtype_of<T>) ? norm_plain(norm, threads)
                                                            : norm_fast(norm, threads);
       }
+      if (rotated()) {
+        rotate_on_processor(execution.runtime,
+                            rotation<T>(execution).arguments(false, norm.output, norm.output));
+      }
     });
   }
 
  private:
+  bool rotated() const { return rotated_head_dim_ > 0; }
+
+  void require_rotation(std::span<const Spec> inputs) const {
+    const Spec& x = inputs[0];
+    const Spec& table = inputs.back();
+    TESSERA_EXPECT(*this, !residual_ && x.shape.rank() == 2 && table.shape.rank() == 2,
+                   "x [tokens, heads * head_dim] without a residual and a table [tokens, channels] "
+                   "are needed");
+    TESSERA_EXPECT(*this, width(x.shape) % rotated_head_dim_ == 0,
+                   "groups of {} do not divide into heads of {}", width(x.shape),
+                   rotated_head_dim_);
+    TESSERA_EXPECT(*this,
+                   table.shape[0] == x.shape[0] && table.shape[1] % 2 == 0 &&
+                       table.shape[1] <= rotated_head_dim_ &&
+                       table.dtype == accumulation_dtype(x.dtype),
+                   "a table of {} {} for x of {} {} with heads of {}", dtype_name(table.dtype),
+                   table.shape.text(), dtype_name(x.dtype), x.shape.text(), rotated_head_dim_);
+  }
+
+  template <typename T>
+  NormRotation<T> rotation(const Execution& execution) const {
+    if (!rotated()) return {};
+    return norm_rotation<T>(execution.inputs[0].shape(), execution.inputs.back(),
+                            rotated_head_dim_);
+  }
+
   /// The number of elements that are normalised together.
   int64_t width(const Shape& x) const { return options_.group > 0 ? options_.group : x[-1]; }
 
@@ -154,6 +201,7 @@ class Norm final : public Operation {
   NormOptions options_;
   bool weighted_;
   bool residual_;
+  int64_t rotated_head_dim_;
 };
 
 }  // namespace
@@ -166,6 +214,15 @@ NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const No
   const auto operation = std::make_shared<Norm>(options, weight.has_value(), residual.has_value());
   const std::vector<Value> outputs = builder.apply(operation, std::move(inputs));
   return {outputs[0], residual ? outputs[operation->sum_output()] : Value{}};
+}
+
+Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
+                      const NormOptions& options, Value table, int64_t head_dim) {
+  std::vector<Value> inputs{x};
+  if (weight) inputs.push_back(*weight);
+  inputs.push_back(table);
+  return builder.apply(std::make_shared<Norm>(options, weight.has_value(), false, head_dim),
+                       std::move(inputs))[0];
 }
 
 }  // namespace tessera

@@ -34,4 +34,10 @@ struct NormResult {
 NormResult norm(Builder& builder, Value x, std::optional<Value> weight, const NormOptions& options,
                 std::optional<Value> residual = {});
 
+/// The norm of queries or keys, fused with their rotary position embedding: rotary(norm(x), table),
+/// to the same bits (see ops/rotary/rotary.h). x is [tokens, heads · head_dim]. A norm's group has
+/// whole heads. Throws InternalError if the shapes or types do not fit.
+Value norm_and_rotary(Builder& builder, Value x, std::optional<Value> weight,
+                      const NormOptions& options, Value table, int64_t head_dim);
+
 }  // namespace tessera

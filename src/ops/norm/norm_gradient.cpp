@@ -2,25 +2,32 @@
 
 #include "ops/norm/norm_kernels.h"
 #include "ops/norm/norm_plain.h"
+#include "ops/norm/norm_rotation.h"
+#include "ops/rotary/rotate.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
 /// inputs: what was normalised [..., row], inverse deviation [rows, groups], the output's gradient
-/// [..., row], then those that exist of weight [group], mean [rows, groups] and the sum's gradient
-/// [..., row]. outputs: x's gradient, and the weight's gradient if weighted.
+/// [..., row], then those that exist of weight [group], mean [rows, groups], the sum's gradient
+/// [..., row] and the table [tokens, channels] that rotated the output. outputs: x's gradient, and
+/// the weight's gradient if weighted.
 class NormGradient final : public Operation {
  public:
-  NormGradient(bool weighted, bool centred, bool of_sum)
-      : weighted_(weighted), centred_(centred), of_sum_(of_sum) {}
+  NormGradient(bool weighted, bool centred, bool of_sum, int64_t rotated_head_dim)
+      : weighted_(weighted),
+        centred_(centred),
+        of_sum_(of_sum),
+        rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
+    if (rotated()) return centred_ ? "layer_norm_rotary_gradient" : "rms_norm_rotary_gradient";
     return centred_ ? "layer_norm_gradient" : "rms_norm_gradient";
   }
 
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == sum_input() + size_t{of_sum_}, "{} inputs are needed",
-                   sum_input() + size_t{of_sum_});
+    const size_t expected = sum_input() + size_t{of_sum_} + size_t{rotated()};
+    TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
     const Spec& x = inputs[0];
     const auto fits = [&](const Spec& gradient) {
       return gradient.shape == x.shape && gradient.dtype == x.dtype;
@@ -36,10 +43,12 @@ class NormGradient final : public Operation {
     return {.bytes = operand_bytes(inputs, outputs)};
   }
 
-  /// The bytes of the fast kernels' partial sums of the weight's gradient.
+  /// The bytes of the parts in which fast kernels sum the weight's gradient.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (!weighted_ || use_plain(target, inputs[0].dtype)) return 0;
-    return norm_blocks(inputs[1].shape.elements()) * inputs[3].bytes();
+    const Spec& weight = inputs[3];
+    const int64_t row_bytes = weight.shape.elements() * dtype_size(inputs[0].dtype);
+    return norm_parts(target, inputs[1].shape.elements(), row_bytes) * weight.bytes();
   }
 
   int in_place_input(int output) const override { return output == 0 ? 2 : -1; }
@@ -47,15 +56,25 @@ class NormGradient final : public Operation {
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       on_device(execution, [&](auto vendor, auto type) {
-        norm_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
-                                               *execution.stream);
+        using T = decltype(type);
+        const NormBackward<T> norm = arguments<T>(execution);
+        norm_gradient_device<decltype(vendor)>(
+            norm, rotation<T>(execution),
+            norm_parts(execution.runtime.target(), norm.rows,
+                       norm.width * dtype_size(execution.inputs[0].dtype())),
+            *execution.stream);
       });
       return;
     }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const NormBackward<T> norm = arguments<T>(execution);
+      NormBackward<T> norm = arguments<T>(execution);
       const int threads = execution.runtime.threads();
+      if (rotated()) {
+        rotate_on_processor(execution.runtime, rotation<T>(execution).arguments(
+                                                   true, norm.output_gradient, norm.x_gradient));
+        norm.output_gradient = norm.x_gradient;
+      }
       if constexpr (std::is_same_v<T, double>) {
         norm_gradient_plain(norm, threads);
       } else {
@@ -66,6 +85,15 @@ class NormGradient final : public Operation {
   }
 
  private:
+  bool rotated() const { return rotated_head_dim_ > 0; }
+
+  template <typename T>
+  NormRotation<T> rotation(const Execution& execution) const {
+    if (!rotated()) return {};
+    return norm_rotation<T>(execution.inputs[0].shape(), execution.inputs.back(),
+                            rotated_head_dim_);
+  }
+
   size_t mean_input() const { return weighted_ ? 4 : 3; }
   size_t sum_input() const { return mean_input() + size_t{centred_}; }
 
@@ -93,6 +121,7 @@ class NormGradient final : public Operation {
   bool weighted_;
   bool centred_;
   bool of_sum_;
+  int64_t rotated_head_dim_;
 };
 
 }  // namespace
@@ -103,9 +132,10 @@ NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value of_o
   if (saved.weight) inputs.push_back(*saved.weight);
   if (saved.mean) inputs.push_back(*saved.mean);
   if (of_sum) inputs.push_back(of_sum);
+  if (saved.rotary_table) inputs.push_back(*saved.rotary_table);
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<NormGradient>(saved.weight.has_value(), saved.mean.has_value(),
-                                                   bool(of_sum)),
+                                                   bool(of_sum), saved.head_dim),
                     std::move(inputs));
   return {outputs[0], saved.weight ? outputs[1] : Value{}};
 }

@@ -12,10 +12,12 @@ struct NormGradients {
 
 /// The values that a norm leaves for its gradient.
 struct NormSaved {
-  Value normalised;             ///< what was normalised: the sum, or x without residual
-  std::optional<Value> weight;  ///< [group size]
-  Value inverse_deviation;      ///< [rows, groups]
-  std::optional<Value> mean;    ///< [rows, groups], only of a layer norm
+  Value normalised;                        ///< what was normalised: the sum, or x without residual
+  std::optional<Value> weight;             ///< [group size]
+  Value inverse_deviation;                 ///< [rows, groups]
+  std::optional<Value> mean;               ///< [rows, groups], only of a layer norm
+  std::optional<Value> rotary_table = {};  ///< [tokens, channels], if the output was rotated
+  int64_t head_dim = 0;                    ///< of the heads that were rotated
 };
 
 /// Builds the gradients in one operation. `of_sum` is the sum's own gradient. It is added to the

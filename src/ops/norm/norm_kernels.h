@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "ops/rotary/rotary_kernels.h"
+#include "program/target.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -42,19 +44,50 @@ struct NormBackward {
   const T* sum_gradient;     // [rows, width] or null
   T* x_gradient;             // [rows, width]; may be output_gradient's memory
   Wide* weight_gradient;     // [width], null without weight
-  Wide* partial;             // [norm_blocks(rows), width], null without weight
+  Wide* partial;             // [norm_parts(target, rows, ...), width], null without weight
 };
 
-/// Returns the number of rows in a block. Rows are summed into the weight's gradient block by
-/// block, and the blocks in order, so the result does not depend on the threads.
+/// The rotation of a norm's output by a table of ops/rotary, or of the gradient of such an output
+/// backwards. A norm's row has whole heads of one token.
+template <typename T>
+struct NormRotation {
+  const Compute<T>* table = nullptr;  // [tokens, channels]: cosines, then sines; null for none
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t channels = 0;
+
+  RotaryArguments<T> arguments(bool inverse, const T* x, T* output) const {
+    return {.tokens = tokens,
+            .heads = heads,
+            .head_dim = head_dim,
+            .channels = channels,
+            .inverse = inverse,
+            .x = x,
+            .table = table,
+            .output = output};
+  }
+};
+
+/// Returns the number of rows in a block of the processor's. Rows are summed into the weight's
+/// gradient block by block, and the blocks in order, so the result does not depend on the threads.
 inline int64_t norm_block_rows(int64_t rows) {
   constexpr int64_t kLeastRows = 64;
   constexpr int64_t kMostBlocks = 256;
   return std::max(kLeastRows, (rows + kMostBlocks - 1) / kMostBlocks);
 }
 
-/// Returns the number of blocks, or more. It grows with `rows`.
-inline int64_t norm_blocks(int64_t rows) { return std::min<int64_t>(256, (rows + 63) / 64); }
+/// Returns the number of parts in which the weight's gradient is summed, or more. It grows with
+/// `rows`. On a device each part is that of a block. All blocks run at once: a multiprocessor has
+/// about 32 KiB of rows in its registers. A block has several rows, so that its part is little
+/// beside them. The last bits on a device depend on its number of multiprocessors.
+inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
+  if (target.device == Device::cpu) return std::min<int64_t>(256, (rows + 63) / 64);
+  constexpr int64_t kLeastRows = 8;
+  constexpr int64_t kRowBytes = 32768;
+  const int64_t each = std::clamp<int64_t>(kRowBytes / std::max<int64_t>(row_bytes, 1), 1, 8);
+  return std::min(each * multiprocessors_of(target), (rows + kLeastRows - 1) / kLeastRows);
+}
 
 /// The fast kernels, for T = float and BFloat16.
 template <typename T>
@@ -63,10 +96,11 @@ template <typename T>
 void norm_gradient_fast(const NormBackward<T>& norm, int threads);
 
 /// The kernels of devices, for the same types. They put their work into the stream. All pointers
-/// are the device's.
+/// are the device's. The weight's gradient is summed in `parts` parts (norm_parts()).
 template <typename Vendor, typename T>
-void norm_device(const NormForward<T>& norm, Stream& stream);
+void norm_device(const NormForward<T>& norm, const NormRotation<T>& rotation, Stream& stream);
 template <typename Vendor, typename T>
-void norm_gradient_device(const NormBackward<T>& norm, Stream& stream);
+void norm_gradient_device(const NormBackward<T>& norm, const NormRotation<T>& rotation,
+                          int64_t parts, Stream& stream);
 
 }  // namespace tessera

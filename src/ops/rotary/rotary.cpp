@@ -1,8 +1,6 @@
 #include "ops/rotary/rotary.h"
 
-#include "ops/rotary/rotary_kernels.h"
-#include "ops/rotary/rotary_plain.h"
-#include "ops/support.h"
+#include "ops/rotary/rotate.h"
 
 namespace tessera {
 namespace {
@@ -54,14 +52,7 @@ class Rotary final : public Operation {
     }
     dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
       using T = decltype(type);
-      const RotaryArguments<T> rotary = arguments<T>(execution);
-      const int threads = execution.runtime.threads();
-      if constexpr (std::is_same_v<T, double>) {
-        rotary_plain(rotary, threads);
-      } else {
-        use_plain(execution.runtime.target(), dtype_of<T>) ? rotary_plain(rotary, threads)
-                                                           : rotary_fast(rotary, threads);
-      }
+      rotate_on_processor(execution.runtime, arguments<T>(execution));
     });
   }
 

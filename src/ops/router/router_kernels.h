@@ -55,6 +55,11 @@ void router_top_k_device(const RouterChoice& choice, Stream& stream);
 template <typename Vendor>
 void router_top_k_gradient_device(const RouterChoiceGradient& gradient, Stream& stream);
 
+/// loss[0] = factor · the sum of parts [count], in one order.
+template <typename Vendor>
+void router_loss_sum_device(const float* parts, int64_t count, double factor, float* loss,
+                            Stream& stream);
+
 /// loss[0] = coefficient · Σ_t z_t², with z_t = log Σ_e exp logits_te. `parts` is scratch memory of
 /// as many elements as there are tokens.
 template <typename Vendor>

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <type_traits>
 
-#include "device/kernel.h"
+#include "device/packs.h"
 
 namespace tessera {
 namespace {
@@ -89,18 +88,13 @@ __device__ ExponentialSum exponential_sum(const RouterRow<size>& row, const floa
 /// Calls body(pack size, rows, grid): one block for each kRouterThreads lanes.
 template <typename Body>
 void for_router_rows(int64_t tokens, int64_t experts, Body&& body) {
-  const auto with_size = [&](auto size) {
+  with_pack_size<kPackSize<float>>(experts, [&](auto size) {
     const auto packs = static_cast<unsigned>(experts / size);
     const RouterRows rows{tokens, static_cast<int>(experts),
                           static_cast<int>(std::min(unsigned{kLanes}, std::bit_ceil(packs)))};
     const int64_t each = kRouterThreads / rows.lanes;
     body(size, rows, Grid{.blocks = (tokens + each - 1) / each, .threads = kRouterThreads});
-  };
-  if (experts % kPackSize<float> == 0) {
-    with_size(std::integral_constant<int, kPackSize<float>>{});
-  } else {
-    with_size(std::integral_constant<int, 1>{});
-  }
+  });
 }
 
 }  // namespace

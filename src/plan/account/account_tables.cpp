@@ -107,6 +107,17 @@ std::string ceiling_text(double value, const char* unit, const std::string& sour
   return fmt::format("{:.4g} {} ({})", value / kGiga, unit, source);
 }
 
+std::string machine_name(const TraceOrigin& origin) {
+  if (origin.device == Device::cpu) return origin.processor;
+  return fmt::format("{}, beside {}", origin.accelerator, origin.processor);
+}
+
+std::string alone_text(const StepAccount& account) {
+  if (account.measured) return share(account.alone_seconds, account.seconds) + " of the step";
+  if (account.origin.device != Device::cpu) return "not measured";
+  return "not measured; --measure times each of them on this machine";
+}
+
 std::string heading(const StepAccount& account) {
   const TraceOrigin& origin = account.origin;
   const Ceilings& ceilings = account.ceilings;
@@ -114,7 +125,7 @@ std::string heading(const StepAccount& account) {
       "step {}: {} ms, {} tokens, {} tokens/s; {}, {} threads, {}\n", account.step,
       milliseconds(account.seconds), origin.tokens,
       format_count(account.seconds > 0 ? static_cast<double>(origin.tokens) / account.seconds : 0),
-      word(origin.precision), origin.threads, origin.processor);
+      word(origin.precision), origin.threads, machine_name(origin));
   text += fmt::format("ceilings: GEMM {}, memory {}\n",
                       ceiling_text(ceilings.gemm_flops, "GFLOP/s", ceilings.gemm_source),
                       ceiling_text(ceilings.memory_bytes, "GB/s", ceilings.memory_source));
@@ -124,8 +135,7 @@ std::string heading(const StepAccount& account) {
         fmt::format(", MFU {}", share(account.useful_flops / ceilings.gemm_flops, account.seconds));
   }
   text += "\nown matrix products at stand-alone speed: ";
-  text += account.measured ? share(account.alone_seconds, account.seconds) + " of the step\n"
-                           : "not measured; --measure times each of them on this machine\n";
+  text += alone_text(account) + "\n";
   if (account.own_flops > 0) {
     text += fmt::format("{}FLOP are of kernels with loops of their own and in no product\n",
                         format_count(account.own_flops));
@@ -188,6 +198,8 @@ std::string account_json(const StepAccount& account) {
   OrderedJson json{
       {"step", account.step},
       {"processor", origin.processor},
+      {"device", word(origin.device)},
+      {"accelerator", origin.accelerator},
       {"threads", origin.threads},
       {"precision", origin.precision},
       {"tokens", origin.tokens},

@@ -11,13 +11,31 @@
 namespace tessera {
 namespace {
 
+/// A name of a machine for errors.
+std::string described(const Hardware& hardware) {
+  return hardware.accelerator ? hardware.accelerator->name : describe(hardware.processor);
+}
+
+void require_accelerator(const Hardware& hardware, const TraceOrigin& origin,
+                         const fs::path& path) {
+  if (hardware.accelerator && hardware.accelerator->device == origin.device &&
+      hardware.accelerator->name == origin.accelerator) {
+    return;
+  }
+  throw Error(
+      "{} is about {}, the trace comes from {}; give --hardware a file that `tessera bench all "
+      "--device {}` wrote there",
+      path.string(), described(hardware), origin.accelerator, word(origin.device));
+}
+
 void require_fit(const Hardware& hardware, const TraceOrigin& origin, const fs::path& path) {
+  if (origin.device != Device::cpu) return require_accelerator(hardware, origin, path);
   const Processor there = processor_of(origin);
-  if (same_processor(hardware.processor, there)) return;
+  if (!hardware.accelerator && same_processor(hardware.processor, there)) return;
   throw Error(
       "{} was measured on {}, the trace comes from {}; give --hardware a file that `tessera bench "
       "all --threads {}` wrote there",
-      path.string(), describe(hardware.processor), describe(there), origin.threads);
+      path.string(), described(hardware), describe(there), origin.threads);
 }
 
 /// Returns the file's peak in the run's precision. Its errors name this command's options.

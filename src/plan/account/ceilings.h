@@ -18,9 +18,9 @@ struct CeilingSources {
 
 /// Returns the ceilings for a trace. The memory's ceiling from the hardware file is that of the
 /// best loop over the file's largest working set. Throws Error when something is to be taken from
-/// the file and the file was measured on another processor than the trace's or with another number
-/// of threads, has products but none in the trace's precision, or has bandwidths but none of
-/// `update`.
+/// the file and the file was measured on another accelerator or processor than the trace's, or with
+/// another number of threads, has products but none in the trace's precision, or has bandwidths but
+/// none of `update`.
 Ceilings find_ceilings(const TraceOrigin& origin, const CeilingSources& sources);
 
 }  // namespace tessera

@@ -18,6 +18,12 @@ namespace {
 constexpr double kLongestRun = 10;
 
 void require_same_machine(const TraceOrigin& origin, int threads_here) {
+  if (origin.device != Device::cpu) {
+    throw Error(
+        "the trace comes from {}, and products are measured alone on processors only; leave "
+        "--measure out. `tessera bench gemm --device {}` measures products there",
+        origin.accelerator, word(origin.device));
+  }
   const Processor there = processor_of(origin);
   const Processor here = this_processor(origin.threads);
   if (!same_processor(there, here)) {

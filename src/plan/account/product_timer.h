@@ -21,9 +21,9 @@ struct ProductMeasuring {
 ProductMeasuring measuring_here();
 
 /// Returns a timer that measures on this machine and returns the best sample of a product. Throws
-/// Error when the trace comes from another processor, or from more threads than there are here. The
-/// timer throws Error when a product has more threads than there are here, when its operands exceed
-/// half of the memory, or when one run would take longer than ten seconds.
+/// Error when the trace comes from a device, from another processor, or from more threads than
+/// there are here. The timer throws Error when a product has more threads than there are here, when
+/// its operands exceed half of the memory, or when one run would take longer than ten seconds.
 ProductTimer measuring_timer(const TraceOrigin& origin,
                              ProductMeasuring measuring = measuring_here());
 

@@ -1,7 +1,6 @@
 #include "plan/blocks/block_measurement.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -17,12 +16,12 @@
 #include "engine/memory_plan.h"
 #include "hardware/random_fill.h"
 #include "ops/host_target.h"
-#include "plan/blocks/device_nodes.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
 namespace {
 
+constexpr int kRunsUntilGraphs = 2;  // of an action on a device; the second captures its work
 constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
 
 void fill(const BlockProgram& block, Value value, const Tensor& target, int threads) {
@@ -120,21 +119,19 @@ BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime,
                                const Repeats& repeats) {
   const BoundTeam team(runtime.threads());
   BlockRunner runner(block, runtime);
-  std::optional<DeviceNodes> nodes;
-  if (runtime.accelerator() != nullptr) nodes.emplace(runner.executor(), runtime);
+  for (int i = 0; i < kRunsUntilGraphs && runtime.accelerator() != nullptr; ++i) {
+    runner.forward();
+    runner.backward();
+  }
   BlockMeasurement result;
   repeats.each([&](bool measured) {
-    double forward = 0, both = 0;
-    if (nodes) {
-      forward = nodes->run(Segment::forward);
-      both = forward + nodes->run(Segment::backward);
-    } else {
-      const Stopwatch watch;
-      runner.forward();
-      forward = watch.seconds();
-      runner.backward();
-      both = watch.seconds();
-    }
+    const Stopwatch watch;
+    runner.forward();
+    runner.wait();
+    const double forward = watch.seconds();
+    runner.backward();
+    runner.wait();
+    const double both = watch.seconds();
     if (!measured) return;
     result.forward_seconds.push_back(forward);
     result.forward_backward_seconds.push_back(both);

@@ -52,12 +52,13 @@ class BlockRunner {
   /// Runs the backward pass of the last forward pass. Weight gradients are added into main
   /// gradients, as in training.
   void backward() { executor_.run({.segment = Segment::backward}); }
+  /// Waits until both are done; the processor always is.
+  void wait() { executor_.synchronize(); }
   /// The bytes of weights, their gradients, states and activations.
   int64_t arena_bytes() const { return executor_.plan().arena_bytes; }
   /// The tensor of a value. It is valid while the last pass keeps the value in memory, as it keeps
   /// outputs.
   const Tensor& operator[](Value value) const { return executor_.tensor(value); }
-  const Executor& executor() const { return executor_; }
 
  private:
   Executor executor_;
@@ -73,7 +74,8 @@ struct BlockMeasurement {
 };
 
 /// Runs the block forward and backward. Each of the processor's threads is bound to a core (see
-/// BoundTeam). On a device the times are those between its events.
+/// BoundTeam). On a device each pass is one graph, and its time ends when the host knows of its
+/// end.
 BlockMeasurement measure_block(const BlockProgram& block, Runtime& runtime, const Repeats& repeats);
 
 }  // namespace tessera

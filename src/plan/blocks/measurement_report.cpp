@@ -87,6 +87,11 @@ OrderedJson measured_on_json(const MeasuredOn& on) {
     json["device"] = word(on.device);
     json["accelerator"] = on.accelerator;
   }
+  if (on.device == Device::emulated) json["note"] = kEmulatedFigures;
+  if (on.hardware_peak) {
+    json["hardware_peak"] = {{"flops", on.hardware_peak->flops},
+                             {"source", on.hardware_peak->source}};
+  }
   return json;
 }
 
@@ -95,6 +100,23 @@ std::string describe(const MeasuredOn& on) {
   std::string text = fmt::format("{}, beside {}", on.accelerator, describe(on.processor));
   if (on.device == Device::emulated) text += fmt::format("\n{}", kEmulatedFigures);
   return text;
+}
+
+std::string mfu_text(double flops, const MeasuredOn& on) {
+  std::string text =
+      fmt::format("{:.1f} % of {:.1f} GFLOP/s ({}, measured now)", 100 * flops / on.gemm_peak,
+                  on.gemm_peak * 1e-9, word(on.precision));
+  if (const auto& peak = on.hardware_peak) {
+    text += fmt::format(", {:.1f} % of {:.1f} GFLOP/s ({})", 100 * flops / peak->flops,
+                        peak->flops * 1e-9, peak->source);
+  }
+  return text;
+}
+
+OrderedJson mfu_json(double flops, const MeasuredOn& on) {
+  OrderedJson json{{"mfu", flops / on.gemm_peak}};
+  if (on.hardware_peak) json["mfu_of_hardware_peak"] = flops / on.hardware_peak->flops;
+  return json;
 }
 
 std::string median_and_spread(std::span<const double> seconds) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "hardware/processor.h"
 #include "plan/blocks/block_measurement.h"
 #include "plan/blocks/layer_blocks.h"
+#include "plan/product_peak.h"
 
 namespace tessera {
 
@@ -18,7 +20,8 @@ struct MeasuredOn {
   Precision precision = Precision::bf16;
   double gemm_peak = 0;  ///< the best rate of a square matrix product, in FLOP/s
   Device device = Device::cpu;
-  std::string accelerator = {};  ///< its name, if the device is not the processor
+  std::string accelerator = {};                   ///< its name, if the device is not the processor
+  std::optional<ProductPeak> hardware_peak = {};  ///< that of run.hardware, if it names a file
 };
 
 /// Measures the peak of matrix products in that precision, of the processor or of the runtime's
@@ -28,13 +31,19 @@ struct MeasuredOn {
 /// caught a signal.
 MeasuredOn measured_on(Precision precision, Runtime& runtime, bool bind_threads = true);
 
-/// Returns an object with "precision", "gemm_peak" and "processor", and of an accelerator "device"
-/// and "accelerator" too.
+/// Returns an object with "precision", "gemm_peak" and "processor"; of an accelerator "device" and
+/// "accelerator" too, and where it is emulated a "note"; and the "hardware_peak".
 nlohmann::ordered_json measured_on_json(const MeasuredOn& on);
 
 /// Returns a text such as describe(Processor), with the accelerator first if there is one. It says
 /// that the figures of an emulated device mean nothing.
 std::string describe(const MeasuredOn& on);
+
+/// Returns the MFU of a rate of useful FLOP/s: "41.0 % of 800.0 GFLOP/s (bf16, measured now)", and
+/// the same of the hardware file's peak if there is one.
+std::string mfu_text(double flops, const MeasuredOn& on);
+/// Returns it as "mfu", of the measured peak, and "mfu_of_hardware_peak".
+nlohmann::ordered_json mfu_json(double flops, const MeasuredOn& on);
 
 /// Returns "12.3 ms (12.1-13.0)": the median, and the 10th and 90th percentiles.
 std::string median_and_spread(std::span<const double> seconds);

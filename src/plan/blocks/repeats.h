@@ -15,6 +15,8 @@ struct Repeats {
   /// Called before each measured run with the run's number, from 0. It is not timed. If it returns
   /// false, the measurement ends early. If it is empty, all runs follow one another.
   std::function<bool(int64_t)> before;
+  /// Whether another program takes its turn in `before`, so that each run must be done by then.
+  bool turns = false;
 
   /// Calls `run(measured)` for each run, warm-up first. Throws Error if an InterruptGuard has
   /// caught a signal, if no run was measured, or if `measured` or `warmup` is too small.

@@ -95,6 +95,30 @@ TEST_F(CeilingsTest, RefusesAFileOfAnotherMachine) {
               HasSubstr("2 threads (avx2), the trace comes from"));
 }
 
+TEST_F(CeilingsTest, OfADeviceComeFromAFileAboutIt) {
+  const auto device = [](const char* name) {
+    return AcceleratorFacts{.name = name,
+                            .device = Device::emulated,
+                            .architecture = "emulated",
+                            .lanes = {32, Origin::driver},
+                            .multiprocessors = {1, Origin::driver},
+                            .memory_bytes = {1 << 30, Origin::driver}};
+  };
+  hardware_.accelerator = device("some device");
+  // The file has this processor beside the device, but its rates are not the processor's.
+  EXPECT_THAT(error_of([&] { find(); }),
+              HasSubstr("was measured on some device, the trace comes from"));
+  origin_.device = Device::emulated;
+  origin_.accelerator = "some device";
+  EXPECT_EQ(find().gemm_flops, 3e12);
+  hardware_.accelerator = device("another device");
+  EXPECT_THAT(error_of([&] { find(); }),
+              AllOf(HasSubstr("is about another device, the trace comes from some device"),
+                    HasSubstr("bench all --device emulated")));
+  hardware_.accelerator.reset();
+  EXPECT_THAT(error_of([&] { find(); }), HasSubstr("the trace comes from some device"));
+}
+
 TEST_F(CeilingsTest, WhatTheUserSaysNeedsNoFile) {
   hardware_.gemms = {hardware_.gemms[0]};  // bf16
   origin_.precision = Precision::fp32;

@@ -53,6 +53,15 @@ class TwoThreads {
   std::vector<std::pair<DType, int>> rated;
 };
 
+TEST(MeasuringTimer, RefusesTheTraceOfADevice) {
+  TraceOrigin origin = here(1);
+  origin.device = Device::cuda;
+  origin.accelerator = "NVIDIA H200";
+  EXPECT_THAT(error_of([&] { measuring_timer(origin); }),
+              AllOf(HasSubstr("comes from NVIDIA H200"), HasSubstr("leave --measure out"),
+                    HasSubstr("bench gemm --device cuda")));
+}
+
 TEST(MeasuringTimer, TimesProductsOfOneThreadAndOfAll) {
   TwoThreads two;
   const ProductTimer timer = two.timer();

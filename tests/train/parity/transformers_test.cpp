@@ -7,9 +7,9 @@
 #include "model/model.h"
 #include "ops/host_target.h"
 #include "state/parameter_store.h"
-#include "support/emulated.h"
 #include "support/larger.h"
 #include "support/run_program.h"
+#include "support/tested_devices.h"
 #include "train/parity/reference_model.h"
 #include "train/training_step.h"
 
@@ -177,9 +177,7 @@ TEST_P(Transformers, LossesAndEveryGradient) {
 
 TEST_P(Transformers, LossesAndEveryGradientOnADevice) {
   const ReferenceModel reference(GetParam());
-  std::vector<Emulation> devices{Emulation{.lanes = 32}, Emulation{.lanes = 64}};
-  if (real_device().device) devices.push_back(*real_device().device);
-  for (const Emulation& device : devices) {
+  for (const Emulation& device : every_device()) {
     ParityMachine machine(reference, DType::f32, {}, device);
     expect_losses_and_gradients(machine, reference, describe(device));
   }

@@ -20,10 +20,15 @@ struct CudnnAttentionOperands {
   void* of_v = nullptr;
 };
 
-/// Puts an attention into the stream of a device of NVIDIA. The first run of a kind loads cuDNN and
-/// makes the plan, which takes seconds; later ones neither allocate memory of the device nor wait.
-/// The execution's workspace begins with `workspace` and has CudnnWorkspace(kind).bytes(). Throws
-/// Error if cuDNN is missing, has no plan, or asks for more workspace than that.
+/// Loads cuDNN and makes the plan of an attention, which takes seconds, unless that was done
+/// before. Throws Error if cuDNN is missing, has no plan, or asks for more workspace than
+/// CudnnWorkspace(kind) has.
+void require_cudnn_attention(Runtime& runtime, const CudnnAttentionKind& kind);
+
+/// Puts an attention into the stream of a device of NVIDIA. The first run of a kind makes
+/// the plan, unless require_cudnn_attention() did; later ones neither allocate memory of the device
+/// nor wait. The execution's workspace begins with `workspace` and has
+/// CudnnWorkspace(kind).bytes(). Throws Error as require_cudnn_attention() does.
 void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind, double scale,
                      const CudnnAttentionOperands& operands, std::byte* workspace);
 

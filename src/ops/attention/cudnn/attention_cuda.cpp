@@ -84,6 +84,10 @@ std::byte* aligned(std::byte* address) {
 
 }  // namespace
 
+void require_cudnn_attention(Runtime& runtime, const CudnnAttentionKind& kind) {
+  runtime.cache<CudnnPlans>().plan(kind);
+}
+
 void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind, double scale,
                      const CudnnAttentionOperands& operands, std::byte* workspace) {
   using Id = CudnnAttentionTensor;

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "ops/attention/cudnn/descriptor_cuda.h"
+#include "device/cudnn_descriptor_cuda.h"
 
 namespace tessera {
 

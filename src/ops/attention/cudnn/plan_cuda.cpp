@@ -1,5 +1,7 @@
 #include "ops/attention/cudnn/plan_cuda.h"
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/error.h"
@@ -28,6 +30,18 @@ std::vector<CudnnDescriptor> engine_configs(const CudnnLibrary& library,
                                        std::span(pointers));
   while (std::ssize(configs) > count) configs.pop_back();
   return configs;
+}
+
+/// Whether an engine's results may differ from run to run, as cuDNN itself says.
+bool may_differ(const CudnnLibrary& library, const CudnnDescriptor& config) {
+  const CudnnDescriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t pointer = engine.get();
+  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::span(&pointer, 1));
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  const int64_t count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                   std::span<cudnnBackendNumericalNote_t>(notes));
+  return std::ranges::count(std::span(notes).first(static_cast<size_t>(count)),
+                            CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0;
 }
 
 /// The backward pass of these versions is wrong for a part of a tile of keys.
@@ -65,12 +79,19 @@ CudnnAttentionPlan::CudnnAttentionPlan(const CudnnLibrary& library, const CudnnD
   kind.backward ? write_attention_backward(graph_, kind) : write_attention_forward(graph_, kind);
   const CudnnDescriptor& graph = graph_.finish();
   std::string failures;
+  const auto fails = [&](const std::string& why) {
+    failures += (failures.empty() ? "" : "; ") + why;
+  };
   for (CudnnDescriptor& config : engine_configs(library, graph, device)) {
+    if (kind.deterministic && may_differ(library, config)) {
+      fails("an engine is not deterministic (run.deterministic)");
+      continue;
+    }
     auto plan = std::make_unique<CudnnDescriptor>(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     const cudnnStatus_t status = plan->try_finalize();
     if (status != CUDNN_STATUS_SUCCESS) {
-      failures += (failures.empty() ? "" : "; ") + library.last_failure(status);
+      fails(library.last_failure(status));
       continue;
     }
     workspace_bytes_ = plan->get_number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);

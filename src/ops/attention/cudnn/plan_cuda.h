@@ -16,8 +16,8 @@ CudnnDescriptor cudnn_device(const CudnnLibrary& library, const std::string& des
 /// What cuDNN runs for one attention.
 class CudnnAttentionPlan {
  public:
-  /// Takes the first engine of cuDNN's heuristics that supports the attention. Throws Error, naming
-  /// the attention, if there is none.
+  /// Takes the first engine of cuDNN's heuristics that supports the attention, and that is
+  /// deterministic if the kind is. Throws Error, naming the attention, if there is none.
   CudnnAttentionPlan(const CudnnLibrary& library, const CudnnDescriptor& device,
                      const CudnnAttentionKind& kind);
 

@@ -1,47 +1,7 @@
-#include <algorithm>
-
-#include "device/kernel.h"
-#include "ops/moe/grouped_kernels.h"
+#include "ops/moe/group_part.h"
 
 namespace tessera {
 namespace {
-
-__device__ inline const void* part_of_group(const GroupedOperand& operand, int64_t row,
-                                            int64_t group) {
-  if (operand.base == nullptr) return nullptr;
-  return static_cast<const std::byte*>(operand.base) + row * operand.row_bytes +
-         group * operand.group_bytes;
-}
-
-/// One thread a group.
-__global__ void write_group_table(GroupTable table) {
-  const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (group >= table.groups) return;
-  const int32_t first = table.offsets[group];
-  const int32_t rows = table.offsets[group + 1] - first;
-  int32_t* const size = table.sizes + group * 3;
-  size[0] = !table.rows_are_k ? rows : rows > 0 ? table.size[0] : 0;
-  size[1] = table.size[1];
-  size[2] = table.rows_are_k ? rows : table.size[2];
-  for (int i = 0; i < kGroupedOperands; ++i) {
-    table.addresses[i][group] = part_of_group(table.operands[i], first, group);
-    table.strides[i][group] = table.operands[i].stride;
-  }
-}
-
-/// Elements of T, which divides the bytes and the address of the result.
-template <typename T>
-__global__ void clear_rest_rows(RestClearing clearing) {
-  const int64_t row_elements = clearing.row_bytes / static_cast<int64_t>(sizeof(T));
-  const int64_t end = clearing.rows * row_elements;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  T* const result = reinterpret_cast<T*>(clearing.result);
-  for (int64_t i = *clearing.last_offset * row_elements +
-                   static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-       i < end; i += step) {
-    result[i] = T{};
-  }
-}
 
 constexpr int kSide = 32;  // of the tile of D that a block makes
 constexpr int kTileThreads = 256;
@@ -130,32 +90,7 @@ __global__ void __launch_bounds__(kTileThreads) float_product(FloatProduct produ
   }
 }
 
-template <typename T>
-void launch_clear_rest(const RestClearing& clearing, Stream& stream) {
-  constexpr int64_t kMostBlocks = 256;
-  constexpr int kThreads = 256;
-  const int64_t elements = clearing.rows * clearing.row_bytes / static_cast<int64_t>(sizeof(T));
-  launch(clear_rest_rows<T>,
-         {.blocks = std::min(kMostBlocks, (elements + kThreads - 1) / kThreads),
-          .threads = kThreads},
-         stream, clearing);
-}
-
 }  // namespace
-
-template <typename Vendor>
-void write_group_table_device(const GroupTable& table, Stream& stream) {
-  constexpr int kThreads = 128;
-  launch(write_group_table,
-         {.blocks = (table.groups + kThreads - 1) / kThreads, .threads = kThreads}, stream, table);
-}
-
-template <typename Vendor>
-void clear_rest_device(const RestClearing& clearing, Stream& stream) {
-  using Bytes16 = Pack<uint32_t>;
-  if (clearing.row_bytes % 16 == 0) return launch_clear_rest<Bytes16>(clearing, stream);
-  launch_clear_rest<uint16_t>(clearing, stream);
-}
 
 template <typename Vendor>
 void float_product_device(const FloatProduct& product, Stream& stream) {
@@ -170,8 +105,6 @@ void float_product_device(const FloatProduct& product, Stream& stream) {
          stream, product);
 }
 
-template void write_group_table_device<ThisVendor>(const GroupTable&, Stream&);
-template void clear_rest_device<ThisVendor>(const RestClearing&, Stream&);
 template void float_product_device<ThisVendor>(const FloatProduct&, Stream&);
 
 }  // namespace tessera

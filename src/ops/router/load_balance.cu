@@ -4,47 +4,6 @@
 namespace tessera {
 namespace {
 
-/// result = factor · the sum of parts [count], in one order. One block.
-__global__ void add_loss_parts(const float* parts, int64_t count, float factor, float* result) {
-  float total = 0;
-  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
-  total = block_sum(total);
-  if (threadIdx.x == 0) *result = factor * total;
-}
-
-__device__ inline float log_sum_exp(const ExponentialSum& total) {
-  return total.maximum + logf(total.sum);
-}
-
-/// parts[block] = the sum of the squares z² of the block's tokens. With few blocks each handles
-/// several tokens, one after the other.
-template <int size>
-__global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts) {
-  float total = 0;
-  const int64_t at_once = rows_at_once(rows);
-  for (int64_t first = blockIdx.x * at_once; first < rows.tokens; first += gridDim.x * at_once) {
-    const RouterRow<size> row(rows, first);
-    const float z = log_sum_exp(exponential_sum(row, logits + row.token * rows.experts));
-    if (row.exists && row.member == 0) total += z * z;
-  }
-  total = block_sum(total);
-  if (threadIdx.x == 0) parts[blockIdx.x] = total;
-}
-
-template <int size>
-__global__ void z_loss_gradient_rows(RouterRows rows, float factor, const float* logits,
-                                     const float* of_loss, float* of_logits) {
-  const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
-  const int64_t start = row.token * rows.experts;
-  const float z = log_sum_exp(exponential_sum(row, logits + start));
-  const float of_square = factor * of_loss[0] * z;
-  row.for_each_pack([&](int p) {
-    Pack<float, size> pack = load_pack<size>(logits + start, p);
-    for (int i = 0; i < size; ++i) pack.values[i] = of_square * expf(pack.values[i] - z);
-    store_pack(of_logits + start, p, pack);
-  });
-}
-
 /// choices[e] = factor · how often expert e was chosen, over all layers, in shared memory.
 __device__ void count_choices(const BalanceLayers& layers, float factor, float* choices) {
   for (int e = static_cast<int>(threadIdx.x); e < layers.experts;
@@ -107,42 +66,10 @@ void for_balance(const BalanceLayers& layers, Body&& body) {
                   .threads = kRouterThreads,
                   .blocks_y = layers.count,
                   .shared_bytes = static_cast<int>(layers.experts * sizeof(float))};
-  if (layers.experts % kPackSize<float> == 0) {
-    body(std::integral_constant<int, kPackSize<float>>{}, grid);
-  } else {
-    body(std::integral_constant<int, 1>{}, grid);
-  }
-}
-
-void add_router_parts(const float* parts, int64_t count, double factor, float* loss, Stream& stream) {
-  constexpr int kThreads = 256;
-  launch(add_loss_parts, {.threads = kThreads}, stream, parts, count, static_cast<float>(factor),
-         loss);
+  with_pack_size<kPackSize<float>>(layers.experts, [&](auto size) { body(size, grid); });
 }
 
 }  // namespace
-
-template <typename Vendor>
-void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, const float* logits,
-                          float* parts, float* loss, Stream& stream) {
-  constexpr int64_t kMostBlocks = 1024;
-  int64_t blocks = 0;
-  for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, Grid grid) {
-    blocks = grid.blocks = std::min(kMostBlocks, grid.blocks);
-    launch(z_loss_parts<size>, grid, stream, rows, logits, parts);
-  });
-  add_router_parts(parts, blocks, coefficient, loss, stream);
-}
-
-template <typename Vendor>
-void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coefficient,
-                                   const float* logits, const float* of_loss, float* of_logits,
-                                   Stream& stream) {
-  const auto factor = static_cast<float>(2 * coefficient);
-  for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, const Grid& grid) {
-    launch(z_loss_gradient_rows<size>, grid, stream, rows, factor, logits, of_loss, of_logits);
-  });
-}
 
 template <typename Vendor>
 void load_balance_loss_device(const BalanceLayers& layers, double factor, float* parts, float* loss,
@@ -152,7 +79,7 @@ void load_balance_loss_device(const BalanceLayers& layers, double factor, float*
     blocks = grid.blocks * grid.blocks_y;
     launch(balance_parts<size>, grid, stream, layers, parts);
   });
-  add_router_parts(parts, blocks, factor, loss, stream);
+  router_loss_sum_device<Vendor>(parts, blocks, factor, loss, stream);
 }
 
 template <typename Vendor>
@@ -166,10 +93,6 @@ void load_balance_gradient_device(const BalanceLayers& layers, double factor, co
   });
 }
 
-template void router_z_loss_device<ThisVendor>(int64_t, int64_t, double, const float*, float*,
-                                               float*, Stream&);
-template void router_z_loss_gradient_device<ThisVendor>(int64_t, int64_t, double, const float*,
-                                                        const float*, float*, Stream&);
 template void load_balance_loss_device<ThisVendor>(const BalanceLayers&, double, float*, float*,
                                                    Stream&);
 template void load_balance_gradient_device<ThisVendor>(const BalanceLayers&, double, const float*,

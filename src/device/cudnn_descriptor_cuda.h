@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "ops/attention/cudnn/library_cuda.h"
+#include "device/cudnn_library_cuda.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "ops/attention/cudnn/descriptor_cuda.h"
+#include "device/cudnn_descriptor_cuda.h"
 
 #include <fmt/core.h>
 

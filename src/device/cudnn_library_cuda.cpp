@@ -1,4 +1,4 @@
-#include "ops/attention/cudnn/library_cuda.h"
+#include "device/cudnn_library_cuda.h"
 
 #include <array>
 
@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<const char*, 2> kNames{"libcudnn.so.9", "libcudnn.so"};
+constexpr std::array<const char*, 1> kNames{"libcudnn.so.9"};
 /// Before, attention in bf16 had errors (NVIDIA refuses 9.10.0 and 9.10.1 in its own frontend).
 constexpr size_t kOldestVersion = 91002;
 

@@ -1,0 +1,38 @@
+#include "device/cublaslt_library_cuda.h"
+
+#include <array>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// The opaque structs may change with the library's major version, which its file's name has.
+#define TESSERA_TEXT_OF(number) #number
+#define TESSERA_TEXT(number) TESSERA_TEXT_OF(number)
+constexpr std::array<const char*, 1> kCublasLtNames{
+    "libcublasLt.so." TESSERA_TEXT(CUBLAS_VER_MAJOR)};
+#undef TESSERA_TEXT
+#undef TESSERA_TEXT_OF
+constexpr size_t kMajorVersion = 10000;  // the version's number has it in front
+
+}  // namespace
+
+CublasLt::CublasLt() : library_(kCublasLtNames, "matrix products on the device cuda") {
+  if (number() / kMajorVersion == CUBLAS_VER_MAJOR) return;
+  throw Error("{} is {}; matrix products need a cuBLASLt {}", file(), version(), CUBLAS_VER_MAJOR);
+}
+
+void CublasLt::check(cublasStatus_t status, const std::string& what) const {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error("{}: {} says: {}", what, version(),
+              function<decltype(cublasLtGetStatusString)>("cublasLtGetStatusString")(status));
+}
+
+std::string CublasLt::version() const { return fmt::format("cuBLASLt {}", number()); }
+
+size_t CublasLt::number() const {
+  return function<decltype(cublasLtGetVersion)>("cublasLtGetVersion")();
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#include "engine/placed_blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tessera {
+
+void TakenOffsets::add(int64_t begin, int64_t end) {
+  const auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
+  if (first == ranges_.end() || first->begin > end) {
+    ranges_.insert(first, {begin, end});
+    return;
+  }
+  const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
+  *first = {std::min(first->begin, begin), std::max(std::prev(last)->end, end)};
+  ranges_.erase(std::next(first), last);
+}
+
+int64_t TakenOffsets::lowest_free(int64_t offset, int64_t bytes) const {
+  auto next = std::ranges::upper_bound(ranges_, offset, {}, &Range::end);
+  for (; next != ranges_.end() && next->begin < offset + bytes; ++next) offset = next->end;
+  return offset;
+}
+
+PlacedBlocks::PlacedBlocks(int steps)
+    : root_{.begin = 0, .end = std::max(steps, 1)},
+      nodes_(2 * std::bit_ceil(static_cast<size_t>(root_.end))) {}
+
+template <typename Visitor>
+void PlacedBlocks::visit_halves(const Place& place, const Interval& live, const Visitor& visit) {
+  const int middle = place.begin + (place.end - place.begin) / 2;
+  if (live.begin < middle) visit(Place{2 * place.node, place.begin, middle});
+  if (live.end > middle) visit(Place{2 * place.node + 1, middle, place.end});
+}
+
+void PlacedBlocks::clear() {
+  for (Node& node : nodes_) {
+    node.throughout.clear();
+    node.sometimes.clear();
+  }
+}
+
+void PlacedBlocks::add(const MemoryBlock& block, int64_t offset) {
+  if (block.bytes == 0) return;
+  for (const Interval& live : block.live) add(root_, live, offset, offset + block.bytes);
+}
+
+void PlacedBlocks::add(const Place& place, const Interval& live, int64_t begin, int64_t end) {
+  Node& node = nodes_[place.node];
+  node.sometimes.add(begin, end);
+  if (live.begin <= place.begin && place.end <= live.end) {
+    node.throughout.add(begin, end);
+    return;
+  }
+  visit_halves(place, live, [&](const Place& half) { add(half, live, begin, end); });
+}
+
+int64_t PlacedBlocks::lowest_fit(const MemoryBlock& block, int64_t base) {
+  if (block.bytes == 0) return base;
+  taken_.clear();
+  for (const Interval& live : block.live) find_taken(root_, live);
+  int64_t offset = base;
+  for (size_t i = 0, agreed = 0; agreed < taken_.size(); i = (i + 1) % taken_.size()) {
+    const int64_t free = taken_[i]->lowest_free(offset, block.bytes);
+    agreed = free == offset ? agreed + 1 : 1;
+    offset = free;
+  }
+  return offset;
+}
+
+void PlacedBlocks::find_taken(const Place& place, const Interval& live) {
+  const Node& node = nodes_[place.node];
+  if (node.sometimes.empty()) return;
+  if (live.begin <= place.begin && place.end <= live.end) {
+    taken_.push_back(&node.sometimes);
+    return;
+  }
+  if (!node.throughout.empty()) taken_.push_back(&node.throughout);
+  visit_halves(place, live, [&](const Place& half) { find_taken(half, live); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#include "ops/gemm/random_operand.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+
+namespace tessera {
+
+std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t bytes,
+                                             uint64_t seed) {
+  constexpr int64_t kDistinct = int64_t{1} << 20;
+  auto memory = accelerator.allocate(bytes);
+  const CounterRandom random(seed, "tuned products");
+  std::vector<std::byte> block(static_cast<size_t>(std::min(kDistinct, bytes)));
+  for (size_t i = 0; i + sizeof(uint16_t) <= block.size(); i += sizeof(uint16_t)) {
+    // Numbers between 1/2 and 2 of either sign: the upper half of an f32, or a whole bf16.
+    const auto bits = static_cast<uint16_t>((random.bits(i) & 0x80ffU) | 0x3f00U);
+    std::memcpy(block.data() + i, &bits, sizeof(bits));
+  }
+  for (int64_t at = 0; at < bytes; at += kDistinct) {
+    const auto part = static_cast<size_t>(std::min(kDistinct, bytes - at));
+    accelerator.upload(std::span(block).first(part),
+                       static_cast<std::byte*>(memory->address()) + at);
+  }
+  return memory;
+}
+
+int64_t runs_of_sample(double seconds, const TuningBudget& budget) {
+  return std::clamp<int64_t>(std::llround(budget.seconds_a_sample / seconds), 1, 1000);
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "device/accelerator.h"
+#include "ops/gemm/device_gemm.h"
+
+namespace tessera {
+
+/// Memory of the device full of random numbers, of bf16 or f32: zeros would draw less power, and
+/// let products run faster.
+std::unique_ptr<DeviceMemory> random_operand(Accelerator& accelerator, int64_t bytes,
+                                             uint64_t seed);
+
+/// How many runs of so many seconds a sample of a tuning run has.
+int64_t runs_of_sample(double seconds, const TuningBudget& budget);
+
+}  // namespace tessera

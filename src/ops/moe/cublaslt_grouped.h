@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "ops/gemm/cublaslt_products.h"
+#include "ops/moe/grouped_layout.h"
+
+namespace tessera {
+
+/// cuBLASLt's descriptions of products of groups, whose sizes and addresses lie in the device's
+/// memory. The library has them from 13.3 on, for Hopper from 13.4. Describing needs no device.
+class CublasLtGroupedProduct {
+ public:
+  /// Whether the library can describe such products.
+  static bool known_to(const CublasLt& library);
+
+  /// `table` has cuBLASLt's form. Throws Error, which names the shape, if the library does not take
+  /// it.
+  CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
+                         const GroupTable& table);
+
+  cublasLtMatmulDesc_t operation() const { return operation_.get(); }
+  /// The library's A is our B, and its B our A: it has matrices by columns.
+  cublasLtMatrixLayout_t a() const { return a_.get(); }
+  cublasLtMatrixLayout_t b() const { return b_.get(); }
+  cublasLtMatrixLayout_t c() const { return c_.get(); }
+  cublasLtMatrixLayout_t d() const { return d_.get(); }
+
+ private:
+  CublasLtOwned<cublasLtMatmulDesc_t> operation_;
+  CublasLtOwned<cublasLtMatrixLayout_t> a_;
+  CublasLtOwned<cublasLtMatrixLayout_t> b_;
+  CublasLtOwned<cublasLtMatrixLayout_t> c_;
+  CublasLtOwned<cublasLtMatrixLayout_t> d_;
+};
+
+/// What a search for algorithms may choose from, which counts with as many rows in each group.
+CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
+                                      int64_t workspace_bytes);
+
+/// Why cuBLASLt does not have products of groups here: it is too old. Empty if it has some.
+std::string cublaslt_grouped_missing(Runtime& runtime);
+/// Why it does not have a shape's products: it is too old, or offers no algorithm. Empty if it has
+/// them. `workspace` has the bytes that device_grouped_workspace_bytes() plans.
+std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape,
+                                     const GroupedOperands& operands, std::byte* workspace);
+
+/// Puts products of groups in bf16 into a stream of the device cuda (see device_grouped()). Throws
+/// Error if cublaslt_grouped_missing() has something to say, or the library fails.
+void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
+                          const GroupedShape& shape, const GroupedOperands& operands,
+                          std::byte* workspace);
+
+/// "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
+std::string describe(const GroupedShape& shape);
+
+}  // namespace tessera

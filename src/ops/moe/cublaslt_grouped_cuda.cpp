@@ -1,0 +1,165 @@
+#include "base/error.h"
+#include "ops/moe/cublaslt_grouped.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kFirstVersion = 130400;  // whose products are right on Hopper
+
+// What headers before 13.3 do not have.
+using CreateGrouped = cublasStatus_t(cublasLtMatrixLayout_t* layout, cudaDataType type, int groups,
+                                     const void* rows, const void* columns, const void* strides);
+constexpr const char* kCreateGrouped = "cublasLtGroupedMatrixLayoutCreate";
+constexpr auto kStrideWidth = static_cast<cublasLtMatrixLayoutAttribute_t>(13);
+constexpr int32_t kStridesOf64Bits = 1;
+constexpr auto kAverageTerms = static_cast<cublasLtMatmulPreferenceAttributes_t>(13);
+constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
+constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
+
+/// A matrix of each group, by columns, whose strides have 64 bits.
+CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
+                                                     const GroupTable& table, DType dtype, int rows,
+                                                     int columns, int operand,
+                                                     const std::string& what) {
+  const auto size = [&](int which) { return table.sizes + which * table.size_step; };
+  auto layout =
+      cublaslt_create<cublasLtMatrixLayout_t, CreateGrouped, decltype(cublasLtMatrixLayoutDestroy)>(
+          library, kCreateGrouped, "cublasLtMatrixLayoutDestroy", what, cublaslt_type(dtype),
+          static_cast<int>(table.groups), static_cast<const void*>(size(rows)),
+          static_cast<const void*>(size(columns)),
+          static_cast<const void*>(table.strides[operand]));
+  library.check(library.function<decltype(cublasLtMatrixLayoutSetAttribute)>(
+                    "cublasLtMatrixLayoutSetAttribute")(
+                    layout.get(), kStrideWidth, &kStridesOf64Bits, sizeof(kStridesOf64Bits)),
+                what);
+  return layout;
+}
+
+// Numbers of the sizes and of the operands in a table.
+constexpr int kM = 0, kN = 1, kK = 2;
+constexpr int kA = 0, kB = 1, kC = 2, kD = 3;
+
+/// The algorithms of the shapes that the runtime has multiplied, or none where the library has
+/// none.
+struct GroupedAlgorithms {
+  std::map<GroupedShape, std::optional<cublasLtMatmulAlgo_t>> of_shape;
+};
+
+std::optional<cublasLtMatmulAlgo_t> find_algorithm(const CublasLtProducts& products,
+                                                   const CublasLtGroupedProduct& product,
+                                                   const GroupedShape& shape) {
+  const CublasLt& library = products.library();
+  const CublasLtPreference preference =
+      grouped_preference(library, shape, GroupedAreas(shape.groups).library_bytes());
+  cublasLtMatmulHeuristicResult_t result{};
+  int count = 0;
+  const cublasStatus_t status =
+      library.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic")(
+          products.handle(), product.operation(), product.a(), product.b(), product.c(),
+          product.d(), preference.get(), 1, &result, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+  library.check(status, describe(shape));
+  if (count == 0 || result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  return result.algo;
+}
+
+const std::optional<cublasLtMatmulAlgo_t>& algorithm(Runtime& runtime,
+                                                     const CublasLtGroupedProduct& product,
+                                                     const GroupedShape& shape) {
+  auto& algorithms = runtime.cache<GroupedAlgorithms>().of_shape;
+  const auto found = algorithms.find(shape);
+  if (found != algorithms.end()) return found->second;
+  const auto& products = runtime.cache<CublasLtProducts>();
+  return algorithms.emplace(shape, find_algorithm(products, product, shape)).first->second;
+}
+
+}  // namespace
+
+bool CublasLtGroupedProduct::known_to(const CublasLt& library) {
+  return library.number() >= kFirstVersion;
+}
+
+CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
+                                               const GroupTable& table)
+    : operation_(cublaslt_operation(library, CUBLAS_COMPUTE_32F, shape.kind == GroupedKind::forward,
+                                    shape.kind == GroupedKind::weight_gradient, describe(shape))),
+      a_(shape.kind == GroupedKind::forward
+             ? grouped_layout(library, table, shape.input, kK, kN, kB, describe(shape))
+             : grouped_layout(library, table, shape.input, kN, kK, kB, describe(shape))),
+      b_(shape.kind == GroupedKind::weight_gradient
+             ? grouped_layout(library, table, shape.input, kM, kK, kA, describe(shape))
+             : grouped_layout(library, table, shape.input, kK, kM, kA, describe(shape))),
+      c_(grouped_layout(library, table, shape.adds ? DType::f32 : shape.output, kN, kM,
+                        shape.adds ? kC : kD, describe(shape))),
+      d_(grouped_layout(library, table, shape.output, kN, kM, kD, describe(shape))) {
+  // One factor for all groups, which the product's kernel reads from the device's memory.
+  const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+  library.check(
+      library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute")(
+          operation_.get(), CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode, sizeof(mode)),
+      describe(shape));
+}
+
+CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
+                                      int64_t workspace_bytes) {
+  const bool forward = shape.kind == GroupedKind::forward;
+  const bool rows_are_k = shape.kind == GroupedKind::weight_gradient;
+  const int64_t rows = (shape.rows + shape.groups - 1) / shape.groups;
+  CublasLtPreference preference(library, workspace_bytes, kProductAlignment);
+  // The library's D is ours by columns.
+  preference.set(kAverageRows, forward ? shape.out : shape.in);
+  preference.set(kAverageColumns, rows_are_k ? shape.out : rows);
+  preference.set(kAverageTerms, rows_are_k ? rows : forward ? shape.in : shape.out);
+  return preference;
+}
+
+std::string cublaslt_grouped_missing(Runtime& runtime) {
+  const CublasLt& library = runtime.cache<CublasLtProducts>().library();
+  if (CublasLtGroupedProduct::known_to(library)) return "";
+  return fmt::format("{} has no products of groups that are right on Hopper: 13.4 has",
+                     library.version());
+}
+
+std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape,
+                                     const GroupedOperands& operands, std::byte* workspace) {
+  std::string missing = cublaslt_grouped_missing(runtime);
+  if (!missing.empty()) return missing;
+  const CublasLt& library = runtime.cache<CublasLtProducts>().library();
+  const GroupTable table =
+      GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, operands, workspace);
+  const CublasLtGroupedProduct product(library, shape, table);
+  if (algorithm(runtime, product, shape)) return "";
+  return fmt::format("{} offers no algorithm for {}", library.version(), describe(shape));
+}
+
+void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
+                          const GroupedShape& shape, const GroupedOperands& operands,
+                          std::byte* workspace) {
+  Runtime& runtime = execution.runtime;
+  const GroupedAreas areas(shape.groups);
+  const GroupTable table = areas.table(GroupedLibrary::cublaslt, shape, operands, workspace);
+  const auto& products = runtime.cache<CublasLtProducts>();
+  const CublasLt& library = products.library();
+  const CublasLtGroupedProduct product(library, shape, table);
+  const auto& chosen = algorithm(runtime, product, shape);
+  if (!chosen) {
+    throw Error("{}: {}", operation, cublaslt_grouped_missing(runtime, shape, operands, workspace));
+  }
+  write_group_table_device<Cuda>(table, *execution.stream);
+  const void* const* const c = table.addresses[shape.adds ? kC : kD];
+  const cublasStatus_t status = library.function<decltype(cublasLtMatmul)>("cublasLtMatmul")(
+      products.handle(), product.operation(), table.factors, table.addresses[kB], product.a(),
+      table.addresses[kA], product.b(), table.factors + 1, c, product.c(), table.addresses[kD],
+      product.d(), &*chosen, areas.library(workspace), static_cast<size_t>(areas.library_bytes()),
+      static_cast<cudaStream_t>(execution.stream->handle()));
+  if (status != CUBLAS_STATUS_SUCCESS) library.check(status, describe(shape));
+}
+
+std::string describe(const GroupedShape& shape) {
+  return fmt::format(
+      "products of {} groups of up to {} rows in all, weights [{}, {}], {} into {}{}", shape.groups,
+      shape.rows, shape.out, shape.in, dtype_name(shape.input), dtype_name(shape.output),
+      shape.adds ? ", added" : "");
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "ops/moe/device_grouped.h"
+
+namespace tessera {
+
+// The device cuda's side of device_grouped.h, in bf16. The first run of a shape chooses a library,
+// and the runtime keeps the choice.
+
+void require_cuda_grouped(Runtime& runtime, std::string_view operation);
+void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
+                  const GroupedOperands& operands, std::byte* workspace);
+std::vector<GroupedShape> cuda_grouped_shapes(Runtime& runtime);
+TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
+                               const TuningBudget& budget);
+
+}  // namespace tessera

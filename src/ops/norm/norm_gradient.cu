@@ -1,0 +1,174 @@
+#include "ops/norm/norm_team.h"
+
+namespace tessera {
+namespace {
+
+/// Adds up what the warps of a block have summed of the weight's gradient: part[width] = the sums of
+/// all warps, in order.
+template <int size, typename Team>
+__device__ void add_warps(const Pack<float, size> (&sums)[Team::kHeld], int packs, float* part) {
+  float* const all = dynamic_shared<float>();  // [warps, width]
+  const int width = packs * size;
+  for_held<Team>(0, packs, [&](int held, int p) {
+    float* const own = all + this_warp() * width + p * size;
+    for (int i = 0; i < size; ++i) own[i] = sums[held].values[i];
+  });
+  __syncthreads();
+  for (int column = static_cast<int>(threadIdx.x); column < width;
+       column += static_cast<int>(blockDim.x)) {
+    float total = 0;
+    for (int warp = 0; warp < block_warps(); ++warp) total += all[warp * width + column];
+    part[column] = total;
+  }
+}
+
+/// The teams of the grid take the rows in turn. Each block adds up a part of the weight's gradient:
+/// in registers, or, if a row does not fit, in the part itself, where a team is a whole block.
+template <typename T, int size, typename Team, bool fits, bool rotates>
+__global__ void __launch_bounds__(kMostRowThreads)
+    norm_gradient_rows(NormBackward<T> norm, NormRotation<T> rotation) {
+  static_assert(fits || (Team::kWholeBlock && !rotates));
+  const int packs = static_cast<int>(norm.width / size);
+  const auto width = static_cast<float>(norm.width);
+  const bool weighted = norm.weight != nullptr;
+  float* const part =
+      weighted ? norm.partial + static_cast<int64_t>(blockIdx.x) * norm.width : nullptr;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * Team::count() + Team::number();
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * Team::count();
+  HeldPacks<Team, T, size> x, of_output;
+  Pack<float, size> sums[Team::kHeld] = {};
+
+  for (int64_t row = first_row; row < norm.rows; row += stride) {
+    const int64_t start = row * norm.width;
+    const float mean = norm.mean != nullptr ? norm.mean[row] : 0.0f;
+    const float inverse = norm.inverse[row];
+    const auto load = [&](int cut) {
+      x.load(norm.x + start, cut, packs);
+      of_output.load(norm.output_gradient + start, cut, packs);
+      if constexpr (rotates) {
+        const RowRotation turn(rotation, start);
+        for_held<Team>(cut, packs, [&](int held, int p) {
+          const auto other =
+              load_pack<size>(norm.output_gradient + start, turn.template partner<size>(p));
+          of_output.packs[held] = turn.rotated(p, of_output.packs[held], other, -1.0f);
+        });
+      }
+    };
+    const auto normalised = [&](int held, int i) {
+      return (static_cast<float>(x.packs[held].values[i]) - mean) * inverse;
+    };
+    const auto gradient_of = [&](int held, int i) {
+      return static_cast<float>(of_output.packs[held].values[i]);
+    };
+
+    float gradient_total = 0, product_total = 0;
+    for_each_cut<Team, fits>(packs, [&](int cut) {
+      load(cut);
+      for_held<Team>(cut, packs, [&](int held, int p) {
+        const Pack<float, size> weights = weights_of_pack<size>(norm.weight, p);
+        Pack<float, size> products;
+        for (int i = 0; i < size; ++i) {
+          products.values[i] = gradient_of(held, i) * normalised(held, i);
+          gradient_total += gradient_of(held, i) * weights.values[i];
+          product_total += products.values[i] * weights.values[i];
+        }
+        if constexpr (fits) {
+          for (int i = 0; i < size; ++i) sums[held].values[i] += products.values[i];
+        } else if (weighted) {
+          if (row != first_row) {
+            const Pack<float, size> before = load_pack<size>(part, p);
+            for (int i = 0; i < size; ++i) products.values[i] += before.values[i];
+          }
+          store_pack(part, p, products);
+        }
+      });
+    });
+    if constexpr (rotates) Team::meet();  // x's gradient may take the memory of the output's
+    const float product_mean = Team::sum(product_total) / width;
+    const float gradient_mean = norm.mean != nullptr ? Team::sum(gradient_total) / width : 0.0f;
+
+    for_each_cut<Team, fits>(packs, [&](int cut) {
+      if constexpr (!fits) load(cut);
+      for_held<Team>(cut, packs, [&](int held, int p) {
+        const Pack<float, size> weights = weights_of_pack<size>(norm.weight, p);
+        Pack<T, size> of_sum{};
+        if (norm.sum_gradient != nullptr) of_sum = load_pack<size>(norm.sum_gradient + start, p);
+        Pack<T, size> results;
+        for (int i = 0; i < size; ++i) {
+          const float gradient = gradient_of(held, i) * weights.values[i];
+          const float through_norm =
+              inverse * (gradient - gradient_mean - normalised(held, i) * product_mean);
+          results.values[i] = round_to<T>(through_norm + static_cast<float>(of_sum.values[i]));
+        }
+        store_pack(norm.x_gradient + start, p, results);
+      });
+    });
+  }
+  if constexpr (fits) {
+    if (!weighted) return;
+    if constexpr (Team::kWholeBlock) {
+      for_held<Team>(0, packs, [&](int held, int p) { store_pack(part, p, sums[held]); });
+    } else {
+      add_warps<size, Team>(sums, packs, part);
+    }
+  }
+}
+
+/// weight_gradient = the sum of the parts, in one order. A block has kLanes columns, and each of its
+/// warps adds up some of the parts.
+template <typename T>
+__global__ void __launch_bounds__(kMostThreads)
+    add_weight_parts(NormBackward<T> norm, int64_t parts) {
+  __shared__ float sums[kMostThreads / kLanes][kLanes];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + this_lane();
+  float total = 0;
+  if (column < norm.width) {
+    for (int64_t part = this_warp(); part < parts; part += block_warps()) {
+      total += norm.partial[part * norm.width + column];
+    }
+  }
+  sums[this_warp()][this_lane()] = total;
+  __syncthreads();
+  if (this_warp() != 0 || column >= norm.width) return;
+  for (int warp = 1; warp < block_warps(); ++warp) total += sums[warp][this_lane()];
+  norm.weight_gradient[column] = total;
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void norm_gradient_device(const NormBackward<T>& of_norm, const NormRotation<T>& rotation,
+                          int64_t parts, Stream& stream) {
+  NormBackward<T> norm = of_norm;
+  for_row_width<T>(norm.rows, norm.width, [&](auto size, auto team, auto fits, Grid grid) {
+    using Team = decltype(team);
+    grid.blocks = parts;
+    if (norm.weight != nullptr && !Team::kWholeBlock) {
+      grid.shared_bytes = static_cast<int>(kTeamWarps * norm.width * sizeof(float));
+    }
+    if constexpr (fits) {
+      if (rotation.table != nullptr && rotates_packs(rotation, size)) {
+        return launch(norm_gradient_rows<T, size, Team, true, true>, grid, stream, norm, rotation);
+      }
+    }
+    if (rotation.table != nullptr) {
+      rotary_device<Vendor>(rotation.arguments(true, norm.output_gradient, norm.x_gradient),
+                            stream);
+      norm.output_gradient = norm.x_gradient;
+    }
+    launch(norm_gradient_rows<T, size, Team, fits, false>, grid, stream, norm, rotation);
+  });
+  if (norm.weight == nullptr) return;
+  const int64_t warps = std::clamp<int64_t>(parts, 1, kMostThreads / kLanes);
+  launch(add_weight_parts<T>,
+         {.blocks = (norm.width + kLanes - 1) / kLanes, .threads = static_cast<int>(warps * kLanes)},
+         stream, norm, parts);
+}
+
+template void norm_gradient_device<ThisVendor>(const NormBackward<float>&,
+                                               const NormRotation<float>&, int64_t, Stream&);
+template void norm_gradient_device<ThisVendor>(const NormBackward<BFloat16>&,
+                                               const NormRotation<BFloat16>&, int64_t, Stream&);
+
+
+}  // namespace tessera

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "base/round_up.h"
+#include "device/packs.h"
+#include "ops/norm/norm_kernels.h"
+
+// What the kernels of norms and of their gradients share: teams of threads that handle rows, and
+// the rotation of a row.
+
+namespace tessera {
+namespace {
+
+// A row is handled by a team: a warp, or the whole block. Most rows fit into the registers of their
+// team and are loaded once. Longer ones are cut, and each cut is loaded whenever it is needed.
+
+inline constexpr int kMostRowThreads = 512;  // of a team, so that a thread may have 128 registers
+
+/// A team whose threads hold up to `held_packs` packs of a row at a time.
+template <bool whole_block, int held_packs>
+struct Team {
+  static constexpr bool kWholeBlock = whole_block;
+  static constexpr int kHeld = held_packs;
+
+  __device__ static int size() { return whole_block ? static_cast<int>(blockDim.x) : kLanes; }
+  __device__ static int member() {
+    return whole_block ? static_cast<int>(threadIdx.x) : this_lane();
+  }
+  /// The number of this team within the block, and how many there are.
+  __device__ static int number() { return whole_block ? 0 : this_warp(); }
+  __device__ static int count() { return whole_block ? 1 : block_warps(); }
+  /// Waits until the whole team is here, and has read what it read before.
+  __device__ static void meet() {
+    if constexpr (whole_block) {
+      __syncthreads();
+    } else {
+      wait_for_warp();
+    }
+  }
+  __device__ static float sum(float value) {
+    if constexpr (whole_block) return block_sum(value);
+    return warp_sum(value);
+  }
+};
+
+/// The packs of one cut of a row that a thread holds.
+template <typename Team, typename T, int size>
+struct HeldPacks {
+  Pack<T, size> packs[Team::kHeld];
+
+  __device__ void load(const T* row, int cut, int count);
+};
+
+/// Calls body(held, p) for the packs of a cut that this thread holds: pack p of the row is number
+/// `held` of them. The row has `packs` packs.
+template <typename Team, typename Body>
+__device__ void for_held(int cut, int packs, Body&& body) {
+  for (int held = 0; held < Team::kHeld; ++held) {
+    const int p = (cut * Team::kHeld + held) * Team::size() + Team::member();
+    if (p < packs) body(held, p);
+  }
+}
+
+template <typename Team, typename T, int size>
+__device__ void HeldPacks<Team, T, size>::load(const T* row, int cut, int count) {
+  for_held<Team>(cut, count, [&](int held, int p) { packs[held] = load_pack<size>(row, p); });
+}
+
+/// Calls body(cut) for each cut of a row. A row that fits has one.
+template <typename Team, bool fits, typename Body>
+__device__ void for_each_cut(int packs, Body&& body) {
+  if constexpr (fits) {
+    body(0);
+  } else {
+    const int of_cut = Team::kHeld * Team::size();
+    for (int cut = 0; cut * of_cut < packs; ++cut) body(cut);
+  }
+}
+
+/// The weights of pack p: ones without a weight.
+template <int size>
+__device__ Pack<float, size> weights_of_pack(const float* weight, int p) {
+  if (weight != nullptr) return load_pack<size>(weight, p);
+  Pack<float, size> ones;
+  for (float& one : ones.values) one = 1.0f;
+  return ones;
+}
+
+/// The rotation of one row. A pack is rotated together with its partner, half of the rotated
+/// channels away in its head. The other channels are their own partners.
+class RowRotation {
+ public:
+  template <typename T>
+  __device__ RowRotation(const NormRotation<T>& rotation, int64_t row_start)
+      : cosines_(rotation.table == nullptr
+                     ? nullptr
+                     : rotation.table +
+                           row_start / (rotation.heads * rotation.head_dim) * rotation.channels),
+        head_dim_(static_cast<int>(rotation.head_dim)),
+        half_(static_cast<int>(rotation.channels / 2)) {}
+
+  template <int size>
+  __device__ int partner(int p) const {
+    const int channel = p * size % head_dim_;
+    if (channel >= 2 * half_) return p;
+    return channel < half_ ? p + half_ / size : p - half_ / size;
+  }
+
+  /// `own` is pack p of the row, and `other` its partner. `sign` is 1, or -1 to rotate backwards.
+  template <typename T, int size>
+  __device__ Pack<T, size> rotated(int p, const Pack<T, size>& own, const Pack<T, size>& other,
+                                   float sign) const {
+    const int channel = p * size % head_dim_;
+    if (channel >= 2 * half_) return own;
+    const bool is_first = channel < half_;
+    const int pair = is_first ? channel : channel - half_;
+    const auto cosine = load_pack<size>(cosines_ + pair, 0);
+    const auto sine = load_pack<size>(cosines_ + half_ + pair, 0);
+    Pack<T, size> result;
+    for (int i = 0; i < size; ++i) {
+      const auto value = static_cast<float>(own.values[i]);
+      const float across = static_cast<float>(other.values[i]) * (sign * sine.values[i]);
+      result.values[i] = round_to<T>(is_first ? value * cosine.values[i] - across
+                                              : value * cosine.values[i] + across);
+    }
+    return result;
+  }
+
+ private:
+  const float* cosines_;
+  int head_dim_;
+  int half_;
+};
+
+inline constexpr int kTeamWarps = 4;  // of a block whose teams are warps
+
+/// Calls body(pack size, team, whether a row fits, grid of one team a row) with the first three as
+/// compile-time constants.
+template <typename T, typename Body>
+void for_row_width(int64_t rows, int64_t width, Body&& body) {
+  using NarrowWarp = Team<false, 1>;
+  using Warp = Team<false, 2>;
+  using Block = Team<true, 4>;  // with more, the registers of the gradient do not do
+  with_pack_size<kPackSize<T>>(width, [&](auto size) {
+    const int64_t packs = width / size;
+    const Grid of_warps{.blocks = (rows + kTeamWarps - 1) / kTeamWarps,
+                        .threads = kTeamWarps * kLanes};
+    const int64_t threads = round_up((packs + Block::kHeld - 1) / Block::kHeld, int64_t{kLanes});
+    const Grid of_blocks{.blocks = rows,
+                         .threads = static_cast<int>(std::min<int64_t>(threads, kMostRowThreads))};
+    if constexpr (size > 1) {
+      if (packs <= kLanes) return body(size, NarrowWarp{}, std::true_type{}, of_warps);
+      if (packs <= 2 * kLanes) return body(size, Warp{}, std::true_type{}, of_warps);
+      if (threads <= kMostRowThreads) return body(size, Block{}, std::true_type{}, of_blocks);
+    }
+    body(size, Block{}, std::false_type{}, of_blocks);
+  });
+}
+
+/// Whether the packs of a head are rotated whole.
+template <typename T>
+bool rotates_packs(const NormRotation<T>& rotation, int size) {
+  return rotation.channels % (2 * size) == 0 && rotation.head_dim % size == 0;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "ops/router/router_kernels.h"
+#include "ops/router/router_rows.h"
+
+namespace tessera {
+namespace {
+
+__device__ inline float log_sum_exp(const ExponentialSum& total) {
+  return total.maximum + logf(total.sum);
+}
+
+/// parts[block] = the sum of the squares z² of the block's tokens. With few blocks each handles
+/// several tokens, one after the other.
+template <int size>
+__global__ void z_loss_parts(RouterRows rows, const float* logits, float* parts) {
+  float total = 0;
+  const int64_t at_once = rows_at_once(rows);
+  for (int64_t first = blockIdx.x * at_once; first < rows.tokens; first += gridDim.x * at_once) {
+    const RouterRow<size> row(rows, first);
+    const float z = log_sum_exp(exponential_sum(row, logits + row.token * rows.experts));
+    if (row.exists && row.member == 0) total += z * z;
+  }
+  total = block_sum(total);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+template <int size>
+__global__ void z_loss_gradient_rows(RouterRows rows, float factor, const float* logits,
+                                     const float* of_loss, float* of_logits) {
+  const RouterRow<size> row(rows, blockIdx.x * rows_at_once(rows));
+  const int64_t start = row.token * rows.experts;
+  const float z = log_sum_exp(exponential_sum(row, logits + start));
+  const float of_square = factor * of_loss[0] * z;
+  row.for_each_pack([&](int p) {
+    Pack<float, size> pack = load_pack<size>(logits + start, p);
+    for (int i = 0; i < size; ++i) pack.values[i] = of_square * expf(pack.values[i] - z);
+    store_pack(of_logits + start, p, pack);
+  });
+}
+
+}  // namespace
+
+template <typename Vendor>
+void router_z_loss_device(int64_t tokens, int64_t experts, double coefficient, const float* logits,
+                          float* parts, float* loss, Stream& stream) {
+  constexpr int64_t kMostBlocks = 1024;
+  int64_t blocks = 0;
+  for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, Grid grid) {
+    blocks = grid.blocks = std::min(kMostBlocks, grid.blocks);
+    launch(z_loss_parts<size>, grid, stream, rows, logits, parts);
+  });
+  router_loss_sum_device<Vendor>(parts, blocks, coefficient, loss, stream);
+}
+
+template <typename Vendor>
+void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coefficient,
+                                   const float* logits, const float* of_loss, float* of_logits,
+                                   Stream& stream) {
+  const auto factor = static_cast<float>(2 * coefficient);
+  for_router_rows(tokens, experts, [&](auto size, const RouterRows& rows, const Grid& grid) {
+    launch(z_loss_gradient_rows<size>, grid, stream, rows, factor, logits, of_loss, of_logits);
+  });
+}
+
+template void router_z_loss_device<ThisVendor>(int64_t, int64_t, double, const float*, float*,
+                                               float*, Stream&);
+template void router_z_loss_gradient_device<ThisVendor>(int64_t, int64_t, double, const float*,
+                                                        const float*, float*, Stream&);
+
+}  // namespace tessera
