@@ -33,7 +33,7 @@ void multiply_by(GroupedLibrary library, const Execution& execution, std::string
 /// The table's library, or else the first that has the product.
 GroupedLibrary choose(Runtime& runtime, std::string_view operation, const GroupedShape& shape,
                       const GroupedOperands& operands, std::byte* workspace) {
-  const auto& table = runtime.cache<TunedProducts>();
+  const auto& table = runtime.cache<TunedGroups>();
   const TunedGrouped* const tuned = table.find(shape);
   const bool tuned_cutlass = tuned != nullptr && tuned->library == GroupedLibrary::cutlass;
   const bool tuned_cublaslt = tuned != nullptr && tuned->library == GroupedLibrary::cublaslt;
@@ -43,7 +43,7 @@ GroupedLibrary choose(Runtime& runtime, std::string_view operation, const Groupe
         "run.tuned_products has CUTLASS for {}; {}, or tune again with `tessera bench products`",
         describe(shape), without_cutlass);
   }
-  if (tuned == nullptr && !table.library.empty()) {
+  if (tuned == nullptr && table.in_use) {
     Logger().info("run.tuned_products does not have {}", describe(shape));
   }
   if (!tuned_cublaslt && without_cutlass.empty()) return GroupedLibrary::cutlass;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/gemm/device_gemm.h"
-#include "ops/moe/grouped_shape.h"
+#include "ops/moe/tuned_groups.h"
 #include "program/operation.h"
 
 namespace tessera {
