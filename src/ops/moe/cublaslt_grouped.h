@@ -53,7 +53,4 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
                           const GroupedShape& shape, const GroupedOperands& operands,
                           std::byte* workspace);
 
-/// "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
-std::string describe(const GroupedShape& shape);
-
 }  // namespace tessera

@@ -155,11 +155,4 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
   if (status != CUBLAS_STATUS_SUCCESS) library.check(status, describe(shape));
 }
 
-std::string describe(const GroupedShape& shape) {
-  return fmt::format(
-      "products of {} groups of up to {} rows in all, weights [{}, {}], {} into {}{}", shape.groups,
-      shape.rows, shape.out, shape.in, dtype_name(shape.input), dtype_name(shape.output),
-      shape.adds ? ", added" : "");
-}
-
 }  // namespace tessera
