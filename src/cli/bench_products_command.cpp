@@ -44,7 +44,7 @@ void add_bench_products(CLI::App& bench) {
     require_writable(arguments->output);
     const InterruptGuard guard;
     Progress progress;
-    const TunedProducts table = tune_step_products(
+    const TunedTable table = tune_step_products(
         resolve(arguments->config.load()), arguments->budget,
         [&](const std::string& sizes, size_t done, size_t all) {
           progress.show(fmt::format("product {} of {}: {}", done + 1, all, sizes), done + 1 == all);

@@ -148,7 +148,7 @@ void EmulatedStream::wait(const Event& event) {
 }
 
 void EmulatedStream::synchronize() {
-  TESSERA_CHECK(!capture(), "the host waits in a capture");
+  if (const auto own = capture()) own->refuse("the host to wait for its streams");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return items_.empty() && !busy_; });
   if (error_) std::rethrow_exception(error_);

@@ -170,37 +170,16 @@ void Executor::run(const Action& action) {
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
   if (transfers_) transfers_->end_writes();
-  if (records()) {
+  if (captures()) {
     const int number = plan_.programs[p].frames.at(action.micro_batch);
-    run_recorded(recordings_[{action.program, number, segment}], p, of, segment);
+    captured_.run({action.program, number, segment}, *lanes_, [&] { run_nodes(p, of, segment); });
   } else {
     run_nodes(p, of, segment);
   }
   end(action, static_cast<int>(segment));
 }
 
-bool Executor::records() const { return lanes_ && graphs_ && trace_ == nullptr && !check_finite_; }
-
-void Executor::run_recorded(Recording& recording, size_t program, const Frame& frame,
-                            size_t segment) {
-  if (!recording.ran) {
-    run_nodes(program, frame, segment);
-    recording.ran = true;
-    return;
-  }
-  Stream& stream = lanes_->compute();
-  if (!recording.graph) {
-    stream.begin_capture();
-    try {
-      run_nodes(program, frame, segment);
-    } catch (...) {
-      lanes_->abandon_capture();
-      throw;
-    }
-    recording.graph = stream.end_capture();
-  }
-  stream.launch(*recording.graph);
-}
+bool Executor::captures() const { return lanes_ && graphs_ && trace_ == nullptr && !check_finite_; }
 
 void Executor::run_nodes(size_t program, const Frame& frame, size_t segment) {
   const std::vector<int>& nodes = plan_.programs[program].nodes[segment];

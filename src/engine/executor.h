@@ -1,13 +1,11 @@
 #pragma once
 
-#include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
+#include "engine/captured_actions.h"
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
 #include "engine/memory_plan.h"
@@ -82,20 +80,12 @@ class Executor {
     int micro_batch = 0;  // that uses it
   };
 
-  /// An action's work that was captured.
-  struct Recording {
-    bool ran = false;              // operations have made what they keep, so it can be captured
-    std::unique_ptr<Graph> graph;  // null before the second run
-  };
-  using FrameSegment = std::tuple<int, int, size_t>;  // program, frame, position of the segment
-
   void bind(size_t program, const GivenTensors& given);
   const Frame& frame(int program, int micro_batch) const;
   size_t segment_position(int program, Segment segment) const;
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
-  bool records() const;
-  void run_recorded(Recording& recording, size_t program, const Frame& frame, size_t segment);
+  bool captures() const;
   void run_nodes(size_t program, const Frame& frame, size_t segment);
   void run_node(const Program& program, const Frame& frame, int index, Stream* stream);
   void run_timed(const Program& program, const Node& node, const Execution& execution);
@@ -115,7 +105,7 @@ class Executor {
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
   bool check_finite_ = false;
   bool graphs_ = true;
-  std::map<FrameSegment, Recording> recordings_;
+  CapturedActions captured_;
 };
 
 /// The position of the first NaN or infinity, or -1 if there is none.

@@ -213,7 +213,7 @@ void require_format(const nlohmann::json& json, const std::string& origin) {
 
 }  // namespace
 
-std::string tuned_products_json(const TunedProducts& table) {
+std::string tuned_products_json(const TunedTable& table) {
   return with_hash_line(fmt::format(
       "{{\n \"format\": \"{}\",\n \"version\": {},\n \"library\": {},\n \"device\": {},\n"
       " \"products\": {},\n \"grouped\": {}\n}}\n",
@@ -222,7 +222,7 @@ std::string tuned_products_json(const TunedProducts& table) {
       array_text(table.grouped, grouped_json)));
 }
 
-TunedProducts parse_tuned_products(std::string_view text, const std::string& origin) {
+TunedTable parse_tuned_products(std::string_view text, const std::string& origin) {
   if (has_hash_line(text)) check_hash_line(text, origin, kTuneAgain);
   const nlohmann::json json = parse_strict_json(text, origin, 3);
   require_format(json, origin);
@@ -242,7 +242,7 @@ TunedProducts parse_tuned_products(std::string_view text, const std::string& ori
                                 })};
 }
 
-TunedProducts read_tuned_products(const fs::path& path) {
+TunedTable read_tuned_products(const fs::path& path) {
   return parse_tuned_products(read_file(path), path.string());
 }
 
@@ -268,7 +268,7 @@ std::string grouped_text(const std::vector<TunedGrouped>& grouped) {
 
 }  // namespace
 
-std::string tuned_products_text(const TunedProducts& table) {
+std::string tuned_products_text(const TunedTable& table) {
   Table text({"m", "n", "k", "transposed", "types", "TFLOP/s", "tuned", "gain"});
   for (const TunedProduct& product : table.products) {
     const GemmShape& shape = product.shape;

@@ -1,14 +1,24 @@
 #pragma once
 
+#include <string>
+
 #include "config/run_config.h"
+#include "hardware/tuned_products_file.h"
 #include "program/runtime.h"
 
 namespace tessera {
 
-/// Lets the runtime's products use the algorithms of the table that run.tuned_products names, if it
-/// names one (see ops/gemm/device_gemm.h). Call it before the first product. Throws Error if the
-/// table cannot be read, or is for another version of the library, another device, or a device that
-/// has no algorithms to choose from.
+/// Lets the runtime's products use the algorithms and the libraries of the table that
+/// run.tuned_products names, if it names one. Call it before the first product. Products that the
+/// table lacks are logged once. Throws Error if the table cannot be read, or as below.
 void use_tuned_products(const RunConfig& config, Runtime& runtime);
+/// The same with a table. Throws Error, which names `origin`, if the table was made with another
+/// version of the library or on another device, or if the runtime's device has no algorithms to
+/// choose from.
+void use_tuned_products(Runtime& runtime, TunedTable&& table, const std::string& origin);
+
+/// The same check by itself: `library` and `device` are those here.
+void require_same_library(const TunedTable& table, const std::string& library,
+                          const std::string& device, const std::string& origin);
 
 }  // namespace tessera

@@ -119,14 +119,14 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
   return result;
 }
 
-TunedProducts tune_step_products(
+TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
     const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress) {
   Runtime runtime(run_target(config), open_device(config));
-  TunedProducts table{.library = device_gemm_library(runtime),
-                      .device = runtime.accelerator()->name(),
-                      .products = {},
-                      .grouped = {}};
+  TunedTable table{.library = device_gemm_library(runtime),
+                   .device = runtime.accelerator()->name(),
+                   .products = {},
+                   .grouped = {}};
   measure_step(config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
   const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
   const std::vector<GroupedShape> grouped = device_grouped_shapes(runtime);

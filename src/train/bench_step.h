@@ -7,6 +7,7 @@
 
 #include "config/run_config.h"
 #include "data/loader.h"
+#include "hardware/tuned_products_file.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/moe/device_grouped.h"
 #include "plan/blocks/measurement_report.h"
@@ -43,7 +44,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
 /// product in it, and the libraries of each product of groups, and returns the fastest. `progress`
 /// is called before each product with its sizes and the number of those done and of all. Throws
 /// Error for a device that has no algorithms to choose from.
-TunedProducts tune_step_products(
+TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
     const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
 

@@ -1,6 +1,5 @@
 #include "train/trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -11,7 +10,6 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
-#include "base/text.h"
 #include "config/load_config.h"
 #include "config/resolve.h"
 #include "data/loader.h"
@@ -19,10 +17,7 @@
 #include "engine/require_runnable.h"
 #include "hardware/device_rate.h"
 #include "hardware/gemm_rate.h"
-#include "hardware/processor.h"
 #include "inference/evaluate.h"
-#include "metrics/metrics_writer.h"
-#include "metrics/plot/plot.h"
 #include "plan/product_peak.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
@@ -31,6 +26,8 @@
 #include "train/initial_weights.h"
 #include "train/run_console.h"
 #include "train/run_lock.h"
+#include "train/run_records.h"
+#include "train/source_metrics.h"
 #include "train/training_state.h"
 #include "train/training_step.h"
 
@@ -48,6 +45,7 @@ class Trainer {
         logger_(logger),
         console_(config_, options, logger),
         runtime_(runtime),
+        records_(config_, runtime, logger),
         peak_flops_(prepare_products(peak_flops)),
         team_(config_.run.bind_threads ? runtime_.threads() : 1),
         programs_(std::move(plan.programs)),
@@ -66,7 +64,7 @@ class Trainer {
     start();
     lock.keep_folder();
     if (position_.step >= last_step()) return nothing_to_do();
-    metrics_ = std::make_unique<MetricsWriter>(config_.run, position_.step, logger_);
+    records_.open(position_.step);
     announce();
     TrainReport report{.step = position_.step};
     bool end = false;
@@ -136,13 +134,7 @@ class Trainer {
 
   TrainReport nothing_to_do() {
     console_.nothing_to_do(position_.step, last_step());
-    TrainReport report{.step = position_.step, .loss = std::nan("")};
-    const fs::path path = fs::path(config_.run.directory) / "metrics.jsonl";
-    if (!path_exists(path)) return report;
-    const auto metrics = read_metrics(path);
-    const auto last = std::ranges::find(metrics, position_.step, &StepMetrics::step);
-    if (last != metrics.end()) report.loss = last->loss;
-    return report;
+    return {.step = position_.step, .loss = records_.loss_of(position_.step)};
   }
 
   void announce() {
@@ -232,7 +224,7 @@ class Trainer {
     metrics.mfu = flops_ / metrics.seconds / peak_flops_;
     if (data_.sources.size() > 1) metrics.sources = contributions();
     evaluate(metrics);
-    end_where_it_fails([&] { metrics_->append(metrics); });
+    end_where_it_fails([&] { records_.append(metrics); });
     console_.show(metrics, last_step());
   }
 
@@ -249,17 +241,7 @@ class Trainer {
 
   /// Returns what each source has contributed so far.
   std::vector<SourceMetrics> contributions() const {
-    std::vector<SourceMetrics> result;
-    for (size_t i = 0; i < data_.sources.size(); ++i) {
-      const SourcePosition& position = position_.data.sources[i];
-      const int64_t instances = loader_.instances(i);
-      const int64_t drawn = position.epoch * instances + position.instance;
-      result.push_back({data_.sources[i].name,
-                        drawn * loader_.context(),
-                        static_cast<double>(drawn) / static_cast<double>(instances),
-                        {}});
-    }
-    return result;
+    return source_metrics(data_, loader_, position_.data);
   }
 
   /// Logs once that a source repeats: data seen again teaches less than new data.
@@ -302,11 +284,7 @@ class Trainer {
       *ending_ += fmt::format("; the held-out loss of step {} is lost", metrics.step);
       return;
     }
-    metrics.held_out_loss = mean_evaluation(evaluations).loss;
-    for (SourceMetrics& source : metrics.sources) {
-      const auto found = std::ranges::find(evaluations, source.name, &SourceEvaluation::name);
-      if (found != evaluations.end()) source.held_out_loss = found->evaluation.loss;
-    }
+    add_held_out(metrics, evaluations);
     if (!std::isfinite(*metrics.held_out_loss)) {
       throw Error(
           "step {}: the held-out loss is {}: the update of this step went out of range; "
@@ -326,7 +304,7 @@ class Trainer {
       }
     }
     // The files beside a checkpoint on the disk must reach its step.
-    end_where_it_fails([&] { metrics_->sync(); });
+    end_where_it_fails([&] { records_.sync(); });
     try {
       save_training(config_, store_, position_, data_);
     } catch (const Error& error) {
@@ -336,21 +314,12 @@ class Trainer {
     saved_step_ = position_.step;
     console_.attempt("old checkpoints were not removed", [&] { prune_training(config_); });
     // The picture can be drawn from the metrics at any time.
-    console_.attempt("loss.svg was not drawn", [&] { plot(); });
+    console_.attempt("loss.svg was not drawn",
+                     [&] { records_.plot(chunk().parameters.elements(), position_.tokens); });
     if (ending_) {
       throw Error("{} (step {} was saved: go on from it with --resume once that is mended)",
                   *ending_, position_.step);
     }
-  }
-
-  void plot() const {
-    const fs::path directory = config_.run.directory;
-    const PlotOptions options{
-        .title = fmt::format("{}: {} parameters, {} tokens", directory.string(),
-                             format_count(static_cast<double>(chunk().parameters.elements())),
-                             format_count(static_cast<double>(position_.tokens)))};
-    const RunMetrics run(directory);
-    write_file(directory / "loss.svg", plot_metrics({&run, 1}, options));
   }
 
   void traced_step(int64_t number) {
@@ -358,21 +327,8 @@ class Trainer {
     issue(number, &trace);
     step_.set_trace(nullptr);
     settle();
-    StepTrace step = trace.step();
-    const Processor processor = this_processor(runtime_.threads());
-    step.origin = {.processor = processor.name,
-                   .features = processor.features,
-                   .threads = runtime_.threads(),
-                   .precision = config_.train.precision,
-                   .gemm_peak = peak_flops_,
-                   .tokens = config_.train.global_batch * config_.data.context,
-                   .device = config_.run.device};
-    if (const Accelerator* const accelerator = runtime_.accelerator()) {
-      step.origin.accelerator = accelerator->name();
-    }
-    const fs::path path = fs::path(config_.run.directory) / "trace.json";
     console_.attempt("the trace was not written", [&] {
-      write_trace(path, step);
+      const fs::path path = records_.write_trace(trace.step(), peak_flops_);
       console_.info(
           "wrote the trace of step {} to {}; tessera trace summarize says where its time went",
           number, path.string());
@@ -384,6 +340,7 @@ class Trainer {
   const Logger& logger_;
   RunConsole console_;
   Runtime& runtime_;
+  RunRecords records_;
   double peak_flops_;  // per second; 0 until it is measured
   BoundTeam team_;
   StepPrograms programs_;
@@ -393,7 +350,6 @@ class Trainer {
   TrainingData data_;
   Loader loader_;
   std::optional<Evaluator> evaluator_;
-  std::unique_ptr<MetricsWriter> metrics_;
   TrainingPosition position_;          // after the last step that is settled
   std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
   Stopwatch watch_;                    // since the last step was settled, or the first one issued

@@ -14,8 +14,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TunedProducts tuned_example() {
-  TunedProducts table{
+TunedTable tuned_example() {
+  TunedTable table{
       .library = "cuBLASLt 130100", .device = "NVIDIA H200", .products = {}, .grouped = {}};
   table.products.push_back({.shape = tuned_shape({.m = 4096,
                                                   .n = 2048,
@@ -63,7 +63,7 @@ std::string refusal_of_table(const std::function<void(nlohmann::ordered_json&)>&
 TEST(TunedProductsFile, RoundTrips) {
   EXPECT_EQ(parse_tuned_products(tuned_products_json(tuned_example()), "t.json"), tuned_example());
   EXPECT_EQ(parse_tuned_products(changed_table([](auto&) {}), "t.json"), tuned_example());
-  const TunedProducts none{.library = "a \"b\"", .device = "c\\d", .products = {}, .grouped = {}};
+  const TunedTable none{.library = "a \"b\"", .device = "c\\d", .products = {}, .grouped = {}};
   EXPECT_EQ(parse_tuned_products(tuned_products_json(none), "t.json"), none);
 }
 

@@ -225,6 +225,38 @@ TEST(CublasLt, DescribesProductsOfGroups) {
   }
 }
 
+TEST(CublasLt, ProductsOfGroupsAreDescribedOnceForEachPlaceOfTheirTable) {
+  const Loaded loaded;
+  if (!loaded.library) GTEST_SKIP() << loaded.missing;
+  const CublasLt& library = *loaded.library;
+  if (!CublasLtGroupedProduct::known_to(library)) GTEST_SKIP() << library.version();
+  GroupedShape shape{.groups = 8,
+                     .rows = 4096,
+                     .in = 2048,
+                     .out = 1024,
+                     .input = DType::bf16,
+                     .output = DType::bf16};
+  CublasLtGroupedProducts products;
+  const auto product_at = [&](uintptr_t place) -> const CublasLtGroupedProduct& {
+    auto* const workspace = reinterpret_cast<std::byte*>(place);
+    const GroupTable table =
+        GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, {}, workspace);
+    const CublasLtGroupedProduct& product = products.product(library, shape, table);
+    EXPECT_EQ(GroupedSizesOf(library, product.d()).columns, table.sizes);
+    EXPECT_EQ(GroupedSizesOf(library, product.d()).strides, table.strides[3]);
+    return product;
+  };
+  constexpr uintptr_t kHere = uintptr_t{1} << 40, kThere = uintptr_t{1} << 41;
+  const CublasLtGroupedProduct *const here = &product_at(kHere), *const there = &product_at(kThere);
+  EXPECT_NE(here, there);
+  EXPECT_EQ(&product_at(kHere), here);
+  EXPECT_EQ(&product_at(kThere), there);
+  shape.kind = GroupedKind::input_gradient;
+  EXPECT_NE(&product_at(kHere), here);
+  EXPECT_EQ(operation_attribute(library, here->operation(), CUBLASLT_MATMUL_DESC_TRANSA),
+            CUBLAS_OP_T);
+}
+
 TEST(CublasLt, SaysItsOwnWordsInErrors) {
   const Loaded loaded;
   if (!loaded.library) GTEST_SKIP() << loaded.missing;

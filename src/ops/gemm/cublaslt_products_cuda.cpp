@@ -123,7 +123,7 @@ CublasLtProducts::Product CublasLtProducts::make(Runtime& runtime, const CublasL
     require_runnable(product, key.shape, workspace_bytes);
     return product;
   }
-  if (!table.library.empty()) {
+  if (table.in_use) {
     Logger().info("run.tuned_products does not have {}: {} chooses its algorithm",
                   describe(key.shape), library_.version());
   }

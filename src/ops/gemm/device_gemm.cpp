@@ -1,7 +1,5 @@
 #include "ops/gemm/device_gemm.h"
 
-#include <utility>
-
 #include "base/error.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/gemm_plan.h"
@@ -21,11 +19,11 @@ constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
   throw InternalError(fmt::format("no matrix products on the device {}", word(device)));
 }
 
-[[noreturn]] void nothing_to_tune(const Runtime& runtime, const char* or_else = "") {
+[[noreturn]] void nothing_to_tune(const Runtime& runtime) {
   throw Error(
       "the device {} has one algorithm for each matrix product, so there is nothing to tune: set "
-      "run.device = \"cuda\"{}",
-      word(runtime.target().device), or_else);
+      "run.device = \"cuda\"",
+      word(runtime.target().device));
 }
 
 }  // namespace
@@ -62,24 +60,6 @@ void require_device_gemm(Runtime& runtime) {
 
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape) {
   return is_gpu(target) ? kLibraryWorkspace : gemm_workspace_bytes(target, shape);
-}
-
-void require_same_library(const TunedProducts& table, const std::string& library,
-                          const std::string& device, const std::string& origin) {
-  if (table.library == library && table.device == device) return;
-  throw Error(
-      "{} holds products tuned with {} on {}; this is {} on {}. Tune here with `tessera bench "
-      "products`, or leave run.tuned_products out",
-      origin, table.library, table.device, library, device);
-}
-
-void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin) {
-  if (runtime.target().device != Device::cuda) {
-    nothing_to_tune(runtime, ", or leave run.tuned_products out");
-  }
-  const std::string library = device_gemm_library(runtime);
-  require_same_library(table, library, runtime.accelerator()->name(), origin);
-  runtime.cache<TunedProducts>() = std::move(table);
 }
 
 #if defined(TESSERA_CUDA)

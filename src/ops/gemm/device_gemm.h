@@ -32,16 +32,6 @@ void require_device_gemm(Runtime& runtime);
 /// vendors it is the same for all shapes: what their libraries get to choose algorithms within.
 int64_t device_gemm_workspace_bytes(const Target& target, const GemmShape& shape);
 
-/// Lets the runtime's products use the algorithms of a table. Call it before the first product.
-/// Shapes that the table lacks use the library's own choice, and are logged once. Throws Error,
-/// which names `origin`, if the table was made with another version of the library or on another
-/// device.
-void use_tuned_products(Runtime& runtime, TunedProducts&& table, const std::string& origin);
-
-/// The same check by itself: `library` and `device` are those here.
-void require_same_library(const TunedProducts& table, const std::string& library,
-                          const std::string& device, const std::string& origin);
-
 /// How long a product's algorithms are measured.
 struct TuningBudget {
   int rounds = 5;                   ///< in each, all candidates take turns

@@ -3,11 +3,9 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "ops/gemm/gemm.h"
-#include "ops/moe/grouped_shape.h"
 
 namespace tessera {
 
@@ -25,37 +23,18 @@ struct TunedProduct {
   bool operator==(const TunedProduct&) const = default;
 };
 
-/// The faster library for the products of groups of one shape.
-struct TunedGrouped {
-  GroupedShape shape;
-  GroupedLibrary library = GroupedLibrary::cutlass;
-  double cutlass_seconds = 0;   ///< of one run, the median; 0 if CUTLASS does not have the product
-  double cublaslt_seconds = 0;  ///< the same of cuBLASLt
-
-  bool operator==(const TunedGrouped&) const = default;
-};
-
-/// What a tuning run found out. It holds for one version of a library on one kind of device.
+/// The algorithms that a run's table has for products. It lies in the runtime's cache.
 struct TunedProducts {
-  std::string library;  ///< "cuBLASLt 130100"
-  std::string device;   ///< "NVIDIA H200"
+  bool in_use = false;  ///< whether the run has a table
   std::vector<TunedProduct> products;
-  std::vector<TunedGrouped> grouped;
 
   /// The product's entry, or null if there is none.
   const TunedProduct* find(const GemmShape& shape, bool tf32) const;
-  const TunedGrouped* find(const GroupedShape& shape) const;
-  bool operator==(const TunedProducts&) const = default;
 };
 
 /// A shape without what makes no difference to a device's product: threads and packed_b. Its
 /// leading dimensions are explicit.
 GemmShape tuned_shape(GemmShape shape);
-
-/// Returns the shape's entry for a table. The samples of a library that does not have the product
-/// are empty; those of one are not. cuBLASLt is taken if its median is the lower one.
-TunedGrouped faster_library(const GroupedShape& shape, const std::vector<double>& cutlass_seconds,
-                            const std::vector<double>& cublaslt_seconds);
 
 /// Returns the number of the fastest candidate. `seconds` has the samples of each, with that of the
 /// library's own choice first. Medians count, and another candidate is taken only if it is faster

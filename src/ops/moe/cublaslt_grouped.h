@@ -1,8 +1,10 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ops/gemm/cublaslt_products.h"
 #include "ops/moe/grouped_layout.h"
@@ -36,6 +38,28 @@ class CublasLtGroupedProduct {
   CublasLtOwned<cublasLtMatrixLayout_t> d_;
 };
 
+/// The descriptions and the algorithms of the products of groups that a runtime has multiplied. It
+/// lies in the runtime's cache. Several threads may ask; what they get stays as it is.
+class CublasLtGroupedProducts {
+ public:
+  /// Returns the description of a shape's products, which it makes the first time for each place of
+  /// a table's lists: descriptions have their addresses. So each workspace of a plan has its own.
+  const CublasLtGroupedProduct& product(const CublasLt& library, const GroupedShape& shape,
+                                        const GroupTable& table);
+  /// Returns the library's choice for a shape, or none where it has none. It asks the first time.
+  const std::optional<cublasLtMatmulAlgo_t>& algorithm(const CublasLtProducts& products,
+                                                       const CublasLtGroupedProduct& product,
+                                                       const GroupedShape& shape);
+
+ private:
+  /// A table's lists lie in one workspace, so the address of the first stands for all.
+  using Place = std::pair<GroupedShape, const int32_t*>;
+
+  std::mutex mutex_;
+  std::map<Place, CublasLtGroupedProduct> products_;
+  std::map<GroupedShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
+};
+
 /// What a search for algorithms may choose from, which counts with as many rows in each group.
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes);
@@ -52,8 +76,5 @@ std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape
 void multiply_by_cublaslt(const Execution& execution, std::string_view operation,
                           const GroupedShape& shape, const GroupedOperands& operands,
                           std::byte* workspace);
-
-/// "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
-std::string describe(const GroupedShape& shape);
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "device/vendor.h"
 #include "ops/moe/cublaslt_grouped.h"
 
 namespace tessera {
@@ -39,12 +40,6 @@ CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
 constexpr int kM = 0, kN = 1, kK = 2;
 constexpr int kA = 0, kB = 1, kC = 2, kD = 3;
 
-/// The algorithms of the shapes that the runtime has multiplied, or none where the library has
-/// none.
-struct GroupedAlgorithms {
-  std::map<GroupedShape, std::optional<cublasLtMatmulAlgo_t>> of_shape;
-};
-
 std::optional<cublasLtMatmulAlgo_t> find_algorithm(const CublasLtProducts& products,
                                                    const CublasLtGroupedProduct& product,
                                                    const GroupedShape& shape) {
@@ -61,16 +56,6 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const CublasLtProducts& produ
   library.check(status, describe(shape));
   if (count == 0 || result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   return result.algo;
-}
-
-const std::optional<cublasLtMatmulAlgo_t>& algorithm(Runtime& runtime,
-                                                     const CublasLtGroupedProduct& product,
-                                                     const GroupedShape& shape) {
-  auto& algorithms = runtime.cache<GroupedAlgorithms>().of_shape;
-  const auto found = algorithms.find(shape);
-  if (found != algorithms.end()) return found->second;
-  const auto& products = runtime.cache<CublasLtProducts>();
-  return algorithms.emplace(shape, find_algorithm(products, product, shape)).first->second;
 }
 
 }  // namespace
@@ -100,6 +85,22 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
       describe(shape));
 }
 
+const CublasLtGroupedProduct& CublasLtGroupedProducts::product(const CublasLt& library,
+                                                               const GroupedShape& shape,
+                                                               const GroupTable& table) {
+  const std::scoped_lock lock(mutex_);
+  return products_.try_emplace(Place(shape, table.sizes), library, shape, table).first->second;
+}
+
+const std::optional<cublasLtMatmulAlgo_t>& CublasLtGroupedProducts::algorithm(
+    const CublasLtProducts& products, const CublasLtGroupedProduct& product,
+    const GroupedShape& shape) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = algorithms_.find(shape);
+  if (found != algorithms_.end()) return found->second;
+  return algorithms_.emplace(shape, find_algorithm(products, product, shape)).first->second;
+}
+
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes) {
   const bool forward = shape.kind == GroupedKind::forward;
@@ -124,11 +125,12 @@ std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape
                                      const GroupedOperands& operands, std::byte* workspace) {
   std::string missing = cublaslt_grouped_missing(runtime);
   if (!missing.empty()) return missing;
-  const CublasLt& library = runtime.cache<CublasLtProducts>().library();
+  const auto& products = runtime.cache<CublasLtProducts>();
+  const CublasLt& library = products.library();
   const GroupTable table =
       GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, operands, workspace);
-  const CublasLtGroupedProduct product(library, shape, table);
-  if (algorithm(runtime, product, shape)) return "";
+  auto& grouped = runtime.cache<CublasLtGroupedProducts>();
+  if (grouped.algorithm(products, grouped.product(library, shape, table), shape)) return "";
   return fmt::format("{} offers no algorithm for {}", library.version(), describe(shape));
 }
 
@@ -140,8 +142,9 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
   const GroupTable table = areas.table(GroupedLibrary::cublaslt, shape, operands, workspace);
   const auto& products = runtime.cache<CublasLtProducts>();
   const CublasLt& library = products.library();
-  const CublasLtGroupedProduct product(library, shape, table);
-  const auto& chosen = algorithm(runtime, product, shape);
+  auto& grouped = runtime.cache<CublasLtGroupedProducts>();
+  const CublasLtGroupedProduct& product = grouped.product(library, shape, table);
+  const auto& chosen = grouped.algorithm(products, product, shape);
   if (!chosen) {
     throw Error("{}: {}", operation, cublaslt_grouped_missing(runtime, shape, operands, workspace));
   }
@@ -153,13 +156,6 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
       product.d(), &*chosen, areas.library(workspace), static_cast<size_t>(areas.library_bytes()),
       static_cast<cudaStream_t>(execution.stream->handle()));
   if (status != CUBLAS_STATUS_SUCCESS) library.check(status, describe(shape));
-}
-
-std::string describe(const GroupedShape& shape) {
-  return fmt::format(
-      "products of {} groups of up to {} rows in all, weights [{}, {}], {} into {}{}", shape.groups,
-      shape.rows, shape.out, shape.in, dtype_name(shape.input), dtype_name(shape.output),
-      shape.adds ? ", added" : "");
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/moe/device_grouped.h"
+#include "ops/moe/grouped_choice.h"
 
 namespace tessera {
 
@@ -15,5 +16,15 @@ void cuda_grouped(const Execution& execution, std::string_view operation, const 
 std::vector<GroupedShape> cuda_grouped_shapes(Runtime& runtime);
 TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
                                const TuningBudget& budget);
+
+/// The libraries of a shape's products, in the order in which a run without a table takes them.
+/// They refer to the runtime.
+std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape,
+                                                const GroupedOperands& operands,
+                                                std::byte* workspace);
+/// Puts products into an execution's stream by one library, which must not be missing.
+void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
+                     const GroupedShape& shape, const GroupedOperands& operands,
+                     std::byte* workspace);
 
 }  // namespace tessera

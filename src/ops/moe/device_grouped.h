@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/gemm/device_gemm.h"
-#include "ops/moe/grouped_shape.h"
+#include "ops/moe/tuned_groups.h"
 #include "program/operation.h"
 
 namespace tessera {
@@ -38,9 +38,9 @@ void require_device_grouped(Runtime& runtime, std::string_view operation, DType 
 /// Puts products into an execution's stream. `workspace` has the bytes that
 /// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is;
 /// rows past the last offset are not written. bf16 on the device cuda is multiplied by the library
-/// that the runtime's table of tuned products names for the shape; without a table by CUTLASS, or
-/// where that is missing by cuBLASLt. Throws Error as require_device_grouped() does, and if no
-/// library has this product.
+/// that the runtime's table of tuned products names for the shape. Without a table, or where that
+/// library is missing, CUTLASS multiplies, or else cuBLASLt; what the table does not decide is
+/// logged once. Throws Error as require_device_grouped() does, and if no library has this product.
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
                     std::byte* workspace);

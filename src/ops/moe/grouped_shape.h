@@ -3,6 +3,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/worded.h"
@@ -35,6 +36,9 @@ struct GroupedShape {
   }
   auto operator<=>(const GroupedShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+
+/// "products of 64 groups of up to 32768 rows in all, weights [1024, 2048], bf16 into f32".
+std::string describe(const GroupedShape& shape);
 
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<GroupedKind>{"forward", "input_gradient",

@@ -1,0 +1,123 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ops/gemm/random_operand.h"
+#include "ops/moe/cuda_grouped.h"
+#include "ops/moe/grouped_layout.h"
+
+namespace tessera {
+namespace {
+
+/// A product's operands, full of random numbers, and what measures it.
+class MeasuredGroups {
+ public:
+  MeasuredGroups(Runtime& runtime, const GroupedShape& shape)
+      : runtime_(runtime),
+        shape_(shape),
+        rows_(random_operand(accelerator(), bytes(shape.rows * first_width(), shape.input), 1)),
+        other_(random_operand(accelerator(), bytes(other_elements(), shape.input), 2)),
+        result_(accelerator().allocate(bytes(result_elements(), shape.output))),
+        sum_(accelerator().allocate(bytes(result_elements(), DType::f32))),
+        offsets_(balanced_offsets()),
+        workspace_(accelerator().allocate(GroupedAreas(shape.groups).bytes())),
+        stream_(accelerator().make_stream()),
+        begin_(accelerator().make_event()),
+        end_(accelerator().make_event()) {}
+
+  std::vector<GroupedCandidate> libraries() const {
+    return grouped_libraries(runtime_, shape_, operands(), workspace());
+  }
+
+  /// Returns the seconds of one of `runs` runs that follow each other.
+  double seconds(GroupedLibrary library, int64_t runs) const {
+    const Execution execution{runtime_, {}, {}, {}, stream_.get()};
+    stream_->record(*begin_);
+    for (int64_t i = 0; i < runs; ++i) {
+      multiply_groups(library, execution, "bench products", shape_, operands(), workspace());
+    }
+    stream_->record(*end_);
+    end_->synchronize();
+    return end_->seconds_since(*begin_) / static_cast<double>(runs);
+  }
+
+ private:
+  Accelerator& accelerator() const { return *runtime_.accelerator(); }
+  static int64_t bytes(int64_t elements, DType dtype) { return elements * dtype_size(dtype); }
+  bool makes_weights() const { return shape_.kind == GroupedKind::weight_gradient; }
+  int64_t first_width() const {
+    return shape_.kind == GroupedKind::forward ? shape_.in : shape_.out;
+  }
+  int64_t weights() const { return shape_.groups * shape_.out * shape_.in; }
+  int64_t other_elements() const { return makes_weights() ? shape_.rows * shape_.in : weights(); }
+  int64_t result_elements() const {
+    if (makes_weights()) return weights();
+    return shape_.rows * (shape_.kind == GroupedKind::forward ? shape_.out : shape_.in);
+  }
+  std::unique_ptr<DeviceMemory> balanced_offsets() const {
+    std::vector<int32_t> offsets;
+    for (int64_t group = 0; group <= shape_.groups; ++group) {
+      offsets.push_back(static_cast<int32_t>(shape_.rows * group / shape_.groups));
+    }
+    const auto as_bytes = std::as_bytes(std::span(offsets));
+    auto memory = accelerator().allocate(static_cast<int64_t>(as_bytes.size()));
+    accelerator().upload(as_bytes, memory->address());
+    return memory;
+  }
+  GroupedOperands operands() const {
+    return {.rows = rows_->address(),
+            .other = other_->address(),
+            .offsets = static_cast<const int32_t*>(offsets_->address()),
+            .result = result_->address(),
+            .sum = static_cast<const float*>(sum_->address())};
+  }
+  std::byte* workspace() const { return static_cast<std::byte*>(workspace_->address()); }
+
+  Runtime& runtime_;
+  GroupedShape shape_;
+  std::unique_ptr<DeviceMemory> rows_, other_, result_, sum_, offsets_, workspace_;
+  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Event> begin_, end_;
+};
+
+/// The libraries that have a product. Throws Error if none has it.
+std::vector<GroupedLibrary> usable_libraries(const MeasuredGroups& groups,
+                                             const GroupedShape& shape) {
+  std::vector<GroupedLibrary> usable;
+  std::vector<std::string> missing;
+  for (const GroupedCandidate& candidate : groups.libraries()) {
+    std::string reason = candidate.missing();
+    if (reason.empty()) {
+      usable.push_back(candidate.library);
+    } else {
+      missing.push_back(std::move(reason));
+    }
+  }
+  if (usable.empty()) throw Error("no library has {}. {}", describe(shape), join(missing, ". "));
+  return usable;
+}
+
+}  // namespace
+
+TunedGrouped tune_cuda_grouped(Runtime& runtime, const GroupedShape& shape,
+                               const TuningBudget& budget) {
+  const MeasuredGroups groups(runtime, shape);
+  const std::vector<GroupedLibrary> libraries = usable_libraries(groups, shape);
+  std::map<GroupedLibrary, std::vector<double>> seconds;
+  std::map<GroupedLibrary, int64_t> runs;
+  for (const GroupedLibrary library : libraries) {
+    groups.seconds(library, 2);  // loads its kernel
+    runs[library] = runs_of_sample(groups.seconds(library, 2), budget);
+  }
+  for (int round = 0; round < budget.rounds; ++round) {
+    for (const GroupedLibrary library : libraries) {
+      seconds[library].push_back(groups.seconds(library, runs[library]));
+    }
+  }
+  return faster_library(shape, seconds[GroupedLibrary::cutlass], seconds[GroupedLibrary::cublaslt]);
+}
+
+}  // namespace tessera

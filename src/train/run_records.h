@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/log.h"
+#include "config/run_config.h"
+#include "engine/step_trace.h"
+#include "metrics/metrics_writer.h"
+#include "program/runtime.h"
+
+namespace tessera {
+
+/// What a run writes beside its checkpoints: metrics, their picture, the trace of a step.
+class RunRecords {
+ public:
+  /// Refers to all three, which must outlive it.
+  RunRecords(const RunConfig& config, Runtime& runtime, const Logger& logger)
+      : config_(config), runtime_(runtime), logger_(logger) {}
+
+  /// Opens the metrics for the steps after `last_step` (see MetricsWriter).
+  void open(int64_t last_step);
+  /// Writes a step. Throws Error when the file system refuses.
+  void append(const StepMetrics& metrics) { writer_->append(metrics); }
+  /// Returns when all steps are on the disk. Throws Error when they cannot be brought there.
+  void sync() { writer_->sync(); }
+  /// The loss of a step that is done, or NaN if the metrics lack it.
+  double loss_of(int64_t step) const;
+  /// Draws loss.svg of a model with so many parameters, after so many tokens.
+  void plot(int64_t parameters, int64_t tokens) const;
+  /// Writes trace.json, and returns its path. `gemm_peak` is the machine's rate of products.
+  fs::path write_trace(StepTrace step, double gemm_peak) const;
+
+ private:
+  fs::path file(const char* name) const { return fs::path(config_.run.directory) / name; }
+
+  const RunConfig& config_;
+  Runtime& runtime_;
+  const Logger& logger_;
+  std::optional<MetricsWriter> writer_;
+};
+
+}  // namespace tessera
