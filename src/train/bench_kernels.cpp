@@ -110,6 +110,8 @@ KernelsReport measure_kernels(const RunConfig& config, const Repeats& repeats) {
   KernelsReport report{.on = measured_on(config.train.precision, runtime, false),
                        .copy = measure_copy(runtime),
                        .tokens = plan.tokens,
+                       .parameters = plan.parameters,
+                       .arena_bytes = plan.memory.arena_bytes,
                        .segments = {},
                        .operations = {}};
   report.on.hardware_peak = peak;
@@ -189,6 +191,8 @@ std::string KernelsReport::json() const {
   OrderedJson json{{"bench", "kernels"},
                    {"copy", {{"bytes", copy.bytes}, {"best", copy.best}, {"median", copy.median}}}};
   json["tokens"] = tokens;
+  json["parameters"] = parameters;
+  json["arena_bytes"] = arena_bytes;
   json["segments"] = OrderedJson::array();
   for (const SegmentMeasurement& segment : segments) {
     json["segments"].push_back(

@@ -34,6 +34,8 @@ struct KernelsReport {
   MeasuredOn on;
   MemoryRate copy;     ///< within the device's memory, of the largest working set
   int64_t tokens = 0;  ///< of the micro-batch
+  int64_t parameters = 0;
+  int64_t arena_bytes = 0;                    ///< weights, states, inputs and activations
   std::vector<SegmentMeasurement> segments;   ///< in the order of a step, both passes together last
   std::vector<KernelMeasurement> operations;  ///< longest first
 

@@ -149,6 +149,12 @@ TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
     EXPECT_GE(operation["runs"], 1);
     EXPECT_GE(operation["bytes"], 0);
   }
+  const Json plan =
+      Json::parse(run({"explain", path("config.toml"), "--set", "model.vocabulary_size=32", "--set",
+                       "run.threads=2", "--set", "run.device=\"emulated\"", "--json"})
+                      .output);
+  EXPECT_EQ(json["parameters"], plan["totals"]["parameters"]);
+  EXPECT_EQ(json["arena_bytes"], plan["totals"]["peak_bytes"]);
   const Result processor = run(arguments);
   EXPECT_EQ(processor.status, 1);
   EXPECT_THAT(processor.output, HasSubstr("set it to the device that is measured"));

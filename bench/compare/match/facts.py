@@ -4,8 +4,29 @@ import math
 
 # Whose versions the peers tell.
 PACKAGES = ("torch", "transformers", "tokenizers", "sentencepiece")
+# Tessera's rates of useful work that a row keeps.
+OUR_RATES = ("mfu", "mfu_of_hardware_peak")
 # How far the first loss of an untrained model may be from the logarithm of its vocabulary.
 LOSS_TOLERANCE = 0.5
+
+
+# What Tessera tells of a device, and a peer: memory that it took of it, and, of a peer, the part that
+# tensors had.
+OUR_DEVICE_MEMORY = "arena_bytes"
+THEIR_DEVICE_MEMORY = ("device_memory_bytes", "device_tensor_bytes")
+
+
+def device_facts(side, our, their):
+    """What a row says of the accelerator, which must be one; nothing if Tessera computed on the
+    processor. `side` names the peer."""
+    if "accelerator" not in our:
+        return {}
+    if their.get("accelerator") != our["accelerator"]:
+        raise SystemExit(f"Tessera ran on {our['accelerator']} and {side} on "
+                         f"{their.get('accelerator', 'the processor')}: the two cannot be compared")
+    held, tensors = (their.get(key) for key in THEIR_DEVICE_MEMORY)
+    return dict(accelerator=our["accelerator"], our_peak_memory_bytes=our[OUR_DEVICE_MEMORY],
+                their_peak_memory_bytes=held, their_tensor_bytes=tensors)
 
 
 def require_same(side, facts, expected, untrained_loss=None):

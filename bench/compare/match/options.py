@@ -23,8 +23,10 @@ def parser(description, rounds=10):
     result.add_argument("--tessera", type=pathlib.Path, help="the program",
                         default=os.environ.get("TESSERA", REPOSITORY / "build/release/src/cli/tessera"))
     result.add_argument("--tuned-memory", action="store_true", help="set the C library so that PyTorch "
-                        "keeps its memory, in huge pages, instead of as its users run it")
+                        "keeps its memory, in huge pages, instead of as its users run it; on a device, "
+                        "let PyTorch's segments of memory grow")
     result.add_argument("--python", default=sys.executable, help="the peers' Python")
+    result.set_defaults(device="cpu", one_after_the_other=False)
     return result
 
 
@@ -34,6 +36,8 @@ def match_parser(description):
     result.add_argument("--warmup", type=positive, default=2, help="repeats before the first turn (2)")
     result.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)),
                         help="of each side (all cores)")
+    result.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="what both sides compute on (cpu)")
     return result
 
 
@@ -54,14 +58,17 @@ def chosen(peers, options):
 
 def tessera(options, *words, repeats="--repeats"):
     """Tessera's command for a match: one run more than there are rounds, so that it waits after the
-    last and its memory can be read."""
-    return [options.tessera, "bench", *words, repeats, options.rounds + 1, "--warmup",
-            options.warmup, "--threads", options.threads, "--turns", "--json"]
+    last and its memory can be read. Where the sides do not take turns, as many runs as rounds."""
+    turns = not options.one_after_the_other
+    return [options.tessera, "bench", *words, repeats, options.rounds + turns, "--warmup",
+            options.warmup, "--threads", options.threads, *(["--turns"] if turns else []), "--json"]
 
 
 def tessera_idle(options):
     """Tessera's command for as good as nothing; while it waits for its turn the program and its
-    libraries are all that it has in memory."""
+    libraries are all that it has in memory. None where another memory is compared than the processor's."""
+    if options.device != "cpu" or options.one_after_the_other:
+        return None
     return [options.tessera, "bench", "attention", "--tokens", 1, "--heads", 1, "--kv-heads", 1,
             "--head-size", 2, "--repeats", 1, "--warmup", 0, "--threads", options.threads, "--turns"]
 
@@ -69,8 +76,9 @@ def tessera_idle(options):
 def peer(options, script, *words):
     """A peer's command for a match."""
     settings = [f"{name}={value}" for name, value in peer_environment(options).items()]
-    return [*(["env", *settings] if settings else []), options.python, PEERS / script, "--warmup", options.warmup, "--threads", options.threads,
-            *words]
+    repeats = ["--repeats", options.rounds] if options.one_after_the_other else []
+    return [*(["env", *settings] if settings else []), options.python, PEERS / script, "--warmup",
+            options.warmup, "--threads", options.threads, "--device", options.device, *repeats, *words]
 
 
 def add_sizes(parser, sizes):

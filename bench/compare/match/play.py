@@ -4,7 +4,7 @@ import statistics
 import sys
 
 from match.contestant import Contestant, ContestantError
-from match.facts import PACKAGES, require_same
+from match.facts import OUR_RATES, PACKAGES, device_facts, require_same
 
 
 def quantile(numbers, fraction):
@@ -32,6 +32,15 @@ def compared(ours, theirs):
     return dict(ours=spread(ours), theirs=spread(theirs), ratio=ratios(ours, theirs))
 
 
+def compared_apart(ours, theirs):
+    """Of sides that did not take turns: the ratio of the medians, between the least and the greatest
+    that the 10th and 90th percentiles of both make."""
+    our, their = spread(ours), spread(theirs)
+    return dict(ours=our, theirs=their, ratio=dict(
+        median=their["median"] / our["median"], low=their["low"] / our["high"],
+        high=their["high"] / our["low"]))
+
+
 def failed(row, reason):
     """The row of a peer without times; the reason is told at once, for those who wait."""
     print(f"\r{label(row)}: failed: {reason}", file=sys.stderr)
@@ -44,7 +53,9 @@ def label(row):
 
 
 def idle_memory(command):
-    """What a contestant has in memory while it waits for its first turn."""
+    """What a contestant has in memory while it waits for its first turn; None without a command."""
+    if command is None:
+        return None
     with Contestant(command) as side:
         side.wait_until_ready()
         return side.resident_bytes()
@@ -67,22 +78,57 @@ def play(row, ours, theirs, rounds, expected, untrained_loss=None):
             if error.contestant is we:
                 raise
             return failed(row, str(error))
+    row |= told_by_both(row, our, their, compared, expected, untrained_loss)
+    processor = measured.pop("processor")
+    if "accelerator" not in row:
+        row |= measured
+        # A script that starts the program in its stead computes nothing itself.
+        if min(processor[0] + processor[1]) > 0:
+            row["times"]["processor_seconds"] = compared(*processor)
+    return finished(row, rounds)
+
+
+def play_one_after_the_other(row, ours, theirs, rounds, expected, untrained_loss=None, read=dict,
+                             seconds=3600):
+    """As play(), but runs Tessera to its end and then the peer, each of which has `seconds` for that:
+    for sides that do not fit beside each other into one device's memory. Each runs as it does alone,
+    without a wait for every run, and its memory is what it tells of the device. `read` makes facts of
+    what Tessera told."""
+    row = row | dict(command=" ".join(str(word) for word in theirs))
+    facts = []
+    for name, command in (("Tessera", ours), (row["peer"], theirs)):
+        print(f"\r{label(row)}: {name} runs", end="", file=sys.stderr, flush=True)
+        try:
+            with Contestant(command, seconds) as side:
+                facts.append(side.finish())
+        except ContestantError as error:
+            if name == "Tessera":
+                raise
+            return failed(row, str(error))
+    our, their = facts
+    return finished(row | told_by_both(row, read(our), their, compared_apart, expected, untrained_loss),
+                    rounds)
+
+
+def told_by_both(row, our, their, compare, expected, untrained_loss):
+    """What the row says of the facts that the sides told, which must be as play() has it."""
     for side, facts in (("Tessera", our), (label(row), their)):
         require_same(side, facts, expected, untrained_loss)
-    times = {key: compared(our[key], their[key])
+    times = {key: compare(our[key], their[key])
              for key in sorted(our) if key.endswith("seconds") and key in their}
     if not times:
         raise SystemExit(f"Tessera and {label(row)} measured nothing in common")
-    ours, theirs = measured.pop("processor")
-    if min(ours + theirs) > 0:  # a script that starts the program in its stead computes nothing itself
-        times["processor_seconds"] = compared(ours, theirs)
-    # At once, for those who wait, and for whoever is stopped before the table.
+    return (dict(times=times, their_idle_memory_bytes=their.get("idle_memory_bytes")) |
+            {key: their[key] for key in PACKAGES if key in their} |
+            {key: our[key] for key in OUR_RATES if key in our} | device_facts(label(row), our, their))
+
+
+def finished(row, rounds):
+    """The row, told at once, for those who wait, and for whoever is stopped before the table."""
     told = ", ".join(f"{key} {time['theirs']['median']:.4g} over {time['ours']['median']:.4g}"
-                     for key, time in times.items())
+                     for key, time in row["times"].items())
     print(f"\r{label(row)}: {told}", file=sys.stderr)
-    kept = {key: their[key] for key in PACKAGES if key in their}
-    return row | dict(rounds=rounds, times=times) | measured | kept | dict(
-        their_idle_memory_bytes=their.get("idle_memory_bytes"))
+    return row | dict(rounds=rounds)
 
 
 def alternate(name, we, they, rounds):

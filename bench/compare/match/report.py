@@ -36,10 +36,14 @@ def gibibytes(value):
 
 
 def memory(row, side):
-    """The peak, and how far it is above what the side's program takes before it computes."""
+    """The peak, and how far it is above what the side's program takes before it computes. Of a device,
+    what the side takes of it, and the part that its tensors have."""
     peak, idle = (row.get(f"{side}_{what}_memory_bytes") for what in ("peak", "idle"))
+    tensors = row.get(f"{side}_tensor_bytes")
     if peak is None:
         return ""
+    if "accelerator" in row:
+        return gibibytes(peak) + (f" ({gibibytes(tensors)} in tensors)" if tensors else "")
     return gibibytes(peak) + (f" ({gibibytes(peak - idle)} above idle)" if idle else "")
 
 
@@ -57,11 +61,18 @@ def lines(row):
                memory(row, "our"), memory(row, "their"), "; ".join(remarks(row))]
 
 
+def tokens(value):
+    return f"{value / 1e6:.2f} M" if value >= 1e6 else f"{value:,.0f}"
+
+
 def remarks(row):
     yield f"{row['rounds']} rounds"
     if "tokens_per_second" in row:
-        ours, theirs = (row["tokens_per_second"][side] / 1e6 for side in ("ours", "theirs"))
-        yield f"{ours:.2f} M tokens/s, peer {theirs:.2f} M"
+        ours, theirs = (tokens(row["tokens_per_second"][side]) for side in ("ours", "theirs"))
+        yield f"{ours} tokens/s, peer {theirs}"
+    if "mfu_of_hardware_peak" in row:
+        yield (f"MFU {row['mfu_of_hardware_peak']:.1%} of the hardware file's peak, "
+               f"{row['mfu']:.1%} of the measured")
     if row.get("attended_share", 1) < 1:
         yield f"{row['attended_share']:.1%} of the causal pairs attended"
 
@@ -82,19 +93,24 @@ def report(rows, options, **facts):
     machine = processor() | dict(threads=options.threads)
     command = shlex.join(sys.argv)
     if options.json:
-        print(json.dumps(dict(command=command, processor=machine,
+        print(json.dumps(dict(command=command, device=options.device, processor=machine,
                               peer_environment=peer_environment(options), waiting=waiting(),
                               rows=rows) | facts, indent=1))
         return
     features = ", ".join(("" if has else "no ") + name for name, has in machine["features"].items())
     print(f"processor  {machine['name']}, {machine['threads']} threads ({features})")
+    accelerators = {row["accelerator"] for row in rows if "accelerator" in row}
+    if accelerators:
+        print(f"device     {', '.join(sorted(accelerators))}")
     print(f"peer       {'; '.join(sorted(set(map(versions, rows)) - {''})) or 'none ran'}")
     print(f"           with {assignments(peer_environment(options)) or 'the C library as it is set up'}")
     print(f"waiting    {assignments(waiting()) or 'threads of each side by its own default'}")
     print(f"command    {command}")
     for name, value in facts.items():
         print(f"{name:<10} {value}")
-    print("ratio      peer's time over Tessera's, median of the rounds' pairs\n")
+    print("ratio      peer's time over Tessera's, " + (
+        "of the medians; the sides ran one after the other\n" if options.one_after_the_other else
+        "median of the rounds' pairs\n"))
     print(table(rows))
 
 

@@ -1,7 +1,5 @@
 """transformers' OLMoE block, forward and backward."""
 
-import time
-
 import torch
 from transformers import OlmoeConfig
 from transformers.models.olmoe.modeling_olmoe import OlmoeSparseMoeBlock
@@ -34,30 +32,31 @@ def main():
                         default="grouped_mm")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
-    setting.prepare(options.threads)
+    device = setting.prepare(options)
     idle = setting.resident_bytes()
 
-    block = build(options)
-    call = torch.compile(block) if options.compile else block
     stream = torch.float32 if options.precision == "f32" else torch.bfloat16
     shape = (1, options.tokens, options.hidden)
-    x = torch.randn(shape, dtype=stream, requires_grad=True)
-    output_gradient = torch.randn(shape, dtype=stream)
+    with torch.device(device.name):
+        block = build(options)
+        x = torch.randn(shape, dtype=stream, requires_grad=True)
+        output_gradient = torch.randn(shape, dtype=stream)
+    call = torch.compile(block) if options.compile else block
 
     def forward_backward():
         block.zero_grad(set_to_none=True)
         x.grad = None
-        begin = time.perf_counter()
-        with setting.precision_context(options.precision):
+        begin = device.clock()
+        with setting.precision_context(options.precision, device):
             output = call(x)
-        middle = time.perf_counter()
+        middle = device.clock()
         output.backward(output_gradient.to(output.dtype))
-        end = time.perf_counter()
+        end = device.clock()
         return dict(forward_seconds=middle - begin, forward_backward_seconds=end - begin)
 
     sizes = dict(tokens=x.shape[1], hidden=x.shape[2], experts=block.gate.num_experts,
                  experts_per_token=block.gate.top_k, expert_size=block.experts.down_proj.shape[2])
-    setting.take_turns(forward_backward, options.warmup, idle_memory_bytes=idle, sizes=sizes,
+    setting.take_turns(forward_backward, options.warmup, device, idle_memory_bytes=idle, sizes=sizes,
                        parameters=sum(p.numel() for p in block.parameters()))
 
 

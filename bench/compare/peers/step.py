@@ -1,16 +1,17 @@
 """PyTorch's training step for a configuration of Tessera: forward, backward, clipping and AdamW."""
 
-import pathlib
-import time
-import tomllib
-
 import torch
 import transformers
 
+import configuration
 import experts
 import setting
 
-FAMILIES = {"llama": transformers.LlamaConfig, "olmoe": transformers.OlmoeConfig}
+FAMILIES = {"llama": transformers.LlamaConfig, "olmo": transformers.OlmoConfig,
+            "olmoe": transformers.OlmoeConfig}
+# What a family of Tessera is to transformers where the configuration does not say otherwise.
+FAMILY_KEYS = {"llama": dict(rope_theta=5e5), "olmo": dict(rope_theta=1e4, tied_head=True),
+               "olmoe": dict(rope_theta=1e4)}
 # Tessera's keys of [model] and what transformers calls them.
 MODEL_KEYS = {
     "layers": "num_hidden_layers", "hidden_size": "hidden_size", "heads": "num_attention_heads",
@@ -19,7 +20,7 @@ MODEL_KEYS = {
     "experts_per_token": "num_experts_per_tok", "expert_size": "intermediate_size",
 }
 # Without these the two would not compute the same.
-REQUIRED = {"llama": {}, "olmoe": {"balance_form": "pooled", "router_z_coefficient": 0}}
+REQUIRED = {"llama": {}, "olmo": {}, "olmoe": {"balance_form": "pooled", "router_z_coefficient": 0}}
 
 
 def model_config(config):
@@ -30,7 +31,9 @@ def model_config(config):
     for key, value in REQUIRED[family].items():
         if model.pop(key, None) != value:
             raise SystemExit(f"transformers' {family} needs model.{key} = {value!r}")
-    theta = model.pop("rope_theta", 1e4 if family == "olmoe" else 5e5)
+    model = FAMILY_KEYS[family] | model
+    theta = model.pop("rope_theta")
+    model.pop("forced_uniform_routing", None)  # of the model, see build()
     unknown = sorted(set(model) - set(MODEL_KEYS))
     if unknown:
         raise SystemExit(f"this comparison does not know what model.{unknown[0]} is to transformers")
@@ -49,6 +52,8 @@ def build(config, options):
     model = transformers.AutoModelForCausalLM.from_config(settings)
     if config["model"].get("experts"):  # after the model is made, which knows its own names only
         model.config._experts_implementation = options.experts_implementation
+    if config["model"].get("forced_uniform_routing"):
+        experts.force_uniform_routing(model)
     return model.to(setting.WEIGHTS[options.precision]).train()
 
 
@@ -58,44 +63,77 @@ def decay_groups(model, decay):
     return [dict(params=matrices, weight_decay=decay), dict(params=vectors, weight_decay=0.0)]
 
 
+def random_batches(config, sequences):
+    """The tokens of a step, [sequences, context] a micro-batch, the same in every step."""
+    count = config["train"]["global_batch"]
+    if count % sequences:
+        raise SystemExit(f"a step of {count} sequences does not divide into micro-batches of {sequences}")
+    shape = (count // sequences, sequences, config["data"]["context"])
+    return torch.randint(config["model"]["vocabulary_size"], shape)
+
+
+class Step:
+    """A training step in two parts. Its losses stay on the device, so that nothing waits for them."""
+
+    def __init__(self, config, options, device):
+        self.precision, self.device = options.precision, device
+        optimizer = config["optimizer"]
+        self.clip_norm = optimizer.get("clip_norm", 1.0)
+        with torch.device(device.name):
+            self.model = build(config, options)
+            self.batches = random_batches(config, options.micro_batch or config["train"]["micro_batch"])
+        self.call = torch.compile(self.model) if options.compile else self.model
+        self.adamw = torch.optim.AdamW(
+            decay_groups(self.model, optimizer["weight_decay"]), lr=optimizer["learning_rate"],
+            betas=(optimizer.get("beta1", 0.9), optimizer.get("beta2", 0.99)), fused=True)
+        self.losses = []  # of all steps, the warm-up's too
+
+    def forward_backward(self):
+        """Both passes of each micro-batch. The gradient is that of the mean over all of them."""
+        total = 0
+        for tokens in self.batches:
+            with setting.precision_context(self.precision, self.device):
+                loss = self.call(input_ids=tokens, labels=tokens).loss / len(self.batches)
+            loss.backward()
+            total = total + loss.detach()
+        self.losses.append(total)
+
+    def update(self):
+        if self.clip_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.adamw.step()
+        self.adamw.zero_grad(set_to_none=True)
+
+    def timed(self):
+        begin = self.device.clock()
+        self.forward_backward()
+        self.update()
+        return dict(seconds=self.device.clock() - begin)
+
+
 def main():
     parser = setting.arguments(__doc__)
-    parser.add_argument("config", type=pathlib.Path)
+    configuration.add_arguments(parser)
     parser.add_argument("--precision", choices=setting.WEIGHTS, default="autocast")
     parser.add_argument("--experts-implementation", choices=experts.IMPLEMENTATIONS,
                         default="grouped_mm")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--micro-batch", type=int, default=0, help="sequences (the configuration's)")
+    parser.add_argument("--repeats", type=int, default=0, help="steps one after the other, instead of turns")
     options = parser.parse_args()
-    config = tomllib.loads(options.config.read_text())
-    setting.prepare(options.threads)
+    config = configuration.load(options)
+    device = setting.prepare(options)
+    if config["train"].get("tf32"):
+        torch.set_float32_matmul_precision("high")
     idle = setting.resident_bytes()
-
-    model = build(config, options)
-    train, optimizer = config["train"], config["optimizer"]
-    if train["micro_batch"] != train["global_batch"]:
-        raise SystemExit("this comparison takes a step of one micro-batch: set train.micro_batch to "
-                         f"train.global_batch, {train['global_batch']}")
-    adamw = torch.optim.AdamW(
-        decay_groups(model, optimizer["weight_decay"]), lr=optimizer["learning_rate"],
-        betas=(optimizer.get("beta1", 0.9), optimizer["beta2"]), fused=True)
-    tokens = torch.randint(model.config.vocab_size, (train["micro_batch"], config["data"]["context"]))
-    call = torch.compile(model) if options.compile else model
-
-    losses = []  # of all steps, the warm-up's too
-
-    def step():
-        begin = time.perf_counter()
-        with setting.precision_context(options.precision):
-            loss = call(input_ids=tokens, labels=tokens).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer["clip_norm"])
-        adamw.step()
-        adamw.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        return dict(seconds=time.perf_counter() - begin)
-
-    setting.take_turns(step, options.warmup, idle_memory_bytes=idle, tokens=tokens.numel(),
-                       losses=losses, parameters=sum(p.numel() for p in model.parameters()))
+    step = Step(config, options, device)
+    facts = dict(idle_memory_bytes=idle, tokens=step.batches.numel(), losses=step.losses,
+                 parameters=sum(p.numel() for p in step.model.parameters()))
+    if options.repeats:
+        parts = dict(forward_backward=step.forward_backward, update=step.update)
+        setting.run_on(parts, options.warmup, options.repeats, device, **facts)
+    else:
+        setting.take_turns(step.timed, options.warmup, device, **facts)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,7 @@ uint32_t CublasLtOperands::alignment() const {
 
 CublasLtWorkspace::CublasLtWorkspace(const Target& target, const GemmShape& shape,
                                      std::byte* memory)
-    : size(bytes(target, shape)) {
-  const auto begin = reinterpret_cast<intptr_t>(memory);
-  address = memory + (round_up(begin, kCublasLtAlignment) - begin);
-}
+    : address(align_up(memory, kCublasLtAlignment)), size(bytes(target, shape)) {}
 
 int64_t CublasLtWorkspace::bytes(const Target& target, const GemmShape& shape) {
   return device_gemm_workspace_bytes(target, shape) - kCublasLtAlignment;

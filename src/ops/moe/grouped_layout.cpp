@@ -18,11 +18,6 @@ GroupedOperand matrices(const void* base, int64_t rows, int64_t width, DType dty
   return {.base = base, .group_bytes = rows * width * dtype_size(dtype), .stride = width};
 }
 
-std::byte* align_table(std::byte* memory) {
-  const auto address = reinterpret_cast<intptr_t>(memory);
-  return memory + (round_up(address, GroupedAreas::kAlignment) - address);
-}
-
 }  // namespace
 
 GroupedLayout grouped_layout(const GroupedShape& shape, const GroupedOperands& operands) {
@@ -61,7 +56,7 @@ GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape
   const GroupedLayout layout = grouped_layout(shape, operands);
   const bool adds = shape.kind == GroupedKind::weight_gradient || shape.adds;
   const bool by_groups = library == GroupedLibrary::cutlass;
-  std::byte* memory = align_table(workspace) + kAlignment;
+  std::byte* memory = align_up(workspace, kAlignment) + kAlignment;
   GroupTable table{.groups = groups_,
                    .offsets = operands.offsets,
                    .size = {layout.size[0], layout.size[1], layout.size[2]},
@@ -84,7 +79,8 @@ GroupTable GroupedAreas::table(GroupedLibrary library, const GroupedShape& shape
 }
 
 std::byte* GroupedAreas::library(std::byte* workspace) const {
-  return align_table(workspace) + kAlignment + sizes_bytes_ + 2 * kGroupedOperands * list_bytes_;
+  return align_up(workspace, kAlignment) + kAlignment + sizes_bytes_ +
+         2 * kGroupedOperands * list_bytes_;
 }
 
 int64_t GroupedAreas::library_bytes() const { return kLibraryBytes; }

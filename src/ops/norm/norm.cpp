@@ -125,7 +125,8 @@ class Norm final : public Operation {
     if (execution.stream != nullptr) {
       on_device(execution, [&](auto vendor, auto type) {
         using T = decltype(type);
-        norm_device<decltype(vendor)>(arguments<T>(execution), rotation<T>(execution),
+        norm_device<decltype(vendor)>(arguments<T>(execution),
+                                      norm_rotation<T>(execution, rotated_head_dim_),
                                       *execution.stream);
       });
       return;
@@ -141,8 +142,8 @@ class Norm final : public Operation {
                                                            : norm_fast(norm, threads);
       }
       if (rotated()) {
-        rotate_on_processor(execution.runtime,
-                            rotation<T>(execution).arguments(false, norm.output, norm.output));
+        const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
+        rotate_on_processor(execution.runtime, rotation.arguments(false, norm.output, norm.output));
       }
     });
   }
@@ -165,13 +166,6 @@ class Norm final : public Operation {
                        table.dtype == accumulation_dtype(x.dtype),
                    "a table of {} {} for x of {} {} with heads of {}", dtype_name(table.dtype),
                    table.shape.text(), dtype_name(x.dtype), x.shape.text(), rotated_head_dim_);
-  }
-
-  template <typename T>
-  NormRotation<T> rotation(const Execution& execution) const {
-    if (!rotated()) return {};
-    return norm_rotation<T>(execution.inputs[0].shape(), execution.inputs.back(),
-                            rotated_head_dim_);
   }
 
   /// The number of elements that are normalised together.

@@ -59,7 +59,7 @@ class NormGradient final : public Operation {
         using T = decltype(type);
         const NormBackward<T> norm = arguments<T>(execution);
         norm_gradient_device<decltype(vendor)>(
-            norm, rotation<T>(execution),
+            norm, norm_rotation<T>(execution, rotated_head_dim_),
             norm_parts(execution.runtime.target(), norm.rows,
                        norm.width * dtype_size(execution.inputs[0].dtype())),
             *execution.stream);
@@ -71,8 +71,9 @@ class NormGradient final : public Operation {
       NormBackward<T> norm = arguments<T>(execution);
       const int threads = execution.runtime.threads();
       if (rotated()) {
-        rotate_on_processor(execution.runtime, rotation<T>(execution).arguments(
-                                                   true, norm.output_gradient, norm.x_gradient));
+        const auto rotation = norm_rotation<T>(execution, rotated_head_dim_);
+        rotate_on_processor(execution.runtime,
+                            rotation.arguments(true, norm.output_gradient, norm.x_gradient));
         norm.output_gradient = norm.x_gradient;
       }
       if constexpr (std::is_same_v<T, double>) {
@@ -86,13 +87,6 @@ class NormGradient final : public Operation {
 
  private:
   bool rotated() const { return rotated_head_dim_ > 0; }
-
-  template <typename T>
-  NormRotation<T> rotation(const Execution& execution) const {
-    if (!rotated()) return {};
-    return norm_rotation<T>(execution.inputs[0].shape(), execution.inputs.back(),
-                            rotated_head_dim_);
-  }
 
   size_t mean_input() const { return weighted_ ? 4 : 3; }
   size_t sum_input() const { return mean_input() + size_t{centred_}; }

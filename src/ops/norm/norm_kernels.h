@@ -69,12 +69,14 @@ struct NormRotation {
   }
 };
 
+// Of the blocks of rows on the processor.
+inline constexpr int64_t kNormLeastRows = 64;
+inline constexpr int64_t kNormMostBlocks = 256;
+
 /// Returns the number of rows in a block of the processor's. Rows are summed into the weight's
 /// gradient block by block, and the blocks in order, so the result does not depend on the threads.
 inline int64_t norm_block_rows(int64_t rows) {
-  constexpr int64_t kLeastRows = 64;
-  constexpr int64_t kMostBlocks = 256;
-  return std::max(kLeastRows, (rows + kMostBlocks - 1) / kMostBlocks);
+  return std::max(kNormLeastRows, (rows + kNormMostBlocks - 1) / kNormMostBlocks);
 }
 
 /// Returns the number of parts in which the weight's gradient is summed, or more. It grows with
@@ -82,7 +84,9 @@ inline int64_t norm_block_rows(int64_t rows) {
 /// about 32 KiB of rows in its registers. A block has several rows, so that its part is little
 /// beside them. The last bits on a device depend on its number of multiprocessors.
 inline int64_t norm_parts(const Target& target, int64_t rows, int64_t row_bytes) {
-  if (target.device == Device::cpu) return std::min<int64_t>(256, (rows + 63) / 64);
+  if (target.device == Device::cpu) {
+    return std::min(kNormMostBlocks, (rows + kNormLeastRows - 1) / kNormLeastRows);
+  }
   constexpr int64_t kLeastRows = 8;
   constexpr int64_t kRowBytes = 32768;
   const int64_t each = std::clamp<int64_t>(kRowBytes / std::max<int64_t>(row_bytes, 1), 1, 8);

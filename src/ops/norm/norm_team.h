@@ -6,6 +6,7 @@
 #include "base/round_up.h"
 #include "device/packs.h"
 #include "ops/norm/norm_kernels.h"
+#include "ops/rotary/rotated_pack.h"
 
 // What the kernels of norms and of their gradients share: teams of threads that handle rows, and
 // the rotation of a row.
@@ -117,15 +118,9 @@ class RowRotation {
     const bool is_first = channel < half_;
     const int pair = is_first ? channel : channel - half_;
     const auto cosine = load_pack<size>(cosines_ + pair, 0);
-    const auto sine = load_pack<size>(cosines_ + half_ + pair, 0);
-    Pack<T, size> result;
-    for (int i = 0; i < size; ++i) {
-      const auto value = static_cast<float>(own.values[i]);
-      const float across = static_cast<float>(other.values[i]) * (sign * sine.values[i]);
-      result.values[i] = round_to<T>(is_first ? value * cosine.values[i] - across
-                                              : value * cosine.values[i] + across);
-    }
-    return result;
+    auto sine = load_pack<size>(cosines_ + half_ + pair, 0);
+    for (float& value : sine.values) value *= sign;
+    return rotated_pack(is_first, own, other, cosine, sine);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "device/kernel.h"
 #include "ops/rotary/rotary_kernels.h"
+#include "ops/rotary/rotated_pack.h"
 #include "ops/rotary/rotary_table_kernels.h"
 
 namespace tessera {
@@ -27,16 +28,11 @@ __device__ void rotate_heads(const RotaryArguments<T>& rotary, int64_t token, in
   for (int i = 0; i < size; ++i) sine.values[i] = rotary.inverse ? -sine.values[i] : sine.values[i];
   for (int h = head; h < heads; ++h) {
     const int64_t start = (token * rotary.heads + h) * rotary.head_dim;
-    auto firsts = load_pack<size>(rotary.x + start, column);
-    auto seconds = load_pack<size>(rotary.x + start + half, column);
-    for (int i = 0; i < size; ++i) {
-      const auto first = static_cast<float>(firsts.values[i]);
-      const auto second = static_cast<float>(seconds.values[i]);
-      firsts.values[i] = round_to<T>(first * cosine.values[i] - second * sine.values[i]);
-      seconds.values[i] = round_to<T>(second * cosine.values[i] + first * sine.values[i]);
-    }
-    store_pack(rotary.output + start, column, firsts);
-    store_pack(rotary.output + start + half, column, seconds);
+    const auto firsts = load_pack<size>(rotary.x + start, column);
+    const auto seconds = load_pack<size>(rotary.x + start + half, column);
+    store_pack(rotary.output + start, column, rotated_pack(true, firsts, seconds, cosine, sine));
+    store_pack(rotary.output + start + half, column,
+               rotated_pack(false, seconds, firsts, cosine, sine));
   }
 }
 
