@@ -1,5 +1,6 @@
 #include "ops/attention/cudnn/kind.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/core.h>
@@ -20,21 +21,22 @@ int64_t packed_tokens(const CudnnAttentionKind& kind) {
   return round_up(kind.sequences * kind.sequence, kTile);
 }
 
-/// Of packed documents, cuDNN keeps descriptions of its operands: for each multiprocessor in the
-/// forward pass, which has 132 of them on the H200, and for each group in the backward pass.
+/// Of packed documents, cuDNN keeps descriptions of its operands, of 128 bytes: in the forward pass
+/// two for each group, or one for each multiprocessor, of which the H200 has 132; in the backward
+/// pass halves of 7 operands for each group.
 int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
-  constexpr int64_t kDescription = 128, kMultiprocessors = 256, kOperands = 7;
-  if (!kind.backward) return kCudnnAlignment + kMultiprocessors * kDescription;
+  constexpr int64_t kDescription = 128, kMostMultiprocessors = 256, kOperands = 7;
   const int64_t groups = DocumentGroups(kind.sequences, kind.sequence).count();
-  return kCudnnAlignment + kOperands * round_up((groups + 1) * kDescription / 2, kDescription);
+  if (kind.backward) return kOperands * round_up((groups + 1) * kDescription / 2, kDescription);
+  return std::max(kMostMultiprocessors, 2 * (groups + 2)) * kDescription;
 }
 
 /// What cuDNN keeps in its workspace. The deterministic backward pass writes the gradients of all
 /// scores, in whole tiles, and sums them over the keys afterwards. Both backward passes write the
 /// gradients of keys and values for each query head before they are summed over a group.
 int64_t library_bytes(const CudnnAttentionKind& kind) {
-  if (packed(kind)) return round_up(packed_library_bytes(kind), kCudnnAlignment);
   int64_t bytes = kCudnnAlignment;
+  if (packed(kind)) return bytes + round_up(packed_library_bytes(kind), kCudnnAlignment);
   if (!kind.backward) return bytes;
   const int64_t heads = kind.sequences * kind.heads;
   if (kind.deterministic) {
