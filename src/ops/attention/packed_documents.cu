@@ -33,12 +33,14 @@ __global__ void pack_documents(PackedDocuments documents) {
   const int end = after < documents.sequence ? first_start(starts, documents.sequence, after)
                                              : documents.sequence;
   const int length = end - begin;
-  if (thread == 0) documents.lengths[group] = length;
-  if (thread < PackedDocuments::kWidths) {
-    const int width = documents.widths[thread];
-    int32_t* const offsets = documents.offsets[thread];
-    offsets[group] = (first_token + begin) * width;
-    if (group + 1 == documents.groups) offsets[group + 1] = (first_token + end) * width;
+  if (thread == 0) {  // one, whose loop is unrolled: an index of parameters would take a stack
+    documents.lengths[group] = length;
+    for (int which = 0; which < PackedDocuments::kWidths; ++which) {
+      const int width = documents.widths[which];
+      int32_t* const offsets = documents.offsets[which];
+      offsets[group] = (first_token + begin) * width;
+      if (group + 1 == documents.groups) offsets[group + 1] = (first_token + end) * width;
+    }
   }
   int32_t* const result = documents.starts + static_cast<int64_t>(group) * documents.sequence;
   for (int row = thread; row < documents.sequence; row += kThreads) {
