@@ -14,4 +14,7 @@ inline std::byte* align_up(std::byte* address, int64_t unit) {
   return address + (round_up(number, unit) - number);
 }
 
+/// The number of units that hold a count.
+constexpr int64_t ceil_div(int64_t count, int64_t unit) { return (count + unit - 1) / unit; }
+
 }  // namespace tessera

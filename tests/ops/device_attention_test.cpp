@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/attention/cudnn/kind.h"
 #include "ops/attention_cases.h"
 #include "support/error_of.h"
 #include "support/tested_devices.h"
@@ -81,7 +82,15 @@ std::vector<AttentionCase> device_cases() {
                  .kv_heads = 2,
                  .head_dim = 64,
                  .documents = true},
-                {.sequences = 2, .sequence = 384, .heads = 8, .kv_heads = 1, .head_dim = 128}});
+                {.sequences = 2, .sequence = 384, .heads = 8, .kv_heads = 1, .head_dim = 128},
+                {.sequences = 2,
+                 .sequence = 2100,
+                 .heads = 4,
+                 .kv_heads = 4,
+                 .head_dim = 64,
+                 .documents = true},
+                {.sequence = 700, .heads = 6, .kv_heads = 2, .head_dim = 40, .documents = true},
+                {.sequence = 1536, .heads = 4, .kv_heads = 1, .head_dim = 80, .documents = true}});
   return cases;
 }
 
@@ -150,6 +159,48 @@ TEST(AttentionOnADevice, PlansTheWorkspaceOfTheDeterministicGradient) {
             2 * scores + 4 * rows + 2 * 256);
   EXPECT_EQ(device_attention_workspace(target_on(Device::cuda, false), backward),
             4 * rows * 128 + 4 * rows + 2 * 256);
+}
+
+TEST(AttentionOnADevice, PacksDocumentsUnlessTheRunIsDeterministic) {
+  const auto documents = [](const CudnnAttentionKind& kind, bool deterministic) {
+    return cudnn_documents(kind, deterministic);
+  };
+  CudnnAttentionKind kind{
+      .sequences = 2, .sequence = 4096, .heads = 16, .kv_heads = 4, .head_dim = 128};
+  EXPECT_EQ(documents(kind, true), CudnnDocuments::mask);
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::packed);
+  kind.sequence = 512;  // one group
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::mask);
+  kind.sequence = 513;
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::packed);
+  kind.head_dim = 72;  // cuDNN's packed gradient is right for multiples of 16
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::mask);
+  kind = {.sequences = 128, .sequence = 8192, .heads = 16, .kv_heads = 4, .head_dim = 128};
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::mask);  // 2^31 elements
+  kind.sequences = 127;
+  EXPECT_EQ(documents(kind, false), CudnnDocuments::packed);
+}
+
+TEST(AttentionOnADevice, PlansTheWorkspaceOfPackedDocuments) {
+  const AttentionCase test{
+      .sequences = 2, .sequence = 4096, .heads = 16, .kv_heads = 4, .head_dim = 128};
+  const int64_t rows = int64_t{2} * 4096 * 16;
+  const int32_t somewhere = 0;
+  const auto planned = [&](bool backward, bool deterministic) {
+    DeviceAttention attention = attention_of(test, DType::bf16, backward);
+    attention.places.document_starts = &somewhere;
+    return device_attention_workspace(target_on(Device::cuda, deterministic), attention);
+  };
+  // Starts of documents for 8 groups of each sequence, and a log-sum-exp for each row.
+  const int64_t packing = int64_t{16} * 4096 * 4 + 4 * rows;
+  constexpr int64_t kLittle = 1 << 16;
+  EXPECT_GE(planned(false, false), packing);
+  EXPECT_LE(planned(false, false), packing + kLittle);
+  // Besides: delta, the f32 sums of dQ, and the gradients of keys and values of each query head.
+  const int64_t backward = packing + 4 * rows + 3 * 4 * rows * 128;
+  EXPECT_GE(planned(true, false), backward);
+  EXPECT_LE(planned(true, false), backward + kLittle);
+  EXPECT_LE(planned(false, true), kLittle);
 }
 
 }  // namespace

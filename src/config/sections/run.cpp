@@ -13,7 +13,7 @@ ConfigSection run_section() {
           "deterministic", &RunSection::deterministic, FlagRule{},
           "equal runs give equal bits on \"cuda\" too; the gradient of attention then takes memory "
           "that grows with context squared, 2 bytes for each head and pair of tokens of a "
-          "micro-batch")
+          "micro-batch, and attention on \"cuda\" computes pairs of different documents too")
       .key("threads", &RunSection::threads, whole(0, kMostThreads),
            "threads of a rank; 0: all cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},

@@ -29,14 +29,17 @@ bool by_cudnn(const DeviceAttention& attention) {
 
 CudnnAttentionKind cudnn_kind(const Target& target, const DeviceAttention& attention) {
   const AttentionShape& shape = attention.shape;
-  return {.sequences = shape.sequences,
-          .sequence = shape.sequence,
-          .heads = shape.heads,
-          .kv_heads = shape.kv_heads,
-          .head_dim = shape.head_dim,
-          .backward = attention.backward,
-          .documents = attention.places.document_starts != nullptr,
-          .deterministic = !attention.backward || target.deterministic};
+  CudnnAttentionKind kind{.sequences = shape.sequences,
+                          .sequence = shape.sequence,
+                          .heads = shape.heads,
+                          .kv_heads = shape.kv_heads,
+                          .head_dim = shape.head_dim,
+                          .backward = attention.backward,
+                          .deterministic = !attention.backward || target.deterministic};
+  if (attention.places.document_starts != nullptr) {
+    kind.documents = cudnn_documents(kind, target.deterministic);
+  }
+  return kind;
 }
 
 void require_code(Device device, const DeviceAttention& attention) {

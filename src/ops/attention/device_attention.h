@@ -21,8 +21,8 @@ struct DeviceAttention {
 /// compute it in f32; in bf16 it would take a library of AMD's, and is refused. Nothing checks
 /// there that positions ascend.
 ///
-/// A mask of documents hides keys but saves no work in cuDNN's kernels: cuDNN's own layout for
-/// documents needs their greatest number, by which its workspace grows.
+/// In a run that is not deterministic, cuDNN computes only pairs within groups of documents (see
+/// DocumentGroups). Otherwise a mask hides the keys of other documents, which saves no work.
 void run_on_device(const Operation& operation, const Execution& execution,
                    const DeviceAttention& attention);
 

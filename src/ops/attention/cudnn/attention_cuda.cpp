@@ -3,12 +3,38 @@
 #include <map>
 #include <memory>
 
+#include <cuda_runtime_api.h>
+
 #include "base/round_up.h"
+#include "device/vendor.h"
 #include "ops/attention/cudnn/attention.h"
 #include "ops/attention/cudnn/plan_cuda.h"
+#include "ops/attention/packed_documents.h"
 
 namespace tessera {
 namespace {
+
+int gpu_attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, which, device);
+  if (status != cudaSuccess) {
+    throw Error("cannot ask the GPU for its compute capability: {}", cudaGetErrorString(status));
+  }
+  return value;
+}
+
+/// NVIDIA's own frontend refuses packed log-sum-exps on these devices, whose kernels are those of
+/// Ampere.
+void require_packing(const CudnnAttentionKind& kind) {
+  if (kind.documents != CudnnDocuments::packed) return;
+  const int major = gpu_attribute(cudaDevAttrComputeCapabilityMajor);
+  if (major != 8 && major != 12) return;
+  throw Error(
+      "cuDNN packs documents on devices of compute capability 9.0 and 10.0, not on this one of "
+      "{}.{}: train with run.deterministic = true, or without data.document_mask",
+      major, gpu_attribute(cudaDevAttrComputeCapabilityMinor));
+}
 
 /// A rank's handle of cuDNN and its plans.
 class CudnnPlans {
@@ -30,6 +56,7 @@ class CudnnPlans {
   const CudnnAttentionPlan& plan(const CudnnAttentionKind& kind) {
     std::unique_ptr<CudnnAttentionPlan>& plan = plans_[kind];
     if (plan) return *plan;
+    require_packing(kind);
     auto made = std::make_unique<CudnnAttentionPlan>(library_, *device_, kind);
     const int64_t planned = CudnnWorkspace(kind).library;
     if (made->workspace_bytes() > planned) {
@@ -77,9 +104,72 @@ class VariantPack {
   std::vector<void*> addresses_;
 };
 
-std::byte* aligned(std::byte* address) {
-  const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(address));
-  return address + (round_up(number, kCudnnAlignment) - number);
+/// The parts of a workspace, one after the other.
+class WorkspaceParts {
+ public:
+  explicit WorkspaceParts(std::byte* workspace) {
+    const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(workspace));
+    next_ = workspace + (round_up(number, kCudnnAlignment) - number);
+  }
+  /// Null for no bytes.
+  std::byte* take(int64_t bytes) {
+    std::byte* const part = next_;
+    next_ += bytes;
+    return bytes > 0 ? part : nullptr;
+  }
+
+ private:
+  std::byte* next_;
+};
+
+/// Finds the groups of packed documents, in the device's memory.
+PackedPlaces pack_documents(const CudnnAttentionKind& kind, const void* document_starts,
+                            std::byte* memory, Stream& stream) {
+  const DocumentGroups groups(kind.sequences, kind.sequence);
+  const PackedPlaces places(groups, memory);
+  const auto head_dim = static_cast<int>(kind.head_dim), heads = static_cast<int>(kind.heads);
+  pack_documents_device<Cuda>(
+      {.groups = static_cast<int>(groups.count()),
+       .of_sequence = static_cast<int>(groups.of_sequence()),
+       .sequence = static_cast<int>(kind.sequence),
+       .stretch = static_cast<int>(groups.stretch),
+       .widths = {heads * head_dim, static_cast<int>(kind.kv_heads) * head_dim, heads},
+       .document_starts = static_cast<const int32_t*>(document_starts),
+       .lengths = places.lengths,
+       .offsets = {places.offsets[0], places.offsets[1], places.offsets[2]},
+       .starts = places.starts},
+      stream);
+  return places;
+}
+
+RowNumbers row_numbers(const CudnnAttentionKind& kind, const void* from, void* to) {
+  return {.sequences = static_cast<int>(kind.sequences),
+          .heads = static_cast<int>(kind.heads),
+          .sequence = static_cast<int>(kind.sequence),
+          .from = static_cast<const float*>(from),
+          .to = static_cast<float*>(to)};
+}
+
+void add_groups(VariantPack& pack, const PackedPlaces& places) {
+  using Id = CudnnAttentionTensor;
+  pack.add(Id::queries, places.lengths);
+  pack.add(Id::keys, places.lengths);
+  pack.add(Id::row_offsets, places.offsets[0]);
+  pack.add(Id::key_offsets, places.offsets[1]);
+  pack.add(Id::number_offsets, places.offsets[2]);
+  pack.add(Id::document_starts, places.starts);
+}
+
+void add_operands(VariantPack& pack, const CudnnAttentionOperands& operands) {
+  using Id = CudnnAttentionTensor;
+  pack.add(Id::q, operands.q);
+  pack.add(Id::k, operands.k);
+  pack.add(Id::v, operands.v);
+  pack.add(Id::output, operands.output);
+  pack.add(Id::of_output, operands.of_output);
+  pack.add(Id::of_q, operands.of_q);
+  pack.add(Id::of_k, operands.of_k);
+  pack.add(Id::of_v, operands.of_v);
 }
 
 }  // namespace
@@ -94,34 +184,41 @@ void cudnn_attention(const Execution& execution, const CudnnAttentionKind& kind,
   auto& plans = execution.runtime.cache<CudnnPlans>();
   const CudnnAttentionPlan& plan = plans.plan(kind);
   const CudnnLibrary& library = plans.library();
+  Stream& stream = *execution.stream;
 
   const CudnnWorkspace sizes(kind);
-  std::byte* const delta = aligned(workspace);
-  std::byte* const of_q_sum = delta + sizes.delta;
+  WorkspaceParts parts(workspace);
   // Numbers are read when the work is put into the stream.
   const auto factor = static_cast<float>(scale);
   const float nothing = -std::numeric_limits<float>::infinity(), one = 1;
   VariantPack pack(library);
-  pack.add(Id::q, operands.q);
-  pack.add(Id::k, operands.k);
-  pack.add(Id::v, operands.v);
-  pack.add(Id::output, operands.output);
-  pack.add(Id::log_sum_exp, operands.log_sum_exp);
-  pack.add(Id::document_starts, operands.document_starts);
-  pack.add(Id::of_output, operands.of_output);
-  pack.add(Id::of_q, operands.of_q);
-  pack.add(Id::of_k, operands.of_k);
-  pack.add(Id::of_v, operands.of_v);
-  pack.add(Id::delta, sizes.delta > 0 ? delta : nullptr);
-  pack.add(Id::of_q_sum, sizes.of_q_sum > 0 ? of_q_sum : nullptr);
+  add_operands(pack, operands);
+  pack.add(Id::delta, parts.take(sizes.delta));
+  pack.add(Id::of_q_sum, parts.take(sizes.of_q_sum));
+  pack.add(Id::of_k_heads, parts.take(sizes.of_head_keys));
+  pack.add(Id::of_v_heads, parts.take(sizes.of_head_keys));
   pack.add(Id::scale, &factor);
   pack.add(Id::nothing, &nothing);
   pack.add(Id::one, kind.backward ? &one : nullptr);
-  library.check(
-      library.set_stream(plans.handle(), static_cast<cudaStream_t>(execution.stream->handle())),
-      "take a stream");
-  library.check(library.execute(plans.handle(), plan.get(), pack.finish(of_q_sum + sizes.of_q_sum)),
+  const bool packed = kind.documents == CudnnDocuments::packed;
+  std::byte* const log_sum_exp = parts.take(sizes.packed_log_sum_exp);
+  std::byte* const packing = parts.take(sizes.packing);
+  if (packed) {
+    add_groups(pack, pack_documents(kind, operands.document_starts, packing, stream));
+    if (kind.backward) {
+      rows_to_tokens_device<Cuda>(row_numbers(kind, operands.log_sum_exp, log_sum_exp), stream);
+    }
+  } else {
+    pack.add(Id::document_starts, operands.document_starts);
+  }
+  pack.add(Id::log_sum_exp, packed ? log_sum_exp : operands.log_sum_exp);
+  library.check(library.set_stream(plans.handle(), static_cast<cudaStream_t>(stream.handle())),
+                "take a stream");
+  library.check(library.execute(plans.handle(), plan.get(), pack.finish(parts.take(sizes.library))),
                 "run attention");
+  if (packed && !kind.backward) {
+    rows_from_tokens_device<Cuda>(row_numbers(kind, log_sum_exp, operands.log_sum_exp), stream);
+  }
 }
 
 }  // namespace tessera

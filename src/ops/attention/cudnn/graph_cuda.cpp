@@ -10,7 +10,7 @@ constexpr int64_t kTensorAlignment = 16;  // bytes; every tensor of a program is
 }  // namespace
 
 CudnnGraph::Tensor CudnnGraph::tensor(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
-                                      bool is_virtual, bool is_by_value) {
+                                      bool is_virtual, bool is_by_value, const Tensor* offsets) {
   CudnnDescriptor& result = add(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   result.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
   result.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const int64_t>(layout.dims));
@@ -19,20 +19,23 @@ CudnnGraph::Tensor CudnnGraph::tensor(int64_t id, const CudnnLayout& layout, cud
   result.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kTensorAlignment);
   result.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is_virtual);
   result.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, is_by_value);
+  if (offsets != nullptr) result.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, *offsets->descriptor);
   result.finalize(fmt::format("describe tensor {}", id));
   return {&result, layout};
 }
 
-CudnnGraph::Tensor CudnnGraph::memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type) {
-  return tensor(id, layout, type, false, false);
+CudnnGraph::Tensor CudnnGraph::memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
+                                      const Tensor* offsets) {
+  return tensor(id, layout, type, false, false, offsets);
 }
 
 CudnnGraph::Tensor CudnnGraph::number(int64_t id) {
   return tensor(id, packed_layout(1, 1, 1, 1), CUDNN_DATA_FLOAT, false, true);
 }
 
-CudnnGraph::Tensor CudnnGraph::inner(const CudnnLayout& layout, cudnnDataType_t type) {
-  return tensor(next_inner_id_++, layout, type, true, false);
+CudnnGraph::Tensor CudnnGraph::inner(const CudnnLayout& layout, cudnnDataType_t type,
+                                     const Tensor* offsets) {
+  return tensor(next_inner_id_++, layout, type, true, false, offsets);
 }
 
 void CudnnGraph::add_operation(CudnnDescriptor& operation, const char* what) {
@@ -96,7 +99,8 @@ CudnnGraph::Tensor CudnnGraph::index(const Tensor& x, int64_t dim) {
   return result;
 }
 
-void CudnnGraph::matmul(const Tensor& a, const Tensor& b, const Tensor& result) {
+void CudnnGraph::matmul(const Tensor& a, const Tensor& b, const Tensor& result,
+                        const MatmulSizes& sizes) {
   CudnnDescriptor& kind = add(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
   kind.finalize("describe a matrix product");
@@ -105,6 +109,12 @@ void CudnnGraph::matmul(const Tensor& a, const Tensor& b, const Tensor& result) 
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, *b.descriptor);
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, *result.descriptor);
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
+  const auto set = [&](cudnnBackendAttributeName_t name, const Tensor* size) {
+    if (size != nullptr) operation.set(name, *size->descriptor);
+  };
+  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, sizes.rows);
+  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, sizes.columns);
+  set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, sizes.sums);
   add_operation(operation, "matmul");
 }
 

@@ -43,12 +43,22 @@ class CudnnGraph {
     CudnnLayout layout;
   };
 
-  /// A tensor in the device's memory, to which a run gives an address by `id` (above 0).
-  Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type);
+  /// Sizes of the batches' products that are known on the device only, i32 [batch]: rows and
+  /// columns of the result, and the length of its sums. Those that are null are the tensors' own.
+  struct MatmulSizes {
+    const Tensor* rows = nullptr;
+    const Tensor* columns = nullptr;
+    const Tensor* sums = nullptr;
+  };
+
+  /// A tensor in the device's memory, to which a run gives an address by `id` (above 0). If
+  /// `offsets` are given, each batch begins at its own element, and has rows up to the next batch.
+  Tensor memory(int64_t id, const CudnnLayout& layout, cudnnDataType_t type,
+                const Tensor* offsets = nullptr);
   /// One f32, to which a run gives an address in the host's memory.
   Tensor number(int64_t id);
   /// A result that never lies in memory.
-  Tensor inner(const CudnnLayout& layout, cudnnDataType_t type);
+  Tensor inner(const CudnnLayout& layout, cudnnDataType_t type, const Tensor* offsets = nullptr);
 
   /// result = mode(x, b, condition); operands that a mode does not take are null.
   void pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* b,
@@ -64,7 +74,7 @@ class CudnnGraph {
   Tensor index(const Tensor& x, int64_t dim);
 
   /// result = a b.
-  void matmul(const Tensor& a, const Tensor& b, const Tensor& result);
+  void matmul(const Tensor& a, const Tensor& b, const Tensor& result, const MatmulSizes& sizes);
   /// Reduces the dims in which the result has size 1, or fewer heads.
   void reduce(cudnnReduceTensorOp_t operation, const Tensor& x, const Tensor& result);
   /// Another layout of the same elements.
@@ -75,7 +85,7 @@ class CudnnGraph {
 
  private:
   Tensor tensor(int64_t id, const CudnnLayout& layout, cudnnDataType_t type, bool is_virtual,
-                bool is_by_value);
+                bool is_by_value, const Tensor* offsets = nullptr);
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type) {
     return descriptors_.emplace_back(library_, type);
   }

@@ -1,20 +1,42 @@
 #include "ops/attention/cudnn/kind.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <fmt/core.h>
 
 #include "base/round_up.h"
+#include "ops/attention/packed_documents.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kTile = 128;  // the queries or keys of a tile, or fewer
-constexpr int64_t kBFloat16 = 2, kFloat = 4;
+constexpr int64_t kBFloat16 = 2, kFloat = 4, kInt = 4;
+
+bool packed(const CudnnAttentionKind& kind) { return kind.documents == CudnnDocuments::packed; }
+
+/// The tokens of packed documents, of which those of a last tile may be touched.
+int64_t packed_tokens(const CudnnAttentionKind& kind) {
+  return round_up(kind.sequences * kind.sequence, kTile);
+}
+
+/// Of packed documents, cuDNN keeps descriptions of its operands, of 128 bytes: in the forward pass
+/// two for each group, or one for each multiprocessor, of which the H200 has 132; in the backward
+/// pass halves of 7 operands for each group.
+int64_t packed_library_bytes(const CudnnAttentionKind& kind) {
+  constexpr int64_t kDescription = 128, kMostMultiprocessors = 256, kOperands = 7;
+  const int64_t groups = DocumentGroups(kind.sequences, kind.sequence).count();
+  if (kind.backward) return kOperands * round_up((groups + 1) * kDescription / 2, kDescription);
+  return std::max(kMostMultiprocessors, 2 * (groups + 2)) * kDescription;
+}
 
 /// What cuDNN keeps in its workspace. The deterministic backward pass writes the gradients of all
 /// scores, in whole tiles, and sums them over the keys afterwards. Both backward passes write the
 /// gradients of keys and values for each query head before they are summed over a group.
 int64_t library_bytes(const CudnnAttentionKind& kind) {
   int64_t bytes = kCudnnAlignment;
+  if (packed(kind)) return bytes + round_up(packed_library_bytes(kind), kCudnnAlignment);
   if (!kind.backward) return bytes;
   const int64_t heads = kind.sequences * kind.heads;
   if (kind.deterministic) {
@@ -27,23 +49,55 @@ int64_t library_bytes(const CudnnAttentionKind& kind) {
   return bytes;
 }
 
+std::string documents_text(const CudnnAttentionKind& kind) {
+  switch (kind.documents) {
+    case CudnnDocuments::none:
+      return "";
+    case CudnnDocuments::mask:
+      return ", documents";
+    case CudnnDocuments::packed:
+      return ", packed documents";
+  }
+  return "";
+}
+
 }  // namespace
+
+CudnnDocuments cudnn_documents(const CudnnAttentionKind& kind, bool deterministic) {
+  constexpr int64_t kPackedHeadDimStep = 16;
+  const int64_t elements = packed_tokens(kind) * kind.heads * kind.head_dim;
+  const bool packs =
+      !deterministic && DocumentGroups(kind.sequences, kind.sequence).of_sequence() > 1 &&
+      kind.head_dim % kPackedHeadDimStep == 0 && elements <= std::numeric_limits<int32_t>::max();
+  return packs ? CudnnDocuments::packed : CudnnDocuments::mask;
+}
 
 std::string text(const CudnnAttentionKind& kind) {
   return fmt::format("{} of {} sequences of {} tokens, {} heads on {} of {}, bf16{}{}",
                      kind.backward ? "attention_gradient" : "attention", kind.sequences,
-                     kind.sequence, kind.heads, kind.kv_heads, kind.head_dim,
-                     kind.documents ? ", documents" : "",
+                     kind.sequence, kind.heads, kind.kv_heads, kind.head_dim, documents_text(kind),
                      kind.backward && kind.deterministic ? ", deterministic" : "");
 }
 
 CudnnWorkspace::CudnnWorkspace(const CudnnAttentionKind& kind) : library(library_bytes(kind)) {
+  int64_t rows = kind.sequences * kind.sequence * kind.heads;
+  if (packed(kind)) {
+    rows = packed_tokens(kind) * kind.heads;
+    packed_log_sum_exp = round_up(rows * kFloat, kCudnnAlignment);
+    const PackedPlaces places(DocumentGroups(kind.sequences, kind.sequence));
+    packing = round_up(places.bytes, kCudnnAlignment);
+  }
   if (!kind.backward) return;
-  const int64_t rows = kind.sequences * kind.heads * kind.sequence;
   delta = round_up(rows * kFloat, kCudnnAlignment);
   if (!kind.deterministic) of_q_sum = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
+  if (packed(kind) && kind.heads != kind.kv_heads) {
+    of_head_keys = round_up(rows * kind.head_dim * kFloat, kCudnnAlignment);
+  }
 }
 
-int64_t CudnnWorkspace::bytes() const { return delta + of_q_sum + library + kCudnnAlignment; }
+int64_t CudnnWorkspace::bytes() const {
+  return delta + of_q_sum + 2 * of_head_keys + packed_log_sum_exp + packing + library +
+         kCudnnAlignment;
+}
 
 }  // namespace tessera

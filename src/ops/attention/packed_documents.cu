@@ -1,0 +1,99 @@
+#include "ops/attention/packed_documents.h"
+
+#include "device/kernel.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// The position of the first document of a sequence that begins at `position` or after it.
+__device__ inline int first_start(const int32_t* starts, int sequence, int position) {
+  int begin = position, end = sequence;
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (starts[middle] < position) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+/// A block for each group.
+__global__ void pack_documents(PackedDocuments documents) {
+  const auto group = static_cast<int>(blockIdx.x);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int number = group % documents.of_sequence;
+  const int first_token = group / documents.of_sequence * documents.sequence;
+  const int32_t* const starts = documents.document_starts + first_token;
+  const int after = (number + 1) * documents.stretch;
+  const int begin = first_start(starts, documents.sequence, number * documents.stretch);
+  const int end = after < documents.sequence ? first_start(starts, documents.sequence, after)
+                                             : documents.sequence;
+  const int length = end - begin;
+  if (thread == 0) {  // one, whose loop is unrolled: an index of parameters would take a stack
+    documents.lengths[group] = length;
+    for (int which = 0; which < PackedDocuments::kWidths; ++which) {
+      const int width = documents.widths[which];
+      int32_t* const offsets = documents.offsets[which];
+      offsets[group] = (first_token + begin) * width;
+      if (group + 1 == documents.groups) offsets[group + 1] = (first_token + end) * width;
+    }
+  }
+  int32_t* const result = documents.starts + static_cast<int64_t>(group) * documents.sequence;
+  for (int row = thread; row < documents.sequence; row += kThreads) {
+    result[row] = row < length ? starts[begin + row] - begin : 0;
+  }
+}
+
+/// The place of a number of the order [tokens, heads] in [sequences · heads, sequence].
+__device__ inline int64_t row_of(const RowNumbers& numbers, int64_t index) {
+  const int64_t token = index / numbers.heads, head = index % numbers.heads;
+  const int64_t sequence = token / numbers.sequence;
+  return (sequence * numbers.heads + head) * numbers.sequence + token % numbers.sequence;
+}
+
+/// A thread for each number, as they lie in the order of tokens.
+template <bool to_tokens>
+__global__ void reorder_rows(RowNumbers numbers) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= static_cast<int64_t>(numbers.sequences) * numbers.heads * numbers.sequence) return;
+  const int64_t row = row_of(numbers, index);
+  if constexpr (to_tokens) {
+    numbers.to[index] = numbers.from[row];
+  } else {
+    numbers.to[row] = numbers.from[index];
+  }
+}
+
+template <bool to_tokens>
+void reorder(const RowNumbers& numbers, Stream& stream) {
+  const int64_t count = static_cast<int64_t>(numbers.sequences) * numbers.heads * numbers.sequence;
+  launch(reorder_rows<to_tokens>, {.blocks = (count + kThreads - 1) / kThreads, .threads = kThreads},
+         stream, numbers);
+}
+
+}  // namespace
+
+template <typename Vendor>
+void pack_documents_device(const PackedDocuments& documents, Stream& stream) {
+  launch(pack_documents, {.blocks = documents.groups, .threads = kThreads}, stream, documents);
+}
+
+template <typename Vendor>
+void rows_to_tokens_device(const RowNumbers& numbers, Stream& stream) {
+  reorder<true>(numbers, stream);
+}
+
+template <typename Vendor>
+void rows_from_tokens_device(const RowNumbers& numbers, Stream& stream) {
+  reorder<false>(numbers, stream);
+}
+
+template void pack_documents_device<ThisVendor>(const PackedDocuments&, Stream&);
+template void rows_to_tokens_device<ThisVendor>(const RowNumbers&, Stream&);
+template void rows_from_tokens_device<ThisVendor>(const RowNumbers&, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/attention/scratch.h"
+
+namespace tessera {
+
+class Stream;
+
+/// The groups into which the documents of sequences are packed. Attention computes the pairs of
+/// queries and keys within a group and no others.
+///
+/// A group begins with the first document that begins within a stretch of `stretch` tokens. So
+/// there are as many groups as stretches, whatever the documents are, and work on the device needs
+/// no number from the host. A group in whose stretch no document begins is empty. Documents shorter
+/// than a stretch may share a group, where a mask parts them. One longer than a stretch has a group
+/// of its own, or shares it with those that begin before it in its stretch.
+///
+/// Long stretches join more documents. With short ones there are more groups, and a library starts
+/// blocks for as many tiles of each as a sequence has, most of which find nothing to do. Stretches
+/// are at least four tiles of 128 tokens, and a sequence has at most 16.
+struct DocumentGroups {
+  DocumentGroups(int64_t all_sequences, int64_t tokens_of_sequence)
+      : sequences(all_sequences),
+        sequence(tokens_of_sequence),
+        stretch(std::max(kLeastStretch, ceil_div(sequence, kMostGroups))) {}
+
+  static constexpr int64_t kLeastStretch = 512;
+  static constexpr int64_t kMostGroups = 16;  // of one sequence
+
+  int64_t sequences;
+  int64_t sequence;
+  int64_t stretch;
+
+  int64_t of_sequence() const { return ceil_div(sequence, stretch); }
+  int64_t count() const { return sequences * of_sequence(); }
+};
+
+/// Where groups of documents lie, for a library that takes cumulative lengths. All memory is the
+/// device's.
+struct PackedDocuments {
+  /// The library counts offsets in elements, of which tensors have different numbers a token: rows
+  /// of queries, rows of keys, and one number a head.
+  static constexpr int kWidths = 3;
+
+  int groups;                      // of all sequences
+  int of_sequence;                 // groups
+  int sequence;                    // tokens of one
+  int stretch;                     // tokens
+  int widths[kWidths];             // elements of a token
+  const int32_t* document_starts;  // [sequences · sequence]: positions within the sequence
+  int32_t* lengths;                // [groups]: tokens
+  int32_t* offsets[kWidths];       // [groups + 1]: tokens before the group, times a width
+  /// [groups, sequence]: for each query of a group, the start of its document within the group. 0
+  /// after the group's end.
+  int32_t* starts;
+};
+
+/// The memory of groups' places. With a null base it only counts.
+struct PackedPlaces {
+  explicit PackedPlaces(const DocumentGroups& groups, std::byte* base = nullptr) {
+    Scratch scratch(base);
+    lengths = scratch.take<int32_t>(groups.count());
+    for (int32_t*& offset : offsets) offset = scratch.take<int32_t>(groups.count() + 1);
+    starts = scratch.take<int32_t>(groups.count() * groups.sequence);
+    bytes = scratch.bytes();
+  }
+
+  int32_t* lengths;
+  std::array<int32_t*, PackedDocuments::kWidths> offsets;
+  int32_t* starts;
+  int64_t bytes;
+};
+
+/// Numbers of f32 in two orders: [sequences · heads, sequence] and [tokens, heads].
+struct RowNumbers {
+  int sequences;
+  int heads;
+  int sequence;
+  const float* from;
+  float* to;
+};
+
+/// Finds lengths, offsets and starts of groups. Document starts are not checked.
+template <typename Vendor>
+void pack_documents_device(const PackedDocuments& documents, Stream& stream);
+/// Numbers of [sequences · heads, sequence] in the order of tokens, and back.
+template <typename Vendor>
+void rows_to_tokens_device(const RowNumbers& numbers, Stream& stream);
+template <typename Vendor>
+void rows_from_tokens_device(const RowNumbers& numbers, Stream& stream);
+
+}  // namespace tessera
