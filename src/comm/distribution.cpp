@@ -1,47 +1,166 @@
 #include "comm/distribution.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/words.h"
 
 namespace tessera {
 
-Distribution Distribution::with(Axis axis, Placement placement, int dim) const {
+std::string Pieces::text() const {
+  if (kind == PieceKind::tokens || kind == PieceKind::exchange) {
+    return fmt::format("{} {}", word(kind), identity);
+  }
+  return std::string(word(kind));
+}
+
+std::string TypeOnAxis::text() const {
+  if (!split()) return std::string(word(placement));
+  return fmt::format("{} (dim {}, {}{})", word(placement), dim, pieces.text(),
+                     factor == 0 ? "" : fmt::format(", factor {}", factor));
+}
+
+TypeOnAxis invariant() { return {}; }
+TypeOnAxis replicated() { return {.placement = Placement::replicated}; }
+TypeOnAxis partial() { return {.placement = Placement::partial}; }
+
+TypeOnAxis sharded(int dim, Pieces pieces, int factor, int64_t repeats) {
+  return {Placement::sharded, dim, std::move(pieces), factor, repeats};
+}
+
+TypeOnAxis varying(int dim, Pieces pieces, int factor) {
+  return {Placement::varying, dim, std::move(pieces), factor, 1};
+}
+
+TypeOnAxis dual(const TypeOnAxis& type) {
+  if (type.placement == Placement::replicated) return partial();
+  if (type.placement == Placement::partial) return replicated();
+  return type;
+}
+
+const TypeOnAxis& Distribution::on(Axis axis) const {
+  static const TypeOnAxis invariant;
+  const auto index = static_cast<size_t>(axis.index);
+  return index < types_.size() ? types_[index] : invariant;
+}
+
+std::span<const Axis> Distribution::order(int dim) const {
+  const auto index = static_cast<size_t>(dim);
+  return index < orders_.size() ? std::span<const Axis>(orders_[index]) : std::span<const Axis>();
+}
+
+Distribution Distribution::with(Axis axis, const TypeOnAxis& type) const {
+  TESSERA_CHECK(axis.index >= 0 && (!type.split() || type.dim >= 0), "axis {}, dim {}", axis.index,
+                type.dim);
   Distribution result = *this;
-  result.axes_[static_cast<size_t>(axis)] = {
-      placement, static_cast<int8_t>(placement == Placement::sharded ? dim : 0)};
+  const TypeOnAxis& before = on(axis);
+  if (before.split() && !(type.split() && type.dim == before.dim)) {
+    std::erase(result.orders_[static_cast<size_t>(before.dim)], axis);
+  }
+  if (type.split() && !(before.split() && type.dim == before.dim)) {
+    const auto dim = static_cast<size_t>(type.dim);
+    if (result.orders_.size() <= dim) result.orders_.resize(dim + 1);
+    result.orders_[dim].push_back(axis);
+  }
+  const auto index = static_cast<size_t>(axis.index);
+  if (result.types_.size() <= index) result.types_.resize(index + 1);
+  result.types_[index] = type;
+  while (!result.types_.empty() && result.types_.back() == TypeOnAxis{}) result.types_.pop_back();
+  while (!result.orders_.empty() && result.orders_.back().empty()) result.orders_.pop_back();
+  return result;
+}
+
+Distribution Distribution::in_view(MeshView view) const {
+  Distribution result = *this;
+  result.view_ = view;
   return result;
 }
 
 Distribution Distribution::dual() const {
   Distribution result = *this;
-  for (auto& [placement, dim] : result.axes_) {
-    if (placement == Placement::replicated) {
-      placement = Placement::partial;
-    } else if (placement == Placement::partial) {
-      placement = Placement::replicated;
-    }
-  }
+  for (TypeOnAxis& type : result.types_) type = tessera::dual(type);
   return result;
 }
 
-std::string Distribution::text() const {
-  std::string result;
-  for (int i = 0; i < kAxisCount; ++i) {
-    const auto axis = static_cast<Axis>(i);
-    if (placement(axis) == Placement::invariant) continue;
-    if (!result.empty()) result += ", ";
-    result += fmt::format("{}: ", word(axis));
-    switch (placement(axis)) {
-      case Placement::replicated:
-        result += "replicated";
-        break;
-      case Placement::partial:
-        result += "partial";
-        break;
-      default:
-        result += fmt::format("sharded({})", dim(axis));
-    }
+std::string Distribution::text(const Mesh& mesh) const {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < types_.size(); ++i) {
+    if (types_[i].placement == Placement::invariant) continue;
+    parts.push_back(fmt::format("{}: {}", mesh.name({static_cast<int>(i)}), types_[i].text()));
   }
-  return result.empty() ? "invariant" : result;
+  return parts.empty() ? "invariant" : join(parts, ", ");
+}
+
+std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
+  const auto range = [](int64_t first, int64_t size) {
+    std::vector<int64_t> indices(static_cast<size_t>(size));
+    std::iota(indices.begin(), indices.end(), first);
+    return indices;
+  };
+  const auto divided = [&](int64_t parts) {
+    if (extent % parts != 0) {
+      throw Error("{} elements do not divide into {} {} pieces", extent, parts, word(pieces.kind));
+    }
+    return extent / parts;
+  };
+  switch (pieces.kind) {
+    case PieceKind::even:
+    case PieceKind::flat: {
+      const int64_t size = divided(count);
+      return range(position * size, size);
+    }
+    case PieceKind::zigzag: {
+      if (count == 1) return range(0, extent);
+      const int64_t size = divided(int64_t{2} * count);
+      std::vector<int64_t> indices = range(position * size, size);
+      const std::vector<int64_t> mirrored = range((2 * count - 1 - position) * size, size);
+      indices.insert(indices.end(), mirrored.begin(), mirrored.end());
+      return indices;
+    }
+    case PieceKind::uneven: {
+      TESSERA_CHECK(static_cast<int>(pieces.sizes.size()) == count, "{} uneven pieces for {} ranks",
+                    pieces.sizes.size(), count);
+      const auto begin = pieces.sizes.begin();
+      if (std::accumulate(begin, pieces.sizes.end(), int64_t{0}) != extent) {
+        throw Error("uneven pieces do not add up to {} elements", extent);
+      }
+      return range(std::accumulate(begin, begin + position, int64_t{0}),
+                   pieces.sizes[static_cast<size_t>(position)]);
+    }
+    case PieceKind::tokens:
+    case PieceKind::exchange:
+      break;
+  }
+  throw InternalError(fmt::format("{} have no logical whole", pieces.text()));
+}
+
+std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
+                                  int64_t extent, int rank) {
+  // Splits of outer factors come first and leave the inner factor whole, so the repeats of what a
+  // rank has left are those that the types say.
+  std::vector<int64_t> indices(static_cast<size_t>(extent));
+  std::iota(indices.begin(), indices.end(), int64_t{0});
+  for (const Axis axis : distribution.order(dim)) {
+    const TypeOnAxis& type = distribution.on(axis);
+    const auto left = static_cast<int64_t>(indices.size());
+    TESSERA_CHECK(left % type.repeats == 0, "{} repeats of {} elements", type.repeats, left);
+    const int64_t inner = left / type.repeats;
+    const std::vector<int64_t> own =
+        piece(inner, mesh.coordinate(rank, axis), mesh.size(axis), type.pieces);
+    std::vector<int64_t> kept;
+    kept.reserve(own.size() * static_cast<size_t>(type.repeats));
+    for (int64_t repeat = 0; repeat < type.repeats; ++repeat) {
+      for (const int64_t index : own) {
+        kept.push_back(indices[static_cast<size_t>(repeat * inner + index)]);
+      }
+    }
+    indices = std::move(kept);
+  }
+  return indices;
 }
 
 }  // namespace tessera

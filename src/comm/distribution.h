@@ -2,54 +2,121 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "base/words.h"
+#include "base/worded.h"
+#include "comm/mesh.h"
 
 namespace tessera {
 
-/// The named axes of the mesh, from inner to outer in the order of their communication demand.
-/// `expert` and `expert_data` are the folded view of tensor × context × data that the experts see.
-enum class Axis : uint8_t { tensor, context, pipeline, data, expert, expert_data };
+/// How a value lies over the ranks of one axis. They hold
+enum class Placement : uint8_t {
+  invariant,   ///< one logical value, the same everywhere, used as one
+  replicated,  ///< the same value, which each rank uses on its own data
+  sharded,     ///< pieces of one logical tensor along a dim
+  varying,     ///< own data along a dim, with no logical whole: the rows that an exchange brought
+  partial,     ///< addends of a sum that has not been taken
+};
 template <>
-inline constexpr std::array<std::string_view, 6> kWords<Axis>{"tensor", "context", "pipeline",
-                                                              "data",   "expert",  "expert_data"};
-inline constexpr int kAxisCount = 6;
+inline constexpr std::array<std::string_view, 5> kWords<Placement>{"invariant", "replicated",
+                                                                   "sharded", "varying", "partial"};
 
-/// The number of ranks along each axis.
-struct Mesh {
-  std::array<int, kAxisCount> sizes{1, 1, 1, 1, 1, 1};
-  int size(Axis axis) const { return sizes[static_cast<size_t>(axis)]; }
+/// Which elements of a dim the ranks have.
+enum class PieceKind : uint8_t {
+  even,      ///< equal parts in the order of the ranks
+  uneven,    ///< parts of the sizes that Pieces::sizes lists
+  zigzag,    ///< rank i of n has the chunks i and 2n-1-i of 2n: causal attention gives them equal
+             ///< work
+  flat,      ///< equal parts of the padded memory of a unit of parameters
+  tokens,    ///< V: what the tokens of Pieces::identity were in the other view of the mesh
+  exchange,  ///< V: the rows of the exchange Pieces::identity
+};
+template <>
+inline constexpr std::array<std::string_view, 6> kWords<PieceKind>{"even", "uneven", "zigzag",
+                                                                   "flat", "tokens", "exchange"};
+
+/// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
+struct Pieces {
+  PieceKind kind = PieceKind::even;
+  std::vector<int64_t> sizes;  ///< of uneven pieces, by position on the axis
+  int identity = -1;           ///< of rows without a logical whole
+  bool operator==(const Pieces&) const = default;
+  std::string text() const;
 };
 
-/// How a value lies over one axis (docs/architecture.md). The ranks hold one logical copy
-/// (invariant), the same value that each uses on its own data (replicated), pieces along a dim
-/// (sharded), or addends of a sum that has not been taken (partial).
-enum class Placement : uint8_t { invariant, replicated, sharded, partial };
+/// How a value lies over one axis.
+///
+/// A dim may be a product of factors, as tokens are sequences × positions, and `factor` says which
+/// of them is split, 0 being the outermost. `repeats` is the extent, on this rank, of the factors
+/// outside it: a split of the positions of 4 sequences has 4 repeats, and joining its pieces puts
+/// them together sequence by sequence.
+struct TypeOnAxis {
+  Placement placement = Placement::invariant;
+  int dim = 0;  ///< of sharded and varying values, as all that follows
+  Pieces pieces;
+  int factor = 0;
+  int64_t repeats = 1;
 
-/// The placement of a value on every axis. On an axis of one rank all placements mean the same, and
-/// invariant is written.
+  /// Whether the ranks hold different parts: sharded or varying.
+  bool split() const { return placement == Placement::sharded || placement == Placement::varying; }
+  bool operator==(const TypeOnAxis&) const = default;
+  std::string text() const;
+};
+
+TypeOnAxis invariant();
+TypeOnAxis replicated();
+TypeOnAxis partial();
+TypeOnAxis sharded(int dim, Pieces pieces = {}, int factor = 0, int64_t repeats = 1);
+TypeOnAxis varying(int dim, Pieces pieces, int factor = 0);
+
+/// The type of the gradient of a value of this type: replicated and partial change places.
+TypeOnAxis dual(const TypeOnAxis& type);
+
+/// How a value lies over all axes of one view of the mesh: its type on each, and for each dim the
+/// order in which axes split it, outermost first. A value is invariant on axes of which nothing is
+/// said.
 class Distribution {
  public:
-  Placement placement(Axis axis) const { return axes_[static_cast<size_t>(axis)].placement; }
-  /// The sharded dim; only for Placement::sharded.
-  int dim(Axis axis) const { return axes_[static_cast<size_t>(axis)].dim; }
-  Distribution with(Axis axis, Placement placement, int dim = 0) const;
-  /// The distribution of the gradient: replicated and partial change places, the others stay.
+  Distribution() = default;
+  explicit Distribution(MeshView view) : view_(view) {}
+
+  MeshView view() const { return view_; }
+  const TypeOnAxis& on(Axis axis) const;
+  /// The axes that split a dim, outermost first.
+  std::span<const Axis> order(int dim) const;
+  /// Whether it is invariant on every axis.
+  bool invariant() const { return types_.empty(); }
+
+  /// The same with another type on one axis. A new split is the innermost of its dim. A split that
+  /// stays on its dim keeps its place.
+  Distribution with(Axis axis, const TypeOnAxis& type) const;
+  /// The same in the other view.
+  Distribution in_view(MeshView view) const;
+  /// The distribution of the gradient.
   Distribution dual() const;
-  /// The distribution as text: "tensor: sharded(0), data: partial", or "invariant" if it is so on
-  /// every axis.
-  std::string text() const;
+
+  /// The types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant".
+  std::string text(const Mesh& mesh) const;
+
   bool operator==(const Distribution&) const = default;
 
  private:
-  struct OnAxis {
-    Placement placement = Placement::invariant;
-    int8_t dim = 0;
-    bool operator==(const OnAxis&) const = default;
-  };
-  std::array<OnAxis, kAxisCount> axes_{};
+  MeshView view_ = MeshView::dense;
+  std::vector<TypeOnAxis> types_;          // by axis; none invariant at the end
+  std::vector<std::vector<Axis>> orders_;  // by dim; none empty at the end
 };
+
+/// The global indices that a rank has of a dim of `extent` elements in all, which `axes` split one
+/// after the other, outermost first. Throws Error if the pieces do not divide the dim, with the
+/// numbers.
+std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
+                                  int64_t extent, int rank);
+
+/// The indices, among `extent` elements, that position `position` of `count` has. Throws Error if
+/// they do not divide.
+std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces);
 
 }  // namespace tessera

@@ -1,20 +1,35 @@
 #include "comm/distribution.h"
 
-#include <set>
+#include <algorithm>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include "base/error.h"
+#include "support/error_of.h"
 
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Axis kTensor{0};
+constexpr Axis kContext{1};
+constexpr Axis kData{5};
+
+TypeOnAxis any_type() {
+  const int dim = *rc::gen::inRange(0, 3);
+  const PieceKind kind = *rc::gen::element(PieceKind::even, PieceKind::zigzag, PieceKind::flat);
+  return *rc::gen::element(invariant(), replicated(), partial(), sharded(dim, {.kind = kind}),
+                           varying(dim, {.kind = PieceKind::exchange, .identity = 3}));
+}
+
 Distribution any_distribution() {
   Distribution distribution;
-  for (int axis = 0; axis < kAxisCount; ++axis) {
-    const auto placement = *rc::gen::element(Placement::invariant, Placement::replicated,
-                                             Placement::sharded, Placement::partial);
-    distribution = distribution.with(static_cast<Axis>(axis), placement, *rc::gen::inRange(0, 4));
-  }
+  for (int axis = 0; axis < 6; ++axis) distribution = distribution.with({axis}, any_type());
   return distribution;
 }
 
@@ -25,44 +40,102 @@ RC_GTEST_PROP(Distribution, TheDualOfTheDualIsTheTypeItself, ()) {
 
 RC_GTEST_PROP(Distribution, TheDualSwapsReplicatedAndPartialOnly, ()) {
   const Distribution distribution = any_distribution();
-  for (int i = 0; i < kAxisCount; ++i) {
-    const auto axis = static_cast<Axis>(i);
-    const Placement before = distribution.placement(axis);
-    const Placement after = distribution.dual().placement(axis);
-    if (before == Placement::replicated) {
-      RC_ASSERT(after == Placement::partial);
-    } else if (before == Placement::partial) {
-      RC_ASSERT(after == Placement::replicated);
+  for (int i = 0; i < 6; ++i) {
+    const TypeOnAxis before = distribution.on({i});
+    const TypeOnAxis after = distribution.dual().on({i});
+    if (before == replicated()) {
+      RC_ASSERT(after == partial());
+    } else if (before == partial()) {
+      RC_ASSERT(after == replicated());
     } else {
       RC_ASSERT(after == before);
-      RC_ASSERT(distribution.dual().dim(axis) == distribution.dim(axis));
     }
   }
 }
 
-TEST(Distribution, SaysItsPlacements) {
-  Distribution distribution;
-  EXPECT_EQ(distribution.text(), "invariant");
-  distribution = distribution.with(Axis::tensor, Placement::sharded, 1)
-                     .with(Axis::data, Placement::partial)
-                     .with(Axis::expert, Placement::replicated);
-  EXPECT_EQ(distribution.text(), "tensor: sharded(1), data: partial, expert: replicated");
-  EXPECT_EQ(distribution.dual().text(), "tensor: sharded(1), data: replicated, expert: partial");
+/// The order of a dim's splits is that in which they came; each split axis stands in one.
+RC_GTEST_PROP(Distribution, OrdersHaveEverySplitOnce, ()) {
+  Distribution distribution = any_distribution();
+  const Axis again{*rc::gen::inRange(0, 6)};
+  distribution = distribution.with(again, any_type());
+  for (int i = 0; i < 6; ++i) {
+    int found = 0;
+    for (int dim = 0; dim < 3; ++dim) {
+      const auto order = distribution.order(dim);
+      found += static_cast<int>(std::ranges::count(order, Axis{i}));
+      if (std::ranges::find(order, Axis{i}) != order.end()) {
+        RC_ASSERT(distribution.on({i}).dim == dim);
+      }
+    }
+    RC_ASSERT(found == (distribution.on({i}).split() ? 1 : 0));
+  }
 }
 
-TEST(Distribution, OnlyShardedAxesHaveADim) {
-  const Distribution distribution;
-  EXPECT_EQ(distribution.with(Axis::data, Placement::partial, 3),
-            distribution.with(Axis::data, Placement::partial));
-  EXPECT_NE(distribution.with(Axis::data, Placement::sharded, 1),
-            distribution.with(Axis::data, Placement::sharded, 2));
+TEST(Distribution, ANewSplitIsTheInnermost) {
+  Distribution distribution = Distribution().with(kContext, sharded(0)).with(kTensor, sharded(0));
+  EXPECT_THAT(distribution.order(0), ElementsAre(kContext, kTensor));
+  distribution = distribution.with(kContext, {}).with(kContext, sharded(0));
+  EXPECT_THAT(distribution.order(0), ElementsAre(kTensor, kContext));
+  EXPECT_EQ(distribution.with(kContext, {}).with(kTensor, {}), Distribution());
 }
 
-TEST(Axis, NamesAreDistinct) {
-  std::set<std::string_view> names;
-  for (int axis = 0; axis < kAxisCount; ++axis) names.insert(word(static_cast<Axis>(axis)));
-  EXPECT_EQ(names.size(), static_cast<size_t>(kAxisCount));
-  EXPECT_EQ(Mesh{}.size(Axis::expert_data), 1);
+TEST(Distribution, SaysItsTypes) {
+  const Mesh mesh;
+  EXPECT_EQ(Distribution().text(mesh), "invariant");
+  const Distribution distribution =
+      Distribution()
+          .with(kContext, sharded(1, {.kind = PieceKind::zigzag}, 1, 4))
+          .with(kData, partial())
+          .with(kTensor, replicated());
+  EXPECT_EQ(distribution.text(mesh),
+            "tensor: replicated, context: sharded (dim 1, zigzag, factor 1), data: partial");
+}
+
+TEST(Piece, Divides) {
+  EXPECT_THAT(piece(6, 1, 3, {}), ElementsAre(2, 3));
+  EXPECT_THAT(piece(8, 0, 2, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 6, 7));
+  EXPECT_THAT(piece(8, 1, 2, {.kind = PieceKind::zigzag}), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(piece(3, 0, 1, {.kind = PieceKind::zigzag}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(piece(5, 1, 3, {.kind = PieceKind::uneven, .sizes = {1, 3, 1}}),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(error_of([] { piece(7, 0, 2, {}); }), AllOf(HasSubstr("7"), HasSubstr("2")));
+  EXPECT_THAT(error_of([] { piece(6, 0, 2, {.kind = PieceKind::zigzag}); }),
+              AllOf(HasSubstr("6"), HasSubstr("4 zigzag")));
+  EXPECT_THROW(piece(6, 0, 2, {.kind = PieceKind::exchange, .identity = 1}), InternalError);
+}
+
+/// 2 sequences of 8 positions in one dim, split by context in zigzag and by tensor evenly within.
+TEST(Piece, OfAFactorRepeats) {
+  const Mesh mesh({.tensor = 2, .context = 2});
+  const Distribution tokens =
+      Distribution()
+          .with(mesh.context(), sharded(0, {.kind = PieceKind::zigzag}, 1, 2))
+          .with(mesh.tensor(), sharded(0, {}, 1, 2));
+  EXPECT_THAT(piece_of_dim(mesh, tokens, 0, 16, 0), ElementsAre(0, 1, 8, 9));
+  EXPECT_THAT(piece_of_dim(mesh, tokens, 0, 16, 1), ElementsAre(6, 7, 14, 15));
+  EXPECT_THAT(piece_of_dim(mesh, tokens, 0, 16, 2), ElementsAre(2, 3, 10, 11));
+}
+
+RC_GTEST_PROP(Piece, PiecesPartTheDim, ()) {
+  const Mesh mesh({.tensor = *rc::gen::inRange(1, 4),
+                   .context = *rc::gen::inRange(1, 4),
+                   .data = {*rc::gen::inRange(1, 4)}});
+  const int64_t sequences = *rc::gen::inRange(1, 4);
+  const int64_t positions = 2 * mesh.size(mesh.context()) * mesh.size(mesh.tensor());
+  const int64_t extent = sequences * mesh.size(mesh.data()[0]) * positions;
+  const Distribution tokens =
+      Distribution()
+          .with(mesh.data()[0], sharded(0))
+          .with(mesh.context(), sharded(0, {.kind = PieceKind::zigzag}, 1, sequences))
+          .with(mesh.tensor(), sharded(0, {}, 1, sequences));
+  std::vector<int64_t> all;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const std::vector<int64_t> own = piece_of_dim(mesh, tokens, 0, extent, rank);
+    RC_ASSERT(static_cast<int64_t>(own.size()) * mesh.ranks() == extent);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::ranges::sort(all);
+  for (size_t i = 0; i < all.size(); ++i) RC_ASSERT(all[i] == static_cast<int64_t>(i));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_F(BuilderTest, OutputsOfOneNodeAreNumbered) {
 
 TEST_F(BuilderTest, AParameterHasOneMainGradientInTheWideType) {
   Spec sharded = spec({4, 2}, DType::bf16);
-  sharded.distribution = sharded.distribution.with(Axis::data, Placement::replicated);
+  sharded.distribution = sharded.distribution.with(Axis{5}, replicated());
   const Value weight = builder_.parameter("weight", sharded);
   const Value exact = builder_.parameter("exact", spec({2}, DType::f64));
   EXPECT_FALSE(program_.main_gradient(weight));
@@ -100,7 +100,7 @@ TEST_F(BuilderTest, AParameterHasOneMainGradientInTheWideType) {
   EXPECT_EQ(program_.info(gradient).kind, ValueKind::main_gradient);
   EXPECT_EQ(program_.info(gradient).name, "gradient:weight");
   EXPECT_EQ(builder_.spec(gradient).dtype, DType::f32);
-  EXPECT_EQ(builder_.spec(gradient).distribution.placement(Axis::data), Placement::partial);
+  EXPECT_EQ(builder_.spec(gradient).distribution.on(Axis{5}), partial());
   EXPECT_EQ(builder_.spec(builder_.main_gradient(exact)).dtype, DType::f64);
   EXPECT_FALSE(builder_.main_gradient(builder_.input("x", spec({4}))));
 }

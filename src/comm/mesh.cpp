@@ -1,0 +1,121 @@
+#include "comm/mesh.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+void check_size(std::string_view name, int size) {
+  if (size < 1) throw Error("{} = {}; it must be at least 1", name, size);
+}
+
+}  // namespace
+
+Mesh::Mesh(const MeshSizes& sizes) {
+  check_size("parallel.tensor", sizes.tensor);
+  check_size("parallel.context", sizes.context);
+  check_size("parallel.pipeline", sizes.pipeline);
+  check_size("parallel.expert", sizes.expert);
+  if (sizes.data.empty()) throw Error("the data axis has no level; it must have at least one");
+  int64_t stage = int64_t{sizes.tensor} * sizes.context;
+  for (const int level : sizes.data) {
+    check_size("a level of the data axis", level);
+    stage *= level;
+    if (stage * sizes.pipeline > kMostRanks) {
+      throw Error("the layout has more than {} ranks", kMostRanks);
+    }
+  }
+  if (stage % sizes.expert != 0) {
+    throw Error(
+        "parallel.expert = {} does not divide the {} ranks of a pipeline stage (tensor {} · context"
+        " {} · data {}); choose a divisor of {}",
+        sizes.expert, stage, sizes.tensor, sizes.context, stage / sizes.tensor / sizes.context,
+        stage);
+  }
+  axes_ = {{"tensor", sizes.tensor, MeshView::dense},
+           {"context", sizes.context, MeshView::dense},
+           {"pipeline", sizes.pipeline, MeshView::dense},
+           {"expert", sizes.expert, MeshView::expert},
+           {"expert_data", static_cast<int>(stage) / sizes.expert, MeshView::expert}};
+  dense_ = {tensor(), context()};
+  expert_ = {expert(), expert_data()};
+  for (const int level : sizes.data) {
+    dense_.push_back({static_cast<int>(axes_.size())});
+    axes_.push_back({sizes.data.size() == 1 ? "data" : fmt::format("data.{}", dense_.size() - 3),
+                     level, MeshView::dense});
+  }
+  ranks_ = static_cast<int>(stage) * sizes.pipeline;
+}
+
+const AxisInfo& Mesh::info(Axis axis) const {
+  TESSERA_CHECK(axis.index >= 0 && axis.index < static_cast<int>(axes_.size()),
+                "no axis {} in a mesh of {}", axis.index, axes_.size());
+  return axes_[static_cast<size_t>(axis.index)];
+}
+
+/// The rank within its stage: tensor, context, data from the innermost outwards.
+int Mesh::stage_rank(int rank) const {
+  TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
+  const int inner = size(tensor()) * size(context());
+  return rank % inner + inner * (rank / (inner * size(pipeline())));
+}
+
+/// How far neighbours along an axis of a view are apart within their stage.
+int Mesh::stride(Axis axis) const {
+  int stride = 1;
+  for (const Axis inner : of_view(info(axis).view)) {
+    if (inner == axis) break;
+    stride *= size(inner);
+  }
+  return stride;
+}
+
+int Mesh::coordinate(int rank, Axis axis) const {
+  if (axis == pipeline()) {
+    TESSERA_CHECK(rank >= 0 && rank < ranks_, "no rank {} among {}", rank, ranks_);
+    return rank / (size(tensor()) * size(context())) % size(axis);
+  }
+  return stage_rank(rank) / stride(axis) % size(axis);
+}
+
+std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
+  std::vector<int> group;
+  for (int other = 0; other < ranks_; ++other) {
+    const auto same = [&](Axis axis) { return coordinate(other, axis) == coordinate(rank, axis); };
+    if (!same(pipeline()) && std::ranges::find(axes, pipeline()) == axes.end()) continue;
+    const MeshView view = axes.empty() ? MeshView::dense : info(axes[0]).view;
+    const bool member = std::ranges::all_of(of_view(view), [&](Axis axis) {
+      return std::ranges::find(axes, axis) != axes.end() || same(axis);
+    });
+    if (member) group.push_back(other);
+  }
+  const auto position = [&](int member) {
+    int64_t result = 0;
+    int64_t stride = 1;
+    for (const Axis axis : axes) {
+      result += stride * coordinate(member, axis);
+      stride *= size(axis);
+    }
+    return result;
+  };
+  std::ranges::sort(group, {}, position);
+  return group;
+}
+
+std::string Mesh::text() const {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].size == 1 || Axis{static_cast<int>(i)} == expert_data()) continue;
+    parts.push_back(fmt::format("{} {}", axes_[i].size, axes_[i].name));
+  }
+  return parts.empty() ? "one rank" : join(parts, " x ");
+}
+
+}  // namespace tessera

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// An axis of a Mesh: its place in Mesh::axes(). An axis is always one of the mesh, a dim always
+/// one of a tensor.
+struct Axis {
+  int index = 0;
+  bool operator==(const Axis&) const = default;
+  auto operator<=>(const Axis&) const = default;
+};
+
+/// The two ways in which the ranks of a pipeline stage are arranged. Attention and dense layers see
+/// tensor × context × data, experts see expert × expert_data; both products are the same ranks.
+enum class MeshView : uint8_t { dense, expert };
+
+/// What one axis is.
+struct AxisInfo {
+  std::string name;
+  int size = 1;
+  MeshView view = MeshView::dense;
+};
+
+/// The numbers of a layout, as a configuration gives them.
+struct MeshSizes {
+  int tensor = 1;
+  int context = 1;
+  int pipeline = 1;
+  /// The data axis from its innermost level outwards: {2, 4} are pairs, four to a node. One level
+  /// where the network has none.
+  std::vector<int> data{1};
+  /// Ranks that share the experts of a layer, of the tensor · context · data ranks of a stage.
+  int expert = 1;
+};
+
+/// The ranks of a run, arranged along named axes.
+///
+/// The axes of the dense view are, from the innermost outwards: tensor, context, pipeline, data. It
+/// is the order of their need for bandwidth and low latency (Llama 3, section 5.2): tensor
+/// parallelism communicates in every layer and waits for it; context parallelism does so in every
+/// attention; a pipeline sends only its boundaries, point to point; data parallelism communicates
+/// once a step and can hide it. Neighbouring ranks share a node, so the inner axes stay within it.
+///
+/// The expert view folds tensor × context × data of one pipeline stage into expert (inner) and
+/// expert_data (outer): experts exchange tokens in every layer, and so they take the nearest ranks.
+class Mesh {
+ public:
+  /// A mesh of one rank. It has every axis, each of size 1.
+  Mesh() : Mesh(MeshSizes{}) {}
+  /// Throws Error that names the numbers if a size is below 1, or if the experts' ranks do not
+  /// divide the ranks of a stage.
+  explicit Mesh(const MeshSizes& sizes);
+
+  int ranks() const { return ranks_; }
+  std::span<const AxisInfo> axes() const { return axes_; }
+  const AxisInfo& info(Axis axis) const;
+  int size(Axis axis) const { return info(axis).size; }
+  const std::string& name(Axis axis) const { return info(axis).name; }
+
+  Axis tensor() const { return {0}; }
+  Axis context() const { return {1}; }
+  Axis pipeline() const { return {2}; }
+  Axis expert() const { return {3}; }
+  Axis expert_data() const { return {4}; }
+  /// The levels of the data axis, innermost first.
+  std::span<const Axis> data() const { return std::span(dense_).subspan(2); }
+  /// The axes over which values of a stage lie, innermost first: tensor, context and the levels of
+  /// data; or expert and expert_data.
+  std::span<const Axis> of_view(MeshView view) const {
+    return view == MeshView::dense ? std::span(dense_) : std::span(expert_);
+  }
+
+  /// The position of a rank along an axis. Throws InternalError if there is no such rank.
+  int coordinate(int rank, Axis axis) const;
+  /// The ranks that differ from `rank` along `axes` alone, itself among them, in the order of their
+  /// positions, the first of the axes being the innermost. All axes are of one view.
+  std::vector<int> group(int rank, std::span<const Axis> axes) const;
+
+  /// The layout in words: "2 tensor x 4 data, 4 expert", or "one rank".
+  std::string text() const;
+
+ private:
+  int stage_rank(int rank) const;
+  int stride(Axis axis) const;
+
+  std::vector<AxisInfo> axes_;
+  std::vector<Axis> dense_;
+  std::vector<Axis> expert_;
+  int ranks_ = 1;
+};
+
+}  // namespace tessera

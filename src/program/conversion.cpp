@@ -1,0 +1,91 @@
+#include "program/conversion.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/words.h"
+
+namespace tessera {
+namespace {
+
+/// A conversion and that of the gradient.
+struct Rule {
+  Placement from;
+  Placement to;
+  Placement dual_from;
+  Placement dual_to;
+};
+
+constexpr std::array kRules{
+    Rule{Placement::invariant, Placement::replicated, Placement::partial, Placement::invariant},
+    Rule{Placement::partial, Placement::invariant, Placement::invariant, Placement::replicated},
+    Rule{Placement::partial, Placement::replicated, Placement::partial, Placement::replicated},
+    Rule{Placement::sharded, Placement::replicated, Placement::partial, Placement::sharded},
+    Rule{Placement::sharded, Placement::invariant, Placement::invariant, Placement::sharded},
+    Rule{Placement::invariant, Placement::sharded, Placement::sharded, Placement::invariant},
+    Rule{Placement::partial, Placement::sharded, Placement::sharded, Placement::replicated},
+    Rule{Placement::replicated, Placement::sharded, Placement::sharded, Placement::partial},
+    Rule{Placement::sharded, Placement::partial, Placement::replicated, Placement::sharded},
+    Rule{Placement::replicated, Placement::partial, Placement::replicated, Placement::partial},
+    Rule{Placement::replicated, Placement::invariant, Placement::invariant, Placement::partial},
+    Rule{Placement::invariant, Placement::partial, Placement::replicated, Placement::invariant},
+    Rule{Placement::sharded, Placement::sharded, Placement::sharded, Placement::sharded},
+    Rule{Placement::varying, Placement::replicated, Placement::partial, Placement::varying},
+    Rule{Placement::partial, Placement::varying, Placement::varying, Placement::replicated},
+};
+
+const Rule* find_rule(Placement from, Placement to) {
+  const auto found = std::ranges::find_if(
+      kRules, [&](const Rule& rule) { return rule.from == from && rule.to == to; });
+  return found == kRules.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void refuse(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion,
+                         const std::string& why) {
+  throw DistributionError(fmt::format("{} -> {} on {}: '{}' is {}; {}", word(conversion.from),
+                                      word(conversion.to.placement), mesh.name(conversion.axis),
+                                      value.name,
+                                      value.spec.distribution.on(conversion.axis).text(), why));
+}
+
+}  // namespace
+
+Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion) {
+  const Distribution& distribution = value.spec.distribution;
+  const TypeOnAxis& before = distribution.on(conversion.axis);
+  if (mesh.info(conversion.axis).view != distribution.view()) {
+    refuse(mesh, value, conversion, "it is of the other view of the mesh");
+  }
+  const bool is_one = !value.differentiable && before.placement == Placement::replicated &&
+                      conversion.from == Placement::invariant;
+  if (before.placement != conversion.from && !is_one) {
+    refuse(mesh, value, conversion, fmt::format("expected {}", word(conversion.from)));
+  }
+  if (find_rule(conversion.from, conversion.to.placement) == nullptr) {
+    refuse(mesh, value, conversion, "there is no such conversion");
+  }
+  if (before.split() && distribution.order(before.dim).back() != conversion.axis) {
+    refuse(mesh, value, conversion,
+           fmt::format("dim {} is split over {} inside it; join that first", before.dim,
+                       mesh.name(distribution.order(before.dim).back())));
+  }
+  TypeOnAxis to = conversion.to;
+  if (!to.split()) to = {.placement = to.placement};
+  // Sharded to sharded along one dim is other pieces of it, now its innermost.
+  return distribution.with(conversion.axis, {}).with(conversion.axis, to);
+}
+
+Conversion dual(const Conversion& conversion, const TypeOnAxis& before) {
+  const Rule* const rule = find_rule(conversion.from, conversion.to.placement);
+  TESSERA_CHECK(rule != nullptr, "no conversion {} -> {}", word(conversion.from),
+                word(conversion.to.placement));
+  TypeOnAxis to{.placement = rule->dual_to};
+  if (to.split()) {
+    to = before;  // a split value's gradient has its pieces
+  }
+  return {conversion.axis, rule->dual_from, to};
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "comm/distribution.h"
+#include "program/derive.h"
+
+namespace tessera {
+
+/// A change of a value's type on one axis. It names both ends, because with the target alone a
+/// program that is wrong may be a conversion that does nothing.
+///
+///   from -> to                forward               backward
+///   invariant -> replicated   nothing               partial -> invariant: all-reduce
+///   partial -> invariant      all-reduce            invariant -> replicated: nothing
+///   partial -> replicated     all-reduce            partial -> replicated: all-reduce
+///   sharded -> replicated     all-gather            partial -> sharded: reduce-scatter
+///   sharded -> invariant      all-gather            invariant -> sharded: keep own piece
+///   invariant -> sharded      keep own piece        sharded -> invariant: all-gather
+///   partial -> sharded        reduce-scatter        sharded -> replicated: all-gather
+///   replicated -> sharded     keep own piece        sharded -> partial: own piece in zeros
+///   sharded -> partial        own piece in zeros    replicated -> sharded: keep own piece
+///   replicated -> partial     one rank keeps it     replicated -> partial
+///   replicated -> invariant   nothing               invariant -> partial: one rank keeps it
+///   invariant -> partial      one rank keeps it     replicated -> invariant: nothing
+///   sharded -> sharded        all-to-all            sharded -> sharded: all-to-all
+///   varying -> replicated     gather of rows        partial -> varying
+///   partial -> varying        scatter of sums       varying -> replicated
+///
+/// Sharded to varying and back is an exchange of rows, an operation of its own.
+struct Conversion {
+  Axis axis;
+  Placement from = Placement::invariant;
+  /// The type on the axis afterwards. Its dim and pieces count if it is sharded or varying.
+  TypeOnAxis to;
+};
+
+/// The distribution after a conversion. Throws DistributionError, which names the value and the
+/// axis, if the value is not of the type that the conversion begins with, if there is no such
+/// conversion, or if the pieces that it joins are not the innermost of their dim.
+Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion);
+
+/// The conversion of the gradient. `before` is the type, on the axis, of what was converted.
+Conversion dual(const Conversion& conversion, const TypeOnAxis& before);
+
+}  // namespace tessera

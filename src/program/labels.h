@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// A label of a dim, or of a factor of one.
+struct Label {
+  std::string name;
+  bool whole = false;   ///< "c!": the operation needs all of it on each rank
+  bool opaque = false;  ///< "n*": as the first factor, it stands for all splits of the dim
+};
+
+/// What an operation says of one operand.
+struct LabelledOperand {
+  /// The labels of each dim; more than one for a dim that is a product of factors, outermost first.
+  std::vector<std::vector<Label>> dims;
+  bool linear = false;      ///< "~": the operation is linear in this operand
+  bool shape_only = false;  ///< "?": only its shape counts
+  bool added = false;  ///< "+=", of outputs: added into (or written over) an operand of that type
+};
+
+/// The dims of an operation's operands by name, from which its rule of distribution follows
+/// (derive.h). They are written as einsum's subscripts are:
+///
+///   ~t i, ~o i -> t o                      a linear map
+///   ~t i, ~o i + ~o -> t o                 with a bias: `+` separates terms, `,` factors
+///   t c!, c! -> t c!                       a norm: `!` marks a dim that must be whole
+///   t (h d!), s! (g d!) -> t (h d!); h=g   `( )` is a dim of several factors; labels after `;` are
+///                                          tied: they split together
+///   ~, ?n E -> n E                         the dual of a sum: of `?` only the shape counts
+///   ~t o, t i -> += o i                    the output is added into an operand, the last of the
+///   node ~n k c -> (n* k) c                     `*` carries all of n's splits to the product
+///
+/// A label that only an output has is whole. A label of a dim names it in all operands, which must
+/// agree on its pieces.
+struct Labels {
+  std::vector<LabelledOperand> inputs;
+  std::vector<std::vector<int>> terms;  ///< positions of inputs
+  std::vector<LabelledOperand> outputs;
+  std::vector<std::vector<std::string>> ties;
+
+  /// The first of the labels that a label is tied to; itself if to none.
+  std::string_view tied(std::string_view label) const;
+};
+
+/// Reads labels. Throws InternalError, which quotes the text, if it is not of the form above.
+Labels parse_labels(std::string_view text);
+
+}  // namespace tessera

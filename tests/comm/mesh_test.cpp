@@ -1,0 +1,134 @@
+#include "comm/mesh.h"
+
+#include <numeric>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/error.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int> group(const Mesh& mesh, int rank, Axis axis) {
+  return mesh.group(rank, std::span(&axis, 1));
+}
+
+TEST(Mesh, OfOneRankHasEveryAxis) {
+  const Mesh mesh;
+  EXPECT_EQ(mesh.ranks(), 1);
+  std::set<std::string> names;
+  for (const AxisInfo& axis : mesh.axes()) {
+    EXPECT_EQ(axis.size, 1);
+    names.insert(axis.name);
+  }
+  EXPECT_THAT(names, ElementsAre("context", "data", "expert", "expert_data", "pipeline", "tensor"));
+  EXPECT_EQ(mesh.text(), "one rank");
+}
+
+/// Llama 3, section 5.2: tensor innermost, then context, pipeline and data.
+TEST(Mesh, NeighboursAreOfTheAxesThatCommunicateMost) {
+  const Mesh mesh({.tensor = 2, .context = 3, .pipeline = 2, .data = {2}, .expert = 4});
+  EXPECT_EQ(mesh.ranks(), 24);
+  EXPECT_THAT(group(mesh, 0, mesh.tensor()), ElementsAre(0, 1));
+  EXPECT_THAT(group(mesh, 1, mesh.context()), ElementsAre(1, 3, 5));
+  EXPECT_THAT(group(mesh, 0, mesh.pipeline()), ElementsAre(0, 6));
+  EXPECT_THAT(group(mesh, 8, mesh.data()[0]), ElementsAre(8, 20));
+  // The ranks of stage 0 are 0 to 5 and 12 to 17; experts fold them by four.
+  EXPECT_THAT(group(mesh, 0, mesh.expert()), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(group(mesh, 4, mesh.expert()), ElementsAre(4, 5, 12, 13));
+  EXPECT_THAT(group(mesh, 13, mesh.expert_data()), ElementsAre(3, 13, 17));
+}
+
+TEST(Mesh, LevelsOfDataAreAxes) {
+  const Mesh mesh({.tensor = 2, .data = {2, 4}});
+  ASSERT_EQ(mesh.data().size(), 2U);
+  EXPECT_EQ(mesh.name(mesh.data()[0]), "data.0");
+  EXPECT_EQ(mesh.name(mesh.data()[1]), "data.1");
+  EXPECT_THAT(group(mesh, 1, mesh.data()[0]), ElementsAre(1, 3));
+  EXPECT_THAT(group(mesh, 1, mesh.data()[1]), ElementsAre(1, 5, 9, 13));
+  EXPECT_THAT(mesh.group(1, mesh.data()), ElementsAre(1, 3, 5, 7, 9, 11, 13, 15));
+  EXPECT_EQ(mesh.text(), "2 tensor x 2 data.0 x 4 data.1");
+}
+
+TEST(Mesh, NamesTheNumbersThatDoNotDivide) {
+  EXPECT_THAT(error_of([] { Mesh({.tensor = 2, .data = {3}, .expert = 4}); }),
+              AllOf(HasSubstr("parallel.expert = 4"), HasSubstr("6 ranks of a pipeline stage"),
+                    HasSubstr("tensor 2"), HasSubstr("data 3")));
+  EXPECT_THAT(error_of([] { Mesh({.context = 0}); }), HasSubstr("parallel.context = 0"));
+  EXPECT_THAT(error_of([] { Mesh({.data = {2, -1}}); }), HasSubstr("= -1"));
+  EXPECT_THAT(error_of([] { Mesh({.data = {}}); }), HasSubstr("no level"));
+  EXPECT_THAT(error_of([] { Mesh({.tensor = 1 << 30, .data = {1 << 30}}); }),
+              HasSubstr("more than"));
+  EXPECT_THROW(Mesh().coordinate(1, Axis{0}), InternalError);
+  EXPECT_THROW(Mesh().info(Axis{17}), InternalError);
+}
+
+MeshSizes any_sizes() {
+  MeshSizes sizes{.tensor = *rc::gen::inRange(1, 4),
+                  .context = *rc::gen::inRange(1, 3),
+                  .pipeline = *rc::gen::inRange(1, 3),
+                  .data = *rc::gen::container<std::vector<int>>(*rc::gen::inRange(1, 3),
+                                                                rc::gen::inRange(1, 4))};
+  int stage = sizes.tensor * sizes.context;
+  for (const int level : sizes.data) stage *= level;
+  std::vector<int> divisors;
+  for (int e = 1; e <= stage; ++e) {
+    if (stage % e == 0) divisors.push_back(e);
+  }
+  sizes.expert = *rc::gen::elementOf(divisors);
+  return sizes;
+}
+
+/// Both views arrange the same ranks: the positions along a view's axes and the pipeline name every
+/// rank once, and the ranks of a stage are the same in both.
+RC_GTEST_PROP(Mesh, PositionsNameEveryRankOnce, ()) {
+  const Mesh mesh(any_sizes());
+  for (const MeshView view : {MeshView::dense, MeshView::expert}) {
+    std::set<std::vector<int>> positions;
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      std::vector<int> position{mesh.coordinate(rank, mesh.pipeline())};
+      for (const Axis axis : mesh.of_view(view)) {
+        position.push_back(mesh.coordinate(rank, axis));
+        RC_ASSERT(position.back() < mesh.size(axis));
+      }
+      positions.insert(position);
+    }
+    RC_ASSERT(static_cast<int>(positions.size()) == mesh.ranks());
+  }
+}
+
+RC_GTEST_PROP(Mesh, GroupsOfAnAxisPartTheRanks, ()) {
+  const Mesh mesh(any_sizes());
+  const int rank = *rc::gen::inRange(0, mesh.ranks());
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    const Axis axis{static_cast<int>(i)};
+    const std::vector<int> members = group(mesh, rank, axis);
+    RC_ASSERT(static_cast<int>(members.size()) == mesh.size(axis));
+    for (size_t position = 0; position < members.size(); ++position) {
+      RC_ASSERT(mesh.coordinate(members[position], axis) == static_cast<int>(position));
+      RC_ASSERT(group(mesh, members[position], axis) == members);
+    }
+  }
+}
+
+RC_GTEST_PROP(Mesh, AViewIsTheRanksOfAStage, ()) {
+  const Mesh mesh(any_sizes());
+  const int rank = *rc::gen::inRange(0, mesh.ranks());
+  auto dense = mesh.group(rank, mesh.of_view(MeshView::dense));
+  auto expert = mesh.group(rank, mesh.of_view(MeshView::expert));
+  RC_ASSERT(dense == expert);  // both fold the same order
+  for (const int member : dense) {
+    RC_ASSERT(mesh.coordinate(member, mesh.pipeline()) == mesh.coordinate(rank, mesh.pipeline()));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,318 @@
+#include "program/derive.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "program/conversion.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Derive : public ::testing::Test {
+ protected:
+  Derive()
+      : mesh({.tensor = 2, .context = 2, .data = {2}, .expert = 4}),
+        t(mesh.tensor()),
+        c(mesh.context()),
+        d(mesh.data()[0]),
+        e(mesh.expert()),
+        x(mesh.expert_data()) {}
+
+  using Types = std::vector<std::pair<Axis, TypeOnAxis>>;
+
+  TypedOperand value(std::string name, const Shape& shape, const Types& types = {},
+                     MeshView view = MeshView::dense) const {
+    Distribution distribution(view);
+    for (const auto& [axis, type] : types) distribution = distribution.with(axis, type);
+    return {std::move(name), {shape, DType::f64, distribution}, true};
+  }
+  static TypedOperand constant(TypedOperand operand) {
+    operand.differentiable = false;
+    return operand;
+  }
+
+  std::vector<Distribution> derive(std::string_view labels, std::vector<TypedOperand> inputs,
+                                   const HandRule& by_hand = {}) const {
+    return derive_distributions(mesh, "operation", parse_labels(labels), inputs, by_hand);
+  }
+  std::string text(std::string_view labels, std::vector<TypedOperand> inputs) const {
+    std::string result;
+    for (const Distribution& output : derive(labels, std::move(inputs))) {
+      result += (result.empty() ? "" : " | ") + output.text(mesh);
+    }
+    return result;
+  }
+  std::string refusal(std::string_view labels, std::vector<TypedOperand> inputs) const {
+    try {
+      derive(labels, std::move(inputs));
+    } catch (const DistributionError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  Mesh mesh;
+  Axis t, c, d, e, x;
+};
+
+constexpr std::string_view kLinear = "~t i, ~o i -> t o";
+
+TEST_F(Derive, ColumnAndRowSplitLinearMaps) {
+  const TypedOperand gathered = value("x", {8, 6}, {{t, replicated()}});
+  EXPECT_EQ(text(kLinear, {gathered, value("w", {4, 6}, {{t, sharded(0)}})}),
+            "tensor: sharded (dim 1, even)");
+  const TypedOperand features = value("x", {8, 6}, {{t, sharded(1)}});
+  EXPECT_EQ(text(kLinear, {features, value("w", {4, 6}, {{t, sharded(1)}})}), "tensor: partial");
+  const TypedOperand tokens = value("x", {8, 6}, {{d, sharded(0)}});
+  EXPECT_EQ(text(kLinear, {tokens, value("w", {4, 6}, {{d, replicated()}})}),
+            "data: sharded (dim 0, even)");
+}
+
+TEST_F(Derive, InvariantMeetsInvariantOnly) {
+  const TypedOperand tokens = value("x", {8, 6}, {{d, sharded(0)}});
+  EXPECT_THAT(refusal(kLinear, {tokens, value("w", {4, 6})}),
+              AllOf(HasSubstr("operation: 'w' is invariant on data"), HasSubstr("'x'"),
+                    HasSubstr("retype invariant -> replicated")));
+  EXPECT_EQ(text(kLinear, {value("x", {8, 6}), value("w", {4, 6})}), "invariant");
+  // Without a gradient there is no sum to forget.
+  EXPECT_EQ(text("t c, t -> t c", {tokens, constant(value("mask", {8}, {{d, sharded(0)}}))}),
+            "data: sharded (dim 0, even)");
+  EXPECT_EQ(text(kLinear, {tokens, constant(value("w", {4, 6}))}), "data: sharded (dim 0, even)");
+}
+
+TEST_F(Derive, ALabelHasTheSamePiecesEverywhere) {
+  const TypedOperand zigzag = value("x", {8, 6}, {{c, sharded(0, {.kind = PieceKind::zigzag})}});
+  const TypedOperand even = value("y", {8, 6}, {{c, sharded(0)}});
+  EXPECT_THAT(refusal("t c, t c -> t c", {zigzag, even}),
+              AllOf(HasSubstr("'y' is sharded (dim 0, even) on context"), HasSubstr("zigzag"),
+                    HasSubstr("'x'"), HasSubstr("the same pieces")));
+  EXPECT_THAT(refusal("t c, t c -> t c", {zigzag, value("y", {8, 6}, {{c, replicated()}})}),
+              HasSubstr("the same pieces"));
+  EXPECT_THAT(refusal(kLinear, {zigzag, value("w", {4, 6}, {{c, partial()}})}),
+              AllOf(HasSubstr("'w' is partial on context"), HasSubstr("expected replicated")));
+}
+
+TEST_F(Derive, WholeDimsAreNotSplit) {
+  EXPECT_THAT(refusal("t c!, c! -> t c!",
+                      {value("x", {8, 6}, {{t, sharded(1)}}), value("w", {6}, {{t, sharded(0)}})}),
+              AllOf(HasSubstr("'x'"), HasSubstr("dim 1 (c) must be whole")));
+}
+
+TEST_F(Derive, OneLabelIsSplitOnAnAxis) {
+  EXPECT_THAT(refusal(kLinear, {value("x", {8, 6}, {{t, sharded(0)}}),
+                                value("w", {4, 6}, {{t, sharded(0)}})}),
+              AllOf(HasSubstr("two labels are split on tensor"), HasSubstr("t of 'x'"),
+                    HasSubstr("o of 'w'")));
+}
+
+TEST_F(Derive, SumsPassThroughWhatIsLinear) {
+  const TypedOperand sum = value("y", {8, 6}, {{t, partial()}});
+  const TypedOperand other = value("z", {8, 6}, {{t, partial()}});
+  const TypedOperand same = value("r", {8, 6}, {{t, replicated()}});
+  EXPECT_EQ(text("~t c + ~t c -> t c", {sum, other}), "tensor: partial");
+  EXPECT_EQ(text("~t c, ~t c -> t c", {sum, same}), "tensor: partial");
+  EXPECT_THAT(refusal("t c -> t c", {sum}),
+              AllOf(HasSubstr("'y' is partial on tensor"), HasSubstr("not linear")));
+  EXPECT_THAT(refusal("~t c, ~t c -> t c", {sum, other}), HasSubstr("multiplied by 'y'"));
+  EXPECT_THAT(refusal("~t c + ~t c -> t c", {sum, same}),
+              AllOf(HasSubstr("'r' is replicated on tensor"), HasSubstr("added to 'y'")));
+}
+
+TEST_F(Derive, ABiasIsNotAddedOncePerRank) {
+  constexpr std::string_view kWithBias = "~t i, ~o i + ~o -> t o";
+  const TypedOperand features = value("x", {8, 6}, {{t, sharded(1)}});
+  const TypedOperand weight = value("w", {4, 6}, {{t, sharded(1)}});
+  EXPECT_THAT(refusal(kWithBias, {features, weight, value("b", {4}, {{t, replicated()}})}),
+              AllOf(HasSubstr("the sum over i is partial on tensor"), HasSubstr("'b' lacks i")));
+}
+
+TEST_F(Derive, ASplitVocabularyIsASum) {
+  constexpr std::string_view kEmbedding = "~v c, t -> t c";
+  const TypedOperand table = value("table", {10, 6}, {{t, sharded(0)}, {d, replicated()}});
+  const TypedOperand ids = constant(value("ids", {8}, {{d, sharded(0)}}));
+  EXPECT_EQ(text(kEmbedding, {table, ids}), "tensor: partial, data: sharded (dim 0, even)");
+}
+
+TEST_F(Derive, AttentionSplitsByHeadsAndQueries) {
+  constexpr std::string_view kAttention =
+      "(b s) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d!); h=g";
+  const TypeOnAxis heads = sharded(1);
+  const auto positions = [](PieceKind kind) { return sharded(0, {.kind = kind}, 1, 2); };
+  const TypedOperand q =
+      value("q", {16, 8}, {{d, sharded(0)}, {c, positions(PieceKind::zigzag)}, {t, heads}});
+  const TypedOperand k = value("k", {16, 4}, {{d, sharded(0)}, {c, replicated()}, {t, heads}});
+  EXPECT_EQ(text(kAttention, {q, k, k}),
+            "tensor: sharded (dim 1, even), context: sharded (dim 0, zigzag, factor 1), data: "
+            "sharded (dim 0, even)");
+  EXPECT_EQ(derive(kAttention, {q, k, k})[0].on(c).repeats, 2);
+  const TypedOperand split_keys =
+      value("k", {16, 4}, {{d, sharded(0)}, {c, positions(PieceKind::zigzag)}, {t, heads}});
+  EXPECT_THAT(refusal(kAttention, {q, split_keys, k}),
+              AllOf(HasSubstr("'k'"), HasSubstr("(z) must be whole")));
+  const TypedOperand all_heads =
+      value("k", {16, 4}, {{d, sharded(0)}, {c, replicated()}, {t, replicated()}});
+  EXPECT_THAT(refusal(kAttention, {q, all_heads, all_heads}), HasSubstr("the same pieces"));
+}
+
+TEST_F(Derive, OperandsAgreeOnTheOrderOfAxes) {
+  const TypedOperand one = value("x", {8, 6}, {{d, sharded(0)}, {t, sharded(0)}});
+  const TypedOperand other = value("y", {8, 6}, {{t, sharded(0)}, {d, sharded(0)}});
+  EXPECT_THAT(
+      refusal("t c, t c -> t c", {one, other}),
+      AllOf(HasSubstr("label t is split in the order"), HasSubstr("'x'"), HasSubstr("'y'")));
+  EXPECT_THAT(derive("t c, t c -> t c", {other, other})[0].order(0), ElementsAre(t, d));
+}
+
+TEST_F(Derive, AProductOfDimsKeepsTheSplitsOfItsOutermost) {
+  const TypedOperand tokens = value("x", {8, 6}, {{d, sharded(0)}, {t, sharded(0, {}, 1, 2)}});
+  const Distribution rows = derive("~n c -> (n* k) c", {tokens})[0];
+  EXPECT_THAT(rows.order(0), ElementsAre(d, t));
+  EXPECT_EQ(rows.on(t), sharded(0, {}, 1, 2));
+  const Distribution back =
+      derive("~(n* k) c -> n k c", {{"rows", {{16, 6}, DType::f64, rows}, true}})[0];
+  EXPECT_EQ(back.on(t), sharded(0, {}, 1, 2));
+  EXPECT_THAT(back.order(0), ElementsAre(d, t));
+}
+
+TEST_F(Derive, FlattenedDimsKeepTheirFactors) {
+  const TypedOperand hidden =
+      value("x", {4, 8, 6}, {{d, sharded(0)}, {c, sharded(1, {.kind = PieceKind::zigzag})}});
+  const Distribution tokens = derive("~b s c -> (b s) c", {hidden})[0];
+  EXPECT_EQ(tokens.on(c), sharded(0, {.kind = PieceKind::zigzag}, 1, 4));
+  EXPECT_EQ(tokens.on(d), sharded(0));
+}
+
+TEST_F(Derive, DualsOfSumsUseTheShapeAlone) {
+  const TypedOperand probabilities = value("p", {8, 4}, {{t, sharded(0)}});
+  EXPECT_EQ(text("~, ?n E -> n E", {value("g", {}, {{t, replicated()}}), probabilities}),
+            "tensor: sharded (dim 0, even)");
+  EXPECT_EQ(text("~E, ?n -> E",
+                 {value("g", {4}, {{t, replicated()}}), value("p", {8}, {{t, sharded(0)}})}),
+            "tensor: replicated");
+}
+
+TEST_F(Derive, ViewsDoNotMix) {
+  const TypedOperand rows =
+      value("rows", {8, 6},
+            {{e, sharded(0)}, {x, varying(0, {.kind = PieceKind::exchange, .identity = 1}, 1)}},
+            MeshView::expert);
+  EXPECT_THAT(refusal("t c, t c -> t c", {rows, value("x", {8, 6}, {{t, sharded(0)}})}),
+              AllOf(HasSubstr("'rows' is of the expert view"), HasSubstr("'x' of the dense view")));
+}
+
+TEST_F(Derive, RowsOfExpertsAndTheirWeightsAgree) {
+  constexpr std::string_view kGrouped = "~(E r) i, ~E o i -> (E r) o";
+  const auto rows_of = [&](int exchange) {
+    return value(
+        "rows", {12, 6},
+        {{e, sharded(0)}, {x, varying(0, {.kind = PieceKind::exchange, .identity = exchange}, 1)}},
+        MeshView::expert);
+  };
+  const TypedOperand weight =
+      value("w", {2, 5, 6}, {{e, sharded(0)}, {x, replicated()}}, MeshView::expert);
+  EXPECT_EQ(text(kGrouped, {rows_of(1), weight}),
+            "expert: sharded (dim 0, even), expert_data: varying (dim 0, exchange 1, factor 1)");
+  EXPECT_EQ(text("~(E r) o, (E r) i -> E o i", {rows_of(1), rows_of(1)}),
+            "expert: sharded (dim 0, even), expert_data: partial");
+  EXPECT_THAT(refusal("(E r) i, (E r) i -> (E r) i", {rows_of(1), rows_of(2)}),
+              AllOf(HasSubstr("exchange 2"), HasSubstr("the same pieces")));
+  EXPECT_THAT(
+      refusal(kGrouped, {rows_of(1), value("w", {2, 5, 6}, {{e, sharded(0)}}, MeshView::expert)}),
+      HasSubstr("'w' is invariant on expert_data"));
+}
+
+TEST_F(Derive, ARuleByHandAnswersForItsAxis) {
+  const HandRule loss =
+      [&](Axis, std::span<const TypeOnAxis> inputs) -> std::optional<std::vector<TypeOnAxis>> {
+    if (!inputs[0].split() || inputs[0].dim != 1) return std::nullopt;
+    return std::vector<TypeOnAxis>{invariant()};
+  };
+  const TypedOperand logits = value("logits", {8, 10}, {{t, sharded(1)}, {d, sharded(0)}});
+  const TypedOperand targets = constant(value("targets", {8}, {{d, sharded(0)}}));
+  EXPECT_EQ(derive("n v!, n -> n", {logits, targets}, loss)[0].text(mesh),
+            "data: sharded (dim 0, even)");
+}
+
+TEST_F(Derive, LabelsFitTheShapes) {
+  EXPECT_THROW(derive(kLinear, {value("x", {8}), value("w", {4, 6})}), InternalError);
+  EXPECT_THROW(derive(kLinear, {value("x", {8, 6})}), InternalError);
+}
+
+/// On a mesh of one rank the same programs are refused.
+TEST(DeriveOnOneRank, RefusesTheSame) {
+  const Mesh mesh;
+  const TypedOperand tokens{"x",
+                            {{8, 6}, DType::f64, Distribution().with(mesh.data()[0], sharded(0))}};
+  const TypedOperand weight{"w", {{4, 6}, DType::f64, {}}};
+  EXPECT_THROW(derive_distributions(mesh, "linear", parse_labels("~t i, ~o i -> t o"),
+                                    std::vector{tokens, weight}),
+               DistributionError);
+}
+
+class Convert : public Derive {
+ protected:
+  std::string refusal_of(const TypedOperand& operand, const Conversion& conversion) const {
+    try {
+      converted(mesh, operand, conversion);
+    } catch (const DistributionError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+};
+
+TEST_F(Convert, NamesBothEnds) {
+  const TypedOperand sum = value("y", {8, 6}, {{t, partial()}});
+  EXPECT_EQ(converted(mesh, sum, {t, Placement::partial, invariant()}), Distribution());
+  EXPECT_THAT(refusal_of(sum, {t, Placement::sharded, invariant()}),
+              AllOf(HasSubstr("sharded -> invariant on tensor"), HasSubstr("'y' is partial"),
+                    HasSubstr("expected sharded")));
+  EXPECT_THAT(refusal_of(sum, {t, Placement::partial, partial()}), HasSubstr("no such conversion"));
+  EXPECT_THAT(refusal_of(sum, {e, Placement::partial, invariant()}), HasSubstr("other view"));
+}
+
+TEST_F(Convert, JoinsTheInnermostSplitOnly) {
+  const TypedOperand tokens = value("x", {8, 6}, {{c, sharded(0)}, {t, sharded(0)}});
+  EXPECT_THAT(refusal_of(tokens, {c, Placement::sharded, replicated()}),
+              AllOf(HasSubstr("dim 0"), HasSubstr("tensor inside it")));
+  EXPECT_THAT(converted(mesh, tokens, {t, Placement::sharded, replicated()}).order(0),
+              ElementsAre(c));
+}
+
+TEST_F(Convert, FromHeadsToPositions) {
+  const TypedOperand heads = value("a", {8, 6}, {{c, sharded(1)}});
+  const Distribution after = converted(mesh, heads, {c, Placement::sharded, sharded(0)});
+  EXPECT_EQ(after.on(c), sharded(0));
+  EXPECT_TRUE(after.order(1).empty());
+}
+
+/// The conversion of a gradient begins with the dual of what the conversion ended with, and ends
+/// with the dual of what it began with.
+TEST_F(Convert, DualsGoBack) {
+  const TypeOnAxis rows = varying(0, {.kind = PieceKind::exchange, .identity = 2});
+  const TypeOnAxis types[] = {invariant(), replicated(), partial(), sharded(0), sharded(1), rows};
+  int accepted = 0;
+  for (const TypeOnAxis& before : types) {
+    for (const TypeOnAxis& after : types) {
+      const Conversion conversion{t, before.placement, after};
+      const TypedOperand operand = value("v", {8, 8}, {{t, before}});
+      if (refusal_of(operand, conversion) != "accepted") continue;
+      ++accepted;
+      const Conversion back = dual(conversion, before);
+      const TypeOnAxis of_after = dual(after);
+      EXPECT_EQ(back.from, of_after.placement);
+      const TypedOperand gradient = value("g", {8, 8}, {{t, of_after}});
+      EXPECT_EQ(converted(mesh, gradient, back).on(t), dual(before));
+    }
+  }
+  // I R P to each other but I I, R R and P P, with P R; S to I R P and back twice; S S four times;
+  // V R and P V.
+  EXPECT_EQ(accepted, 6 + 12 + 4 + 2);
+}
+
+}  // namespace
+}  // namespace tessera
