@@ -8,7 +8,10 @@
 namespace tessera {
 
 Value Builder::add_value(std::string name, Spec spec, ValueKind kind) {
-  program_.values_.push_back({std::move(name), std::move(spec), kind, Keep::no, {}, {}});
+  ValueInfo info{.name = std::move(name), .spec = std::move(spec), .kind = kind};
+  info.differentiable =
+      is_floating(info.spec.dtype) && (kind == ValueKind::parameter || kind == ValueKind::input);
+  program_.values_.push_back(std::move(info));
   return Value{static_cast<int>(program_.values_.size()) - 1};
 }
 
@@ -34,18 +37,65 @@ Value Builder::state(std::string name, Spec spec) {
 
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
-  const std::vector<Spec> specs = operation->infer(program_.specs(inputs));
+  const std::vector<Spec> input_specs = program_.specs(inputs);
+  std::vector<Spec> specs = operation->infer(input_specs);
+  const std::vector<Distribution> distributions = distributions_of(*operation, inputs, input_specs);
+  TESSERA_CHECK(distributions.size() == specs.size(), "{} has {} outputs and labels for {}",
+                operation->name(), specs.size(), distributions.size());
+  for (size_t i = 0; i < specs.size(); ++i) specs[i].distribution = distributions[i];
+  const bool differentiable =
+      std::ranges::any_of(inputs, [&](Value value) { return program_.info(value).differentiable; });
   std::vector<Value> outputs;
   for (const Spec& spec : specs) {
     const std::string suffix = specs.size() == 1 ? "" : fmt::format(".{}", outputs.size());
     outputs.push_back(add_value(
         qualified(fmt::format("{}#{}{}", operation->name(), program_.nodes_.size(), suffix)), spec,
         ValueKind::computed));
+    info(outputs.back()).differentiable = differentiable && is_floating(spec.dtype);
     note_view(*operation, static_cast<int>(outputs.size()) - 1, inputs, outputs.back());
   }
   program_.nodes_.push_back(
       {std::move(operation), std::move(inputs), outputs, block_, layer_, phase_});
   return outputs;
+}
+
+const Labels& Builder::labels_of(const Operation& operation, std::span<const Spec> inputs) {
+  std::string text = operation.labels(inputs);
+  const auto known = labels_.find(text);
+  if (known != labels_.end()) return known->second;
+  Labels labels = parse_labels(text);
+  return labels_.emplace(std::move(text), std::move(labels)).first->second;
+}
+
+std::vector<Distribution> Builder::distributions_of(const Operation& operation,
+                                                    std::span<const Value> inputs,
+                                                    std::span<const Spec> specs) {
+  const std::vector<int> updated = operation.updated_inputs();
+  std::vector<TypedOperand> operands;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
+    const ValueInfo& value = program_.info(inputs[i]);
+    operands.push_back({value.name, specs[i], value.differentiable});
+  }
+  for (const Spec& spec : operation.shape_operands()) operands.push_back({"shape", spec, false});
+  const Labels& labels = labels_of(operation, specs);
+  std::vector<Distribution> distributions = derive_distributions(
+      program_.mesh(), operation.name(), labels, operands, operation.hand_rule());
+  const size_t outputs = distributions.size() - std::min(distributions.size(), updated.size());
+  for (size_t i = 0; i < updated.size(); ++i) {
+    const auto place = static_cast<size_t>(updated[i]);
+    TESSERA_CHECK(outputs + i < distributions.size() && labels.outputs[outputs + i].added,
+                  "{} updates {} inputs; its labels say otherwise", operation.name(),
+                  updated.size());
+    if (labels.outputs[outputs + i].shape_only) continue;
+    if (distributions[outputs + i] == specs[place].distribution) continue;
+    throw DistributionError(fmt::format(
+        "{}: adds what is {} into '{}', which is {}", operation.name(),
+        distributions[outputs + i].text(program_.mesh()), program_.info(inputs[place]).name,
+        specs[place].distribution.text(program_.mesh())));
+  }
+  distributions.resize(outputs);
+  return distributions;
 }
 
 void Builder::note_view(const Operation& operation, int output, std::span<const Value> inputs,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,7 +30,9 @@ class Builder {
   /// Declares a value that is kept between runs and changed by them; its name is taken as it is.
   Value state(std::string name, Spec spec);
 
-  /// Appends a node and returns its outputs. Their specs come from the operation's infer().
+  /// Appends a node and returns its outputs. Their shapes come from the operation's infer(), and
+  /// how they lie over the ranks from its labels. Throws DistributionError if the labels refuse the
+  /// inputs' distributions, or if an input that is added into does not lie as what is added.
   std::vector<Value> apply(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
   /// The same for an operation with one output.
   Value apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs);
@@ -80,11 +83,17 @@ class Builder {
  private:
   ValueInfo& info(Value value);
   Value add_value(std::string name, Spec spec, ValueKind kind);
+  /// The distributions of a node's outputs.
+  std::vector<Distribution> distributions_of(const Operation& operation,
+                                             std::span<const Value> inputs,
+                                             std::span<const Spec> specs);
+  const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
   Value view_of_main_gradient(Value value);
 
   Program& program_;
+  std::map<std::string, Labels> labels_;  // by their text
   std::string path_;
   Block block_ = Block::other;
   int layer_ = -1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <utility>
 
 #include "base/error.h"
@@ -15,15 +16,7 @@ class LabelReader {
 
   Labels read() {
     Labels labels;
-    labels.terms.emplace_back();
-    while (true) {
-      labels.terms.back().push_back(static_cast<int>(labels.inputs.size()));
-      labels.inputs.push_back(operand());
-      if (take(",")) continue;
-      if (take("->")) break;
-      expect(take("+"), "',', '+' or '->'");
-      labels.terms.emplace_back();
-    }
+    if (!take("->")) read_inputs(labels);
     do {
       labels.outputs.push_back(operand());
     } while (take(","));
@@ -37,6 +30,23 @@ class LabelReader {
   }
 
  private:
+  void read_inputs(Labels& labels) {
+    labels.terms.emplace_back();
+    while (true) {
+      const size_t position = take("#") ? number() : labels.inputs.size();
+      if (labels.inputs.size() <= position) labels.inputs.resize(position + 1);
+      labels.terms.back().push_back(static_cast<int>(position));
+      labels.inputs[position] = operand();
+      if (take(",")) continue;
+      if (take("->")) break;
+      expect(take("+"), "',', '+' or '->'");
+      labels.terms.emplace_back();
+    }
+    size_t named = 0;
+    for (const auto& term : labels.terms) named += term.size();
+    expect(named == labels.inputs.size(), "one place for each operand");
+  }
+
   std::string_view rest() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     return text_.substr(at_);
@@ -59,6 +69,15 @@ class LabelReader {
       ++at_;
     }
     return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  size_t number() {
+    const std::string digits = name();
+    size_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    expect(error == std::errc() && end == digits.data() + digits.size() && value < 10000,
+           "a number");
+    return value;
   }
 
   Label label() {

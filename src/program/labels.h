@@ -25,19 +25,23 @@ struct LabelledOperand {
 /// The dims of an operation's operands by name, from which its rule of distribution follows
 /// (derive.h). They are written as einsum's subscripts are:
 ///
-///   ~t i, ~o i -> t o                      a linear map
-///   ~t i, ~o i + ~o -> t o                 with a bias: `+` separates terms, `,` factors
-///   t c!, c! -> t c!                       a norm: `!` marks a dim that must be whole
-///   t (h d!), s! (g d!) -> t (h d!); h=g   `( )` is a dim of several factors; labels after `;` are
-///                                          tied: they split together
-///   ~, ?n E -> n E                         the dual of a sum: of `?` only the shape counts
-///   ~t o, t i -> += o i                    the output is added into an operand, the last of the
-///   node ~n k c -> (n* k) c                     `*` carries all of n's splits to the product
+/// - `~t i, ~o i -> t o`: a linear map.
+/// - `~t i, ~o i + ~o -> t o`: with a bias. `+` separates terms, `,` factors.
+/// - `t c!, c! -> t c`: a norm. `!` marks a dim that must be whole.
+/// - `t (h d!), s! (g d!) -> t (h d); h=g`: `( )` is a dim of several factors. Labels after `;` are
+///   tied: they split together.
+/// - `~, ?n E -> n E`: the dual of a sum. Of `?` only the shape counts.
+/// - `~t o, t i -> += o i`: the output is added into an operand.
+/// - `-> += ?a b`: an operand that is written whatever its type.
+/// - `~n k c -> (n* k) c`: `*` carries all of n's splits to the product.
+/// - `#0 ~t o, #2 ~o i + #1 ~t p, #3 ~p i -> t i`: `#` says which operand it is, where terms are
+/// not
+///   in the order of the operands.
 ///
 /// A label that only an output has is whole. A label of a dim names it in all operands, which must
 /// agree on its pieces.
 struct Labels {
-  std::vector<LabelledOperand> inputs;
+  std::vector<LabelledOperand> inputs;  ///< in the order of the operands
   std::vector<std::vector<int>> terms;  ///< positions of inputs
   std::vector<LabelledOperand> outputs;
   std::vector<std::vector<std::string>> ties;

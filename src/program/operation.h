@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/words.h"
+#include "program/derive.h"
 #include "program/runtime.h"
 #include "program/value.h"
 #include "tensor/tensor.h"
@@ -68,8 +70,19 @@ class Operation {
   /// The name in tables, traces and errors: "linear", "attention_gradient".
   virtual std::string_view name() const = 0;
 
-  /// The specs of the outputs. Throws InternalError, which names the operation and the shapes, if
-  /// the inputs do not fit.
+  /// The dims of its operands by name (see program/labels.h): first the inputs that it only reads,
+  /// in their order, and the shape_operands(); then the outputs, and after them, marked `+=`, the
+  /// updated_inputs(). How the outputs lie over the ranks follows from them.
+  virtual std::string labels(std::span<const Spec> inputs) const = 0;
+
+  /// The rule of distribution beside the labels, if it has one.
+  virtual HandRule hand_rule() const { return {}; }
+
+  /// Operands of which labels use the shape alone, and which run() does not get.
+  virtual std::vector<Spec> shape_operands() const { return {}; }
+
+  /// The shapes and types of the outputs; the Builder adds their distribution. Throws
+  /// InternalError, which names the operation and the shapes, if the inputs do not fit.
   virtual std::vector<Spec> infer(std::span<const Spec> inputs) const = 0;
 
   /// Builds the operations that compute the gradients of the inputs; never calls kernels.

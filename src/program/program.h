@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/words.h"
@@ -75,6 +76,7 @@ struct ValueInfo {
   Spec spec;
   ValueKind kind = ValueKind::computed;
   Keep keep = Keep::no;
+  bool differentiable = false;  ///< whether gradients reach parameters or inputs through it
   std::optional<ViewOf> view;
   std::optional<Rows> rows;
 };
@@ -94,6 +96,12 @@ struct Node {
 /// this list.
 class Program {
  public:
+  /// A program of one rank of a mesh.
+  explicit Program(Mesh mesh = {}, int rank = 0) : mesh_(std::move(mesh)), rank_(rank) {}
+
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+
   /// The nodes in the order in which they run.
   const std::vector<Node>& nodes() const { return nodes_; }
   /// The values by id.
@@ -123,6 +131,8 @@ class Program {
 
  private:
   friend class Builder;
+  Mesh mesh_;
+  int rank_ = 0;
   std::vector<Node> nodes_;
   std::vector<ValueInfo> values_;
   std::vector<Value> outputs_;

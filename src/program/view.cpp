@@ -12,6 +12,13 @@
 namespace tessera {
 namespace {
 
+/// Labels of the dims of an operand that are no input's: they are whole.
+std::string numbered_labels(int rank) {
+  std::string labels;
+  for (int dim = 0; dim < rank; ++dim) labels += fmt::format(" d{}", dim);
+  return labels;
+}
+
 /// Inputs: parts of one flat value. Output: the value, zero where no part lies.
 class JoinParts final : public Operation {
  public:
@@ -19,6 +26,15 @@ class JoinParts final : public Operation {
       : firsts_(std::move(firsts)), whole_(whole) {}
   std::string_view name() const override { return "join_parts"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    std::string labels;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      labels += i == 0 ? "~" : " + ~";
+      for (int dim = 0; dim < inputs[i].shape.rank(); ++dim)
+        labels += fmt::format("p{}_{}! ", i, dim);
+    }
+    return labels + "->" + numbered_labels(whole_.rank());
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_CHECK(inputs.size() == firsts_.size(), "join_parts: {} parts, {} places", inputs.size(),
                   firsts_.size());
@@ -28,7 +44,7 @@ class JoinParts final : public Operation {
                     "join_parts: {} {} at element {} of {} {}", dtype_name(inputs[i].dtype),
                     inputs[i].shape.text(), firsts_[i], dtype_name(inputs[0].dtype), whole_.text());
     }
-    return {{whole_, inputs[0].dtype, inputs[0].distribution}};
+    return {{whole_, inputs[0].dtype}};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     double bytes = static_cast<double>(outputs[0].bytes());
@@ -89,11 +105,16 @@ class ViewOperation final : public Operation {
       : first_(first), shape_(shape), byte_offset_(first * dtype_size(dtype)) {}
   std::string_view name() const override { return "view"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    std::string labels = "~";
+    for (int dim = 0; dim < inputs[0].shape.rank(); ++dim) labels += fmt::format("w{}! ", dim);
+    return labels + "->" + numbered_labels(shape_.rank());
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const Spec& whole = inputs[0];
     TESSERA_CHECK(first_ >= 0 && first_ + shape_.elements() <= whole.shape.elements(),
                   "view: {} at element {} of {}", shape_.text(), first_, whole.shape.text());
-    return {{shape_, whole.dtype, whole.distribution}};
+    return {{shape_, whole.dtype}};
   }
   bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }

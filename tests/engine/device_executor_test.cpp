@@ -16,6 +16,7 @@
 #include "support/error_of.h"
 #include "support/observed_accelerator.h"
 #include "support/tested_devices.h"
+#include "support/whole_labels.h"
 
 namespace tessera {
 namespace {
@@ -32,6 +33,9 @@ class AddToState final : public Operation {
  public:
   explicit AddToState(Lane lane = Lane::compute) : lane_(lane) {}
   std::string_view name() const override { return "add_to_state"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return testing::whole_labels(inputs, {inputs[0].shape.rank()}, {1});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   Lane lane() const override { return lane_; }
@@ -246,6 +250,9 @@ class OnLane final : public Operation {
   OnLane(std::shared_ptr<const Operation> operation, Lane lane)
       : operation_(std::move(operation)), lane_(lane) {}
   std::string_view name() const override { return operation_->name(); }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return operation_->labels(inputs);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     return operation_->infer(inputs);
   }

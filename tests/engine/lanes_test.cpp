@@ -9,6 +9,7 @@
 #include "engine/joins.h"
 #include "ops/host_target.h"
 #include "program/builder.h"
+#include "support/whole_labels.h"
 
 namespace tessera {
 namespace {
@@ -21,6 +22,9 @@ class Copy final : public Operation {
        std::atomic<bool>* sets = nullptr)
       : lane_(lane), sum_(sum), waits_for_(waits_for), sets_(sets) {}
   std::string_view name() const override { return "copy"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return testing::whole_labels(inputs, {inputs[0].shape.rank()});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   Lane lane() const override { return lane_; }
@@ -51,6 +55,9 @@ class Copy final : public Operation {
 class AddInto final : public Operation {
  public:
   std::string_view name() const override { return "add_into"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return testing::whole_labels(inputs, {}, {0});
+  }
   std::vector<Spec> infer(std::span<const Spec>) const override { return {}; }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::vector<int> updated_inputs() const override { return {0}; }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/whole_labels.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +15,10 @@ class Plain final : public Operation {
  public:
   explicit Plain(int outputs = 1) : outputs_(outputs) {}
   std::string_view name() const override { return "plain"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    return testing::whole_labels(
+        inputs, std::vector<int>(static_cast<size_t>(outputs_), inputs[0].shape.rank()));
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     return std::vector<Spec>(static_cast<size_t>(outputs_), inputs[0]);
   }

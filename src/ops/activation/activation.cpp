@@ -2,6 +2,7 @@
 
 #include "ops/activation/activation_kernels.h"
 #include "ops/activation/activation_plain.h"
+#include "ops/labels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -15,6 +16,10 @@ class GatedActivationGradient final : public Operation {
     return kind_ == Activation::silu ? "swiglu_gradient" : "geglu_gradient";
   }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("{0}, {0}, ~{0} -> {0}, {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 3 && inputs[2].shape == inputs[0].shape &&
@@ -69,6 +74,10 @@ class GatedActivation final : public Operation {
   explicit GatedActivation(Activation kind) : kind_(kind) {}
   std::string_view name() const override { return kind_ == Activation::silu ? "swiglu" : "geglu"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("{0}, {0} -> {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && is_floating(inputs[0].dtype),
                    "a gate and an up of a floating type are needed");

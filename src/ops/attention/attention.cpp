@@ -35,6 +35,14 @@ class AttentionBase : public Operation {
       : options_(options), given_(given) {}
 
  protected:
+  /// The labels of the places that are given.
+  std::string place_labels() const {
+    std::string labels;
+    if (given_.document_starts) labels += ", (b s)";
+    if (given_.positions) labels += ", (b s)";
+    if (given_.key_positions) labels += ", (b z!)";
+    return labels;
+  }
   AttentionShape shape(std::span<const Spec> inputs) const {
     return with_alignment(checked_attention_shape(*this, options_, options_.sequence, inputs));
   }
@@ -110,6 +118,12 @@ class AttentionGradient final : public AttentionBase {
   using AttentionBase::AttentionBase;
   std::string_view name() const override { return "attention_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return fmt::format(
+        "(b s) (h d!), (b z!) (g d!), (b z!) (g d!), (b s) (h d!), (b h) s, ~(b s) (h d!){}"
+        " -> (b s) (h d), (b z) (g d), (b z) (g d); h=g",
+        place_labels());
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 6);
     const AttentionShape sizes = shape(inputs);
@@ -187,11 +201,15 @@ class Attention final : public AttentionBase {
   using AttentionBase::AttentionBase;
   std::string_view name() const override { return "attention"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return fmt::format("(b s) (h d!), (b z!) (g d!), (b z!) (g d!){} -> (b s) (h d), (b h) s; h=g",
+                       place_labels());
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 3);
     const AttentionShape sizes = shape(inputs);
     const Spec& q = inputs[0];
-    return {q, {sizes.row_shape(), accumulation_dtype(q.dtype), q.distribution}};
+    return {q, {sizes.row_shape(), accumulation_dtype(q.dtype)}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

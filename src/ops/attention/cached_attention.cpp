@@ -12,6 +12,9 @@ class CachedAttention final : public Operation {
   explicit CachedAttention(const AttentionOptions& options) : options_(options) {}
   std::string_view name() const override { return "cached_attention"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return "t! (h d!), t! (g d!), t! (g d!), u! -> t (h d), += s (g d), += s (g d); h=g";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 6, "{} inputs", inputs.size());
     shape(inputs);

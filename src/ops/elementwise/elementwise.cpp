@@ -2,6 +2,7 @@
 
 #include "ops/elementwise/elementwise_kernels.h"
 #include "ops/elementwise/map.h"
+#include "ops/labels.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -25,6 +26,10 @@ class Add final : public Operation {
   explicit Add(DType dtype) : dtype_(dtype) {}
   std::string_view name() const override { return "add"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return repeated("~" + dims, inputs.size(), " + ") + " -> " + dims;
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, !inputs.empty(), "no addends");
     for (const Spec& input : inputs) {
@@ -32,7 +37,7 @@ class Add final : public Operation {
                      "an addend is {} {}, the first is {}", dtype_name(input.dtype),
                      input.shape.text(), inputs[0].shape.text());
     }
-    return {{inputs[0].shape, dtype_, inputs[0].distribution}};
+    return {{inputs[0].shape, dtype_}};
   }
 
   std::vector<Value> gradient(Builder&, const Node& self,
@@ -114,6 +119,10 @@ class Scale final : public Operation {
   explicit Scale(double factor) : factor_(factor) {}
   std::string_view name() const override { return "scale"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("~{0} -> {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
     return {inputs[0]};
@@ -145,6 +154,10 @@ class Clamp final : public Operation {
   explicit Clamp(double bound) : bound_(bound) {}
   std::string_view name() const override { return "clamp"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("{0} -> {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype), "one floating input");
     TESSERA_EXPECT(*this, bound_ > 0, "a bound of {}; it must be positive", bound_);
@@ -173,6 +186,10 @@ class ClampGradient final : public Operation {
   explicit ClampGradient(double bound) : bound_(bound) {}
   std::string_view name() const override { return "clamp_gradient"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("{0}, ~{0} -> {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "two inputs of one shape");
@@ -212,10 +229,14 @@ class Cast final : public Operation {
   explicit Cast(DType dtype) : dtype_(dtype) {}
   std::string_view name() const override { return "cast"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("~{0} -> {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_floating(inputs[0].dtype) && is_floating(dtype_),
                    "one floating input");
-    return {{inputs[0].shape, dtype_, inputs[0].distribution}};
+    return {{inputs[0].shape, dtype_}};
   }
   std::vector<Value> gradient(Builder&, const Node&,
                               std::span<const Value> of_outputs) const override {
@@ -238,6 +259,10 @@ class Cast final : public Operation {
 class Accumulate final : public Operation {
  public:
   std::string_view name() const override { return "accumulate"; }
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[0].shape.rank());
+    return fmt::format("~{0} -> += {0}", dims);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "an accumulator and an addend of one shape");

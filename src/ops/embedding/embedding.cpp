@@ -12,18 +12,20 @@ namespace {
 /// gradient [vocabulary, hidden], which run() adds to. Otherwise there is one output of that shape.
 class EmbeddingGradient final : public Operation {
  public:
-  EmbeddingGradient(int64_t vocabulary, bool accumulate)
-      : vocabulary_(vocabulary), accumulate_(accumulate) {}
+  EmbeddingGradient(Spec table, bool accumulate)
+      : table_(std::move(table)), accumulate_(accumulate) {}
   std::string_view name() const override { return "embedding_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return accumulate_ ? "t, ~t c, ?v c -> += v c" : "t, ~t c, ?v c -> v c";
+  }
+  std::vector<Spec> shape_operands() const override { return {table_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == (accumulate_ ? 3U : 2U) && inputs[0].shape[0] == inputs[1].shape[0],
         "ids and a gradient that fit, and a main gradient where it accumulates");
     const Spec& gradient = inputs[1];
-    const Spec table{{vocabulary_, gradient.shape[1]},
-                     accumulation_dtype(gradient.dtype),
-                     gradient.distribution};
+    const Spec table{{table_.shape[0], gradient.shape[1]}, accumulation_dtype(gradient.dtype)};
     if (!accumulate_) return {table};
     TESSERA_EXPECT(*this, inputs[2].shape == table.shape && inputs[2].dtype == table.dtype,
                    "adds {} into {}", table.shape.text(), inputs[2].shape.text());
@@ -92,7 +94,7 @@ class EmbeddingGradient final : public Operation {
     });
   }
 
-  int64_t vocabulary_;
+  Spec table_;
   bool accumulate_;
 };
 
@@ -100,6 +102,7 @@ class Embedding final : public Operation {
  public:
   std::string_view name() const override { return "embedding"; }
 
+  std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
     const Spec& table = inputs[0];
@@ -108,18 +111,18 @@ class Embedding final : public Operation {
                    dtype_name(table.dtype), table.shape.text());
     TESSERA_EXPECT(*this, ids.shape.rank() == 1 && ids.dtype == DType::i32, "the ids are {} {}",
                    dtype_name(ids.dtype), ids.shape.text());
-    return {{{ids.shape[0], table.shape[1]}, table.dtype, ids.distribution}};
+    return {{{ids.shape[0], table.shape[1]}, table.dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    const int64_t vocabulary = builder.spec(self.inputs[0]).shape[0];
+    const Spec table = builder.spec(self.inputs[0]);
     if (const Value main = builder.main_gradient(self.inputs[0])) {
-      builder.apply(std::make_shared<EmbeddingGradient>(vocabulary, true),
+      builder.apply(std::make_shared<EmbeddingGradient>(table, true),
                     {self.inputs[1], of_outputs[0], main});
       return {main, Value{}};
     }
-    return {builder.apply_single(std::make_shared<EmbeddingGradient>(vocabulary, false),
+    return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, false),
                                  {self.inputs[1], of_outputs[0]}),
             Value{}};
   }

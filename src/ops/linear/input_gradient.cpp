@@ -4,6 +4,7 @@
 #include "ops/elementwise/elementwise_kernels.h"
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
+#include "ops/labels.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
 
@@ -15,6 +16,14 @@ class LinearInputGradient final : public Operation {
  public:
   std::string_view name() const override { return "linear_input_gradient"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const size_t pairs = inputs.size() / 2;
+    std::string labels;
+    for (size_t i = 0; i < pairs; ++i) {
+      labels += fmt::format("{0}#{1} ~t o{1}, #{2} ~o{1} i", i == 0 ? "" : " + ", i, pairs + i);
+    }
+    return labels + " -> t i" + tied("o#", pairs);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2 && inputs.size() % 2 == 0,
                    "{} inputs; as many gradients as weights are expected", inputs.size());
@@ -29,8 +38,7 @@ class LinearInputGradient final : public Operation {
                      "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
                      gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
     }
-    return {
-        {{inputs[0].shape[0], inputs[pairs].shape[1]}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{inputs[0].shape[0], inputs[pairs].shape[1]}, inputs[0].dtype}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

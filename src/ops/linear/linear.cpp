@@ -2,6 +2,7 @@
 
 #include "ops/gemm/device_gemm.h"
 #include "ops/gemm/packed_gemm.h"
+#include "ops/labels.h"
 #include "ops/linear/input_gradient.h"
 #include "ops/linear/weight_gradient.h"
 #include "ops/support.h"
@@ -15,6 +16,11 @@ class Linear final : public Operation {
   explicit Linear(DType dtype) : dtype_(dtype) {}
   std::string_view name() const override { return "linear"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const size_t weights = inputs.size() - 1;
+    return "~t i, " + repeated("~o# i", weights) + " -> " + repeated("t o#", weights) +
+           tied("o#", weights);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "an input and at least one weight");
     const Spec& x = inputs[0];
@@ -30,7 +36,7 @@ class Linear final : public Operation {
           weight.shape.rank() == 2 && weight.shape[1] == x.shape[1] && weight.dtype == x.dtype,
           "a weight {} {} on an input {} {}", dtype_name(weight.dtype), weight.shape.text(),
           dtype_name(x.dtype), x.shape.text());
-      outputs.push_back({{x.shape[0], weight.shape[0]}, dtype_, x.distribution});
+      outputs.push_back({{x.shape[0], weight.shape[0]}, dtype_});
     }
     return outputs;
   }

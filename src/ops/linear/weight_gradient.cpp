@@ -15,6 +15,9 @@ class LinearWeightGradient final : public Operation {
   explicit LinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
   std::string_view name() const override { return "linear_weight_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return accumulate_ ? "~t i, ~t o -> += o i" : "~t i, ~t o -> o i";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 3U : 2U), "{} inputs", inputs.size());
     const Spec& x = inputs[0];
@@ -22,7 +25,7 @@ class LinearWeightGradient final : public Operation {
     TESSERA_EXPECT(*this, x.shape[0] == gradient.shape[0] && x.dtype == gradient.dtype,
                    "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
                    dtype_name(gradient.dtype), gradient.shape.text());
-    const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype), x.distribution};
+    const Spec result{{gradient.shape[1], x.shape[1]}, accumulation_dtype(x.dtype)};
     if (!accumulate_) return {result};
     TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
                    "adds {} into {}", result.shape.text(), inputs[2].shape.text());

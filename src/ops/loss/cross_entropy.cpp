@@ -24,6 +24,11 @@ class LinearCrossEntropy final : public Operation {
         accumulate_(gradients == Gradients::accumulated) {}
   std::string_view name() const override { return "linear_cross_entropy"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    if (!gradients_) return "t c!, v! c!, t -> u, t, t";
+    return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
+                       : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3U + gradients_ + accumulate_, "{} inputs",
                    inputs.size());
@@ -39,16 +44,14 @@ class LinearCrossEntropy final : public Operation {
                    "the targets are {} {} for {} tokens", dtype_name(targets.dtype),
                    targets.shape.text(), x.shape[0]);
     const DType wide = accumulation_dtype(x.dtype);
-    std::vector<Spec> outputs{{{1}, wide, x.distribution},
-                              {{x.shape[0]}, wide, x.distribution},
-                              {{x.shape[0]}, wide, x.distribution}};
+    std::vector<Spec> outputs{{{1}, wide}, {{x.shape[0]}, wide}, {{x.shape[0]}, wide}};
     if (!gradients_) return outputs;
     TESSERA_EXPECT(*this, inputs[3].shape == Shape{1} && inputs[3].dtype == wide,
                    "the loss's gradient is {} {}", dtype_name(inputs[3].dtype),
                    inputs[3].shape.text());
     outputs.push_back(x);
     if (!accumulate_) {
-      outputs.push_back({weight.shape, wide, weight.distribution});
+      outputs.push_back({weight.shape, wide});
       return outputs;
     }
     TESSERA_EXPECT(*this, inputs[4].shape == weight.shape && inputs[4].dtype == wide,

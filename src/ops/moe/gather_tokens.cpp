@@ -16,13 +16,14 @@ class GatherTokensGradient final : public Operation {
   explicit GatherTokensGradient(DType dtype) : dtype_(dtype) {}
   std::string_view name() const override { return "gather_tokens_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override { return "~r! c, n! k! -> n c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_floating(inputs[0].dtype) &&
                        inputs[1].dtype == DType::i32 &&
                        inputs[1].shape.elements() == inputs[0].shape[0],
                    "a gradient of routed rows and their output indices are expected");
-    return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_, inputs[0].distribution}};
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_}};
   }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
@@ -41,6 +42,7 @@ class GatherTokens final : public Operation {
  public:
   std::string_view name() const override { return "gather_tokens"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n! c, r!, n! k! -> r c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == 3 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,
@@ -51,7 +53,7 @@ class GatherTokens final : public Operation {
                        inputs[1].shape == Shape({inputs[2].shape.elements()}),
                    "indices {} and {} for tokens {}", inputs[1].shape.text(),
                    inputs[2].shape.text(), inputs[0].shape.text());
-    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

@@ -1,5 +1,6 @@
 #include "ops/by_processor.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/labels.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
@@ -17,6 +18,15 @@ class GroupedLinearInputGradient final : public Operation {
  public:
   std::string_view name() const override { return "grouped_linear_input_gradient"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const size_t pairs = inputs.size() / 2;
+    std::string labels;
+    for (size_t i = 0; i < pairs; ++i) {
+      labels +=
+          fmt::format("{0}#{1} ~(E r) o{1}, #{2} ~E o{1} i", i == 0 ? "" : " + ", i, pairs + i);
+    }
+    return fmt::format("{}, #{} f! -> (E r) i{}", labels, 2 * pairs, tied("o#", pairs));
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 3 && inputs.size() % 2 == 1,
                    "{} inputs; as many gradients as weights, and offsets, are expected",
@@ -33,8 +43,7 @@ class GroupedLinearInputGradient final : public Operation {
                      "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
                      gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
     }
-    return {
-        {{inputs[0].shape[0], inputs[pairs].shape[2]}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{inputs[0].shape[0], inputs[pairs].shape[2]}, inputs[0].dtype}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

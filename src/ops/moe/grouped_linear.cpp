@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/by_processor.h"
+#include "ops/labels.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear_plain.h"
 #include "ops/moe/row_pieces.h"
@@ -18,6 +19,11 @@ class GroupedLinear final : public Operation {
  public:
   std::string_view name() const override { return "grouped_linear"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const size_t weights = inputs.size() - 2;
+    return "~(E r) i, " + repeated("~E o# i", weights) + ", f! -> " +
+           repeated("(E r) o#", weights) + tied("o#", weights);
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 3, "an input, weights and offsets are expected");
     const Spec& x = inputs.front();
@@ -36,7 +42,7 @@ class GroupedLinear final : public Operation {
                      offsets.dtype == DType::i32 && offsets.shape == Shape({weight.shape[0] + 1}),
                      "offsets {} {} for {} experts", dtype_name(offsets.dtype),
                      offsets.shape.text(), weight.shape[0]);
-      outputs.push_back({{x.shape[0], weight.shape[1]}, x.dtype, x.distribution});
+      outputs.push_back({{x.shape[0], weight.shape[1]}, x.dtype});
     }
     return outputs;
   }

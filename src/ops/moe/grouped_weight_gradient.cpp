@@ -20,6 +20,9 @@ class GroupedLinearWeightGradient final : public Operation {
   explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
   std::string_view name() const override { return "grouped_linear_weight_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return accumulate_ ? "~(E r) i, ~(E r) o, f! -> += E o i" : "~(E r) i, ~(E r) o, f! -> E o i";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 4U : 3U), "{} inputs", inputs.size());
     const Spec& x = inputs[0];
@@ -28,8 +31,7 @@ class GroupedLinearWeightGradient final : public Operation {
                    "an input {} {} with a gradient {} {}", dtype_name(x.dtype), x.shape.text(),
                    dtype_name(gradient.dtype), gradient.shape.text());
     const Spec result{{inputs[2].shape[0] - 1, gradient.shape[1], x.shape[1]},
-                      accumulation_dtype(x.dtype),
-                      x.distribution};
+                      accumulation_dtype(x.dtype)};
     if (!accumulate_) return {result};
     TESSERA_EXPECT(*this, inputs[3].shape == result.shape && inputs[3].dtype == result.dtype,
                    "adds {} {} into {} {}", dtype_name(result.dtype), result.shape.text(),

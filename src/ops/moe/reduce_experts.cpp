@@ -34,6 +34,9 @@ class ReduceExpertsGradient final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return "r! c, n! k!, r!, n! k!, ~n! c -> r c, n k";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 5 && inputs[4].dtype == inputs[0].dtype &&
@@ -109,6 +112,9 @@ class ReduceExperts final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return "~r! c, n! k!, r!, n! k! -> n c";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 4 && is_floating(inputs[0].dtype) &&
@@ -122,7 +128,7 @@ class ReduceExperts final : public Operation {
                        inputs[1].shape.elements() == inputs[0].shape[0],
                    "weights {} and indices {} and {} for routed rows {}", inputs[1].shape.text(),
                    inputs[2].shape.text(), inputs[3].shape.text(), inputs[0].shape.text());
-    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

@@ -16,6 +16,7 @@ class CountTokens final : public Operation {
   explicit CountTokens(const RoutingOptions& options) : options_(options) {}
   std::string_view name() const override { return "token_counts"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n! k! -> E, f, b l"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == 1 && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 2,
@@ -29,11 +30,10 @@ class CountTokens final : public Operation {
                    options_.experts);
     TESSERA_EXPECT(*this, options_.capacity_factor.value_or(1) > 0,
                    "a capacity factor of {}; it must be positive", *options_.capacity_factor);
-    const Distribution& distribution = inputs[0].distribution;
     const int64_t blocks = token_blocks(inputs[0].shape[0]);
-    return {{{options_.experts}, DType::i32, distribution},
-            {{options_.local_experts + 1}, DType::i32, distribution},
-            {{blocks, options_.local_experts}, DType::i32, distribution}};
+    return {{{options_.experts}, DType::i32},
+            {{options_.local_experts + 1}, DType::i32},
+            {{blocks, options_.local_experts}, DType::i32}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

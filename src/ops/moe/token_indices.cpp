@@ -14,6 +14,7 @@ class IndexTokens final : public Operation {
   explicit IndexTokens(int64_t first_expert) : first_expert_(first_expert) {}
   std::string_view name() const override { return "token_indices"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n! k!, f!, b! l! -> r, n k"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3, "indices, offsets and places are expected");
     for (const Spec& input : inputs) {
@@ -23,8 +24,7 @@ class IndexTokens final : public Operation {
     const Shape places{token_blocks(indices[0]), inputs[1].shape[0] - 1};
     TESSERA_EXPECT(*this, inputs[2].shape == places, "places {} where {} is expected",
                    inputs[2].shape.text(), places.text());
-    const Distribution& distribution = inputs[0].distribution;
-    return {{{indices.elements()}, DType::i32, distribution}, {indices, DType::i32, distribution}};
+    return {{{indices.elements()}, DType::i32}, {indices, DType::i32}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

@@ -2,6 +2,7 @@
 
 #include "ops/norm/norm_gradient.h"
 #include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_labels.h"
 #include "ops/norm/norm_plain.h"
 #include "ops/norm/norm_rotation.h"
 #include "ops/rotary/rotate.h"
@@ -32,6 +33,17 @@ class Norm final : public Operation {
   size_t residual_input() const { return weighted_ ? 2 : 1; }
   size_t sum_output() const { return options_.kind == NormKind::layer ? 3 : 2; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const NormLabels names(inputs[0].shape.rank(), options_.group > 0);
+    std::string labels = names.x;
+    if (weighted_) labels += ", channel!";
+    if (residual_) labels += ", " + names.x;
+    if (rotated()) labels += ", a r!";
+    labels += " -> " + names.x + ", " + names.statistic;
+    if (options_.kind == NormKind::layer) labels += ", " + names.statistic;
+    if (residual_) labels += ", " + names.x;
+    return labels;
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const size_t expected = 1 + size_t{weighted_} + size_t{residual_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected && is_floating(inputs[0].dtype),
@@ -55,7 +67,7 @@ class Norm final : public Operation {
                      residual.shape.text(), dtype_name(x.dtype), x.shape.text());
     }
     if (rotated()) require_rotation(inputs);
-    const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide, x.distribution};
+    const Spec statistic{{x.shape.rows(), row / width(x.shape)}, wide};
     std::vector<Spec> outputs{x, statistic};
     if (options_.kind == NormKind::layer) outputs.push_back(statistic);
     if (residual_) outputs.push_back(x);

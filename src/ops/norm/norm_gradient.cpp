@@ -1,6 +1,7 @@
 #include "ops/norm/norm_gradient.h"
 
 #include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_labels.h"
 #include "ops/norm/norm_plain.h"
 #include "ops/norm/norm_rotation.h"
 #include "ops/rotary/rotate.h"
@@ -25,6 +26,18 @@ class NormGradient final : public Operation {
     return centred_ ? "layer_norm_gradient" : "rms_norm_gradient";
   }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const NormLabels names(inputs[0].shape.rank(), weighted_
+                                                       ? inputs[3].shape[0] != inputs[0].shape[-1]
+                                                       : inputs[1].shape[-1] > 1);
+    std::string labels = fmt::format("{0}, {1}, ~{0}", names.x, names.statistic);
+    if (weighted_) labels += ", channel!";
+    if (centred_) labels += ", " + names.statistic;
+    if (of_sum_) labels += " + ~" + names.x;
+    if (rotated()) labels += ", a r!";
+    labels += " -> " + names.x;
+    return weighted_ ? labels + ", channel" : labels;
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const size_t expected = sum_input() + size_t{of_sum_} + size_t{rotated()};
     TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
@@ -36,7 +49,7 @@ class NormGradient final : public Operation {
                    "gradients must be {} {}", dtype_name(x.dtype), x.shape.text());
     if (!weighted_) return {x};
     const Spec& weight = inputs[3];
-    return {x, {weight.shape, weight.dtype, weight.distribution.dual()}};
+    return {x, {weight.shape, weight.dtype}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

@@ -11,6 +11,7 @@ class Rotary final : public Operation {
   Rotary(int64_t head_dim, bool inverse) : head_dim_(head_dim), inverse_(inverse) {}
   std::string_view name() const override { return inverse_ ? "rotary_gradient" : "rotary"; }
 
+  std::string labels(std::span<const Spec>) const override { return "~t (h d!), t r! -> t (h d)"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_floating(inputs[0].dtype) &&

@@ -33,6 +33,7 @@ class RotaryTable final : public Operation {
       : options_(options), frequencies_(rotary_frequencies(options)), dtype_(dtype) {}
   std::string_view name() const override { return "rotary_table"; }
 
+  std::string labels(std::span<const Spec>) const override { return "t -> t r"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == 1 && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 1,
@@ -51,7 +52,7 @@ class RotaryTable final : public Operation {
                      scaling->factor, scaling->low_frequency_factor, scaling->high_frequency_factor,
                      scaling->original_context);
     }
-    return {{{inputs[0].shape[0], options_.channels}, dtype_, inputs[0].distribution}};
+    return {{{inputs[0].shape[0], options_.channels}, dtype_}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {

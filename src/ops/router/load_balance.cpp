@@ -1,3 +1,4 @@
+#include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
 #include "ops/router/router_kernels.h"
@@ -57,6 +58,10 @@ class LoadBalanceGradient final : public Operation {
       : balance_(balance), probabilities_(std::move(probabilities)) {}
   std::string_view name() const override { return "load_balance_gradient"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    return "~u!, " + repeated("E!", inputs.size() - 1) + ", ?n! E! -> n E";
+  }
+  std::vector<Spec> shape_operands() const override { return {probabilities_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2 && inputs[0].shape == Shape({1}),
                    "the gradient of a scalar and counts are expected");
@@ -111,6 +116,10 @@ class LoadBalanceLoss final : public Operation {
   LoadBalanceLoss(const Balance& balance, BalanceForm form) : balance_(balance), form_(form) {}
   std::string_view name() const override { return "load_balance_loss"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const size_t layers = inputs.size() / 2;
+    return repeated("n! E!", layers) + ", " + repeated("E!", layers) + " -> u";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, !inputs.empty() && inputs.size() % 2 == 0,
                    "{} inputs; as many counts as probabilities are expected", inputs.size());
@@ -131,7 +140,7 @@ class LoadBalanceLoss final : public Operation {
                      "counts {} {} for {} experts", dtype_name(counts.dtype), counts.shape.text(),
                      inputs[0].shape[1]);
     }
-    return {{{1}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{1}, inputs[0].dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

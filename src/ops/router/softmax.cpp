@@ -10,6 +10,7 @@ class RouterSoftmaxGradient final : public Operation {
  public:
   std::string_view name() const override { return "router_softmax_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E!, ~n E! -> n E"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_router_matrix(inputs[0]) &&
@@ -54,6 +55,7 @@ class RouterSoftmax final : public Operation {
  public:
   std::string_view name() const override { return "router_softmax"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E! -> n E"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
                    "one f32 or f64 matrix [tokens, experts] is expected");

@@ -13,6 +13,7 @@ class RouterTopKGradient final : public Operation {
   explicit RouterTopKGradient(bool renormalise) : renormalise_(renormalise) {}
   std::string_view name() const override { return "router_top_k_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E!, n k!, ~n k! -> n E"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3 && is_router_matrix(inputs[0]),
                    "probabilities, indices and a gradient are expected");
@@ -76,6 +77,7 @@ class RouterTopK final : public Operation {
   explicit RouterTopK(const TopKOptions& options) : options_(options) {}
   std::string_view name() const override { return "router_top_k"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E! -> n k, n k"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
                    "one f32 or f64 matrix [tokens, experts] is expected");
@@ -83,8 +85,7 @@ class RouterTopK final : public Operation {
     TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
                    "{} of {} experts a token", options_.k, probabilities.shape[1]);
     const Shape chosen = probabilities.shape.with_dim(1, options_.k);
-    return {{chosen, probabilities.dtype, probabilities.distribution},
-            {chosen, DType::i32, probabilities.distribution}};
+    return {{chosen, probabilities.dtype}, {chosen, DType::i32}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

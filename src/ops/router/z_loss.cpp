@@ -12,6 +12,7 @@ class RouterZLossGradient final : public Operation {
   explicit RouterZLossGradient(double coefficient) : coefficient_(coefficient) {}
   std::string_view name() const override { return "router_z_loss_gradient"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E!, ~u! -> n E"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_router_matrix(inputs[0]) &&
@@ -65,10 +66,11 @@ class RouterZLoss final : public Operation {
   explicit RouterZLoss(double coefficient) : coefficient_(coefficient) {}
   std::string_view name() const override { return "router_z_loss"; }
 
+  std::string labels(std::span<const Spec>) const override { return "n E! -> u"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
                    "one f32 or f64 matrix [tokens, experts] is expected");
-    return {{{1}, inputs[0].dtype, inputs[0].distribution}};
+    return {{{1}, inputs[0].dtype}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,

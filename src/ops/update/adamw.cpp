@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/device_table.h"
 
@@ -37,6 +38,10 @@ struct UnitInputs {
   bool rounds;
 };
 
+/// The number of a unit's inputs that are updated: its moments and master, and its weight if that
+/// is a rounded copy.
+size_t states_of(const UnitInputs& unit) { return unit.rounds ? 4 : 3; }
+
 /// inputs: scale, learning rate, step, then the inputs of the units.
 class AdamW final : public Operation {
  public:
@@ -48,6 +53,30 @@ class AdamW final : public Operation {
         options_(options) {}
   std::string_view name() const override { return "adamw"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    std::string outputs;
+    for (size_t i = 0; i < units_.size(); ++i) {
+      for (size_t state = 0; state < states_of(units_[i]); ++state) {
+        outputs += fmt::format("{}+= f{}", outputs.empty() ? "" : ", ", i);
+      }
+    }
+    return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
+  }
+  /// Each unit is updated by itself, and its states lie as its gradient, whose sums are taken.
+  HandRule hand_rule() const override {
+    return [this](Axis, std::span<const TypeOnAxis> inputs) {
+      std::vector<TypeOnAxis> outputs;
+      for (size_t i = 0; i < units_.size(); ++i) {
+        const TypeOnAxis& gradient = inputs[3 + i];
+        if (gradient.placement == Placement::partial) {
+          throw DistributionError(
+              fmt::format("adamw: the gradient of unit {} is partial; expected its sum taken", i));
+        }
+        outputs.insert(outputs.end(), states_of(units_[i]), gradient);
+      }
+      return outputs;
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     for (size_t i = 0; i < 3; ++i) {
       TESSERA_EXPECT(*this, inputs[i].shape == Shape{1} && inputs[i].dtype == DType::f64,
@@ -83,7 +112,7 @@ class AdamW final : public Operation {
   std::vector<int> updated_inputs() const override {
     std::vector<int> updated;
     for (const UnitInputs& unit : units_) {
-      for (size_t i = 1; i < (unit.rounds ? 5U : 4U); ++i) {
+      for (size_t i = 1; i <= states_of(unit); ++i) {
         updated.push_back(static_cast<int>(unit.first + i));
       }
     }

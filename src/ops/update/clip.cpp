@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/update_kernels.h"
 
@@ -15,6 +16,9 @@ class Clip final : public Operation {
  public:
   std::string_view name() const override { return "clip_gradients"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    return repeated("u!", inputs.size()) + " -> u, u";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "{} inputs", inputs.size());
     for (const Spec& input : inputs) {

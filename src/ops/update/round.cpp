@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/device_table.h"
 
@@ -14,6 +15,15 @@ class RoundToWeights final : public Operation {
   explicit RoundToWeights(size_t count) : count_(count) {}
   std::string_view name() const override { return "round_to_weights"; }
 
+  std::string labels(std::span<const Spec>) const override {
+    return repeated("f#", count_) + " -> " + repeated("+= f#", count_);
+  }
+  /// Every weight lies as its master.
+  HandRule hand_rule() const override {
+    return [](Axis, std::span<const TypeOnAxis> masters) {
+      return std::vector<TypeOnAxis>(masters.begin(), masters.end());
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2 * count_, "{} masters and weights", inputs.size());
     for (size_t i = 0; i < count_; ++i) {

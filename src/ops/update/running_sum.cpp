@@ -1,5 +1,6 @@
 #include "ops/update/running_sum.h"
 
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/update_kernels.h"
 
@@ -11,6 +12,10 @@ class RunningSum final : public Operation {
  public:
   std::string_view name() const override { return "running_sum"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    const std::string dims = element_labels(inputs[1].shape.rank());
+    return "~" + dims + " -> += " + (inputs[0].shape == inputs[1].shape ? dims : "u");
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
     const Spec& sum = inputs[0];

@@ -1,6 +1,7 @@
 #include "ops/update/sum_of_squares.h"
 
 #include "base/interleaved_sum.h"
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/device_table.h"
 
@@ -23,6 +24,9 @@ class SumOfSquares final : public Operation {
       : sections_(std::move(sections)), pieces_(sections_) {}
   std::string_view name() const override { return "sum_of_squares"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     for (const Section& section : sections_) {
       TESSERA_EXPECT(*this, section.unit >= 0 && section.unit < std::ssize(inputs), "unit {} of {}",

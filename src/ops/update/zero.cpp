@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ops/labels.h"
 #include "ops/support.h"
 #include "ops/update/device_table.h"
 
@@ -14,6 +15,13 @@ class Zero final : public Operation {
   explicit Zero(size_t count) : count_(count) {}
   std::string_view name() const override { return "zero"; }
 
+  std::string labels(std::span<const Spec> inputs) const override {
+    std::string labels = "->";
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      labels += (i == 0 ? " += ?" : ", += ?") + element_labels(inputs[i].shape.rank());
+    }
+    return labels;
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == count_, "{} values", inputs.size());
     return {};
