@@ -30,6 +30,7 @@ class Differentiation {
                   "the gradient of {} has the shape {} instead of {}",
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
+    refuse_other_type(value, gradient);
     if (const Value main = builder_.main_gradient(value)) {
       if (gradient != main) accumulate(builder_, main, gradient);
     } else if (is_asked_for(value)) {
@@ -42,8 +43,8 @@ class Differentiation {
     builder_.follow(node, Phase::backward);
     for (const Value output : node.outputs) of_outputs.push_back(total(output));
     if (std::ranges::none_of(of_outputs, [](Value value) { return bool(value); })) return;
-    if (const auto& view = builder_.program().info(node.outputs[0]).view) {
-      contribute_part(*view, of_outputs[0]);
+    if (is_part(node)) {
+      contribute_part(*builder_.program().info(node.outputs[0]).view, of_outputs[0]);
       return;
     }
     const std::vector<Value> of_inputs = node.operation->gradient(builder_, node, of_outputs);
@@ -70,6 +71,22 @@ class Differentiation {
   }
 
  private:
+  /// Whether a node's output is a part of its input's memory, not all of it under another type.
+  static bool is_part(const Node& node) {
+    const std::optional<View> view = node.operation->view(0);
+    return view && !view->retyped;
+  }
+
+  /// The gradient of a value lies as the dual of the value.
+  void refuse_other_type(Value value, Value gradient) const {
+    const Program& program = builder_.program();
+    const Distribution expected = builder_.spec(value).distribution.dual();
+    if (builder_.spec(gradient).distribution == expected) return;
+    throw DistributionError(fmt::format(
+        "the gradient of '{}' is {}; expected {}", program.info(value).name,
+        builder_.spec(gradient).distribution.text(program.mesh()), expected.text(program.mesh())));
+  }
+
   /// Gradients of a value's views, and the elements at which these begin.
   struct Parts {
     std::vector<Value> gradients;

@@ -77,6 +77,9 @@ std::vector<Distribution> Builder::distributions_of(const Operation& operation,
     const ValueInfo& value = program_.info(inputs[i]);
     operands.push_back({value.name, specs[i], value.differentiable});
   }
+  if (auto distributions = operation.distributions(program_.mesh(), operands)) {
+    return std::move(*distributions);
+  }
   for (const Spec& spec : operation.shape_operands()) operands.push_back({"shape", spec, false});
   const Labels& labels = labels_of(operation, specs);
   std::vector<Distribution> distributions = derive_distributions(
@@ -117,10 +120,11 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
 
 Value Builder::view_of_main_gradient(Value value) {
   const ValueInfo part = program_.info(value);
-  const Value whole = main_gradient(part.view->base);
+  const Distribution distribution = part.spec.distribution.dual();
+  const Value whole = main_gradient_of(part.view->base, distribution);
   if (!whole) return {};
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  const Value gradient = view(*this, whole, first, part.spec.shape);
+  const Value gradient = view(*this, whole, first, part.spec.shape, distribution);
   program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + part.name;
   program_.main_gradients_.emplace(value.id, gradient);
   return gradient;
@@ -130,11 +134,21 @@ Value Builder::main_gradient(Value value) {
   const auto known = program_.main_gradients_.find(value.id);
   if (known != program_.main_gradients_.end()) return known->second;
   if (program_.info(value).view) return view_of_main_gradient(value);
+  return main_gradient_of(value, program_.spec(value).distribution.dual());
+}
+
+Value Builder::main_gradient_of(Value value, const Distribution& of_use) {
+  const auto known = program_.main_gradients_.find(value.id);
+  if (known != program_.main_gradients_.end()) return known->second;
   const ValueInfo& parameter = program_.info(value);
   if (parameter.kind != ValueKind::parameter) return {};
   Spec spec = parameter.spec;
   spec.dtype = accumulation_dtype(spec.dtype);
-  spec.distribution = spec.distribution.dual();
+  for (const Axis axis : program_.mesh().of_view(spec.distribution.view())) {
+    if (of_use.on(axis).placement == Placement::partial) {
+      spec.distribution = spec.distribution.with(axis, partial());
+    }
+  }
   const Value gradient =
       add_value("gradient:" + parameter.name, std::move(spec), ValueKind::main_gradient);
   program_.main_gradients_.emplace(value.id, gradient);

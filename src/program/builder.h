@@ -91,6 +91,9 @@ class Builder {
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
   Value view_of_main_gradient(Value value);
+  /// The main gradient of a parameter of which gradients lie like `of_use`: partial where a use of
+  /// the parameter is replicated, and otherwise as the parameter.
+  Value main_gradient_of(Value parameter, const Distribution& of_use);
 
   Program& program_;
   std::map<std::string, Labels> labels_;  // by their text

@@ -8,6 +8,11 @@ std::vector<Value> Operation::gradient(Builder&, const Node& self, std::span<con
   return std::vector<Value>(self.inputs.size());
 }
 
+std::optional<std::vector<Distribution>> Operation::distributions(
+    const Mesh&, std::span<const TypedOperand>) const {
+  return std::nullopt;
+}
+
 std::vector<Value> Operation::recompute_inputs(const Node& self, std::span<const Value>) const {
   return self.inputs;
 }

@@ -29,6 +29,9 @@ inline constexpr std::array<std::string_view, 2> kWords<Lane>{"compute", "networ
 struct View {
   int input = 0;
   int64_t byte_offset = 0;
+  /// Whether it is all of the input under another type. The gradient is then the operation's own
+  /// rule, and not a part of the input's.
+  bool retyped = false;
 };
 
 /// The cost of one run of an operation, known without running it.
@@ -77,6 +80,11 @@ class Operation {
 
   /// The rule of distribution beside the labels, if it has one.
   virtual HandRule hand_rule() const { return {}; }
+
+  /// How the outputs lie if neither labels nor a rule for each axis say it: of conversions, which
+  /// change that, and of parts of a unit. They refuse by themselves, with DistributionError.
+  virtual std::optional<std::vector<Distribution>> distributions(
+      const Mesh& mesh, std::span<const TypedOperand> inputs) const;
 
   /// Operands of which labels use the shape alone, and which run() does not get.
   virtual std::vector<Spec> shape_operands() const { return {}; }

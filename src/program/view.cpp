@@ -101,14 +101,32 @@ class JoinParts final : public Operation {
 
 class ViewOperation final : public Operation {
  public:
-  ViewOperation(int64_t first, const Shape& shape, DType dtype)
-      : first_(first), shape_(shape), byte_offset_(first * dtype_size(dtype)) {}
+  ViewOperation(int64_t first, const Shape& shape, DType dtype,
+                std::optional<Distribution> distribution = {})
+      : first_(first),
+        shape_(shape),
+        byte_offset_(first * dtype_size(dtype)),
+        distribution_(std::move(distribution)) {}
   std::string_view name() const override { return "view"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     std::string labels = "~";
     for (int dim = 0; dim < inputs[0].shape.rank(); ++dim) labels += fmt::format("w{}! ", dim);
     return labels + "->" + numbered_labels(shape_.rank());
+  }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
+    if (!distribution_) return std::nullopt;
+    const TypedOperand& unit = inputs[0];
+    for (const Axis axis : mesh.of_view(unit.spec.distribution.view())) {
+      const TypeOnAxis& whole = unit.spec.distribution.on(axis);
+      const TypeOnAxis& part = distribution_->on(axis);
+      const bool flat = whole.split() && whole.pieces.kind == PieceKind::flat;
+      if (flat ? part.placement == Placement::sharded : part == whole) continue;
+      throw DistributionError(fmt::format("view: '{}' is {} on {}, and a part of it is {}",
+                                          unit.name, whole.text(), mesh.name(axis), part.text()));
+    }
+    return std::vector{*distribution_};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const Spec& whole = inputs[0];
@@ -125,6 +143,7 @@ class ViewOperation final : public Operation {
   int64_t first_;
   Shape shape_;
   int64_t byte_offset_;
+  std::optional<Distribution> distribution_;
 };
 
 }  // namespace
@@ -138,6 +157,13 @@ Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t
 Value view(Builder& builder, Value whole, int64_t first, const Shape& shape) {
   return builder.apply_single(
       std::make_shared<ViewOperation>(first, shape, builder.spec(whole).dtype), {whole});
+}
+
+Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
+           const Distribution& distribution) {
+  return builder.apply_single(
+      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, distribution),
+      {unit});
 }
 
 }  // namespace tessera
