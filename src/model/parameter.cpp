@@ -28,6 +28,14 @@ double truncated_normal(const CounterRandom& random, uint64_t element, double cu
 }  // namespace
 
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads) {
+  initialize(spec, seed, TensorPiece(spec.shape), values, threads);
+}
+
+void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& piece,
+                const Tensor& values, int threads) {
+  TESSERA_CHECK(piece.whole() == spec.shape && values.shape() == piece.shape(),
+                "first values of {} {}: a piece {} of {}", spec.name, spec.shape.text(),
+                values.shape().text(), piece.whole().text());
   const Initialization& how = spec.initialization;
   const CounterRandom random(seed, spec.name);
   dispatch_wide(values.dtype(), [&](auto type) {
@@ -35,10 +43,11 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, 
     Wide* out = values.data<Wide>();
     parallel_ranges(threads, values.elements(), 4096, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const double drawn =
-            how.deviation > 0
-                ? how.deviation * truncated_normal(random, static_cast<uint64_t>(i), how.cutoff)
-                : how.constant;
+        double drawn = how.constant;
+        if (how.deviation > 0) {
+          const auto element = static_cast<uint64_t>(piece.element_of_whole(i));
+          drawn = how.deviation * truncated_normal(random, element, how.cutoff);
+        }
         // Rounded to f32 for every type, so an f64 model begins exactly as the f32 one.
         out[i] = static_cast<Wide>(static_cast<float>(drawn));
       }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/tensor_piece.h"
 #include "program/builder.h"
 #include "tensor/tensor.h"
 
@@ -52,8 +53,12 @@ std::string second_moment_name(const ParameterUnit& unit);
 /// Whether the weights are a rounded copy of the masters.
 bool rounds(const ParameterUnit& unit);
 
-/// Fills an f32 or f64 tensor with a parameter's first values. Each element depends only on the
-/// seed, the parameter's name and its own position, so every layout starts with the same model.
+/// Fills an f32 or f64 tensor with a piece of a parameter's first values. Each element depends only
+/// on the seed, the parameter's name and its place in the whole, so every layout starts with the
+/// same model. Throws InternalError if the tensor is not of the piece's shape.
+void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& piece,
+                const Tensor& values, int threads);
+/// The same for the whole parameter.
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads);
 
 /// Declares parameters while a model is written into a program, and remembers what they are. All

@@ -1,0 +1,40 @@
+#include "comm/tensor_piece.h"
+
+#include "base/error.h"
+
+namespace tessera {
+
+TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole,
+                         int rank)
+    : whole_(whole), shape_(whole) {
+  for (const Axis axis : mesh.of_view(distribution.view())) {
+    const TypeOnAxis& type = distribution.on(axis);
+    TESSERA_CHECK(!type.split() || type.dim < whole.rank(), "a split of dim {} of {}", type.dim,
+                  whole.text());
+    TESSERA_CHECK(type.placement != Placement::varying, "{} over {} is no piece of a whole",
+                  type.text(), mesh.name(axis));
+  }
+  for (int dim = 0; dim < whole.rank(); ++dim) {
+    if (distribution.order(dim).empty()) continue;
+    indices_.resize(static_cast<size_t>(whole.rank()));
+    auto& indices = indices_[static_cast<size_t>(dim)];
+    indices = piece_of_dim(mesh, distribution, dim, whole[dim], rank);
+    shape_ = shape_.with_dim(dim, static_cast<int64_t>(indices.size()));
+  }
+}
+
+int64_t TensorPiece::element_of_whole(int64_t element) const {
+  if (indices_.empty()) return element;
+  int64_t place = 0;
+  int64_t stride = 1;
+  for (int dim = whole_.rank() - 1; dim >= 0; --dim) {
+    const auto& indices = indices_[static_cast<size_t>(dim)];
+    const int64_t index = element % shape_[dim];
+    place += stride * (indices.empty() ? index : indices[static_cast<size_t>(index)]);
+    element /= shape_[dim];
+    stride *= whole_[dim];
+  }
+  return place;
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/distribution.h"
+#include "tensor/shape.h"
+
+namespace tessera {
+
+/// The piece of a logical tensor that one rank holds, and where its elements are in the whole.
+/// Random numbers and checkpoints go by the elements of the whole, so they do not depend on the
+/// layout.
+class TensorPiece {
+ public:
+  /// A tensor that lies whole on every rank.
+  explicit TensorPiece(const Shape& whole) : whole_(whole), shape_(whole) {}
+  /// Throws Error, with the numbers, if a dim does not divide into its pieces; InternalError if the
+  /// tensor varies over an axis and so has no logical whole.
+  TensorPiece(const Mesh& mesh, const Distribution& distribution, const Shape& whole, int rank);
+
+  const Shape& whole() const { return whole_; }
+  /// Of the piece.
+  const Shape& shape() const { return shape_; }
+  /// The place, in the whole, of an element of the piece; both count row by row.
+  int64_t element_of_whole(int64_t element) const;
+
+ private:
+  Shape whole_;
+  Shape shape_;
+  std::vector<std::vector<int64_t>> indices_;  // by dim; empty where nothing is split
+};
+
+}  // namespace tessera

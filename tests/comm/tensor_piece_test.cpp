@@ -1,0 +1,82 @@
+#include "comm/tensor_piece.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/error.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(TensorPiece, OfColumnsHasThemFromEveryRow) {
+  const Mesh mesh({.tensor = 2});
+  const TensorPiece piece(mesh, Distribution().with(mesh.tensor(), sharded(1)), {3, 4}, 1);
+  EXPECT_EQ(piece.shape(), (Shape{3, 2}));
+  std::vector<int64_t> elements;
+  for (int64_t i = 0; i < 6; ++i) elements.push_back(piece.element_of_whole(i));
+  EXPECT_THAT(elements, ::testing::ElementsAre(2, 3, 6, 7, 10, 11));
+}
+
+TEST(TensorPiece, OfNothingSplitIsTheWhole) {
+  const Mesh mesh({.tensor = 2});
+  const TensorPiece piece(mesh, Distribution().with(mesh.tensor(), replicated()), {3, 4}, 1);
+  EXPECT_EQ(piece.shape(), (Shape{3, 4}));
+  EXPECT_EQ(piece.element_of_whole(7), 7);
+  EXPECT_EQ(TensorPiece({5}).element_of_whole(4), 4);
+}
+
+TEST(TensorPiece, SaysWhatDoesNotDivide) {
+  const Mesh mesh({.tensor = 3});
+  EXPECT_THAT(error_of([&] {
+                TensorPiece(mesh, Distribution().with(mesh.tensor(), sharded(0)), {4, 4}, 0);
+              }),
+              AllOf(HasSubstr("4"), HasSubstr("3")));
+  const Distribution rows =
+      Distribution().with(mesh.tensor(), varying(0, {.kind = PieceKind::exchange, .identity = 1}));
+  EXPECT_THROW(TensorPiece(mesh, rows, {6}, 0), InternalError);
+}
+
+/// The pieces of all ranks have every element of the whole, each once for each rank that an axis
+/// without a split repeats it on, in the order of rows.
+RC_GTEST_PROP(TensorPiece, PiecesMakeUpTheWhole, ()) {
+  const Mesh mesh({.tensor = *rc::gen::inRange(1, 4),
+                   .context = *rc::gen::inRange(1, 3),
+                   .data = {*rc::gen::inRange(1, 3)}});
+  const Shape whole{12, *rc::gen::inRange(1, 3), 24};
+  Distribution distribution;
+  int copies = 1;
+  for (const Axis axis : mesh.of_view(MeshView::dense)) {
+    switch (*rc::gen::inRange(0, 3)) {
+      case 0:
+        copies *= mesh.size(axis);
+        break;
+      case 1:
+        distribution = distribution.with(axis, sharded(0));
+        break;
+      default:
+        distribution = distribution.with(axis, sharded(2, {.kind = PieceKind::even}));
+    }
+  }
+  std::vector<int> seen(static_cast<size_t>(whole.elements()));
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const TensorPiece piece(mesh, distribution, whole, rank);
+    int64_t last = -1;
+    for (int64_t i = 0; i < piece.shape().elements(); ++i) {
+      const int64_t element = piece.element_of_whole(i);
+      RC_ASSERT(element > last);
+      last = element;
+      ++seen[static_cast<size_t>(element)];
+    }
+  }
+  RC_ASSERT(std::ranges::all_of(seen, [&](int count) { return count == copies; }));
+}
+
+}  // namespace
+}  // namespace tessera
