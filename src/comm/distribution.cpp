@@ -11,10 +11,14 @@
 
 namespace tessera {
 
+bool Pieces::operator==(const Pieces& other) const {
+  const bool same_origin =
+      origin == other.origin || (origin && other.origin && *origin == *other.origin);
+  return kind == other.kind && sizes == other.sizes && identity == other.identity && same_origin;
+}
+
 std::string Pieces::text() const {
-  if (kind == PieceKind::tokens || kind == PieceKind::exchange) {
-    return fmt::format("{} {}", word(kind), identity);
-  }
+  if (kind == PieceKind::exchange) return fmt::format("exchange {}", identity);
   return std::string(word(kind));
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,19 +32,23 @@ enum class PieceKind : uint8_t {
   zigzag,    ///< rank i of n has the chunks i and 2n-1-i of 2n: causal attention gives them equal
              ///< work
   flat,      ///< equal parts of the padded memory of a unit of parameters
-  tokens,    ///< V: what the tokens of Pieces::identity were in the other view of the mesh
+  tokens,    ///< V: the own tokens of each rank, as Pieces::origin says in the dense view
   exchange,  ///< V: the rows of the exchange Pieces::identity
 };
 template <>
 inline constexpr std::array<std::string_view, 6> kWords<PieceKind>{"even", "uneven", "zigzag",
                                                                    "flat", "tokens", "exchange"};
 
+class Distribution;
+
 /// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
 struct Pieces {
   PieceKind kind = PieceKind::even;
   std::vector<int64_t> sizes;  ///< of uneven pieces, by position on the axis
-  int identity = -1;           ///< of rows without a logical whole
-  bool operator==(const Pieces&) const = default;
+  int identity = -1;           ///< of an exchange
+  /// What tokens were before they crossed to the expert view; they cross back to it.
+  std::shared_ptr<const Distribution> origin = {};
+  bool operator==(const Pieces& other) const;
   std::string text() const;
 };
 

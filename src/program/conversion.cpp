@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -75,6 +76,43 @@ Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conver
   if (!to.split()) to = {.placement = to.placement};
   // Sharded to sharded along one dim is other pieces of it, now its innermost.
   return distribution.with(conversion.axis, {}).with(conversion.axis, to);
+}
+
+Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view) {
+  const Distribution& before = value.spec.distribution;
+  if (before.view() == view) return before;
+  const auto axes = mesh.of_view(before.view());
+  const auto refuse_crossing = [&](std::string_view why) {
+    throw DistributionError(fmt::format("'{}' cannot cross to the {} view: it is {}; {}",
+                                        value.name, view == MeshView::dense ? "dense" : "expert",
+                                        before.text(mesh), why));
+  };
+  const TypeOnAxis& first = before.on(axes[0]);
+  if (!first.split()) {
+    Distribution after(view);
+    for (const Axis axis : axes) {
+      if (before.on(axis) != first) refuse_crossing("expected one type over all axes");
+    }
+    for (const Axis axis : mesh.of_view(view)) after = after.with(axis, first);
+    return after;
+  }
+  for (const Axis axis : axes) {
+    if (!before.on(axis).split() || before.on(axis).dim != 0) {
+      refuse_crossing("expected splits of dim 0 over all axes");
+    }
+  }
+  if (view == MeshView::dense) {
+    for (const Axis axis : axes) {
+      if (before.on(axis) != first) refuse_crossing("expected the tokens of one crossing");
+    }
+    if (!first.pieces.origin) refuse_crossing("expected the tokens of one crossing");
+    return *first.pieces.origin;
+  }
+  const Pieces own{.kind = PieceKind::tokens,
+                   .origin = std::make_shared<const Distribution>(before)};
+  Distribution after(view);
+  after = after.with(mesh.expert_data(), varying(0, own));  // the outer one
+  return after.with(mesh.expert(), varying(0, own));
 }
 
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before) {

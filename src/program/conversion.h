@@ -41,6 +41,12 @@ struct Conversion {
 /// conversion, or if the pieces that it joins are not the innermost of their dim.
 Distribution converted(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion);
 
+/// The distribution of a value in the other view of the mesh. It passes where its type is the same
+/// over all axes of its view: all split along dim 0, all invariant, all replicated or all partial.
+/// Split tokens become each rank's own, and remember what they were; only these cross back as
+/// split. Throws DistributionError otherwise.
+Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view);
+
 /// The conversion of the gradient. `before` is the type, on the axis, of what was converted.
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before);
 

@@ -49,7 +49,7 @@ RC_GTEST_PROP(TensorPiece, PiecesMakeUpTheWhole, ()) {
   const Mesh mesh({.tensor = *rc::gen::inRange(1, 4),
                    .context = *rc::gen::inRange(1, 3),
                    .data = {*rc::gen::inRange(1, 3)}});
-  const Shape whole{12, *rc::gen::inRange(1, 3), 24};
+  const Shape whole{24, *rc::gen::inRange(1, 3), 24};
   Distribution distribution;
   int copies = 1;
   for (const Axis axis : mesh.of_view(MeshView::dense)) {

@@ -17,7 +17,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const Shape tokens_shape{6, 4};
-constexpr TypeOnAxis kReplicated{.placement = Placement::replicated};
 
 /// Which steps are left out, as one who forgets them would.
 struct Mistakes {
@@ -47,12 +46,12 @@ struct Layer {
                           : use_like(builder, norm_weight, x);
     Value h = norm(builder, x, own, {.kind = NormKind::rms, .epsilon = 1e-5}).output;
     if (typed && !mistakes.nothing_is_gathered) {
-      h = convert(builder, h, t, Placement::sharded, kReplicated);
+      h = convert(builder, h, t, Placement::sharded, replicated());
     }
     const std::vector<Axis> over_data{d};
     const auto weight = [&](Value value) { return typed ? use(builder, value, over_data) : value; };
     h = linear(builder, clamp(builder, linear(builder, h, weight(up)), 0.5), weight(down));
-    if (mistakes.sum_is_gathered) h = convert(builder, h, t, Placement::sharded, kReplicated);
+    if (mistakes.sum_is_gathered) h = convert(builder, h, t, Placement::sharded, replicated());
     if (typed && !mistakes.sum_is_not_taken) {
       h = convert(builder, h, t, Placement::partial, positions());
     }

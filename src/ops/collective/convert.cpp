@@ -38,6 +38,32 @@ class Retype final : public Operation {
   Conversion conversion_;
 };
 
+class Cross final : public Operation {
+ public:
+  explicit Cross(MeshView view) : view_(view) {}
+  std::string_view name() const override { return "cross"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
+  }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
+    return std::vector{crossed(mesh, inputs[0], view_)};
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    return {cross(builder, of_outputs[0], builder.spec(self.inputs[0]).distribution.view())};
+  }
+  bool takes_wide_gradients() const override { return true; }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  std::optional<View> view(int) const override { return View{.retyped = true}; }
+  void run(const Execution&) const override {}
+
+ private:
+  MeshView view_;
+};
+
 /// Whether a conversion leaves every rank's memory as it is.
 bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
   const Placement to = conversion.to.placement;
@@ -53,6 +79,11 @@ Value convert(Builder& builder, Value value, Axis axis, Placement from, const Ty
   TESSERA_CHECK(moves_nothing(builder.program().mesh(), conversion), "a conversion over {} ranks",
                 builder.program().mesh().size(axis));
   return builder.apply_single(std::make_shared<Retype>(conversion), {value});
+}
+
+Value cross(Builder& builder, Value value, MeshView view) {
+  if (builder.spec(value).distribution.view() == view) return value;
+  return builder.apply_single(std::make_shared<Cross>(view), {value});
 }
 
 Value use(Builder& builder, Value value, std::span<const Axis> axes) {

@@ -13,6 +13,10 @@ namespace tessera {
 /// not of the type that the conversion begins with, or if there is no such conversion.
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to);
 
+/// The value as the other view of the mesh sees it (see crossed()), in the same memory. Its
+/// gradient crosses back.
+Value cross(Builder& builder, Value value, MeshView view);
+
 /// Retypes invariant values as replicated on these axes, which moves nothing: a parameter that
 /// meets data that is not invariant there. Axes on which the value is not invariant are left as
 /// they are.
