@@ -1,0 +1,231 @@
+#include "comm/communicator.h"
+
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/words.h"
+#include "comm/reduce.h"
+#include "comm/wire_bytes.h"
+
+namespace tessera {
+namespace {
+
+const std::byte* begin_of(const Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.address());
+}
+
+/// Whether a tensor starts at this element of another.
+bool starts_at(const Tensor& tensor, const Tensor& whole, int64_t element) {
+  return begin_of(tensor) == begin_of(whole) + element * dtype_size(whole.dtype());
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (a.bytes() == 0 || b.bytes() == 0) return false;
+  const std::less<> before;
+  return before(begin_of(a), begin_of(b) + b.bytes()) &&
+         before(begin_of(b), begin_of(a) + a.bytes());
+}
+
+void check_apart(std::string_view name, const Tensor& from, const Tensor& to) {
+  TESSERA_CHECK(!overlap(from, to), "the operands of '{}' overlap", name);
+}
+
+void check_same_type(std::string_view name, const Tensor& from, const Tensor& to) {
+  TESSERA_CHECK(from.dtype() == to.dtype(), "'{}' makes {} out of {}", name, dtype_name(to.dtype()),
+                dtype_name(from.dtype()));
+}
+
+void check_reduction(std::string_view name, Reduction reduction, DType dtype) {
+  TESSERA_CHECK(can_reduce(reduction, dtype), "'{}' takes the {} of {}", name, word(reduction),
+                dtype_name(dtype));
+}
+
+/// Checks a piece and the whole, and that they overlap only where the piece is in its place.
+void check_pieces(std::string_view name, const PieceLayout& layout, int ranks, int position,
+                  const Tensor& piece, const Tensor& whole) {
+  check_same_type(name, piece, whole);
+  TESSERA_CHECK(layout.ranks() == ranks, "'{}' has pieces of {} ranks in a group of {}", name,
+                layout.ranks(), ranks);
+  TESSERA_CHECK(
+      whole.elements() == layout.elements() && piece.elements() == layout.elements(position),
+      "'{}' has a piece {} and a whole {}; they must be of {} and {} elements", name,
+      piece.shape().text(), whole.shape().text(), layout.elements(position), layout.elements());
+  if (!overlap(piece, whole)) return;
+  bool in_place = layout.one_block(position);
+  layout.for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
+    in_place = in_place && starts_at(piece, whole, in_whole - in_piece);
+  });
+  TESSERA_CHECK(in_place, "the piece of '{}' overlaps the whole, but is not in its place", name);
+}
+
+/// One row, and the check that there are at least so many.
+Shape row_shape(std::string_view name, const Tensor& tensor, std::span<const int64_t> counts,
+                int ranks) {
+  TESSERA_CHECK(static_cast<int>(counts.size()) == ranks && tensor.shape().rank() > 0,
+                "'{}' has {} numbers of rows in a group of {}", name, counts.size(), ranks);
+  int64_t rows = 0;
+  for (const int64_t count : counts) {
+    TESSERA_CHECK(count >= 0, "'{}' has a block of {} rows", name, count);
+    rows += count;
+  }
+  TESSERA_CHECK(rows <= tensor.shape()[0], "'{}' has blocks of {} rows in a tensor {}", name, rows,
+                tensor.shape().text());
+  return tensor.shape().with_dim(0, 1);
+}
+
+}  // namespace
+
+Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int> ranks,
+                           int position)
+    : transport_(std::move(transport)),
+      ranks_(std::move(ranks)),
+      position_(position),
+      messages_to_(ranks_.size()),
+      messages_from_(ranks_.size()) {
+  TESSERA_CHECK(position >= 0 && position < size(), "position {} in a group of {}", position,
+                size());
+}
+
+/// Begins a call: what the ranks compare, with its number.
+Fingerprint Communicator::next(std::string_view name, Collective collective, const Tensor& whole) {
+  return {.name = std::string(name),
+          .collective = collective,
+          .sequence = sequence_++,
+          .dtype = whole.dtype(),
+          .shape = whole.shape()};
+}
+
+void Communicator::count(Collective collective, int64_t sent_bytes) {
+  Traffic& traffic = traffic_[static_cast<size_t>(collective)];
+  ++traffic.calls;
+  traffic.sent_bytes += sent_bytes;
+}
+
+void Communicator::all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
+                              const Tensor& to) {
+  check_pieces(name, layout, size(), position_, from, to);
+  Fingerprint mark = next(name, Collective::all_gather, to);
+  mark.layout = layout.fingerprint();
+  transport_->all_gather(mark, layout, from, to);
+  count(Collective::all_gather, all_gather_bytes(layout, position_, dtype_size(to.dtype())));
+}
+
+void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
+                                  const Tensor& from, const Tensor& to) {
+  check_reduction(name, Reduction::sum, from.dtype());
+  check_pieces(name, layout, size(), position_, to, from);
+  Fingerprint mark = next(name, Collective::reduce_scatter, from);
+  mark.layout = layout.fingerprint();
+  transport_->reduce_scatter(mark, layout, from, to);
+  count(Collective::reduce_scatter,
+        reduce_scatter_bytes(layout, position_, dtype_size(to.dtype())));
+}
+
+void Communicator::all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
+                              Reduction reduction) {
+  check_reduction(name, reduction, from.dtype());
+  check_same_type(name, from, to);
+  TESSERA_CHECK(from.elements() == to.elements(), "'{}' reduces {} to {}", name,
+                from.shape().text(), to.shape().text());
+  if (!starts_at(from, to, 0)) check_apart(name, from, to);
+  Fingerprint mark = next(name, Collective::all_reduce, from);
+  mark.reduction = reduction;
+  transport_->all_reduce(mark, from, to);
+  count(Collective::all_reduce,
+        all_reduce_bytes(from.elements(), size(), position_, dtype_size(from.dtype())));
+}
+
+void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to) {
+  check_same_type(name, from, to);
+  check_apart(name, from, to);
+  TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
+                "'{}' makes {} out of {} in a group of {}", name, to.shape().text(),
+                from.shape().text(), size());
+  transport_->all_to_all(next(name, Collective::all_to_all, from), from, to);
+  count(Collective::all_to_all, from.bytes() / size() * (size() - 1));
+}
+
+void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
+                                   std::span<const int64_t> sent, const Tensor& to,
+                                   std::span<const int64_t> received) {
+  check_same_type(name, from, to);
+  check_apart(name, from, to);
+  const Shape row = row_shape(name, from, sent, size());
+  TESSERA_CHECK(row == row_shape(name, to, received, size()), "'{}' makes rows of {} out of {}",
+                name, to.shape().text(), from.shape().text());
+  Fingerprint mark = next(name, Collective::all_to_all_rows, from);
+  mark.shape = row;
+  transport_->all_to_all_rows(mark, from, sent, to, received);
+  const int64_t rows =
+      std::accumulate(sent.begin(), sent.end(), int64_t{0}) - sent[static_cast<size_t>(position_)];
+  count(Collective::all_to_all_rows, rows * row.elements() * dtype_size(from.dtype()));
+}
+
+void Communicator::broadcast(std::string_view name, int root, const Tensor& tensor) {
+  TESSERA_CHECK(root >= 0 && root < size(), "'{}' has the root {} in a group of {}", name, root,
+                size());
+  Fingerprint mark = next(name, Collective::broadcast, tensor);
+  mark.from = ranks_[static_cast<size_t>(root)];
+  transport_->broadcast(mark, root, tensor);
+  count(Collective::broadcast,
+        broadcast_bytes(tensor.elements(), size(), position_, root, dtype_size(tensor.dtype())));
+}
+
+MarkedMessage Communicator::marked(std::string_view name, const Message& message, bool sent) {
+  TESSERA_CHECK(message.peer >= 0 && message.peer < size(), "'{}' goes to {} in a group of {}",
+                name, message.peer, size());
+  const auto peer = static_cast<size_t>(message.peer);
+  const int own_rank = ranks_[static_cast<size_t>(position_)];
+  return {.mark = {.name = std::string(name),
+                   .collective = Collective::message,
+                   .sequence = sent ? messages_to_[peer]++ : messages_from_[peer]++,
+                   .dtype = message.tensor.dtype(),
+                   .shape = message.tensor.shape(),
+                   .from = sent ? own_rank : ranks_[peer],
+                   .to = sent ? ranks_[peer] : own_rank},
+          .peer = message.peer,
+          .tensor = message.tensor};
+}
+
+void Communicator::exchange(std::string_view name, std::span<const Message> sends,
+                            std::span<const Message> receives) {
+  std::vector<MarkedMessage> marked_sends;
+  std::vector<MarkedMessage> marked_receives;
+  std::set<std::pair<bool, int>> seen;
+  const auto check_one = [&](bool sent, int peer) {
+    TESSERA_CHECK(seen.insert({sent, peer}).second,
+                  "'{}' has two messages of one direction and peer {}", name, peer);
+  };
+  int64_t bytes = 0;
+  for (const Message& message : sends) {
+    check_one(true, message.peer);
+    marked_sends.push_back(marked(name, message, true));
+    if (message.peer != position_) bytes += message.tensor.bytes();
+  }
+  for (const Message& message : receives) {
+    check_one(false, message.peer);
+    marked_receives.push_back(marked(name, message, false));
+  }
+  transport_->exchange(marked_sends, marked_receives);
+  count(Collective::message, bytes);
+}
+
+void Communicator::send(std::string_view name, int peer, const Tensor& tensor) {
+  const Message message{.peer = peer, .tensor = tensor};
+  exchange(name, std::span(&message, 1), {});
+}
+
+void Communicator::receive(std::string_view name, int peer, const Tensor& tensor) {
+  const Message message{.peer = peer, .tensor = tensor};
+  exchange(name, {}, std::span(&message, 1));
+}
+
+void Communicator::barrier(std::string_view name) {
+  transport_->barrier(next(name, Collective::barrier, Tensor{}));
+  count(Collective::barrier, 0);
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+#include "comm/fingerprint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/words.h"
+
+namespace tessera {
+
+std::string Fingerprint::text() const {
+  const bool message = collective == Collective::message;
+  std::string result = message ? fmt::format("message {}", sequence)
+                               : fmt::format("call {}, {}", sequence, word(collective));
+  const bool reduces =
+      collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+  if (reduces) result += fmt::format(" ({})", word(reduction));
+  result += fmt::format(" '{}'", name);
+  if (collective != Collective::barrier) {
+    result += fmt::format(" of {} {}", dtype_name(dtype), shape.text());
+  }
+  if (from >= 0) result += fmt::format(" from rank {}", from);
+  if (to >= 0) result += fmt::format(" to rank {}", to);
+  if (layout != 0) result += fmt::format(" in pieces {:016x}", layout);
+  return result;
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+}  // namespace tessera

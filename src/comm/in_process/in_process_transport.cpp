@@ -1,0 +1,145 @@
+#include "comm/in_process/in_process_transport.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "comm/reduce.h"
+#include "comm/wire_bytes.h"
+
+namespace tessera {
+namespace {
+
+void copy_bytes(const std::byte* from, std::byte* to, int64_t bytes) {
+  if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+int64_t sum_before(std::span<const int64_t> counts, size_t end) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end),
+                         int64_t{0});
+}
+
+/// Between enter() and leave() nothing may throw: the others wait for this rank to leave.
+class InProcessTransport final : public Transport {
+ public:
+  InProcessTransport(std::shared_ptr<Meeting> meeting, size_t position)
+      : meeting_(std::move(meeting)), position_(position), addends_(meeting_->ranks().size()) {}
+
+  void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
+                  const Tensor& to) override {
+    enter({.mark = &mark, .layout = &layout, .from = from.raw(), .to = to.raw()});
+    const int64_t size = dtype_size(to.dtype());
+    for_others_first([&](size_t other, const Visit& visit) {
+      layout.for_each_block(
+          static_cast<int>(other), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
+            copy_bytes(visit.from + in_piece * size, to.raw() + in_whole * size, length * size);
+          });
+    });
+    leave();
+  }
+
+  void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
+                      const Tensor& to) override {
+    enter({.mark = &mark, .layout = &layout, .from = from.raw(), .to = to.raw()});
+    const int64_t size = dtype_size(to.dtype());
+    find_addends();
+    layout.for_each_block(static_cast<int>(position_), [&](int64_t in_whole, int64_t in_piece,
+                                                           int64_t length) {
+      reduce(mark.reduction, to.dtype(), addends_, in_whole, length, to.raw() + in_piece * size);
+    });
+    leave();
+  }
+
+  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
+    enter({.mark = &mark, .from = from.raw(), .to = to.raw()});
+    const int64_t size = dtype_size(to.dtype());
+    const auto begin = [&](size_t position) {
+      return slice_begin(to.elements(), ranks(), static_cast<int>(position));
+    };
+    const int64_t first = begin(position_);
+    find_addends();
+    reduce(mark.reduction, to.dtype(), addends_, first, begin(position_ + 1) - first,
+           to.raw() + first * size);
+    meeting_->together();
+    for_others_first([&](size_t other, const Visit& visit) {
+      const int64_t start = begin(other) * size;
+      copy_bytes(visit.to + start, to.raw() + start, begin(other + 1) * size - start);
+    });
+    leave();
+  }
+
+  void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
+    enter({.mark = &mark, .from = from.raw(), .to = to.raw()});
+    const int64_t block = to.bytes() / ranks();
+    for_others_first([&](size_t other, const Visit& visit) {
+      copy_bytes(visit.from + static_cast<int64_t>(position_) * block,
+                 to.raw() + static_cast<int64_t>(other) * block, block);
+    });
+    leave();
+  }
+
+  void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
+                       const Tensor& to, std::span<const int64_t> received) override {
+    enter({.mark = &mark, .from = from.raw(), .to = to.raw(), .sent = sent, .received = received});
+    const int64_t row = mark.shape.elements() * dtype_size(to.dtype());
+    for_others_first([&](size_t other, const Visit& visit) {
+      copy_bytes(visit.from + sum_before(visit.sent, position_) * row,
+                 to.raw() + sum_before(received, other) * row, received[other] * row);
+    });
+    leave();
+  }
+
+  void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
+    enter({.mark = &mark, .to = tensor.raw()});
+    copy_bytes(meeting_->visit(static_cast<size_t>(root)).to, tensor.raw(), tensor.bytes());
+    leave();
+  }
+
+  void exchange(std::span<const MarkedMessage> sends,
+                std::span<const MarkedMessage> receives) override {
+    for (const MarkedMessage& message : sends) message.tensor.raw();
+    for (const MarkedMessage& message : receives) message.tensor.raw();
+    meeting_->exchange(position_, sends, receives);
+  }
+
+  void barrier(const Fingerprint& mark) override {
+    enter({.mark = &mark});
+    leave();
+  }
+
+ private:
+  int ranks() const { return static_cast<int>(meeting_->ranks().size()); }
+  void enter(const Visit& visit) { meeting_->enter(position_, visit); }
+  void leave() { meeting_->leave(position_); }
+
+  /// Visits all ranks, this one last. Each rank begins with another one, so that they do not all
+  /// read the same memory at once.
+  template <typename Body>
+  void for_others_first(Body&& body) const {
+    const size_t count = meeting_->ranks().size();
+    for (size_t step = 1; step <= count; ++step) {
+      const size_t other = (position_ + step) % count;
+      body(other, meeting_->visit(other));
+    }
+  }
+
+  /// Finds what all ranks bring, in their order.
+  void find_addends() {
+    for (size_t position = 0; position < addends_.size(); ++position) {
+      addends_[position] = meeting_->visit(position).from;
+    }
+  }
+
+  std::shared_ptr<Meeting> meeting_;
+  size_t position_;
+  std::vector<const std::byte*> addends_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> in_process_transport(std::shared_ptr<Meeting> meeting, int position) {
+  return std::make_unique<InProcessTransport>(std::move(meeting), static_cast<size_t>(position));
+}
+
+}  // namespace tessera

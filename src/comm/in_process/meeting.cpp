@@ -1,0 +1,173 @@
+#include "comm/in_process/meeting.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace tessera {
+
+Meeting::Meeting(std::vector<int> ranks, std::string lane, std::chrono::milliseconds timeout,
+                 Describe describe)
+    : ranks_(std::move(ranks)),
+      lane_(std::move(lane)),
+      timeout_(timeout),
+      describe_(std::move(describe)),
+      visits_(ranks_.size()),
+      last_calls_(ranks_.size()),
+      channels_(ranks_.size() * ranks_.size()) {}
+
+std::string Meeting::text() const {
+  return fmt::format("group [{}] on lane {}", fmt::join(ranks_, ", "), lane_);
+}
+
+void Meeting::begin_call(size_t position, const Fingerprint& mark) {
+  last_calls_[position] = {
+      .mark = mark, .made = true, .inside = true, .begun = std::chrono::steady_clock::now()};
+}
+
+void Meeting::enter(size_t position, const Visit& visit) {
+  Lock lock(mutex_);
+  throw_if_broken();
+  begin_call(position, *visit.mark);
+  visits_[position] = visit;
+  arrived_.push_back(position);
+  check_same();
+  if (arrived_.size() == ranks_.size()) {
+    check_rows();
+    arrived_.clear();
+    ++entries_;
+    changed_.notify_all();
+    return;
+  }
+  wait_for(
+      lock, *visit.mark, [this, before = entries_] { return entries_ != before; },
+      [this] { return absent(); });
+}
+
+void Meeting::together() {
+  Lock lock(mutex_);
+  wait_for_all(lock);
+}
+
+void Meeting::leave(size_t position) {
+  Lock lock(mutex_);
+  wait_for_all(lock);
+  last_calls_[position].inside = false;
+}
+
+void Meeting::wait_for_all(Lock& lock) {
+  if (++waiting_ == ranks_.size()) {
+    waiting_ = 0;
+    ++turns_;
+    changed_.notify_all();
+  } else {
+    changed_.wait(lock, [this, before = turns_] { return turns_ != before; });
+  }
+}
+
+/// Waits for the condition. After the timeout, breaks the group with a message that names the
+/// positions that missing() returns. Throws if the group breaks before the condition holds.
+void Meeting::wait_for(Lock& lock, const Fingerprint& mark, const std::function<bool()>& condition,
+                       const std::function<std::vector<size_t>()>& missing) {
+  const auto ended = [&] { return condition() || failure_.has_value(); };
+  if (!changed_.wait_for(lock, timeout_, ended)) {
+    const std::vector<size_t> positions = missing();
+    lock.unlock();
+    const std::string message = timeout_text(mark, positions);
+    lock.lock();
+    if (!ended()) fail_locked(message);
+  }
+  if (!condition()) throw_if_broken();
+}
+
+/// The positions that have not entered.
+std::vector<size_t> Meeting::absent() const {
+  std::vector<size_t> positions;
+  for (size_t position = 0; position < ranks_.size(); ++position) {
+    if (std::ranges::find(arrived_, position) == arrived_.end()) positions.push_back(position);
+  }
+  return positions;
+}
+
+std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const {
+  std::vector<int> there;
+  std::vector<int> not_there;
+  std::vector<std::string> last;
+  for (size_t position = 0; position < ranks_.size(); ++position) {
+    const bool absent = std::ranges::find(missing, position) != missing.end();
+    (absent ? not_there : there).push_back(ranks_[position]);
+    if (absent) last.push_back(describe_(ranks_[position]));
+  }
+  if (mark.collective == Collective::message) {
+    there = {not_there.front() == mark.to ? mark.from : mark.to};
+  }
+  return fmt::format(
+      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up, or "
+      "allow more time if they only needed it",
+      mark.text(), text(), std::chrono::duration<double>(timeout_).count(), ranks_text(there),
+      ranks_text(not_there), join(last, "; "));
+}
+
+/// Compares the rank that came last with the one that came first.
+void Meeting::check_same() {
+  if (*visits_[arrived_.back()].mark == *visits_[arrived_.front()].mark) return;
+  fail_locked(disagreement_text(arrived_));
+  throw_if_broken();
+}
+
+std::string Meeting::disagreement_text(std::span<const size_t> positions) const {
+  std::vector<std::string> calls;
+  for (const size_t position : positions) {
+    const Visit& visit = visits_[position];
+    std::string call = fmt::format("rank {} made {}", ranks_[position], visit.mark->text());
+    if (visit.layout != nullptr) call += fmt::format(" ({})", visit.layout->text());
+    calls.push_back(std::move(call));
+  }
+  return fmt::format(
+      "the ranks of {} do not make the same call: {}. All ranks of a group must make the same "
+      "calls in the same order",
+      text(), join(calls, "; "));
+}
+
+/// Checks that each rank receives as many rows from another as that one sends to it.
+void Meeting::check_rows() {
+  if (visits_[0].sent.empty()) return;
+  for (size_t from = 0; from < ranks_.size(); ++from) {
+    for (size_t to = 0; to < ranks_.size(); ++to) {
+      const int64_t sent = visits_[from].sent[to];
+      const int64_t received = visits_[to].received[from];
+      if (sent == received) continue;
+      fail_locked(fmt::format(
+          "the ranks of {} do not agree in {}: rank {} sends {} rows to rank {}, which receives {} "
+          "from it. Both must count the same rows",
+          text(), visits_[0].mark->text(), ranks_[from], sent, ranks_[to], received));
+      throw_if_broken();
+    }
+  }
+}
+
+void Meeting::fail(const std::string& message) {
+  const Lock lock(mutex_);
+  if (!failure_) fail_locked(message);
+}
+
+void Meeting::fail_locked(const std::string& message) {
+  failure_ = message;
+  changed_.notify_all();
+}
+
+void Meeting::throw_if_broken() const {
+  if (failure_) throw Error(*failure_);
+}
+
+LastCall Meeting::last_call(size_t position) const {
+  const Lock lock(mutex_);
+  return last_calls_[position];
+}
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/fingerprint.h"
+#include "comm/piece_layout.h"
+#include "comm/transport.h"
+
+namespace tessera {
+
+/// What a rank brings to a call: its fingerprint, and memory that the others may read until all of
+/// them have left.
+struct Visit {
+  const Fingerprint* mark = nullptr;
+  const PieceLayout* layout = nullptr;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::span<const int64_t> sent{};      ///< rows, by position
+  std::span<const int64_t> received{};  ///< rows, by position
+};
+
+/// The call that a rank made last in a group.
+struct LastCall {
+  Fingerprint mark;
+  bool made = false;    ///< whether there is one
+  bool inside = false;  ///< whether the rank is still in it
+  std::chrono::steady_clock::time_point begun;
+};
+
+/// Where the ranks of one group meet, which are threads of one process. A *position* is a place in
+/// the group. Waiting threads sleep.
+class Meeting {
+ public:
+  using Describe = std::function<std::string(int rank)>;
+
+  /// `describe` says what a rank did last anywhere in the world. It is called without any lock of
+  /// this meeting.
+  Meeting(std::vector<int> ranks, std::string lane, std::chrono::milliseconds timeout,
+          Describe describe);
+
+  std::span<const int> ranks() const { return ranks_; }
+  const std::string& lane() const { return lane_; }
+  /// The group in words: "group [0, 2] on lane network".
+  std::string text() const;
+
+  /// Shows the others what this rank brings, and waits until all ranks are there. Throws Error if
+  /// they do not bring the same call, if one does not come in time, or if the group is broken.
+  void enter(size_t position, const Visit& visit);
+  /// Waits for all ranks, which have all entered. Does not throw: a rank that has entered leaves,
+  /// so that nobody's memory goes while another reads it.
+  void together();
+  /// Waits for all ranks, and then ends the call.
+  void leave(size_t position);
+  /// What the rank at a position brings; of use between enter() and leave().
+  const Visit& visit(size_t position) const { return visits_[position]; }
+
+  /// Gives messages to others and takes theirs. Throws Error as enter() does.
+  void exchange(size_t position, std::span<const MarkedMessage> sends,
+                std::span<const MarkedMessage> receives);
+
+  /// Breaks the group, unless it is broken: those that wait and all that come throw Error of this
+  /// text.
+  void fail(const std::string& message);
+  /// What the rank at a position did last in this group.
+  LastCall last_call(size_t position) const;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  /// A message on its way from one position to another.
+  struct Channel {
+    enum class State : uint8_t { empty, offered, taken };
+    State state = State::empty;
+    const MarkedMessage* message = nullptr;
+  };
+
+  void wait_for(Lock& lock, const Fingerprint& mark, const std::function<bool()>& condition,
+                const std::function<std::vector<size_t>()>& missing);
+  std::string timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const;
+  std::string disagreement_text(std::span<const size_t> positions) const;
+  void fail_locked(const std::string& message);
+  void throw_if_broken() const;
+  void wait_for_all(Lock& lock);
+  void begin_call(size_t position, const Fingerprint& mark);
+  void check_same();
+  void check_rows();
+  std::vector<size_t> absent() const;
+  void take(Lock& lock, size_t position, const MarkedMessage& message);
+  void take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
+  Channel& channel(size_t from, size_t to) { return channels_[from * ranks_.size() + to]; }
+
+  const std::vector<int> ranks_;
+  const std::string lane_;
+  const std::chrono::milliseconds timeout_;
+  const Describe describe_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> failure_;
+  std::vector<Visit> visits_;    // by position
+  std::vector<size_t> arrived_;  // positions that wait in enter(), in the order in which they came
+  size_t waiting_ = 0;           // ranks that wait in together()
+  uint64_t entries_ = 0;         // how many times all have entered
+  uint64_t turns_ = 0;           // how many times all were together
+  std::vector<LastCall> last_calls_;
+  std::vector<Channel> channels_;  // from * ranks + to
+};
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "comm/in_process/meeting.h"
+
+namespace tessera {
+
+void Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
+                       std::span<const MarkedMessage> receives) {
+  if (sends.empty() && receives.empty()) return;
+  Lock lock(mutex_);
+  throw_if_broken();
+  begin_call(position, receives.empty() ? sends.front().mark : receives.front().mark);
+  for (const MarkedMessage& send : sends) {
+    channel(position, static_cast<size_t>(send.peer)) = {Channel::State::offered, &send};
+  }
+  changed_.notify_all();
+  try {
+    for (const MarkedMessage& receive : receives) take(lock, position, receive);
+    for (const MarkedMessage& send : sends) {
+      const auto peer = static_cast<size_t>(send.peer);
+      wait_for(
+          lock, send.mark, [&] { return channel(position, peer).message != &send; },
+          [&] { return std::vector{peer}; });
+    }
+  } catch (...) {
+    take_back(lock, position, sends);
+    throw;
+  }
+  last_calls_[position].inside = false;
+}
+
+/// Waits for a message and copies it.
+void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
+  const auto peer = static_cast<size_t>(message.peer);
+  Channel& from = channel(peer, position);
+  wait_for(
+      lock, message.mark, [&] { return from.state == Channel::State::offered; },
+      [&] { return std::vector{peer}; });
+  if (from.message->mark != message.mark) {
+    fail_locked(fmt::format(
+        "the ranks of {} do not make the same call: rank {} sends {}; rank {} receives {}. Both "
+        "must send and receive the same messages in the same order",
+        text(), ranks_[peer], from.message->mark.text(), ranks_[position], message.mark.text()));
+    throw_if_broken();
+  }
+  from.state = Channel::State::taken;
+  const Tensor& source = from.message->tensor;
+  lock.unlock();
+  if (message.tensor.bytes() > 0) {
+    std::memcpy(message.tensor.raw(), source.raw(), static_cast<size_t>(source.bytes()));
+  }
+  lock.lock();
+  from = {};
+  changed_.notify_all();
+}
+
+/// Takes back the messages that nobody took, and waits for those that someone copies right now.
+void Meeting::take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends) {
+  for (const MarkedMessage& send : sends) {
+    Channel& to = channel(position, static_cast<size_t>(send.peer));
+    if (to.message != &send) continue;
+    if (to.state == Channel::State::offered) {
+      to = {};
+    } else {
+      changed_.wait(lock, [&] { return to.message != &send; });
+    }
+  }
+}
+
+}  // namespace tessera

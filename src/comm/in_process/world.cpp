@@ -1,0 +1,101 @@
+#include "comm/in_process/world.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/in_process/in_process_transport.h"
+
+namespace tessera {
+
+World::World(int ranks, std::chrono::milliseconds timeout) : ranks_(ranks), timeout_(timeout) {
+  TESSERA_CHECK(ranks > 0, "a world of {} ranks", ranks);
+}
+
+Communicator World::group(int rank, std::span<const int> ranks, std::string_view lane) {
+  const auto own = std::ranges::find(ranks, rank);
+  TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank,
+                fmt::join(ranks, ", "));
+  for (const int member : ranks) {
+    TESSERA_CHECK(member >= 0 && member < ranks_ && std::ranges::count(ranks, member) == 1,
+                  "the group [{}] in a world of {} ranks", fmt::join(ranks, ", "), ranks_);
+  }
+  const std::scoped_lock lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  const Group& group = find_group(rank, ranks, lane);
+  const auto position = static_cast<int>(own - ranks.begin());
+  return {in_process_transport(group.meeting, position),
+          std::vector<int>(ranks.begin(), ranks.end()), position};
+}
+
+/// The group of these ranks on this lane, which is made for the first rank that asks for it.
+World::Group& World::find_group(int rank, std::span<const int> ranks, std::string_view lane) {
+  std::vector<int> members(ranks.begin(), ranks.end());
+  std::ranges::sort(members);
+  const auto found = std::ranges::find_if(groups_, [&](const Group& group) {
+    return group.members == members && group.meeting->lane() == lane;
+  });
+  if (found == groups_.end()) {
+    auto meeting =
+        std::make_shared<Meeting>(std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
+                                  timeout_, [this](int other) { return describe(other); });
+    groups_.push_back({std::move(members), {rank}, std::move(meeting)});
+    return groups_.back();
+  }
+  if (!std::ranges::equal(found->meeting->ranks(), ranks)) {
+    throw Error(
+        "rank {} asks for the group [{}] on lane {}, but rank {} asked for [{}]; all ranks of a "
+        "group must list them in the same order",
+        rank, fmt::join(ranks, ", "), lane, found->joined.front(),
+        fmt::join(found->meeting->ranks(), ", "));
+  }
+  TESSERA_CHECK(std::ranges::find(found->joined, rank) == found->joined.end(),
+                "rank {} asks for the {} twice", rank, found->meeting->text());
+  found->joined.push_back(rank);
+  return *found;
+}
+
+void World::fail(int rank, std::string_view message) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (failure_) return;
+    failure_ = fmt::format("rank {} failed: {}", rank, message);
+  }
+  for (const std::shared_ptr<Meeting>& meeting : meetings()) meeting->fail(*failure_);
+}
+
+std::vector<std::shared_ptr<Meeting>> World::meetings() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::shared_ptr<Meeting>> result;
+  for (const Group& group : groups_) result.push_back(group.meeting);
+  return result;
+}
+
+/// What a rank does: the calls that it waits in, and the last one that it finished.
+std::string World::describe(int rank) const {
+  std::vector<std::string> parts;
+  LastCall finished;
+  std::string where;
+  for (const std::shared_ptr<Meeting>& meeting : meetings()) {
+    const auto member = std::ranges::find(meeting->ranks(), rank);
+    if (member == meeting->ranks().end()) continue;
+    LastCall call = meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin()));
+    if (!call.made) continue;
+    if (call.inside) {
+      parts.push_back(fmt::format("waits in {} of {}", call.mark.text(), meeting->text()));
+    } else if (!finished.made || call.begun > finished.begun) {
+      finished = std::move(call);
+      where = meeting->text();
+    }
+  }
+  if (finished.made) {
+    parts.push_back(fmt::format("last finished {} of {}", finished.mark.text(), where));
+  }
+  return fmt::format("Rank {} {}", rank,
+                     parts.empty() ? "has not made any call" : join(parts, " and "));
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/in_process/meeting.h"
+
+namespace tessera {
+
+/// The ranks of a run that are threads of one process. It outlives the communicators made from it.
+/// All functions may be called by any thread at any time.
+class World {
+ public:
+  /// Calls that wait longer than `timeout` for another rank fail.
+  explicit World(int ranks, std::chrono::milliseconds timeout = std::chrono::minutes(10));
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int ranks() const { return ranks_; }
+
+  /// The communicator of `rank` in a group, which is an ordered list of ranks with `rank` among
+  /// them. Every rank of the group asks for it once with the same list; nobody waits here. Each
+  /// lane of a rank has its own communicators, because the order of calls on one lane says nothing
+  /// of that on another. Throws Error if another rank asked for the same ranks in another order,
+  /// and if the world has failed.
+  Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
+
+  /// Says that a rank has ended by an error: all calls that wait and all later ones, of all groups,
+  /// throw Error with that message. Of several failures the first counts.
+  void fail(int rank, std::string_view message);
+
+ private:
+  struct Group {
+    std::vector<int> members;  // in ascending order
+    std::vector<int> joined;   // the ranks that asked for it
+    std::shared_ptr<Meeting> meeting;
+  };
+
+  Group& find_group(int rank, std::span<const int> ranks, std::string_view lane);
+  std::vector<std::shared_ptr<Meeting>> meetings() const;
+  std::string describe(int rank) const;
+
+  const int ranks_;
+  const std::chrono::milliseconds timeout_;
+  mutable std::mutex mutex_;
+  std::vector<Group> groups_;
+  std::optional<std::string> failure_;
+};
+
+/// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to
+/// end. If bodies throw, the others are woken by World::fail, and the first error in time is thrown
+/// here, as it was: the others follow from it.
+void run_ranks(World& world, const std::function<void(int rank)>& body);
+
+}  // namespace tessera

@@ -1,0 +1,144 @@
+#include "comm/piece_layout.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+/// The indices as runs.
+std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
+  std::vector<ElementRun> runs;
+  for (const int64_t index : indices) {
+    if (!runs.empty() && runs.back().place + runs.back().length == index) {
+      ++runs.back().length;
+    } else {
+      runs.push_back({index, 1});
+    }
+  }
+  return runs;
+}
+
+/// The same elements in the fewest runs.
+std::vector<ElementRun> joined(std::span<const ElementRun> runs) {
+  std::vector<ElementRun> result;
+  for (const ElementRun& run : runs) {
+    if (run.length == 0) continue;
+    if (!result.empty() && result.back().place + result.back().length == run.place) {
+      result.back().length += run.length;
+    } else {
+      result.push_back(run);
+    }
+  }
+  return result;
+}
+
+int64_t product(std::span<const int64_t> dims) {
+  int64_t result = 1;
+  for (const int64_t dim : dims) result *= dim;
+  return result;
+}
+
+}  // namespace
+
+PieceLayout::PieceLayout(int64_t outer, int64_t extent, int64_t inner,
+                         std::vector<std::vector<ElementRun>> runs)
+    : outer_(outer), extent_(extent), inner_(inner), runs_(std::move(runs)) {
+  TESSERA_CHECK(outer >= 0 && extent >= 0 && inner >= 0 && !runs_.empty(),
+                "{} ranks' pieces of {} x [{}] x {}", runs_.size(), outer, extent, inner);
+  for (std::vector<ElementRun>& of_rank : runs_) of_rank = joined(of_rank);
+  check_cover();
+  StreamHash stream;
+  const auto add = [&](int64_t number) { stream.update(std::as_bytes(std::span(&number, 1))); };
+  for (const int64_t number : {outer, extent, inner}) add(number);
+  for (const std::vector<ElementRun>& of_rank : runs_) {
+    add(static_cast<int64_t>(of_rank.size()));
+    for (const ElementRun& run : of_rank) {
+      add(run.place);
+      add(run.length);
+    }
+  }
+  fingerprint_ = stream.value();
+}
+
+void PieceLayout::check_cover() const {
+  std::vector<ElementRun> all;
+  for (const std::vector<ElementRun>& of_rank : runs_) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  std::ranges::sort(all, {}, &ElementRun::place);
+  int64_t end = 0;
+  for (const ElementRun& run : all) {
+    TESSERA_CHECK(run.place == end && run.length > 0,
+                  "the pieces {} do not cover each element once: one begins at {}, not at {}",
+                  text(), run.place, end);
+    end += run.length;
+  }
+  TESSERA_CHECK(end == extent_, "the pieces {} end at {}", text(), end);
+}
+
+int64_t PieceLayout::elements(int position) const {
+  int64_t length = 0;
+  for (const ElementRun& run : runs_[static_cast<size_t>(position)]) length += run.length;
+  return outer_ * length * inner_;
+}
+
+bool PieceLayout::one_block(int position) const {
+  const std::vector<ElementRun>& runs = runs_[static_cast<size_t>(position)];
+  return runs.size() <= 1 && (outer_ <= 1 || elements(position) == elements());
+}
+
+bool PieceLayout::even_blocks() const {
+  const int64_t size = elements() / ranks();
+  for (int position = 0; position < ranks(); ++position) {
+    if (!one_block(position) || elements(position) != size) return false;
+    bool in_order = true;
+    for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
+      in_order = in_order && in_whole == position * size + in_piece;
+    });
+    if (!in_order) return false;
+  }
+  return true;
+}
+
+std::string PieceLayout::text() const {
+  std::vector<std::string> pieces;
+  for (const std::vector<ElementRun>& of_rank : runs_) {
+    std::vector<std::string> words;
+    words.reserve(of_rank.size());
+    for (const ElementRun& run : of_rank) {
+      const int64_t last = run.place + run.length - 1;
+      words.push_back(run.length == 1 ? fmt::format("{}", last)
+                                      : fmt::format("{}-{}", run.place, last));
+    }
+    pieces.push_back(words.empty() ? "none" : join(words, " "));
+  }
+  return fmt::format("{} x [{}] x {}: {}", outer_, extent_, inner_, join(pieces, " | "));
+}
+
+PieceLayout even_pieces(int64_t elements, int ranks) {
+  return pieces_of(Shape{elements}, sharded(0), ranks);
+}
+
+PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks) {
+  TESSERA_CHECK(type.placement == Placement::sharded && type.dim < whole.rank(),
+                "pieces of {} that is {}", whole.text(), type.text());
+  const auto dim = static_cast<size_t>(type.dim);
+  const int64_t length = whole[type.dim];
+  TESSERA_CHECK(type.repeats > 0 && length % type.repeats == 0, "{} repeats of {} elements",
+                type.repeats, length);
+  const int64_t extent = length / type.repeats;
+  std::vector<std::vector<ElementRun>> runs;
+  for (int position = 0; position < ranks; ++position) {
+    runs.push_back(runs_of(piece(extent, position, ranks, type.pieces)));
+  }
+  return {product(whole.dims().first(dim)) * type.repeats, extent,
+          product(whole.dims().subspan(dim + 1)), std::move(runs)};
+}
+
+}  // namespace tessera

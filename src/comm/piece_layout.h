@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/distribution.h"
+#include "tensor/shape.h"
+
+namespace tessera {
+
+/// Consecutive elements of a dim.
+struct ElementRun {
+  int64_t place = 0;   ///< of the first one
+  int64_t length = 0;  ///< in elements of the dim
+  bool operator==(const ElementRun&) const = default;
+};
+
+/// Where the pieces of a group's ranks lie in the whole that they make together.
+///
+/// The whole is an array [outer, extent, inner]. Each rank has some runs of the extent, the same in
+/// each of the outer blocks. In a rank's piece they lie one after the other: it is an array [outer,
+/// length of all runs, inner]. So joining pieces of positions of several sequences puts them
+/// together sequence by sequence, where a sequence is an outer block.
+class PieceLayout {
+ public:
+  /// `runs` has one list for each rank of the group. Throws InternalError if the runs do not cover
+  /// the extent, each element once.
+  PieceLayout(int64_t outer, int64_t extent, int64_t inner,
+              std::vector<std::vector<ElementRun>> runs);
+
+  int ranks() const { return static_cast<int>(runs_.size()); }
+  /// Elements of the whole.
+  int64_t elements() const { return outer_ * extent_ * inner_; }
+  /// Elements of the piece of the rank at a position of the group.
+  int64_t elements(int position) const;
+  /// Whether the piece lies in the whole as one block.
+  bool one_block(int position) const;
+  /// Whether all pieces are such blocks of one size, in the order of the ranks: what libraries of
+  /// collectives know without our help.
+  bool even_blocks() const;
+  /// A number that is the same for equal layouts and differs for different ones.
+  uint64_t fingerprint() const { return fingerprint_; }
+  /// The layout in words: "2 x [16] x 8: 0-3 12-15 | 4-11".
+  std::string text() const;
+
+  /// Calls visit(place in the whole, place in the piece, length) for each block of consecutive
+  /// elements of a rank's piece, in their order.
+  template <typename Visit>
+  void for_each_block(int position, Visit&& visit) const {
+    int64_t in_piece = 0;
+    for (int64_t block = 0; block < outer_; ++block) {
+      for (const ElementRun& run : runs_[static_cast<size_t>(position)]) {
+        const int64_t length = run.length * inner_;
+        visit((block * extent_ + run.place) * inner_, in_piece, length);
+        in_piece += length;
+      }
+    }
+  }
+
+ private:
+  void check_cover() const;
+
+  int64_t outer_;
+  int64_t extent_;
+  int64_t inner_;
+  std::vector<std::vector<ElementRun>> runs_;  // by position; neighbours are joined
+  uint64_t fingerprint_ = 0;
+};
+
+/// Equal consecutive parts of `elements` elements. Throws Error if they do not divide.
+PieceLayout even_pieces(int64_t elements, int ranks);
+
+/// The pieces of a whole of this shape, which is split along an axis of `ranks` ranks as `type`
+/// says. Throws Error if the pieces do not divide the dim, with the numbers.
+PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks);
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "comm/reduce.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/words.h"
+
+namespace tessera {
+namespace {
+
+/// Elements that are reduced at a time, in a buffer that the first cache holds.
+constexpr int64_t kAtATime = 2048;
+
+struct Add {
+  template <typename T>
+  T operator()(T left, T right) const {
+    return left + right;
+  }
+};
+
+struct Larger {
+  template <typename T>
+  T operator()(T left, T right) const {
+    return left > right || std::isnan(left) ? left : right;
+  }
+};
+
+template <typename Element, typename Total, typename Combine>
+void reduce_elements(std::span<const std::byte* const> addends, int64_t begin, int64_t elements,
+                     std::byte* to, Combine combine) {
+  Total totals[kAtATime];
+  const auto addend = [&](size_t index, int64_t first) {
+    return reinterpret_cast<const Element*>(addends[index]) + begin + first;
+  };
+  for (int64_t first = 0; first < elements; first += kAtATime) {
+    const int64_t count = std::min(kAtATime, elements - first);
+    const Element* values = addend(0, first);
+    for (int64_t i = 0; i < count; ++i) totals[i] = static_cast<Total>(values[i]);
+    for (size_t index = 1; index < addends.size(); ++index) {
+      values = addend(index, first);
+      for (int64_t i = 0; i < count; ++i) {
+        totals[i] = combine(totals[i], static_cast<Total>(values[i]));
+      }
+    }
+    Element* results = reinterpret_cast<Element*>(to) + first;
+    for (int64_t i = 0; i < count; ++i) results[i] = static_cast<Element>(totals[i]);
+  }
+}
+
+}  // namespace
+
+bool can_reduce(Reduction reduction, DType dtype) {
+  if (dtype == DType::f64 || dtype == DType::f32) return true;
+  return reduction == Reduction::sum && (dtype == DType::bf16 || dtype == DType::i32);
+}
+
+void reduce(Reduction reduction, DType dtype, std::span<const std::byte* const> addends,
+            int64_t begin, int64_t elements, std::byte* to) {
+  TESSERA_CHECK(can_reduce(reduction, dtype), "the {} of {}", word(reduction), dtype_name(dtype));
+  const bool sum = reduction == Reduction::sum;
+  if (dtype == DType::f64 && sum) {
+    reduce_elements<double, double>(addends, begin, elements, to, Add{});
+  } else if (dtype == DType::f64) {
+    reduce_elements<double, double>(addends, begin, elements, to, Larger{});
+  } else if (dtype == DType::f32 && sum) {
+    reduce_elements<float, float>(addends, begin, elements, to, Add{});
+  } else if (dtype == DType::f32) {
+    reduce_elements<float, float>(addends, begin, elements, to, Larger{});
+  } else if (dtype == DType::bf16) {
+    reduce_elements<BFloat16, float>(addends, begin, elements, to, Add{});
+  } else {
+    // The signed sum wraps as the unsigned one does.
+    reduce_elements<uint32_t, uint32_t>(addends, begin, elements, to, Add{});
+  }
+}
+
+}  // namespace tessera

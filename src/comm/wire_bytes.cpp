@@ -1,0 +1,33 @@
+#include "comm/wire_bytes.h"
+
+namespace tessera {
+namespace {
+
+int64_t slice(int64_t elements, int ranks, int position) {
+  return slice_begin(elements, ranks, position + 1) - slice_begin(elements, ranks, position);
+}
+
+}  // namespace
+
+int64_t all_gather_bytes(const PieceLayout& layout, int position, int64_t element_bytes) {
+  const int next = (position + 1) % layout.ranks();
+  return (layout.elements() - layout.elements(next)) * element_bytes;
+}
+
+int64_t reduce_scatter_bytes(const PieceLayout& layout, int position, int64_t element_bytes) {
+  return (layout.elements() - layout.elements(position)) * element_bytes;
+}
+
+int64_t all_reduce_bytes(int64_t elements, int ranks, int position, int64_t element_bytes) {
+  const int next = (position + 1) % ranks;
+  return (2 * elements - slice(elements, ranks, position) - slice(elements, ranks, next)) *
+         element_bytes;
+}
+
+int64_t broadcast_bytes(int64_t elements, int ranks, int position, int root,
+                        int64_t element_bytes) {
+  const int distance = (position - root + ranks) % ranks;
+  return distance == ranks - 1 ? 0 : elements * element_bytes;
+}
+
+}  // namespace tessera

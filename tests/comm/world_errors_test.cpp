@@ -1,0 +1,301 @@
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <latch>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/in_process/world.h"
+#include "comm/ranks_and_values.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+using OneCall = std::function<void(Communicator&)>;
+
+/// Each rank makes its call; returns what the ranks' errors say.
+std::vector<std::string> errors_of(const std::vector<OneCall>& calls,
+                                   milliseconds timeout = std::chrono::seconds(60)) {
+  const auto ranks = static_cast<int>(calls.size());
+  World world(ranks, timeout);
+  std::vector<std::string> errors(calls.size());
+  run_ranks(world, [&](int rank) {
+    Communicator group = world.group(rank, first_ranks(ranks));
+    const auto own = static_cast<size_t>(rank);
+    errors[own] = error_of([&] { calls[own](group); });
+    // It is broken from now on.
+    EXPECT_EQ(error_of([&] { group.barrier("later"); }), errors[own]);
+  });
+  return errors;
+}
+
+Tensor zeros(const Shape& shape, DType dtype = DType::f32) {
+  Tensor result(shape, dtype);
+  result.fill_zero();
+  return result;
+}
+
+OneCall sum_of(std::string name, const Shape& shape, DType dtype = DType::f32,
+               Reduction reduction = Reduction::sum) {
+  return [=](Communicator& group) {
+    const Tensor value = zeros(shape, dtype);
+    group.all_reduce(name, value, value, reduction);
+  };
+}
+
+OneCall gather(const PieceLayout& layout) {
+  return [=](Communicator& group) {
+    group.all_gather("weight", layout, zeros(Shape{layout.elements(group.position())}),
+                     zeros(Shape{layout.elements()}));
+  };
+}
+
+OneCall rows(std::vector<int64_t> sent, std::vector<int64_t> received) {
+  return [=](Communicator& group) {
+    group.all_to_all_rows("tokens", zeros(Shape{9, 2}), sent, zeros(Shape{9, 2}), received);
+  };
+}
+
+/// Both ranks get the same message, which has both calls.
+void expect_disagreement(const OneCall& first, const OneCall& second, const std::string& of_first,
+                         const std::string& of_second) {
+  const std::vector<std::string> errors = errors_of({first, second});
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("the ranks of group [0, 1] on lane network do not"),
+                               HasSubstr(of_first), HasSubstr(of_second)));
+}
+
+TEST(WorldErrors, SayWhichRankCalledWhat) {
+  expect_disagreement(sum_of("a", {4}), sum_of("b", {4}),
+                      "rank 0 made call 0, all_reduce (sum) 'a' of f32 [4]",
+                      "rank 1 made call 0, all_reduce (sum) 'b' of f32 [4]");
+}
+
+TEST(WorldErrors, FindEachDifference) {
+  const OneCall sum = sum_of("a", {4});
+  expect_disagreement(sum, sum_of("a", {2, 2}), "f32 [4]", "f32 [2, 2]");
+  expect_disagreement(sum, sum_of("a", {5}), "f32 [4]", "f32 [5]");
+  expect_disagreement(sum, sum_of("a", {4}, DType::i32), "f32 [4]", "i32 [4]");
+  expect_disagreement(sum, sum_of("a", {4}, DType::f32, Reduction::maximum), "(sum)", "(maximum)");
+  expect_disagreement(sum, gather(even_pieces(4, 2)), "all_reduce", "all_gather");
+  expect_disagreement([](Communicator& group) { group.broadcast("x", 0, zeros(Shape{4})); },
+                      [](Communicator& group) { group.broadcast("x", 1, zeros(Shape{4})); },
+                      "rank 0 made call 0, broadcast 'x' of f32 [4] from rank 0",
+                      "rank 1 made call 0, broadcast 'x' of f32 [4] from rank 1");
+  expect_disagreement(gather(even_pieces(4, 2)),
+                      gather(pieces_of(Shape{4}, sharded(0, {PieceKind::zigzag}), 2)),
+                      "(1 x [4] x 1: 0-1 | 2-3)", "(1 x [4] x 1: 0 3 | 1-2)");
+}
+
+TEST(WorldErrors, FindDifferentNumbersOfRows) {
+  const std::vector<std::string> errors = errors_of({rows({1, 3}, {1, 2}), rows({2, 0}, {4, 0})});
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("call 0, all_to_all_rows 'tokens' of f32 [1, 2]"),
+                               HasSubstr("rank 0 sends 3 rows to rank 1, which receives 4")));
+}
+
+TEST(WorldErrors, FindDifferentMessages) {
+  const auto sends = [](Communicator& group) { group.send("x", 1, zeros(Shape{4})); };
+  for (const auto& [name, elements] : {std::pair{"y", 4}, std::pair{"x", 3}}) {
+    const auto receives = [&](Communicator& group) {
+      group.receive(name, 0, zeros(Shape{elements}));
+    };
+    const std::vector<std::string> errors = errors_of({sends, receives});
+    EXPECT_EQ(errors[0], errors[1]);
+    EXPECT_THAT(errors[0],
+                AllOf(HasSubstr("rank 0 sends message 0 'x' of f32 [4] from rank 0 to rank 1"),
+                      HasSubstr(fmt::format("rank 1 receives message 0 '{}' of f32 [{}]", name,
+                                            elements))));
+  }
+}
+
+/// The third rank never comes, and is not needed to see that the two differ.
+TEST(WorldErrors, ADisagreementIsFoundBeforeAllAreThere) {
+  World world(3);
+  std::vector<std::string> errors(3);
+  run_ranks(world, [&](int rank) {
+    Communicator group = world.group(rank, first_ranks(3));
+    if (rank == 2) return;
+    errors[static_cast<size_t>(rank)] =
+        error_of([&] { sum_of(rank == 0 ? "a" : "b", {1})(group); });
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_THAT(errors[0], HasSubstr("do not make the same call"));
+}
+
+TEST(WorldErrors, EachFieldOfAFingerprintCounts) {
+  const Fingerprint mark{.name = "x", .collective = Collective::all_reduce, .shape = Shape{2}};
+  const auto differs = [&](auto change) {
+    Fingerprint other = mark;
+    change(other);
+    return other != mark && (other.text() != mark.text());
+  };
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.name = "y"; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.collective = Collective::broadcast; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.sequence = 1; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.dtype = DType::f64; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.shape = Shape{1, 2}; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.reduction = Reduction::maximum; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.from = 0; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.to = 0; }));
+  EXPECT_TRUE(differs([](Fingerprint& other) { other.layout = 1; }));
+}
+
+TEST(WorldErrors, NameTheRankThatDoesNotCome) {
+  World world(4, milliseconds(500));
+  std::vector<std::string> errors(4);
+  run_ranks(world, [&](int rank) {
+    if (rank == 3) return;
+    Communicator group = world.group(rank, first_ranks(3));
+    sum_of("first", {4})(group);
+    if (rank == 2) return;
+    errors[static_cast<size_t>(rank)] = error_of([&] { sum_of("second", {8})(group); });
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_THAT(
+      errors[0],
+      StartsWith("call 1, all_reduce (sum) 'second' of f32 [8] of group [0, 1, 2] on lane network: "
+                 "after 0.5 s, ranks 0, 1 waited and rank 2 did not come. Rank 2 last finished "
+                 "call 0, all_reduce (sum) 'first' of f32 [4] of group [0, 1, 2] on lane network"));
+}
+
+/// The missing rank waits elsewhere: the message says where.
+TEST(WorldErrors, SayWhereAMissingRankWaits) {
+  World world(3, milliseconds(1000));
+  std::vector<std::string> errors(3);
+  run_ranks(world, [&](int rank) {
+    const std::vector<int> pair = rank == 0 ? std::vector{0, 1} : std::vector{1, 2};
+    if (rank == 2) return;
+    Communicator unused = world.group(rank, std::vector{0, 1}, "other");
+    Communicator group = world.group(rank, pair);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+    errors[static_cast<size_t>(rank)] = error_of([&] { sum_of("mine", {1})(group); });
+  });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 0 waited and rank 1 did not come"),
+                               HasSubstr("Rank 1 waits in call 0, all_reduce (sum) 'mine' of f32 "
+                                         "[1] of group [1, 2]")));
+  EXPECT_THAT(errors[1], HasSubstr("Rank 2 has not made any call"));
+}
+
+TEST(WorldErrors, NameTheRankThatDoesNotSendOrReceive) {
+  for (const int absent : {0, 1}) {
+    World world(2, milliseconds(50));
+    std::atomic<bool> ended = false;
+    std::string error;
+    run_ranks(world, [&](int rank) {
+      Communicator group = world.group(rank, first_ranks(2));
+      if (rank == absent) return ended.wait(false);
+      error = error_of([&] {
+        if (rank == 0) group.send("x", 1, zeros(Shape{2}));
+        if (rank == 1) group.receive("x", 0, zeros(Shape{2}));
+      });
+      ended = true;
+      ended.notify_one();
+    });
+    EXPECT_THAT(error,
+                StartsWith(fmt::format(
+                    "message 0 'x' of f32 [2] from rank 0 to rank 1 of group [0, 1] on lane "
+                    "network: after 0.05 s, rank {} waited and rank {} did not come. Rank {} has "
+                    "not made any call",
+                    1 - absent, absent, absent)));
+  }
+}
+
+struct OutOfLuck : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The rank that fails is in none of the calls that the others wait in.
+TEST(WorldErrors, ARankThatThrowsWakesTheOthers) {
+  World world(4);
+  std::vector<std::string> errors(4);
+  std::latch ready(4);
+  const auto run = [&](int rank) {
+    if (rank == 3) {
+      ready.arrive_and_wait();
+      std::this_thread::sleep_for(milliseconds(30));
+      throw OutOfLuck("no luck");
+    }
+    // Ranks 0 and 1 wait in a collective and in a message, and rank 2 for a message.
+    Communicator group = world.group(rank, rank == 2 ? std::vector{2, 3} : std::vector{0, 1, 3});
+    ready.arrive_and_wait();
+    errors[static_cast<size_t>(rank)] = error_of([&] {
+      if (rank == 2) group.receive("x", 1, zeros(Shape{1}));
+      if (rank == 1) group.send("x", 0, zeros(Shape{1}));
+      group.barrier("wait");
+    });
+    throw Error(errors[static_cast<size_t>(rank)]);
+  };
+  EXPECT_THROW(run_ranks(world, run), OutOfLuck);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(errors[static_cast<size_t>(rank)], "rank 3 failed: no luck");
+  }
+  EXPECT_EQ(error_of([&] { world.group(0, std::vector{0}); }), "rank 3 failed: no luck");
+}
+
+/// Ranks fail while others copy from them: nobody's memory goes while another reads it. The
+/// sanitizers see that it does not.
+TEST(WorldErrors, MemoryStaysWhileOthersReadIt) {
+  for (int turn = 0; turn < 60; ++turn) {
+    World world(4);
+    const auto run = [&](int rank) {
+      if (rank == 3) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * turn));
+        throw OutOfLuck("no luck");
+      }
+      Communicator group = world.group(rank, first_ranks(3));
+      for (int64_t step = 0;; ++step) {
+        const Tensor value = zeros(Shape{20000});
+        group.all_reduce("sum", value, value);
+        const Tensor other = zeros(Shape{20000});
+        const Message send{.peer = (rank + 1) % 3, .tensor = value};
+        const Message receive{.peer = (rank + 2) % 3, .tensor = other};
+        group.exchange("ring", std::span(&send, 1), std::span(&receive, 1));
+      }
+    };
+    EXPECT_THROW(run_ranks(world, run), OutOfLuck);
+  }
+}
+
+TEST(WorldErrors, ARankWithAnInternalErrorIsNotTakenForItsConsequence) {
+  World world(2);
+  EXPECT_THROW(run_ranks(world,
+                         [&](int rank) {
+                           Communicator group = world.group(rank, first_ranks(2));
+                           const Tensor bytes(Shape{4}, DType::u8);
+                           if (rank == 1) group.all_reduce("x", bytes, bytes);
+                           group.barrier("wait");
+                         }),
+               InternalError);
+}
+
+TEST(WorldErrors, AGroupHasOneOrder) {
+  World world(2);
+  world.group(0, std::vector{0, 1});
+  EXPECT_EQ(error_of([&] {
+              world.group(1, std::vector{1, 0});
+            }),
+            "rank 1 asks for the group [1, 0] on lane network, but rank 0 asked for [0, 1]; all "
+            "ranks of a group must list them in the same order");
+  world.group(1, std::vector{1, 0}, "compute");
+  EXPECT_THROW(world.group(0, std::vector{0, 1}), InternalError);
+  EXPECT_THROW(world.group(0, std::vector{1}), InternalError);
+  EXPECT_THROW(world.group(0, std::vector{0, 2}), InternalError);
+  EXPECT_THROW(world.group(0, std::vector{0, 0}), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera
