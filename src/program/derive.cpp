@@ -328,9 +328,12 @@ class Derivation {
       if (!mine) continue;
       if (split.whole_dim && (labels.size() == 1 || labels[factor].opaque)) {
         type.factor = split.factor;
-        type.repeats = split.repeats;
-      } else if (type.factor > 0) {
-        type.repeats = split.factor > 0 ? split.repeats : extent_outside(labels, factor);
+      }
+      if (split.whole_dim || split.factor == 0) {
+        // What repeats within the label does so for each element of the factors outside it.
+        type.repeats = extent_outside(labels, factor) * split.repeats;
+      } else if (labels.size() > 1) {
+        type.repeats = split.repeats;  // between the same factors
       }
       result = result.with(split.axis, type);
     }

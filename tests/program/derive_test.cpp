@@ -186,6 +186,30 @@ TEST_F(Derive, FlattenedDimsKeepTheirFactors) {
   EXPECT_EQ(tokens.on(d), sharded(0));
 }
 
+/// Context halves the positions of two sequences, and the tokens become a factor of a larger dim.
+TEST_F(Derive, ASplitInsideAFactorIsRepeatedByTheOthers) {
+  const Distribution grouped =
+      derive("~g n c -> (g n) c", {value("x", {3, 8, 6}, {{c, sharded(1, {}, 1, 2)}})})[0];
+  const Distribution copies =
+      derive("~n k c -> (n k) c", {value("x", {8, 3, 6}, {{c, sharded(0, {}, 1, 2)}})})[0];
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const int64_t first = mesh.coordinate(rank, c) * 4;
+    std::vector<int64_t> of_grouped;
+    for (int64_t sequence = 0; sequence < 3 * 2; ++sequence) {
+      for (int64_t i = 0; i < 4; ++i) of_grouped.push_back(sequence * 8 + first + i);
+    }
+    EXPECT_EQ(piece_of_dim(mesh, grouped, 0, 48, rank), of_grouped);
+    std::vector<int64_t> of_copies;
+    for (int64_t sequence = 0; sequence < 2; ++sequence) {
+      for (int64_t i = 0; i < 4 * 3; ++i) of_copies.push_back((sequence * 8 + first) * 3 + i);
+    }
+    EXPECT_EQ(piece_of_dim(mesh, copies, 0, 48, rank), of_copies);
+  }
+  const Distribution tokens =
+      derive("~(n k) c -> n k c", {{"rows", {{24, 6}, DType::f64, copies}, true}})[0];
+  EXPECT_EQ(tokens.on(c).repeats, 2);
+}
+
 TEST_F(Derive, DualsOfSumsUseTheShapeAlone) {
   const TypedOperand probabilities = value("p", {8, 4}, {{t, sharded(0)}});
   EXPECT_EQ(text("~, ?n E -> n E", {value("g", {}, {{t, replicated()}}), probabilities}),
