@@ -240,7 +240,7 @@ TEST(AttentionPlaces, PartsOfTheKeysContributeToTheGradients) {
                               rows_at(inputs[1], 290, keys),
                               rows_at(inputs[2], 290, keys),
                               narrowed(whole.output, inputs[0].shape(), dtype),
-                              narrowed(whole.log_sum_exp, {4, 290}, dtype),
+                              narrowed(whole.log_sum_exp, {2, 2, 290}, dtype),
                               inputs[3]};
       std::vector<Value> values;
       for (const Tensor& tensor : given) {

@@ -35,14 +35,19 @@ class AttentionBase : public Operation {
       : options_(options), given_(given) {}
 
  protected:
+  /// The labels of q and of what lies as it does. Rows without given positions are positions, so
+  /// that a rank needs all of a sequence.
+  std::string query_labels() const { return "(b " + sequence_label() + ") (h d!)"; }
   /// The labels of the places that are given.
   std::string place_labels() const {
+    const std::string tokens = ", (b " + sequence_label() + ")";
     std::string labels;
-    if (given_.document_starts) labels += ", (b s)";
-    if (given_.positions) labels += ", (b s)";
+    if (given_.document_starts) labels += tokens;
+    if (given_.positions) labels += tokens;
     if (given_.key_positions) labels += ", (b z!)";
     return labels;
   }
+  std::string sequence_label() const { return given_.positions ? "s" : "s!"; }
   AttentionShape shape(std::span<const Spec> inputs) const {
     return with_alignment(checked_attention_shape(*this, options_, options_.sequence, inputs));
   }
@@ -120,9 +125,9 @@ class AttentionGradient final : public AttentionBase {
 
   std::string labels(std::span<const Spec>) const override {
     return fmt::format(
-        "(b s) (h d!), (b z!) (g d!), (b z!) (g d!), (b s) (h d!), (b h) s, ~(b s) (h d!){}"
+        "{0}, (b z!) (g d!), (b z!) (g d!), {0}, b h {1}, ~{0}{2}"
         " -> (b s) (h d), (b z) (g d), (b z) (g d); h=g",
-        place_labels());
+        query_labels(), sequence_label(), place_labels());
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 6);
@@ -202,8 +207,8 @@ class Attention final : public AttentionBase {
   std::string_view name() const override { return "attention"; }
 
   std::string labels(std::span<const Spec>) const override {
-    return fmt::format("(b s) (h d!), (b z!) (g d!), (b z!) (g d!){} -> (b s) (h d), (b h) s; h=g",
-                       place_labels());
+    return fmt::format("{}, (b z!) (g d!), (b z!) (g d!){} -> (b s) (h d), b h s; h=g",
+                       query_labels(), place_labels());
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     expect_inputs(inputs, 3);

@@ -42,7 +42,7 @@ struct AttentionPlaces {
 /// target determines the size of the tiles. Memory is linear in the sequence length. This holds for
 /// the backward pass too, which computes the probabilities again from q, k and the logarithm of
 /// each softmax's denominator. These logarithms are a second output of the operation,
-/// [sequences · heads, sequence] in the accumulation type, marked Keep::block.
+/// [sequences, heads, sequence] in the accumulation type, marked Keep::block.
 ///
 /// Throws InternalError if the shapes do not fit. A run throws InternalError if positions do not
 /// ascend, or if a document starts after one of its tokens or before the document of the previous
@@ -54,7 +54,7 @@ Value attention(Builder& builder, Value q, Value k, Value v, const AttentionOpti
 /// of the parts' outputs, each times exp(its log-sum-exp - the whole's).
 struct AttentionPart {
   Value output;       ///< [tokens, heads · head_dim]
-  Value log_sum_exp;  ///< [sequences · heads, sequence] in the accumulation type; -inf: no key
+  Value log_sum_exp;  ///< [sequences, heads, sequence] in the accumulation type; -inf: no key
 };
 /// The same as attention(), of queries on a part of their keys (ring attention).
 AttentionPart attention_part(Builder& builder, Value q, Value k, Value v,

@@ -25,7 +25,7 @@ struct AttentionShape {
   int64_t tokens() const { return sequences * sequence; }
   /// Of one number for each query of each head: the queries of a head lie together, as cuDNN has
   /// it.
-  Shape row_shape() const { return {sequences * heads, sequence}; }
+  Shape row_shape() const { return {sequences, heads, sequence}; }
   int64_t group() const { return heads / kv_heads; }
   /// The elements from one token's row to the next.
   int64_t query_stride() const { return heads * head_dim; }

@@ -16,8 +16,9 @@ class EmbeddingGradient final : public Operation {
       : table_(std::move(table)), accumulate_(accumulate) {}
   std::string_view name() const override { return "embedding_gradient"; }
 
+  /// Ids count rows of the whole table, and so do the kernels: the vocabulary is whole.
   std::string labels(std::span<const Spec>) const override {
-    return accumulate_ ? "t, ~t c, ?v c -> += v c" : "t, ~t c, ?v c -> v c";
+    return accumulate_ ? "t, ~t c, ?v! c -> += v c" : "t, ~t c, ?v! c -> v c";
   }
   std::vector<Spec> shape_operands() const override { return {table_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -102,7 +103,8 @@ class Embedding final : public Operation {
  public:
   std::string_view name() const override { return "embedding"; }
 
-  std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
+  /// The vocabulary is whole, as it is for the gradient.
+  std::string labels(std::span<const Spec>) const override { return "~v! c, t -> t c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
     const Spec& table = inputs[0];

@@ -18,8 +18,9 @@ class Linear final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 1;
-    return "~t i, " + repeated("~o# i", weights) + " -> " + repeated("t o#", weights) +
-           tied("o#", weights);
+    // With one of several weights partial, the products of the others would not be addends.
+    return "~t i, " + repeated(weights == 1 ? "~o# i" : "o# i", weights) + " -> " +
+           repeated("t o#", weights) + tied("o#", weights);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2, "an input and at least one weight");

@@ -83,6 +83,7 @@ class Norm final : public Operation {
           residual_ ? self.outputs[sum_output()] : self.inputs[0], {}, self.outputs[1], {}};
       if (weighted_) saved.weight = self.inputs[1];
       if (options_.kind == NormKind::layer) saved.mean = self.outputs[2];
+      saved.by_heads = options_.group > 0;
       if (rotated()) {
         saved.rotary_table = self.inputs.back();
         saved.head_dim = rotated_head_dim_;

@@ -16,10 +16,11 @@ namespace {
 /// the weight's gradient if weighted.
 class NormGradient final : public Operation {
  public:
-  NormGradient(bool weighted, bool centred, bool of_sum, int64_t rotated_head_dim)
+  NormGradient(bool weighted, bool centred, bool of_sum, bool by_heads, int64_t rotated_head_dim)
       : weighted_(weighted),
         centred_(centred),
         of_sum_(of_sum),
+        by_heads_(by_heads),
         rotated_head_dim_(rotated_head_dim) {}
   std::string_view name() const override {
     if (rotated()) return centred_ ? "layer_norm_rotary_gradient" : "rms_norm_rotary_gradient";
@@ -27,9 +28,7 @@ class NormGradient final : public Operation {
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const NormLabels names(inputs[0].shape.rank(), weighted_
-                                                       ? inputs[3].shape[0] != inputs[0].shape[-1]
-                                                       : inputs[1].shape[-1] > 1);
+    const NormLabels names(inputs[0].shape.rank(), by_heads_);
     std::string labels = fmt::format("{0}, {1}, ~{0}", names.x, names.statistic);
     if (weighted_) labels += ", channel!";
     if (centred_) labels += ", " + names.statistic;
@@ -128,6 +127,7 @@ class NormGradient final : public Operation {
   bool weighted_;
   bool centred_;
   bool of_sum_;
+  bool by_heads_;
   int64_t rotated_head_dim_;
 };
 
@@ -142,7 +142,7 @@ NormGradients norm_gradient(Builder& builder, const NormSaved& saved, Value of_o
   if (saved.rotary_table) inputs.push_back(*saved.rotary_table);
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<NormGradient>(saved.weight.has_value(), saved.mean.has_value(),
-                                                   bool(of_sum), saved.head_dim),
+                                                   bool(of_sum), saved.by_heads, saved.head_dim),
                     std::move(inputs));
   return {outputs[0], saved.weight ? outputs[1] : Value{}};
 }

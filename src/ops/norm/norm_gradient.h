@@ -12,10 +12,11 @@ struct NormGradients {
 
 /// The values that a norm leaves for its gradient.
 struct NormSaved {
-  Value normalised;                        ///< what was normalised: the sum, or x without residual
-  std::optional<Value> weight;             ///< [group size]
-  Value inverse_deviation;                 ///< [rows, groups]
-  std::optional<Value> mean;               ///< [rows, groups], only of a layer norm
+  Value normalised;             ///< what was normalised: the sum, or x without residual
+  std::optional<Value> weight;  ///< [group size]
+  Value inverse_deviation;      ///< [rows, groups]
+  std::optional<Value> mean;    ///< [rows, groups], only of a layer norm
+  bool by_heads = false;        ///< whether groups of a row were normalised by themselves
   std::optional<Value> rotary_table = {};  ///< [tokens, channels], if the output was rotated
   int64_t head_dim = 0;                    ///< of the heads that were rotated
 };

@@ -77,7 +77,10 @@ class RouterTopK final : public Operation {
   explicit RouterTopK(const TopKOptions& options) : options_(options) {}
   std::string_view name() const override { return "router_top_k"; }
 
-  std::string labels(std::span<const Spec>) const override { return "n E! -> n k, n k"; }
+  /// Forced routing counts tokens from the first one of all.
+  std::string labels(std::span<const Spec>) const override {
+    return options_.forced_uniform ? "n! E! -> n k, n k" : "n E! -> n k, n k";
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
                    "one f32 or f64 matrix [tokens, experts] is expected");

@@ -62,10 +62,16 @@ class AdamW final : public Operation {
     }
     return "u!, u!, u!, " + repeated("f#", units_.size()) + " -> " + outputs;
   }
-  /// Each unit is updated by itself, and its states lie as its gradient, whose sums are taken.
+  /// Each unit is updated by itself, and its states lie as its gradient, whose sums are taken. The
+  /// scale, the rate and the step are the same for all.
   HandRule hand_rule() const override {
     return [this](Axis, std::span<const TypeOnAxis> inputs) {
       std::vector<TypeOnAxis> outputs;
+      for (size_t i = 0; i < 3; ++i) {
+        if (!inputs[i].split() && inputs[i].placement != Placement::partial) continue;
+        throw DistributionError(fmt::format(
+            "adamw: input {} is {}; expected one number for all ranks", i, inputs[i].text()));
+      }
       for (size_t i = 0; i < units_.size(); ++i) {
         const TypeOnAxis& gradient = inputs[3 + i];
         if (gradient.placement == Placement::partial) {

@@ -18,9 +18,14 @@ class RoundToWeights final : public Operation {
   std::string labels(std::span<const Spec>) const override {
     return repeated("f#", count_) + " -> " + repeated("+= f#", count_);
   }
-  /// Every weight lies as its master.
+  /// Every weight lies as its master, which is no sum that has not been taken.
   HandRule hand_rule() const override {
     return [](Axis, std::span<const TypeOnAxis> masters) {
+      for (size_t i = 0; i < masters.size(); ++i) {
+        if (masters[i].placement != Placement::partial) continue;
+        throw DistributionError(
+            fmt::format("round_to_weights: master {} is partial; expected its sum taken", i));
+      }
       return std::vector<TypeOnAxis>(masters.begin(), masters.end());
     };
   }

@@ -14,7 +14,7 @@ class RunningSum final : public Operation {
 
   std::string labels(std::span<const Spec> inputs) const override {
     const std::string dims = element_labels(inputs[1].shape.rank());
-    return "~" + dims + " -> += " + (inputs[0].shape == inputs[1].shape ? dims : "u");
+    return "~" + dims + " -> += " + (inputs[0].shape == Shape{1} ? "u" : dims);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());

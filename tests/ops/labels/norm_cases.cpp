@@ -1,0 +1,82 @@
+#include <optional>
+
+#include "ops/labels/cases.h"
+#include "ops/norm/norm.h"
+
+namespace tessera::testing {
+namespace {
+
+/// One form of a norm.
+struct NormForm {
+  NormKind kind = NormKind::rms;
+  int rank = 2;
+  bool weighted = true;
+  bool residual = false;
+  bool by_heads = false;
+  bool rotated = false;
+};
+
+Shape x_shape(const LabelRanges& of, const NormForm& form) {
+  const int64_t row = of("channel") * (form.by_heads ? of("head") : 1);
+  if (form.rank == 1) return {row};
+  return form.rank == 2 ? Shape{of("a"), row} : Shape{of("a"), of("b"), row};
+}
+
+void write_norm(Builder& builder, const LabelRanges& of, const NormForm& form) {
+  const NormOptions options{.kind = form.kind, .group = form.by_heads ? of("channel") : 0};
+  const Value x = declared(builder, x_shape(of, form));
+  std::optional<Value> weight, residual;
+  if (form.weighted) weight = declared(builder, {of("channel")});
+  if (form.residual) residual = declared(builder, x_shape(of, form));
+  if (form.rotated) {
+    norm_and_rotary(builder, x, weight, options, declared(builder, {of("a"), of("r")}), 6);
+  } else {
+    norm(builder, x, weight, options, residual);
+  }
+}
+
+std::string name_of(const NormForm& form, const std::string& suffix) {
+  return (form.kind == NormKind::rms ? "rms_norm" : "layer_norm") +
+         std::string(form.rotated ? "_rotary" : "") + suffix;
+}
+
+/// Adds a norm and its gradient, with a gradient of the sum and without.
+void add_norm(std::vector<LabelCase>& cases, const NormForm& form) {
+  const std::map<std::string, int64_t> extents{{"a", 4}, {"b", 6},   {"head", 4}, {"channel", 12},
+                                               {"r", 4}, {"one", 1}, {"row", 1}};
+  cases.push_back({name_of(form, ""), extents, [=](Builder& builder, const LabelRanges& of) {
+                     write_norm(builder, of, form);
+                   }});
+  cases.push_back(
+      {name_of(form, "_gradient"), extents, [=](Builder& builder, const LabelRanges& of) {
+         write_norm(builder, of, form);
+         write_gradient(builder);
+       }});
+  if (!form.residual) return;
+  cases.push_back(
+      {name_of(form, "_gradient"), extents, [=](Builder& builder, const LabelRanges& of) {
+         write_norm(builder, of, form);
+         write_gradient(builder, {0, form.kind == NormKind::layer ? 3U : 2U});
+       }});
+}
+
+}  // namespace
+
+std::vector<LabelCase> norm_label_cases() {
+  std::vector<LabelCase> cases;
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    for (const bool weighted : {false, true}) {
+      for (const bool by_heads : {false, true}) {
+        for (const int rank : {1, 2, 3}) {
+          for (const bool residual : {false, true}) {
+            add_norm(cases, {kind, rank, weighted, residual, by_heads});
+          }
+        }
+        add_norm(cases, {kind, 2, weighted, false, by_heads, true});
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,95 @@
+#include "ops/labels/cases.h"
+#include "ops/router/losses.h"
+#include "ops/router/router.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::map<std::string, int64_t>& extents_of_routers() {
+  static const std::map<std::string, int64_t> extents{{"n", 6}, {"E", 4}, {"k", 2}, {"u", 1}};
+  return extents;
+}
+
+Value declared_matrix(Builder& builder, const LabelRanges& of) {
+  return declared(builder, {of("n"), of("E")});
+}
+
+void add_choices(std::vector<LabelCase>& cases, const TopKOptions& options) {
+  const auto write = [=](Builder& builder, const LabelRanges& of) {
+    const Value probabilities = declared_matrix(builder, of);
+    TopKOptions own = options;
+    own.k = of("k");
+    router_top_k(builder, probabilities, own);
+  };
+  cases.push_back({"router_top_k", extents_of_routers(), write, {}, {0}});
+  // Two neighbouring experts of each token.
+  const GivenInput chosen = given_values({"n", "k"}, [](int64_t i) { return (i + i / 8) % 4; });
+  cases.push_back({"router_top_k_gradient",
+                   extents_of_routers(),
+                   [=](Builder& builder, const LabelRanges& of) {
+                     write(builder, of);
+                     write_gradient(builder);
+                   },
+                   {{1, chosen}},
+                   {0},
+                   {"E"}});
+}
+
+/// The load-balance loss of some layers, and its gradient.
+void add_balance(std::vector<LabelCase>& cases, size_t layers) {
+  const auto write = [=](Builder& builder, const LabelRanges& of) {
+    std::vector<Value> probabilities, counts;
+    for (size_t i = 0; i < layers; ++i) probabilities.push_back(declared_matrix(builder, of));
+    for (size_t i = 0; i < layers; ++i) {
+      counts.push_back(declared(builder, {of("E")}, DType::i32));
+    }
+    load_balance_loss(builder, probabilities, counts, 0.3, 2,
+                      layers == 1 ? BalanceForm::per_layer : BalanceForm::pooled);
+  };
+  const auto counts_from = [=](size_t first) {
+    std::map<size_t, GivenInput> given;
+    for (size_t i = 0; i < layers; ++i) {
+      given[first + i] = given_values({"E"}, [](int64_t e) { return 2 * e + 1; });
+    }
+    return given;
+  };
+  cases.push_back({"load_balance_loss", extents_of_routers(), write, counts_from(layers)});
+  cases.push_back({"load_balance_gradient", extents_of_routers(),
+                   [=](Builder& builder, const LabelRanges& of) {
+                     write(builder, of);
+                     write_gradient(builder);
+                   },
+                   counts_from(1)});
+}
+
+/// An operation on logits, and its gradient.
+template <typename Function>
+void add_with_gradient(std::vector<LabelCase>& cases, const std::string& operation,
+                       Function write) {
+  for (const bool gradient : {false, true}) {
+    cases.push_back({operation + (gradient ? "_gradient" : ""), extents_of_routers(),
+                     [=](Builder& builder, const LabelRanges& of) {
+                       write(builder, declared_matrix(builder, of));
+                       if (gradient) write_gradient(builder);
+                     }});
+  }
+}
+
+}  // namespace
+
+std::vector<LabelCase> router_label_cases() {
+  std::vector<LabelCase> cases;
+  add_with_gradient(cases, "router_softmax",
+                    [](Builder& builder, Value logits) { router_softmax(builder, logits); });
+  add_with_gradient(cases, "router_z_loss",
+                    [](Builder& builder, Value logits) { router_z_loss(builder, logits, 0.3); });
+  for (const bool renormalise : {false, true}) {
+    for (const bool forced : {false, true}) {
+      add_choices(cases, {.k = 0, .renormalise = renormalise, .forced_uniform = forced});
+    }
+  }
+  for (const size_t layers : {1, 2}) add_balance(cases, layers);
+  return cases;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,137 @@
+#include <algorithm>
+
+#include "ops/labels/cases.h"
+#include "ops/update/adamw.h"
+#include "ops/update/clip.h"
+#include "ops/update/round.h"
+#include "ops/update/running_sum.h"
+#include "ops/update/sum_of_squares.h"
+#include "ops/update/zero.h"
+
+namespace tessera::testing {
+namespace {
+
+/// The units f0, f1 and so on, of 6 elements each.
+std::string unit_label(size_t unit) { return fmt::format("f{}", unit); }
+
+std::map<std::string, int64_t> extents_of_units(size_t units) {
+  std::map<std::string, int64_t> extents{{"u", 1}};
+  for (size_t i = 0; i < units; ++i) extents[unit_label(i)] = 6;
+  return extents;
+}
+
+/// The elements [begin, end) of the whole unit, as a rank sees them.
+Section own_section(const LabelRanges& of, size_t unit, int64_t begin, int64_t end) {
+  const std::string label = unit_label(unit);
+  const auto place = [&](int64_t element) {
+    return std::clamp(element, of.begin(label), of.end(label)) - of.begin(label);
+  };
+  return {static_cast<int>(unit), place(begin), place(end)};
+}
+
+void add_adamw(std::vector<LabelCase>& cases, size_t units, bool rounds) {
+  const size_t values = rounds ? 5 : 4;
+  const DType wide = rounds ? DType::f32 : DType::f64;
+  const auto write = [=](Builder& builder, const LabelRanges& of) {
+    const Value scale = declared(builder, {1});
+    const Value rate = declared(builder, {1});
+    const Value step = declared(builder, {1});
+    std::vector<AdamWUnit> all;
+    std::vector<AdamWSection> sections;
+    for (size_t i = 0; i < units; ++i) {
+      const auto value = [&](DType dtype) { return declared(builder, {of(unit_label(i))}, dtype); };
+      AdamWUnit unit{value(wide), value(wide), value(wide), value(wide), {}};
+      if (rounds) unit.weight = value(DType::bf16);
+      all.push_back(unit);
+      sections.push_back({own_section(of, i, 0, 4), true});
+      sections.push_back({own_section(of, i, 4, 6), false});
+    }
+    adamw(builder, {scale, rate, step}, all, sections, {.weight_decay = 0.1});
+  };
+  std::set<size_t> positive{0, 1, 2};
+  for (size_t i = 0; i < units; ++i) positive.insert(3 + i * values + 2);  // second moments
+  cases.push_back({"adamw", extents_of_units(units), write, {}, positive});
+}
+
+void add_sum_of_squares(std::vector<LabelCase>& cases, size_t units) {
+  cases.push_back(
+      {"sum_of_squares", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
+         std::vector<Value> all;
+         std::vector<Section> sections;
+         for (size_t i = 0; i < units; ++i) {
+           all.push_back(declared(builder, {of(unit_label(i))}));
+           sections.push_back(own_section(of, i, 0, 2));
+           sections.push_back(own_section(of, i, 3, 6));  // element 2 is padding
+         }
+         sum_of_squares(builder, all, sections);
+       }});
+}
+
+void add_rounding(std::vector<LabelCase>& cases, size_t units) {
+  cases.push_back(
+      {"round_to_weights", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
+         std::vector<Value> masters, weights;
+         for (size_t i = 0; i < units; ++i) {
+           const Shape shape{of(unit_label(i))};
+           masters.push_back(declared(builder, shape, DType::f32));
+           weights.push_back(declared(builder, shape, DType::bf16));
+         }
+         round_to_weights(builder, masters, weights);
+       }});
+}
+
+void add_running_sums(std::vector<LabelCase>& cases) {
+  const std::map<std::string, int64_t> extents{{"a", 4}, {"b", 6}};
+  for (const bool by_element : {false, true}) {
+    cases.push_back({"running_sum", extents, [=](Builder& builder, const LabelRanges& of) {
+                       const Shape shape{of("a"), of("b")};
+                       const Value sum = declared(builder, by_element ? shape : Shape{1});
+                       add_to_sum(builder, sum, declared(builder, shape));
+                     }});
+    cases.push_back({"running_sum",
+                     extents,
+                     [=](Builder& builder, const LabelRanges& of) {
+                       const Shape shape{of("a"), of("b")};
+                       const Value sum = declared(builder, by_element ? shape : Shape{1});
+                       add_to_sum(builder, sum, declared(builder, shape, DType::i32));
+                     },
+                     {{1, given_values({"a", "b"}, [](int64_t i) { return 5 * i - 2; })}}});
+  }
+  for (const bool by_element : {false, true}) {
+    cases.push_back({"running_sum", extents, [=](Builder& builder, const LabelRanges& of) {
+                       const Value sum = declared(builder, {by_element ? of("a") : 1});
+                       add_to_sum(builder, sum, declared(builder, {of("a")}));
+                     }});
+    cases.back().single = !by_element;  // a sum of one element takes all of a value
+  }
+}
+
+}  // namespace
+
+std::vector<LabelCase> update_label_cases() {
+  std::vector<LabelCase> cases;
+  for (const size_t units : {1, 3}) {
+    add_adamw(cases, units, false);
+    add_adamw(cases, units, true);
+    add_sum_of_squares(cases, units);
+    add_rounding(cases, units);
+  }
+  add_running_sums(cases);
+  cases.push_back({"zero", {{"a", 4}, {"b", 6}}, [](Builder& builder, const LabelRanges& of) {
+                     const Value flat = declared(builder, {of("a")});
+                     const Value matrix = declared(builder, {of("a"), of("b")}, DType::f32);
+                     zero(builder, std::vector{flat, matrix});
+                   }});
+  cases.push_back({"clip_gradients",
+                   {{"u", 1}},
+                   [](Builder& builder, const LabelRanges&) {
+                     const Value squares = declared(builder, {1});
+                     const Value limit = declared(builder, {1});
+                     clip_gradients(builder, squares, limit, std::vector{declared(builder, {1})});
+                   },
+                   {},
+                   {0, 1}});
+  return cases;
+}
+
+}  // namespace tessera::testing
