@@ -103,6 +103,11 @@ bool multiplies(const Target& target, DType dtype) {
          target.instructions >= MatrixInstructions::avx512_bf16;
 }
 
+bool widens(const Target& target, const GemmShape& shape) {
+  const bool tiles = shape.input == DType::bf16 && target.instructions == MatrixInstructions::amx;
+  return !multiplies(target, shape.input) || (tiles && shape.k % 2 != 0);
+}
+
 bool rows_keep_their_bits(const Target& target) {
   return target.instructions == MatrixInstructions::none ||
          target.instructions >= MatrixInstructions::avx512;
@@ -118,7 +123,7 @@ GemmShape with_leading(GemmShape shape) {
 int64_t gemm_workspace_bytes(const Target& target, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);
   if (is_plain(target, shape)) return 0;
-  if (!multiplies(target, shape.input)) {
+  if (widens(target, shape)) {
     return widened_workspace_bytes(
         shape, [&](const GemmShape& part) { return gemm_workspace_bytes(target, part); });
   }
@@ -127,12 +132,11 @@ int64_t gemm_workspace_bytes(const Target& target, const GemmShape& asked) {
 
 int64_t gemm_packed_bytes(const Target& target, const GemmShape& asked) {
   const GemmShape shape = with_leading(asked);
-  if (!shape.packed_b || is_plain(target, shape) || !multiplies(target, shape.input)) return 0;
+  if (!shape.packed_b || is_plain(target, shape) || widens(target, shape)) return 0;
   const int64_t element = dtype_size(shape.input);
   if (target.instructions >= MatrixInstructions::avx512) {  // in blocks of 64 or 48 columns
     const int64_t columns = std::max(round_up(shape.n, 64), round_up(shape.n, 48));
-    const bool tiles = target.instructions == MatrixInstructions::amx && shape.input == DType::bf16;
-    return element * round_up(shape.k, tiles ? 32 : 16) * columns;
+    return element * round_up(shape.k, shape.input == DType::bf16 ? 32 : 16) * columns;
   }
   const bool as_it_lies = !shape.transpose_b && shape.ldb == shape.n;
   return as_it_lies ? 0 : element * shape.k * shape.n;

@@ -17,6 +17,11 @@ MatrixInstructions host_instructions();
 /// f32 part by part, which takes some time and gives the same sums.
 bool multiplies(const Target& target, DType dtype);
 
+/// Whether the operands of a product are widened to f32 part by part: where the processor does not
+/// multiply their type, and with AMX for an odd k. oneDNN 2.6.3 computes some of the latter wrong
+/// (43 rows, 102 columns and k = 63, say), and an instruction that is none ended others.
+bool widens(const Target& target, const GemmShape& shape);
+
 /// Returns true if the bits of a row of a product depend only on that row and on B. Below AVX-512,
 /// oneDNN's products also depend on the number of threads and the number of rows.
 bool rows_keep_their_bits(const Target& target);

@@ -225,7 +225,7 @@ MatrixInstructions host_instructions() {
 }
 
 std::unique_ptr<Gemm> make_onednn_gemm(const GemmShape& shape, const Target& target) {
-  if (!multiplies(target, shape.input)) {
+  if (widens(target, shape)) {
     return make_widened_gemm(shape,
                              [&](const GemmShape& part) { return make_onednn_gemm(part, target); });
   }
