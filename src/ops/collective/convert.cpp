@@ -9,56 +9,53 @@
 namespace tessera {
 namespace {
 
-/// A conversion that moves nothing: the output is the input's memory under another type.
-class Retype final : public Operation {
+/// An operation whose output is the input's memory under another type.
+class SameMemory : public Operation {
+ public:
+  std::string labels(std::span<const Spec> inputs) const override {
+    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
+  bool takes_wide_gradients() const override { return true; }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  std::optional<View> view(int) const override { return View{.retyped = true}; }
+  void run(const Execution&) const override {}
+};
+
+/// A conversion that moves nothing.
+class Retype final : public SameMemory {
  public:
   explicit Retype(Conversion conversion) : conversion_(std::move(conversion)) {}
   std::string_view name() const override { return "retype"; }
 
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
-  }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
     return std::vector{converted(mesh, inputs[0], conversion_)};
   }
-  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
     const TypeOnAxis before = builder.spec(self.inputs[0]).distribution.on(conversion_.axis);
     const Conversion back = dual(conversion_, before);
     return {convert(builder, of_outputs[0], back.axis, back.from, back.to)};
   }
-  bool takes_wide_gradients() const override { return true; }
-  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
-  std::optional<View> view(int) const override { return View{.retyped = true}; }
-  void run(const Execution&) const override {}
 
  private:
   Conversion conversion_;
 };
 
-class Cross final : public Operation {
+class Cross final : public SameMemory {
  public:
   explicit Cross(MeshView view) : view_(view) {}
   std::string_view name() const override { return "cross"; }
 
-  std::string labels(std::span<const Spec> inputs) const override {
-    return fmt::format("~{0} -> {0}", element_labels(inputs[0].shape.rank()));
-  }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
     return std::vector{crossed(mesh, inputs[0], view_)};
   }
-  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
     return {cross(builder, of_outputs[0], builder.spec(self.inputs[0]).distribution.view())};
   }
-  bool takes_wide_gradients() const override { return true; }
-  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
-  std::optional<View> view(int) const override { return View{.retyped = true}; }
-  void run(const Execution&) const override {}
 
  private:
   MeshView view_;
