@@ -205,13 +205,15 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
     outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
   const Tensor& workspace = frame.workspaces[static_cast<size_t>(index)];
+  const Value named = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   run_timed(program, node,
             {runtime_,
              inputs_,
              outputs_,
              {static_cast<std::byte*>(workspace.address()),
               static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
-             stream});
+             stream,
+             program.info(named).name});
   if (check_finite_) check_outputs(program, node);
 }
 

@@ -20,7 +20,7 @@ Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape, Par
                                   double deviation) {
   const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
   const DType dtype = role == ParameterRole::router ? wide() : compute;
-  return parameters.declare(builder, name, shape, dtype, role, how, unit);
+  return parameters.declare(builder, name, shape, {}, dtype, role, how, unit);
 }
 
 NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64_t group,
@@ -36,7 +36,7 @@ Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size,
 
 std::optional<Value> ModelWriter::norm_weight(std::string_view name, int64_t size) {
   if (!config.norm_weights) return {};
-  return parameters.declare(builder, name, {size}, wide(), ParameterRole::norm, {.constant = 1},
+  return parameters.declare(builder, name, {size}, {}, wide(), ParameterRole::norm, {.constant = 1},
                             unit);
 }
 

@@ -25,6 +25,36 @@ double truncated_normal(const CounterRandom& random, uint64_t element, double cu
   return value;
 }
 
+/// The shape of a rank's piece. Throws Error, which names the parameter, if it does not divide.
+Shape shape_of_piece(const Program& program, const std::string& name, const Shape& shape,
+                     const Distribution& distribution) {
+  try {
+    return TensorPiece(program.mesh(), distribution, shape, program.rank()).shape();
+  } catch (const Error& error) {
+    throw Error("{} {} cannot be split over {}: {}", name, shape.text(), program.mesh().text(),
+                error.what());
+  }
+}
+
+/// How the flat memory of a unit lies whose parameters lie so.
+Distribution flat_distribution(const Mesh& mesh, const Distribution& distribution) {
+  Distribution flat(distribution.view());
+  for (const Axis axis : mesh.of_view(distribution.view())) {
+    const TypeOnAxis& type = distribution.on(axis);
+    flat = flat.with(axis, type.split() ? sharded(0, {.kind = PieceKind::flat}) : type);
+  }
+  return flat;
+}
+
+/// What a unit's name says of its distribution: "/tensor" if it is split over that axis.
+std::string split_axes(const Mesh& mesh, const Distribution& flat) {
+  std::string text;
+  for (const Axis axis : mesh.of_view(flat.view())) {
+    if (flat.on(axis).split()) text += "/" + mesh.name(axis);
+  }
+  return text;
+}
+
 }  // namespace
 
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads) {
@@ -56,35 +86,55 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
 }
 
 Value ParameterList::declare(Builder& builder, std::string_view name, const Shape& shape,
-                             DType dtype, ParameterRole role, const Initialization& initialization,
-                             std::string unit) {
-  const size_t index = unit_of(builder, unit, dtype);
+                             const Distribution& distribution, DType dtype, ParameterRole role,
+                             const Initialization& initialization, std::string unit) {
+  const Program& program = builder.program();
+  const std::string qualified = builder.qualified(name);
+  const Shape piece = shape_of_piece(program, qualified, shape, distribution);
+  const size_t index = unit_of(builder, unit, dtype, distribution);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
-  const int64_t padded = round_up(shape.elements(), kAlignment);
+  const int64_t padded = round_up(piece.elements(), kAlignment);
   whole.elements += padded;
   builder.grow(whole.value, padded);
-  specs_.push_back({.name = builder.qualified(name),
+  specs_.push_back({.name = qualified,
                     .shape = shape,
+                    .distribution = distribution,
+                    .piece_shape = piece,
                     .dtype = dtype,
                     .role = role,
                     .initialization = initialization,
                     .unit = std::move(unit),
                     .unit_index = static_cast<int>(index),
                     .unit_offset = offset});
-  values_.push_back(view(builder, whole.value, offset, shape));
+  values_.push_back(view(builder, whole.value, offset, piece, distribution));
   builder.name(values_.back(), name);
   return values_.back();
 }
 
-size_t ParameterList::unit_of(Builder& builder, const std::string& unit, DType dtype) {
-  const std::string name = fmt::format("{}/{}", unit, dtype_name(dtype));
+size_t ParameterList::unit_of(Builder& builder, const std::string& unit, DType dtype,
+                              const Distribution& distribution) {
+  const Mesh& mesh = builder.program().mesh();
+  const Distribution flat = flat_distribution(mesh, distribution);
+  const std::string name = fmt::format("{}/{}{}", unit, dtype_name(dtype), split_axes(mesh, flat));
   // From the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
     if (units_[i].name == name) return i;
   }
-  units_.push_back({name, dtype, 0, builder.parameter(name, {{0}, dtype, {}})});
+  units_.push_back({.name = name,
+                    .dtype = dtype,
+                    .distribution = flat,
+                    .value = builder.parameter(name, {{0}, dtype, flat}),
+                    .gradient_distribution = {}});
   return units_.size() - 1;
+}
+
+void ParameterList::note_gradients(const Program& program) {
+  for (ParameterUnit& unit : units_) {
+    const Value gradient = program.main_gradient(unit.value);
+    TESSERA_CHECK(bool(gradient), "the unit {} has no gradient", unit.name);
+    unit.gradient_distribution = program.spec(gradient).distribution;
+  }
 }
 
 std::string master_name(const ParameterUnit& unit) {

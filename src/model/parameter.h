@@ -25,8 +25,10 @@ enum class ParameterRole { matrix, expert, embedding, head, router, norm };
 /// A parameter before it has memory.
 struct ParameterSpec {
   std::string name;
-  Shape shape;
-  DType dtype = DType::f32;  ///< that programs compute with
+  Shape shape;                ///< of the whole
+  Distribution distribution;  ///< how it lies over the ranks
+  Shape piece_shape;          ///< of what this rank holds
+  DType dtype = DType::f32;   ///< that programs compute with
   ParameterRole role = ParameterRole::matrix;
   Initialization initialization;
   std::string unit;         ///< parameters of one unit are stored and sharded together
@@ -34,15 +36,20 @@ struct ParameterSpec {
   int64_t unit_offset = 0;  ///< of its first element in the unit's flat memory
 };
 
-/// The parameters of one unit with one type (a layer's dense part, a layer's experts, embedding,
-/// head). They are flattened one after another, each padded to whole cache lines of the smallest
-/// type. They are updated, reduced, sharded or gathered as one piece. In programs a unit is one
-/// parameter, and the model's parameters are views of it.
+/// The parameters of one unit (a layer's dense part, a layer's experts, embedding, head) with one
+/// element type that lie alike over the ranks. They are flattened one after another, each padded to
+/// whole cache lines of the smallest type. They are updated, reduced, sharded or gathered as one
+/// piece. In programs a unit is one parameter, and the model's parameters are views of it.
 struct ParameterUnit {
-  std::string name;  ///< of the flat value: "layers.0.experts/bf16"
+  std::string name;  ///< of the flat value: "layers.0.experts/bf16", "layers.0/bf16/tensor"
   DType dtype = DType::f32;
-  int64_t elements = 0;
-  Value value;  ///< in the program that declares it
+  /// Flat pieces over the axes that split its parameters, whatever dims they split.
+  Distribution distribution;
+  int64_t elements = 0;  ///< on this rank
+  Value value;           ///< in the program that declares it
+  /// How its main gradient lies: a sum not yet taken over the axes on which ranks used the unit on
+  /// their own data. It is known once the program has its backward pass.
+  Distribution gradient_distribution;
 };
 
 /// The names of the masters and moments of a unit's weights, in every program that uses them. If
@@ -66,9 +73,14 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, 
 /// enlarges it.
 class ParameterList {
  public:
-  /// Declares `name` below the builder's current scope and returns its value in the program.
-  Value declare(Builder& builder, std::string_view name, const Shape& shape, DType dtype,
-                ParameterRole role, const Initialization& initialization, std::string unit);
+  /// Declares `name` below the builder's current scope and returns its value in the program. The
+  /// value's shape is that of the piece that the program's rank holds. Throws Error if the
+  /// parameter's shape does not divide into such pieces.
+  Value declare(Builder& builder, std::string_view name, const Shape& shape,
+                const Distribution& distribution, DType dtype, ParameterRole role,
+                const Initialization& initialization, std::string unit);
+  /// Learns how the units' main gradients lie in a program that has its backward pass.
+  void note_gradients(const Program& program);
 
   /// The parameters in the order of their declaration.
   const std::vector<ParameterSpec>& specs() const { return specs_; }
@@ -76,12 +88,13 @@ class ParameterList {
   const std::vector<Value>& values() const { return values_; }
   /// The units in the order of their first parameters.
   const std::vector<ParameterUnit>& units() const { return units_; }
-  /// The number of elements of all parameters together, without padding.
+  /// The number of elements of all parameters together, without padding, of the whole model.
   int64_t elements() const;
 
  private:
   /// The unit's index in the list; declares the unit if it is new.
-  size_t unit_of(Builder& builder, const std::string& unit, DType dtype);
+  size_t unit_of(Builder& builder, const std::string& unit, DType dtype,
+                 const Distribution& distribution);
 
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

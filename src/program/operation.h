@@ -34,6 +34,12 @@ struct View {
   bool retyped = false;
 };
 
+/// The bytes that a rank sends in a collective over some axes of the mesh.
+struct WireBytes {
+  std::vector<Axis> axes;
+  double bytes = 0;
+};
+
 /// The cost of one run of an operation, known without running it.
 struct Cost {
   /// The floating-point operations of its matrix products (2 per multiply-add) that the model
@@ -49,6 +55,9 @@ struct Cost {
   /// are touched counts with those rows. A cache counts in full, because how much of it is filled
   /// is known only at run time.
   double bytes = 0;
+  /// The bytes that a rank puts on the wire, by the axes over which it meets the others. On the
+  /// average over the ranks of the group, where they differ.
+  std::vector<WireBytes> wire;
 };
 
 /// One run of an operation. On an accelerator it is put into a stream, and happens later. Tensors
@@ -62,6 +71,8 @@ struct Execution {
   /// Where an accelerator's work goes; null on the processor. The tensors and the workspace lie in
   /// the accelerator's memory, which run() hands to kernels and never reads itself.
   Stream* stream = nullptr;
+  /// Of the node, for messages: of its first output, or of its first input if it has none.
+  std::string_view name;
 };
 
 /// Everything known about one kind of operation. Its attributes are constant members, and nodes of

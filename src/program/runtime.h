@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/error.h"
+#include "comm/rank_groups.h"
 #include "device/accelerator.h"
 #include "program/target.h"
 
@@ -38,6 +40,14 @@ class Runtime {
   /// Null if operations run on the processor.
   Accelerator* accelerator() const { return accelerator_.get(); }
 
+  /// Gives operations the groups in which they meet other ranks. The groups outlive the runtime.
+  void join(RankGroups& groups) { groups_ = &groups; }
+  /// Throws InternalError if the rank has not joined any.
+  RankGroups& groups() const {
+    TESSERA_CHECK(groups_ != nullptr, "an operation over several ranks, of a rank without groups");
+    return *groups_;
+  }
+
   /// The rank's only object of a type, made at first use: for example the cache of oneDNN's
   /// primitives. Several threads may ask for it.
   template <typename Cache>
@@ -51,6 +61,7 @@ class Runtime {
  private:
   Target target_;
   std::unique_ptr<Accelerator> accelerator_;
+  RankGroups* groups_ = nullptr;
   std::mutex mutex_;  // of caches_
   std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
 };

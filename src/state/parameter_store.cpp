@@ -12,7 +12,7 @@ ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
   for (const ParameterSpec& spec : parameters.specs()) {
     const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
     const auto part = [&](const std::string& name) {
-      return executor.tensor(name, update).view(spec.unit_offset, spec.shape);
+      return executor.tensor(name, update).view(spec.unit_offset, spec.piece_shape);
     };
     parameters_.push_back({.spec = spec,
                            .weight = part(unit.name),

@@ -78,7 +78,7 @@ UpdateProgram write_update(std::span<const ParameterUnit> units,
   for (const ParameterSpec& parameter : parameters) {
     const Section section{.unit = parameter.unit_index,
                           .begin = parameter.unit_offset,
-                          .end = parameter.unit_offset + parameter.shape.elements()};
+                          .end = parameter.unit_offset + parameter.piece_shape.elements()};
     sections.push_back({section, decays(config, parameter)});
     squared.push_back(section);
   }

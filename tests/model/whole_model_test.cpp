@@ -250,8 +250,7 @@ TEST(TrainingProgram, InitialWeightsDependOnSeedAndNameAlone) {
 
 TEST(TrainingProgram, TruncatedInitializationStaysWithinItsCutoff) {
   const ParameterSpec spec{
-      "weights", {200, 100}, DType::f32, ParameterRole::matrix, {.deviation = 0.02, .cutoff = 3},
-      "unit"};
+      .name = "weights", .shape = {200, 100}, .initialization = {.deviation = 0.02, .cutoff = 3}};
   const Tensor values(spec.shape, DType::f32);
   initialize(spec, 1, values, 2);
   double sum = 0, squares = 0, largest = 0;

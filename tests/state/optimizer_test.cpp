@@ -22,12 +22,14 @@ namespace {
 ParameterList some_parameters(Builder& builder, DType matrix) {
   ParameterList list;
   const DType wide = accumulation_dtype(matrix);
-  list.declare(builder, "embedding", {40, 17}, matrix, ParameterRole::embedding, {.deviation = 0.5},
-               "a");
-  list.declare(builder, "matrix", {65, 33}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "b");
-  list.declare(builder, "norm", {33}, wide, ParameterRole::norm, {.constant = 1}, "b");
+  list.declare(builder, "embedding", {40, 17}, {}, matrix, ParameterRole::embedding,
+               {.deviation = 0.5}, "a");
+  list.declare(builder, "matrix", {65, 33}, {}, matrix, ParameterRole::matrix, {.deviation = 0.5},
+               "b");
+  list.declare(builder, "norm", {33}, {}, wide, ParameterRole::norm, {.constant = 1}, "b");
   // Several threads' shares of AdamW's elements and of the norm's blocks, a multiple of neither.
-  list.declare(builder, "wide", {5, 66667}, matrix, ParameterRole::matrix, {.deviation = 0.5}, "c");
+  list.declare(builder, "wide", {5, 66667}, {}, matrix, ParameterRole::matrix, {.deviation = 0.5},
+               "c");
   return list;
 }
 

@@ -1,0 +1,25 @@
+#include "comm/rank_groups.h"
+
+#include <numeric>
+
+namespace tessera {
+
+Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane) {
+  return find(mesh_.group(rank_, axes), lane);
+}
+
+Communicator& RankGroups::world(std::string_view lane) {
+  std::vector<int> ranks(static_cast<size_t>(mesh_.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return find(std::move(ranks), lane);
+}
+
+Communicator& RankGroups::find(std::vector<int> ranks, std::string_view lane) {
+  const std::scoped_lock lock(mutex_);
+  const auto key = std::pair(std::move(ranks), std::string(lane));
+  const auto known = communicators_.find(key);
+  if (known != communicators_.end()) return known->second;
+  return communicators_.emplace(key, join_(key.first, lane)).first->second;
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mesh.h"
+
+namespace tessera {
+
+/// The groups in which one rank of a mesh meets the others. Each lane has its own communicators,
+/// because the order of calls on one says nothing of that on another.
+class RankGroups {
+ public:
+  /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
+  using Join = std::function<Communicator(std::span<const int> ranks, std::string_view lane)>;
+
+  RankGroups(Mesh mesh, int rank, Join join)
+      : mesh_(std::move(mesh)), rank_(rank), join_(std::move(join)) {}
+
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+
+  /// The communicator of the ranks that differ from this one along `axes` alone, in the order of
+  /// their positions, the first of the axes being the innermost. It is made at the first call, for
+  /// which nobody waits. All axes are of one view. Several threads may ask for one.
+  Communicator& over(std::span<const Axis> axes, std::string_view lane);
+  /// The communicator of all ranks of the mesh.
+  Communicator& world(std::string_view lane);
+
+ private:
+  Communicator& find(std::vector<int> ranks, std::string_view lane);
+
+  Mesh mesh_;
+  int rank_;
+  Join join_;
+  std::mutex mutex_;  // of communicators_
+  std::map<std::pair<std::vector<int>, std::string>, Communicator> communicators_;
+};
+
+}  // namespace tessera
