@@ -95,4 +95,10 @@ class Mesh {
   int ranks_ = 1;
 };
 
+/// One rank of a mesh, for which a program is written.
+struct MeshRank {
+  Mesh mesh = {};
+  int rank = 0;
+};
+
 }  // namespace tessera

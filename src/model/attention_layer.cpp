@@ -1,8 +1,11 @@
 #include "model/attention_layer.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "ops/attention/attention.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
 #include "ops/rotary/rotary.h"
@@ -10,25 +13,159 @@
 namespace tessera {
 namespace {
 
-Value clip(ModelWriter& writer, Value x) {
-  return writer.config.clip_qkv > 0 ? clamp(writer.builder, x, writer.config.clip_qkv) : x;
-}
-
-/// Applies the family's norm of queries or keys, clips them and rotates them. The norm is over
-/// whole rows (OLMoE), over each head, or none.
-Value normed_and_rotated(ModelWriter& writer, std::string_view name, Value x, Value table) {
-  const ModelConfig& config = writer.config;
-  const int64_t head = config.head_size();
-  const bool has_norm = config.query_key_norm != QueryKeyNorm::none;
-  const bool by_heads = config.query_key_norm == QueryKeyNorm::head;
-  const int64_t size = by_heads ? head : writer.builder.spec(x).shape[1];
-  const int64_t group = by_heads ? head : 0;
-  if (has_norm && config.clip_qkv == 0) {
-    return writer.norm_and_rotary(name, x, size, group, table, head);
+class AttentionWriter {
+ public:
+  AttentionWriter(ModelWriter& writer, const AttentionPlace& place)
+      : writer_(writer),
+        builder_(writer.builder),
+        config_(writer.config),
+        place_(place),
+        tensor_(writer.mesh().tensor()),
+        ranks_(writer.mesh().size(tensor_)) {
+    if (config_.heads % ranks_ != 0) {
+      throw Error("model.heads ({}) do not divide over {} tensor-parallel ranks", config_.heads,
+                  ranks_);
+    }
+    if (config_.kv_heads % ranks_ != 0 && ranks_ % config_.kv_heads != 0) {
+      throw Error("model.kv_heads ({}) and {} tensor-parallel ranks: neither divides the other",
+                  config_.kv_heads, ranks_);
+    }
   }
-  if (has_norm) x = writer.norm(name, x, size, group).output;
-  return rotary(writer.builder, clip(writer, x), table, head);
-}
+
+  Value write(Value x) {
+    x = writer_.gather_positions(x);
+    const Heads heads = project(x);
+    const int64_t hidden = config_.hidden_size;
+    const Value mixed = place_.cache_position ? cached(heads) : mix(heads);
+    const Value output = writer_.output_matrix("output", {hidden, size(config_.heads)},
+                                               writer_.over_tensor(1));
+    return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
+  }
+
+ private:
+  /// [tokens, heads · head_dim] each, split by heads over the tensor axis.
+  struct Heads {
+    Value query;
+    Value key;
+    Value value;
+  };
+
+  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
+  /// Whether every rank computes all key heads, because there are fewer than ranks.
+  bool shared_keys() const { return config_.kv_heads < ranks_; }
+
+  Heads project(Value x) {
+    const int64_t hidden = config_.hidden_size;
+    const Distribution of_keys = shared_keys() ? Distribution() : writer_.over_tensor(0);
+    const auto matrix = [&](std::string_view name, int64_t heads, const Distribution& split) {
+      return use_like(builder_, writer_.matrix(name, {size(heads), hidden}, split), x);
+    };
+    const std::vector<Value> weights{matrix("query", config_.heads, writer_.over_tensor(0)),
+                                     matrix("key", config_.kv_heads, of_keys),
+                                     matrix("value", config_.kv_heads, of_keys)};
+    std::vector<Value> projections;
+    if (shared_keys()) {
+      projections = linears(builder_, x, std::span(weights).first(1));
+      const std::vector<Value> keys = linears(builder_, x, std::span(weights).subspan(1));
+      projections.insert(projections.end(), keys.begin(), keys.end());
+    } else {
+      projections = linears(builder_, x, weights);
+    }
+    return {.query = normed_and_rotated("query_norm", projections[0]),
+            .key = own_heads(normed_and_rotated("key_norm", projections[1])),
+            .value = own_heads(clip(projections[2]))};
+  }
+
+  Value clip(Value x) { return config_.clip_qkv > 0 ? clamp(builder_, x, config_.clip_qkv) : x; }
+
+  /// Applies the family's norm of queries or keys, clips them and rotates them. The norm is over
+  /// whole rows (OLMoE), over each head, or none.
+  Value normed_and_rotated(std::string_view name, Value x) {
+    const Spec before = builder_.spec(x);
+    const TypeOnAxis& split = before.distribution.on(tensor_);
+    switch (config_.query_key_norm) {
+      case QueryKeyNorm::none:
+        return rotated(clip(x));
+      case QueryKeyNorm::head:
+        return fused(name, x, config_.head_size(), config_.head_size());
+      case QueryKeyNorm::projection:
+        break;
+    }
+    if (!split.split()) return fused(name, x, before.shape[1], 0);
+    if (ranks_ > 1) return x;
+    // One rank has the whole rows.
+    x = convert(builder_, x, tensor_, Placement::sharded, replicated());
+    return convert(builder_, fused(name, x, before.shape[1], 0), tensor_, Placement::replicated,
+                   split);
+  }
+
+  Value rotated(Value x) {
+    return rotary(builder_, x, place_.rotary_table, config_.head_size());
+  }
+
+  Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
+    if (config_.clip_qkv == 0) {
+      return writer_.norm_and_rotary(name, x, size, group, place_.rotary_table,
+                                     config_.head_size());
+    }
+    return rotated(clip(writer_.norm(name, x, size, group).output));
+  }
+
+  /// Of keys or values that every rank has, those of the heads that its queries read.
+  Value own_heads(Value x) {
+    if (!shared_keys()) return x;
+    TESSERA_CHECK(false, "todo");
+    return convert(builder_, x, tensor_, Placement::replicated, sharded(1));
+  }
+
+  AttentionOptions options() const {
+    return {.sequence = place_.sequence,
+            .heads = config_.heads / ranks_,
+            .kv_heads = std::max<int64_t>(config_.kv_heads / ranks_, 1),
+            .head_dim = config_.head_size()};
+  }
+
+  /// Attention over positions that the context axis splits.
+  Value mix(const Heads& heads) {
+    const Axis context = writer_.mesh().context();
+    const auto gather = [&](Value x) {
+      return convert(builder_, x, context, Placement::sharded, replicated());
+    };
+    const Value key = gather(heads.key);
+    const Value value = gather(heads.value);
+    AttentionOptions wanted = options();
+    if (writer_.mesh().size(context) > 1) {
+      wanted.keys = wanted.sequence * writer_.mesh().size(context);
+      return attention(builder_, heads.query, key, value, wanted,
+                       {.document_starts = place_.document_starts,
+                        .positions = place_.positions,
+                        .key_positions = gather(place_.positions)});
+    }
+    // One rank has all positions, and rows are positions.
+    AttentionPlaces places;
+    if (place_.document_starts) places.document_starts = gather(*place_.document_starts);
+    const Value mixed = attention(builder_, gather(heads.query), key, value, wanted, places);
+    return convert(builder_, mixed, context, Placement::replicated,
+                   builder_.spec(heads.query).distribution.on(context));
+  }
+
+  Value cached(const Heads& heads) {
+    const Spec key = builder_.spec(heads.key);
+    const Spec cache{{place_.capacity, key.shape[1]}, writer_.compute,
+                     Distribution().with(tensor_, key.distribution.on(tensor_))};
+    const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
+    const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
+    return cached_attention(builder_, heads.query, heads.key, heads.value, key_cache, value_cache,
+                            *place_.cache_position, options());
+  }
+
+  ModelWriter& writer_;
+  Builder& builder_;
+  const ModelConfig& config_;
+  const AttentionPlace& place_;
+  const Axis tensor_;
+  const int64_t ranks_;
+};
 
 }  // namespace
 
@@ -37,37 +174,8 @@ int64_t rotary_channels(const ModelConfig& config) {
 }
 
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place) {
-  const ModelConfig& config = writer.config;
-  Builder& builder = writer.builder;
-  const auto scope = builder.scope("attention", Block::attention);
-  const int64_t hidden = config.hidden_size;
-  const int64_t query_size = config.heads * config.head_size();
-  const int64_t kv_size = config.kv_heads * config.head_size();
-
-  const Value weights[] = {writer.matrix("query", {query_size, hidden}),
-                           writer.matrix("key", {kv_size, hidden}),
-                           writer.matrix("value", {kv_size, hidden})};
-  const std::vector<Value> projections = linears(builder, x, weights);
-  const Value query = normed_and_rotated(writer, "query_norm", projections[0], place.rotary_table);
-  const Value key = normed_and_rotated(writer, "key_norm", projections[1], place.rotary_table);
-  const Value value = clip(writer, projections[2]);
-
-  const AttentionOptions options{.sequence = place.sequence,
-                                 .heads = config.heads,
-                                 .kv_heads = config.kv_heads,
-                                 .head_dim = config.head_size()};
-  Value mixed;
-  if (place.cache_position) {
-    const Spec cache{{place.capacity, kv_size}, writer.compute, {}};
-    const Value key_cache = builder.state(builder.qualified("key_cache"), cache);
-    const Value value_cache = builder.state(builder.qualified("value_cache"), cache);
-    mixed = cached_attention(builder, query, key, value, key_cache, value_cache,
-                             *place.cache_position, options);
-  } else {
-    mixed =
-        attention(builder, query, key, value, options, {.document_starts = place.document_starts});
-  }
-  return linear(builder, mixed, writer.output_matrix("output", {hidden, query_size}));
+  const auto scope = writer.builder.scope("attention", Block::attention);
+  return AttentionWriter(writer, place).write(x);
 }
 
 }  // namespace tessera

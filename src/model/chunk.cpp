@@ -4,6 +4,7 @@
 
 #include "engine/differentiate.h"
 #include "engine/rematerialize.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/router/losses.h"
@@ -18,7 +19,10 @@ class ChunkWriter {
               const ChunkRange& range)
       : chunk_(chunk),
         builder_(chunk.program),
-        writer_{builder_, config, compute, {}, {}},
+        writer_{.builder = builder_,
+                .config = config,
+                .compute = compute,
+                .layout = distribute_tokens(chunk.program.mesh(), size.sequences)},
         size_(size),
         range_(range) {}
 
@@ -29,27 +33,33 @@ class ChunkWriter {
     if (range_.head) write_loss();
     chunk_.parameters = std::move(writer_.parameters);
     write_backward();
+    chunk_.parameters.note_gradients(chunk_.program);
     rematerialize(builder_, recompute);
   }
 
  private:
-  int64_t tokens() const { return size_.sequences * size_.context; }
   Spec scalar() const { return {{1}, writer_.wide(), {}}; }
 
   void declare() {
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
-    chunk_.batch = declare_batch(builder_, size_, range_.embedding, range_.head);
+    chunk_.batch =
+        declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);
     if (!range_.embedding) chunk_.boundary_in = boundary_inputs("boundary_in");
   }
 
   Boundary boundary_inputs(const std::string& name) {
-    const Spec spec{{tokens(), writer_.config.hidden_size}, writer_.compute, {}};
+    const Mesh& mesh = writer_.mesh();
+    const Distribution lies = writer_.layout.stream(mesh);
+    const Shape whole{size_.sequences * size_.context, writer_.config.hidden_size};
+    const Shape own = TensorPiece(mesh, lies, whole, chunk_.program.rank()).shape();
+    const Spec spec{own, writer_.compute, lies};
     return {builder_.input(name + ".stream", spec), builder_.input(name + ".output", spec)};
   }
 
   LayerWriter write_forward() {
-    const AttentionPlace place{.sequence = size_.context,
+    const AttentionPlace place{.sequence = own_context(writer_.mesh(), size_),
+                               .positions = chunk_.batch.positions,
                                .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
                                .document_starts = chunk_.batch.document_starts,
                                .cache_position = {}};
@@ -69,10 +79,16 @@ class ChunkWriter {
     return layers;
   }
 
-  /// Declares a sum and adds a value to it.
+  /// Declares a sum and adds a value to it, of which a rank may have its own part.
   StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, {}}), value);
-    return {name, shape};
+    const Distribution& of_value = builder_.spec(value).distribution;
+    Distribution lies(of_value.view());
+    for (const Axis axis : writer_.mesh().of_view(of_value.view())) {
+      const TypeOnAxis& type = of_value.on(axis);
+      lies = lies.with(axis, type.split() ? partial() : type);
+    }
+    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, lies}), value);
+    return {name, shape, lies};
   }
 
   Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
@@ -129,9 +145,12 @@ class ChunkWriter {
   void write_loss() {
     const Value weight = head_matrix();
     const auto scope = builder_.scope("head", Block::head);
+    const Value hidden = writer_.gather_positions(hidden_);
+    loss_seed_ = use_like(builder_, chunk_.target_seed, chunk_.batch.targets);
     const CrossEntropy result =
-        linear_cross_entropy_with_gradient(builder_, hidden_, weight, chunk_.batch.targets,
-                                           chunk_.target_seed, writer_.config.z_loss_coefficient);
+        linear_cross_entropy_with_gradient(
+            builder_, hidden, use_like(builder_, weight, chunk_.batch.targets),
+            chunk_.batch.targets, loss_seed_, writer_.config.z_loss_coefficient);
     chunk_.loss = result.loss;
     chunk_.token_loss = result.token_loss;
     builder_.output(chunk_.loss);
@@ -140,11 +159,23 @@ class ChunkWriter {
     chunk_.cross_entropy_sum = add_up("sum:cross_entropy", chunk_.token_loss, {1});
   }
 
+  /// The gradient of a loss: the seed, which ranks use on their own data where each has a part of
+  /// the loss.
+  Value gradient_of(Value loss, Value seed) {
+    const Distribution lies = builder_.spec(loss).distribution;
+    seed = cross(builder_, seed, lies.view());
+    std::vector<Axis> own;
+    for (const Axis axis : writer_.mesh().of_view(lies.view())) {
+      if (lies.on(axis).placement == Placement::partial) own.push_back(axis);
+    }
+    return use(builder_, seed, own);
+  }
+
   void write_backward() {
     std::vector<Seed> seeds;
-    if (chunk_.loss) seeds.push_back({chunk_.loss, chunk_.target_seed});
+    if (chunk_.loss) seeds.push_back({chunk_.loss, loss_seed_});
     for (const Value loss : {chunk_.balance_loss, chunk_.router_z_loss}) {
-      if (loss) seeds.push_back({loss, chunk_.token_seed});
+      if (loss) seeds.push_back({loss, gradient_of(loss, chunk_.token_seed)});
     }
     if (!range_.head) {
       chunk_.of_boundary_out = boundary_inputs("of_boundary_out");
@@ -169,13 +200,18 @@ class ChunkWriter {
   const ProgramSize& size_;
   const ChunkRange& range_;
   std::optional<Embedded> embedded_;
-  Value hidden_;  // [tokens, hidden], normalised
+  Value hidden_;     // [tokens, hidden], normalised
+  Value loss_seed_;  // the target seed, as the loss's gradient lies
 };
 
 }  // namespace
 
-BatchValues declare_batch(Builder& builder, const ProgramSize& size, bool embedding, bool head) {
-  const Spec ids{{size.sequences * size.context}, DType::i32, {}};
+BatchValues declare_batch(Builder& builder, const ProgramSize& size,
+                          const TokenDistribution& layout, bool embedding, bool head) {
+  const Program& program = builder.program();
+  const Shape whole{size.sequences * size.context};
+  const Shape own = TensorPiece(program.mesh(), layout.tokens, whole, program.rank()).shape();
+  const Spec ids{own, DType::i32, layout.tokens};
   BatchValues values;
   if (embedding) values.tokens = builder.input("tokens", ids);
   if (head) values.targets = builder.input("targets", ids);
@@ -183,6 +219,12 @@ BatchValues declare_batch(Builder& builder, const ProgramSize& size, bool embedd
   if (size.document_mask) values.document_starts = builder.input("document_starts", ids);
   return values;
 }
+
+int64_t own_context(const Mesh& mesh, const ProgramSize& size) {
+  return size.context / mesh.size(mesh.context());
+}
+
+std::string total_name(const StepSum& sum) { return "total:" + sum.name; }
 
 ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }
 
@@ -201,15 +243,15 @@ std::vector<StepSum> Chunk::sums() const {
 }
 
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range) {
-  Chunk chunk;
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place) {
+  Chunk chunk{.program = Program(place.mesh, place.rank)};
   ChunkWriter(chunk, config, compute, size, range).write(recompute);
   return chunk;
 }
 
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute) {
-  return write_chunk(config, compute, size, recompute, whole_model(config));
+                     const Recompute& recompute, const MeshRank& place) {
+  return write_chunk(config, compute, size, recompute, whole_model(config), place);
 }
 
 }  // namespace tessera

@@ -11,15 +11,18 @@
 
 namespace tessera {
 
-/// The size of what a program works on at once.
+/// The size of what the ranks of a mesh work on at once: a micro-batch of all of them.
 struct ProgramSize {
   int64_t sequences = 1;
   int64_t context = 0;         ///< tokens of one sequence
   bool document_mask = false;  ///< tokens attend within their document only
 };
 
-/// The inputs that a batch gives a program, each i32 [tokens]. One that the program does not have
-/// is null.
+/// The tokens that a rank of the tensor axis has of one sequence.
+int64_t own_context(const Mesh& mesh, const ProgramSize& size);
+
+/// The inputs that a batch gives a program, each i32 [tokens], of this rank. One that the program
+/// does not have is null.
 struct BatchValues {
   Value tokens;
   Value targets;                         ///< -1 for none
@@ -27,16 +30,20 @@ struct BatchValues {
   std::optional<Value> document_starts;  ///< start of the token's document; for a document mask
 };
 /// Declares these inputs: `tokens` for a program with the embedding, `targets` for one with the
-/// head.
-BatchValues declare_batch(Builder& builder, const ProgramSize& size, bool embedding = true,
-                          bool head = true);
+/// head. Throws Error, with the numbers, if the sequences or positions do not divide over the
+/// ranks.
+BatchValues declare_batch(Builder& builder, const ProgramSize& size,
+                          const TokenDistribution& layout, bool embedding = true, bool head = true);
 
 /// A sum over the micro-batches of a step, kept in f64. Programs add to it, and it is read after
-/// the step.
+/// the step. It is partial over the axes on which each rank adds its own part.
 struct StepSum {
   std::string name;  ///< of the state
   Shape shape;
+  Distribution distribution;
 };
+/// The name of the whole sum in the update program, which adds up the ranks' parts.
+std::string total_name(const StepSum& sum);
 
 /// The part of a model that one program trains: some of its layers, with or without the parts
 /// before the first layer and after the last one.
@@ -61,13 +68,13 @@ struct Chunk {
   /// Outputs for the next chunk, and their gradients, which are inputs of the backward pass.
   Boundary boundary_out, of_boundary_out;
 
-  /// The gradients of the losses, [1]: states that are set before a step. For the loss it is one
+  /// The gradients of the losses, [1]: states that are set before a step, to the same on all ranks. For the loss it is one
   /// over the number of target tokens in the *global* batch. For the router losses it is one over
   /// the number of all its tokens. There is no mean of means.
   Value target_seed;
   Value token_seed;
 
-  Value loss;        ///< [1]: the sum over target tokens, z-loss included; an output
+  Value loss;        ///< [1]: the sum over own target tokens, z-loss included; an output
   Value token_loss;  ///< [tokens]: cross-entropy; an output
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, like the loss; outputs
 
@@ -83,13 +90,14 @@ struct Chunk {
   std::vector<StepSum> loss_sums() const;
 };
 
-/// Writes a chunk that recomputes the named blocks. Throws InternalError if the balance loss pools
-/// all layers but the chunk does not have all of them.
+/// Writes a rank's chunk that recomputes the named blocks. Throws InternalError if the balance loss
+/// pools all layers but the chunk does not have all of them. Throws Error, with the numbers, if the
+/// model or the batch does not divide over the mesh.
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range);
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place = {});
 
 /// Writes the whole model as one chunk.
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute);
+                     const Recompute& recompute, const MeshRank& place = {});
 
 }  // namespace tessera

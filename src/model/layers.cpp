@@ -1,6 +1,7 @@
 #include "model/layers.h"
 
 #include "model/feed_forward.h"
+#include "ops/collective/convert.h"
 #include "ops/embedding/embedding.h"
 #include "ops/rotary/rotary.h"
 
@@ -21,7 +22,7 @@ Value embedding_table(ModelWriter& writer) {
   const auto scope = writer.builder.scope("embedding", Block::embedding);
   writer.unit = "embedding";
   return writer.matrix("weight", {writer.config.vocabulary_size, writer.config.hidden_size},
-                       ParameterRole::embedding);
+                       writer.over_tensor(0), ParameterRole::embedding);
 }
 
 Value table_of_angles(ModelWriter& writer, Value positions) {
@@ -38,7 +39,8 @@ Value table_of_angles(ModelWriter& writer, Value positions) {
 Embedded write_embedding(ModelWriter& writer, Value tokens) {
   const Value table = embedding_table(writer);
   const auto scope = writer.builder.scope("embedding", Block::embedding);
-  return {table, embedding(writer.builder, table, tokens)};
+  const Value used = use_like(writer.builder, table, tokens);
+  return {table, writer.scatter_positions(embedding(writer.builder, used, tokens))};
 }
 
 Value LayerWriter::normalised(std::string_view name, Keep keep) {
@@ -79,7 +81,8 @@ Value write_head_matrix(ModelWriter& writer) {
   const ModelConfig& config = writer.config;
   const auto scope = writer.builder.scope("head", Block::head);
   writer.unit = "head";
-  return writer.matrix("weight", {config.vocabulary_size, config.hidden_size}, ParameterRole::head);
+  return writer.matrix("weight", {config.vocabulary_size, config.hidden_size},
+                       writer.over_tensor(0), ParameterRole::head);
 }
 
 }  // namespace tessera

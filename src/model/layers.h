@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// The values that pass from one layer to the next, both [tokens, hidden].
+/// The values that pass from one layer to the next, both [tokens, hidden]. The tensor axis splits
+/// their positions.
 struct Boundary {
   Value stream;  ///< the residual stream
   Value output;  ///< of the last sublayer; the next norm adds it to the stream

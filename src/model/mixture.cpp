@@ -24,7 +24,7 @@ Routing route(ModelWriter& writer, Value x) {
   Builder& builder = writer.builder;
   const auto scope = builder.scope("router", Block::router);
   const Value weight =
-      writer.matrix("weight", {config.experts, config.hidden_size}, ParameterRole::router);
+      writer.matrix("weight", {config.experts, config.hidden_size}, {}, ParameterRole::router);
   const Value logits = linear(builder, cast(builder, x, writer.wide()), weight);
   const Value probabilities = router_softmax(builder, logits);
   // The router losses come after all layers, so their gradients come first. If these small values
@@ -58,9 +58,9 @@ RoutedExperts routed_experts(ModelWriter& writer, Value x, const RouterSelection
   writer.unit = dense_unit + ".experts";
   const Shape inward{config.experts, config.expert_size, config.hidden_size};
   const Shape outward{config.experts, config.hidden_size, config.expert_size};
-  const std::vector<Value> weights{writer.matrix("gate", inward, ParameterRole::expert),
-                                   writer.matrix("up", inward, ParameterRole::expert)};
-  const Value down[] = {writer.output_matrix("down", outward, ParameterRole::expert)};
+  const std::vector<Value> weights{writer.matrix("gate", inward, {}, ParameterRole::expert),
+                                   writer.matrix("up", inward, {}, ParameterRole::expert)};
+  const Value down[] = {writer.output_matrix("down", outward, {}, ParameterRole::expert)};
   writer.unit = dense_unit;
 
   const Value rows = gather_tokens(builder, x, indices);  // [tokens · k, hidden]

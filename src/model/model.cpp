@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include "model/layers.h"
+#include "ops/collective/convert.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/cross_entropy.h"
 
@@ -13,29 +14,35 @@ struct Trunk {
   Value head;    ///< [vocabulary, hidden]
 };
 
+/// `hidden` is of all positions: the tensor axis splits only the head's vocabulary.
 Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionPlace& place) {
   const Embedded embedded = write_embedding(writer, tokens);
   LayerWriter layers(writer, embedded.stream);
   layers.write({0, writer.config.layers}, place);
-  const Value hidden = layers.final_norm();
+  const Value hidden = writer.gather_positions(layers.final_norm());
   return {hidden, writer.config.tied_head ? embedded.table : write_head_matrix(writer)};
 }
 
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size) {
-  EvaluationProgram evaluation;
+                                   const ProgramSize& size, const MeshRank& place) {
+  EvaluationProgram evaluation{.program = Program(place.mesh, place.rank)};
   Builder builder(evaluation.program);
-  ModelWriter writer{builder, config, compute, {}, {}};
-  evaluation.batch = declare_batch(builder, size);
-  const AttentionPlace place{.sequence = size.context,
+  ModelWriter writer{.builder = builder,
+                     .config = config,
+                     .compute = compute,
+                     .layout = distribute_tokens(place.mesh, size.sequences)};
+  evaluation.batch = declare_batch(builder, size, writer.layout);
+  const AttentionPlace tokens{.sequence = own_context(place.mesh, size),
+                              .positions = evaluation.batch.positions,
                              .rotary_table = table_of_angles(writer, evaluation.batch.positions),
                              .document_starts = evaluation.batch.document_starts,
                              .cache_position = {}};
-  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, place);
+  const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, tokens);
   const auto scope = builder.scope("head", Block::head);
-  evaluation.token_loss = linear_cross_entropy(builder, trunk.hidden, trunk.head,
+  const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
+  evaluation.token_loss = linear_cross_entropy(builder, trunk.hidden, head,
                                                evaluation.batch.targets, config.z_loss_coefficient)
                               .token_loss;
   builder.output(evaluation.token_loss);
@@ -47,18 +54,22 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
                                int64_t capacity) {
   DecodingProgram decoding;
   Builder builder(decoding.program);
-  ModelWriter writer{builder, config, compute, {}, {}};
+  ModelWriter writer{
+      .builder = builder, .config = config, .compute = compute, .layout = one_sequence()};
   decoding.tokens = builder.input("tokens", {{tokens}, DType::i32, {}});
   decoding.positions = builder.input("positions", {{tokens}, DType::i32, {}});
   decoding.first = builder.input("first", {{1}, DType::i32, {}});
   const AttentionPlace place{.sequence = tokens,
+                             .positions = decoding.positions,
                              .rotary_table = table_of_angles(writer, decoding.positions),
                              .document_starts = {},
                              .cache_position = decoding.first,
                              .capacity = capacity};
   const Trunk trunk = write_trunk(writer, decoding.tokens, place);
   const auto scope = builder.scope("head", Block::head);
-  decoding.logits = linear(builder, trunk.hidden, trunk.head, writer.wide());
+  decoding.logits =
+      convert(builder, linear(builder, trunk.hidden, trunk.head, writer.wide()),
+              writer.mesh().tensor(), Placement::sharded, replicated());
   builder.output(decoding.logits);
   decoding.parameters = std::move(writer.parameters);
   return decoding;

@@ -14,10 +14,10 @@ struct EvaluationProgram {
   Program program;
   ParameterList parameters;
   BatchValues batch;
-  Value token_loss;  ///< [tokens]: cross-entropy, 0 without a target; an output
+  Value token_loss;  ///< [tokens] of this rank: cross-entropy, 0 without a target; an output
 };
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size);
+                                   const ProgramSize& size, const MeshRank& place = {});
 
 /// A program that continues one sequence by `tokens` tokens, with key-value caches as its states.
 struct DecodingProgram {

@@ -2,42 +2,56 @@
 
 #include <cmath>
 
+#include "ops/collective/convert.h"
+
 namespace tessera {
 
-Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRole role) {
-  return declare_matrix(name, shape, role, config.initialization_deviation);
+Value ModelWriter::matrix(std::string_view name, const Shape& shape,
+                          const Distribution& distribution, ParameterRole role) {
+  return declare_matrix(name, shape, distribution, role, config.initialization_deviation);
 }
 
-Value ModelWriter::output_matrix(std::string_view name, const Shape& shape, ParameterRole role) {
+Value ModelWriter::output_matrix(std::string_view name, const Shape& shape,
+                                 const Distribution& distribution, ParameterRole role) {
   double deviation = config.initialization_deviation;
   if (config.initialization == InitializationRule::scaled) {
     deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
   }
-  return declare_matrix(name, shape, role, deviation);
+  return declare_matrix(name, shape, distribution, role, deviation);
 }
 
-Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
+Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape,
+                                  const Distribution& distribution, ParameterRole role,
                                   double deviation) {
   const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
   const DType dtype = role == ParameterRole::router ? wide() : compute;
-  return parameters.declare(builder, name, shape, {}, dtype, role, how, unit);
+  return parameters.declare(builder, name, shape, distribution, dtype, role, how, unit);
+}
+
+Value ModelWriter::gather_positions(Value stream) {
+  return convert(builder, stream, mesh().tensor(), Placement::sharded, replicated());
+}
+
+Value ModelWriter::scatter_positions(Value partial) {
+  return convert(builder, partial, mesh().tensor(), Placement::partial, layout.positions);
 }
 
 NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64_t group,
                              std::optional<Value> residual) {
-  return tessera::norm(builder, x, norm_weight(name, size), norm_options(group), residual);
+  return tessera::norm(builder, x, norm_weight(name, size, x), norm_options(group), residual);
 }
 
 Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group,
                                    Value table, int64_t head_dim) {
-  return tessera::norm_and_rotary(builder, x, norm_weight(name, size), norm_options(group), table,
+  return tessera::norm_and_rotary(builder, x, norm_weight(name, size, x), norm_options(group), table,
                                   head_dim);
 }
 
-std::optional<Value> ModelWriter::norm_weight(std::string_view name, int64_t size) {
+std::optional<Value> ModelWriter::norm_weight(std::string_view name, int64_t size, Value x) {
   if (!config.norm_weights) return {};
-  return parameters.declare(builder, name, {size}, {}, wide(), ParameterRole::norm, {.constant = 1},
-                            unit);
+  const Value weight = parameters.declare(builder, name, {size}, {}, wide(), ParameterRole::norm,
+                                          {.constant = 1}, unit);
+  return use_like(builder, weight, x);
 }
 
 NormOptions ModelWriter::norm_options(int64_t group) const {

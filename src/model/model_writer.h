@@ -6,6 +6,7 @@
 
 #include "model/model_config.h"
 #include "model/parameter.h"
+#include "model/token_distribution.h"
 #include "ops/norm/norm.h"
 
 namespace tessera {
@@ -15,20 +16,35 @@ namespace tessera {
 struct ModelWriter {
   Builder& builder;
   const ModelConfig& config;
-  DType compute;  ///< of activations and matrices
-  ParameterList parameters;
-  std::string unit;  ///< of the parameters declared next
+  DType compute;                ///< of activations and matrices
+  TokenDistribution layout;     ///< of the tokens
+  ParameterList parameters = {};
+  std::string unit = {};  ///< of the parameters declared next
 
   /// The type of norms, the router and statistics.
   DType wide() const { return accumulation_dtype(compute); }
 
+  const Mesh& mesh() const { return builder.program().mesh(); }
+  /// The distribution of a parameter that tensor parallelism splits along a dim.
+  Distribution over_tensor(int dim) const {
+    return Distribution().with(mesh().tensor(), sharded(dim));
+  }
+
   /// Declares a matrix [out, in], initialised as the configuration says.
-  Value matrix(std::string_view name, const Shape& shape,
+  Value matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                ParameterRole role = ParameterRole::matrix);
   /// The same for a projection that writes to the residual stream, which "scaled" initialisation
   /// treats differently.
-  Value output_matrix(std::string_view name, const Shape& shape,
+  Value output_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                       ParameterRole role = ParameterRole::matrix);
+
+  /// The residual stream's rows of all positions that the tensor axis splits: what a column-split
+  /// linear map reads. Its gradient is summed and split again.
+  Value gather_positions(Value stream);
+  /// Takes the sum that a row-split linear map left over the tensor axis. Each rank gets it for its
+  /// own positions.
+  Value scatter_positions(Value partial);
+
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
@@ -37,10 +53,11 @@ struct ModelWriter {
                         int64_t head_dim);
 
  private:
-  std::optional<Value> norm_weight(std::string_view name, int64_t size);
+  /// The weight of a norm of x, used as x needs it.
+  std::optional<Value> norm_weight(std::string_view name, int64_t size, Value x);
   NormOptions norm_options(int64_t group) const;
-  Value declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
-                       double deviation);
+  Value declare_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
+                       ParameterRole role, double deviation);
 };
 
 }  // namespace tessera

@@ -29,7 +29,15 @@ Value Program::base(Value value) const {
 
 Value Program::main_gradient(Value parameter) const {
   const auto found = main_gradients_.find(parameter.id);
-  return found == main_gradients_.end() ? Value{} : found->second;
+  if (found != main_gradients_.end()) return found->second;
+  const ValueInfo& part = info(parameter);
+  if (!part.view) return {};
+  // A part of a unit may be used under another type: then that has the gradient.
+  for (const auto& [id, gradient] : main_gradients_) {
+    const ValueInfo& other = values_[static_cast<size_t>(id)];
+    if (other.view == part.view && other.spec.shape == part.spec.shape) return gradient;
+  }
+  return {};
 }
 
 Value Program::find(std::string_view name) const {

@@ -60,6 +60,7 @@ enum class Keep { no, block, layer };
 struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
+  bool operator==(const ViewOf&) const = default;
 };
 
 /// The rows of a value whose number is known only at run time. The value's first dim is a bound,
@@ -121,7 +122,8 @@ class Program {
   /// The value whose memory a value lies in: its base if it is a view, otherwise itself.
   Value base(Value value) const;
 
-  /// The main gradient of a parameter or of a view of one; null if nothing adds into one.
+  /// The main gradient of a parameter or of a view of one, under whatever type it is used; null if
+  /// nothing adds into one.
   Value main_gradient(Value parameter) const;
   /// The value of that name; throws InternalError when there is none.
   Value find(std::string_view name) const;
