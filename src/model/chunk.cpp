@@ -224,8 +224,6 @@ int64_t own_context(const Mesh& mesh, const ProgramSize& size) {
   return size.context / mesh.size(mesh.context());
 }
 
-std::string total_name(const StepSum& sum) { return "total:" + sum.name; }
-
 ChunkRange whole_model(const ModelConfig& config) { return {.layers = {0, config.layers}}; }
 
 std::vector<StepSum> Chunk::loss_sums() const {

@@ -42,8 +42,6 @@ struct StepSum {
   Shape shape;
   Distribution distribution;
 };
-/// The name of the whole sum in the update program, which adds up the ranks' parts.
-std::string total_name(const StepSum& sum);
 
 /// The part of a model that one program trains: some of its layers, with or without the parts
 /// before the first layer and after the last one.

@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <ranges>
+
 #include "model/layers.h"
 #include "ops/collective/convert.h"
 #include "ops/linear/linear.h"
@@ -23,6 +25,16 @@ Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionPlace& place
   return {hidden, writer.config.tied_head ? embedded.table : write_head_matrix(writer)};
 }
 
+/// A value of all tokens, of which each rank along data and context has its own.
+Value gathered_tokens(Builder& builder, Value own) {
+  const auto order = builder.spec(own).distribution.order(0);
+  const std::vector<Axis> splits(order.begin(), order.end());
+  for (const Axis axis : splits | std::views::reverse) {
+    own = convert(builder, own, axis, Placement::sharded, invariant());
+  }
+  return own;
+}
+
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
@@ -42,9 +54,10 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
   const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, tokens);
   const auto scope = builder.scope("head", Block::head);
   const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
-  evaluation.token_loss = linear_cross_entropy(builder, trunk.hidden, head,
-                                               evaluation.batch.targets, config.z_loss_coefficient)
-                              .token_loss;
+  const Value own = linear_cross_entropy(builder, trunk.hidden, head, evaluation.batch.targets,
+                                         config.z_loss_coefficient)
+                        .token_loss;
+  evaluation.token_loss = gathered_tokens(builder, own);
   builder.output(evaluation.token_loss);
   evaluation.parameters = std::move(writer.parameters);
   return evaluation;

@@ -14,7 +14,7 @@ struct EvaluationProgram {
   Program program;
   ParameterList parameters;
   BatchValues batch;
-  Value token_loss;  ///< [tokens] of this rank: cross-entropy, 0 without a target; an output
+  Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                                    const ProgramSize& size, const MeshRank& place = {});

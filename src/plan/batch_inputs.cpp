@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "comm/tensor_piece.h"
 #include "data/vocabulary.h"
 #include "tensor/dispatch.h"
 
@@ -25,12 +26,23 @@ BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& paramete
 void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
   require_in_vocabulary(batch.tokens, vocabulary_size);
   require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
+  const Program& of = executor.program(program);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
     if (!to) return;
+    const TensorPiece piece(of.mesh(), of.spec(to).distribution,
+                            {static_cast<int64_t>(from.size())}, of.rank());
     const Tensor& tensor = executor.tensor(to, program, micro_batch);
-    TESSERA_CHECK(static_cast<int64_t>(from.size()) == tensor.elements(),
-                  "a batch of {} tokens for a program of {}", from.size(), tensor.elements());
-    executor.write(std::as_bytes(std::span(from)), tensor);
+    TESSERA_CHECK(piece.shape() == tensor.shape(), "a batch of {} tokens for a program of {}",
+                  from.size(), tensor.elements());
+    if (piece.shape() == piece.whole()) {
+      executor.write(std::as_bytes(std::span(from)), tensor);
+      return;
+    }
+    std::vector<int32_t> own(static_cast<size_t>(tensor.elements()));
+    for (size_t i = 0; i < own.size(); ++i) {
+      own[i] = from[static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)))];
+    }
+    executor.write(std::as_bytes(std::span(own)), tensor);
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);

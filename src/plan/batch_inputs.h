@@ -16,8 +16,9 @@ struct BatchInputs {
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
-  /// Writes a batch of the program's size into the inputs. Call it right before the micro-batch's
-  /// first action. Throws Error on a token outside the model's vocabulary.
+  /// Writes a rank's piece of a batch into the inputs. The batch is that of all ranks, of the
+  /// program's size. Call it right before the micro-batch's first action. Throws Error on a token
+  /// outside the model's vocabulary.
   void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
 

@@ -5,8 +5,10 @@
 namespace tessera {
 namespace {
 
-ProgramSize size_of(const RunConfig& config) {
-  return {.sequences = config.train.micro_batch,
+ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
+  int64_t sequences = config.train.micro_batch;
+  for (const Axis level : mesh.data()) sequences *= mesh.size(level);
+  return {.sequences = sequences,
           .context = config.data.context,
           .document_mask = config.data.document_mask};
 }
@@ -43,21 +45,24 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
   StepPrograms programs;
   programs.chunks.push_back(std::move(whole_model));
   const Chunk& chunk = programs.chunks.front();
-  programs.start = write_step_start(chunk.parameters.units(), chunk.sums());
-  programs.update = write_update(chunk.parameters.units(), chunk.parameters.specs(),
-                                 chunk.loss_sums(), optimizer);
-  programs.rounding = write_rounding(chunk.parameters.units());
+  const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
+  const std::vector<ParameterUnit>& units = chunk.parameters.units();
+  programs.start = write_step_start(units, chunk.sums(), place);
+  programs.update =
+      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
+  programs.rounding = write_rounding(units, place);
   return programs;
 }
 
-StepPrograms step_programs(const RunConfig& config) {
+StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   const DType compute = compute_dtype(config.train.precision);
-  StepPrograms programs = step_programs(
-      write_training(config.model, compute, size_of(config), recompute_of(config.train.recompute)),
-      config.optimizer);
+  const ProgramSize size = size_of(config, place.mesh);
+  StepPrograms programs =
+      step_programs(write_training(config.model, compute, size,
+                                   recompute_of(config.train.recompute), place),
+                    config.optimizer);
   if (config.train.evaluate_every > 0) {
-    programs.evaluation =
-        write_evaluation(inference_config(config.model), compute, size_of(config));
+    programs.evaluation = write_evaluation(inference_config(config.model), compute, size, place);
   }
   return programs;
 }

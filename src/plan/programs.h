@@ -37,7 +37,8 @@ struct StepPrograms {
 /// Writes the programs around a chunk that is the whole model, without an evaluation.
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer);
 
-/// Writes the programs of a resolved configuration.
-StepPrograms step_programs(const RunConfig& config);
+/// Writes the programs that a rank runs for a resolved configuration. Each rank along the data axis
+/// has micro-batches of train.micro_batch sequences.
+StepPrograms step_programs(const RunConfig& config, const MeshRank& place = {});
 
 }  // namespace tessera

@@ -138,20 +138,25 @@ Value Builder::main_gradient(Value value) {
 }
 
 Value Builder::main_gradient_of(Value value, const Distribution& of_use) {
-  const auto known = program_.main_gradients_.find(value.id);
-  if (known != program_.main_gradients_.end()) return known->second;
   const ValueInfo& parameter = program_.info(value);
   if (parameter.kind != ValueKind::parameter) return {};
-  Spec spec = parameter.spec;
-  spec.dtype = accumulation_dtype(spec.dtype);
-  for (const Axis axis : program_.mesh().of_view(spec.distribution.view())) {
+  Distribution distribution = parameter.spec.distribution;
+  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
     if (of_use.on(axis).placement == Placement::partial) {
-      spec.distribution = spec.distribution.with(axis, partial());
+      distribution = distribution.with(axis, partial());
     }
   }
+  return main_gradient(value, distribution);
+}
+
+Value Builder::main_gradient(Value parameter, const Distribution& distribution) {
+  const auto known = program_.main_gradients_.find(parameter.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const ValueInfo& info = program_.info(parameter);
+  Spec spec{info.spec.shape, accumulation_dtype(info.spec.dtype), distribution};
   const Value gradient =
-      add_value("gradient:" + parameter.name, std::move(spec), ValueKind::main_gradient);
-  program_.main_gradients_.emplace(value.id, gradient);
+      add_value("gradient:" + info.name, std::move(spec), ValueKind::main_gradient);
+  program_.main_gradients_.emplace(parameter.id, gradient);
   return gradient;
 }
 

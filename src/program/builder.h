@@ -42,6 +42,10 @@ class Builder {
   /// parameter's main gradient. Null for any other value.
   Value main_gradient(Value value);
 
+  /// Declares the main gradient of a parameter of which another program has made it, and where it
+  /// lies so.
+  Value main_gradient(Value parameter, const Distribution& distribution);
+
   /// Marks a value that the caller reads after the run.
   void output(Value value);
   /// Marks whether a value stays in memory for the backward pass (see Keep).

@@ -31,13 +31,16 @@ const ParameterState& ParameterStore::find(std::string_view name) const {
 }
 
 void ParameterStore::initialize(uint64_t seed, int threads) const {
+  const Program& program = executor_.program(rounding_);
   for (const ParameterState& state : parameters_) {
+    const TensorPiece piece(program.mesh(), state.spec.distribution, state.spec.shape,
+                            program.rank());
     if (state.master.accelerator() == nullptr) {
-      tessera::initialize(state.spec, seed, state.master, threads);
+      tessera::initialize(state.spec, seed, piece, state.master, threads);
       continue;
     }
     const Tensor values(state.master.shape(), state.master.dtype());
-    tessera::initialize(state.spec, seed, values, threads);
+    tessera::initialize(state.spec, seed, piece, values, threads);
     upload({values.raw(), static_cast<size_t>(values.bytes())}, state.master);
   }
   masters_to_weights();

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// The tensors of one parameter, views into its unit's flat memory. All but `weight` have the
+/// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but `weight` have the
 /// accumulation type (f32, or f64 for f64).
 struct ParameterState {
   ParameterSpec spec;

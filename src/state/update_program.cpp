@@ -1,5 +1,10 @@
 #include "state/update_program.h"
 
+#include <algorithm>
+#include <ranges>
+
+#include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/round.h"
@@ -13,8 +18,8 @@ namespace {
 /// The unit's values in the program that is being written.
 struct UnitValues {
   UnitValues(Builder& builder, const ParameterUnit& unit)
-      : weight(builder.parameter(unit.name, {{unit.elements}, unit.dtype, {}})),
-        gradient(builder.main_gradient(weight)) {}
+      : weight(builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution})),
+        gradient(builder.main_gradient(weight, unit.gradient_distribution)) {}
   Value weight;
   Value gradient;
 };
@@ -29,27 +34,184 @@ Builder update_builder(Program& program) {
 }
 
 Value declare(Builder& builder, const StepSum& sum) {
-  return builder.state(sum.name, {sum.shape, DType::f64, {}});
+  return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
+}
+
+Spec wide_spec(const ParameterUnit& unit) {
+  return {{unit.elements}, accumulation_dtype(unit.dtype), unit.distribution};
 }
 
 AdamWUnit adamw_unit(Builder& builder, const ParameterUnit& unit, const UnitValues& values) {
-  const Spec wide{{unit.elements}, accumulation_dtype(unit.dtype), {}};
   AdamWUnit result{.gradient = values.gradient,
-                   .first_moment = builder.state(first_moment_name(unit), wide),
-                   .second_moment = builder.state(second_moment_name(unit), wide),
+                   .first_moment = builder.state(first_moment_name(unit), wide_spec(unit)),
+                   .second_moment = builder.state(second_moment_name(unit), wide_spec(unit)),
                    .master = values.weight,
                    .weight = {}};
   if (rounds(unit)) {
-    result.master = builder.state(master_name(unit), wide);
+    result.master = builder.state(master_name(unit), wide_spec(unit));
     result.weight = values.weight;
   }
   return result;
 }
 
+/// The axes of a value's view on which it is of this placement.
+std::vector<Axis> axes_with(const Builder& builder, Value value, Placement placement) {
+  const Distribution& lies = builder.spec(value).distribution;
+  std::vector<Axis> axes;
+  for (const Axis axis : builder.program().mesh().of_view(lies.view())) {
+    if (lies.on(axis).placement == placement) axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// The sum over all ranks of which each has a part.
+Value total(Builder& builder, Value value) {
+  return take_sum(builder, value, axes_with(builder, value, Placement::partial));
+}
+
+/// A value of which one rank has all, where an axis has only one.
+Value whole_on_single_ranks(Builder& builder, Value value) {
+  const Mesh& mesh = builder.program().mesh();
+  const auto order = builder.spec(value).distribution.order(0);
+  const std::vector<Axis> splits(order.begin(), order.end());
+  for (const Axis axis : splits | std::views::reverse) {
+    if (mesh.size(axis) > 1) break;
+    value = convert(builder, value, axis, Placement::sharded, invariant());
+  }
+  return value;
+}
+
+Section section_of(const ParameterSpec& parameter, int unit) {
+  return {.unit = unit,
+          .begin = parameter.unit_offset,
+          .end = parameter.unit_offset + parameter.piece_shape.elements()};
+}
+
+/// Units that an operation takes together, because they lie alike.
+struct UnitGroup {
+  std::vector<size_t> units;   // indices
+  std::vector<int> places;     // by unit: its place in `units`, or -1
+};
+
+/// Units by a property of theirs, in the order in which the properties appear.
+template <typename Property>
+std::vector<UnitGroup> group_units(size_t count, Property&& property) {
+  std::vector<decltype(property(size_t{}))> known;
+  std::vector<UnitGroup> groups;
+  for (size_t i = 0; i < count; ++i) {
+    const auto own = property(i);
+    const auto found = std::ranges::find(known, own);
+    const auto place = static_cast<size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(own);
+      groups.push_back({.units = {}, .places = std::vector<int>(count, -1)});
+    }
+    UnitGroup& group = groups[place];
+    group.places[i] = static_cast<int>(group.units.size());
+    group.units.push_back(i);
+  }
+  return groups;
+}
+
+class UpdateWriter {
+ public:
+  UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
+               std::span<const ParameterSpec> parameters, const OptimizerConfig& config)
+      : update_(update),
+        builder_(update_builder(update.program)),
+        units_(units),
+        parameters_(parameters),
+        config_(config) {}
+
+  void write(std::span<const StepSum> sums) {
+    const Spec scalar{{1}, DType::f64, {}};
+    update_.learning_rate = builder_.input("learning_rate", scalar);
+    update_.clip_norm = builder_.input("clip_norm", scalar);
+    update_.step = builder_.input("step", scalar);
+    for (const ParameterUnit& unit : units_) {
+      states_.push_back(adamw_unit(builder_, unit, UnitValues(builder_, unit)));
+      states_.back().gradient = total(builder_, states_.back().gradient);
+    }
+    std::vector<Value> losses;
+    for (const StepSum& sum : sums) {
+      update_.totals.push_back(total(builder_, declare(builder_, sum)));
+      builder_.output(update_.totals.back());
+      if (sum.shape == Shape{1}) {
+        losses.push_back(cross(builder_, update_.totals.back(), MeshView::dense));
+      }
+    }
+    const Clipped clipped = clip_gradients(builder_, squares(), update_.clip_norm, losses);
+    update_.gradient_norm = clipped.norm;
+    builder_.name(update_.gradient_norm, "gradient_norm");
+    builder_.output(update_.gradient_norm);
+    update_.scale = clipped.scale;
+    builder_.output(update_.scale);
+    apply_adamw();
+  }
+
+ private:
+  /// The sum of the squares of all gradients, each counted once.
+  Value squares() {
+    std::vector<Value> gradients;
+    for (const AdamWUnit& unit : states_) {
+      gradients.push_back(
+          cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)));
+    }
+    const auto lies = [&](size_t unit) { return builder_.spec(gradients[unit]).distribution; };
+    std::vector<Value> addends;
+    for (const UnitGroup& group : group_units(units_.size(), lies)) {
+      std::vector<Value> values;
+      for (const size_t unit : group.units) values.push_back(gradients[unit]);
+      std::vector<Section> sections;
+      for (const ParameterSpec& parameter : parameters_) {
+        const int place = group.places[static_cast<size_t>(parameter.unit_index)];
+        if (place >= 0) sections.push_back(section_of(parameter, place));
+      }
+      const Value own = sum_of_squares(builder_, values, std::move(sections));
+      addends.push_back(cross(builder_, total(builder_, own), MeshView::dense));
+    }
+    return addends.size() == 1 ? addends[0] : add(builder_, addends, DType::f64);
+  }
+
+  /// What is the same on all ranks passes to the dense view; what is not is added up in its own.
+  Value cross_if_whole(Value value) {
+    if (!axes_with(builder_, value, Placement::sharded).empty()) return value;
+    return cross(builder_, value, MeshView::dense);
+  }
+
+  void apply_adamw() {
+    const auto view = [&](size_t unit) { return units_[unit].distribution.view(); };
+    for (const UnitGroup& group : group_units(units_.size(), view)) {
+      std::vector<AdamWUnit> states;
+      for (const size_t unit : group.units) states.push_back(states_[unit]);
+      std::vector<AdamWSection> sections;
+      for (const ParameterSpec& parameter : parameters_) {
+        const int place = group.places[static_cast<size_t>(parameter.unit_index)];
+        if (place >= 0) sections.push_back({section_of(parameter, place), decays(config_, parameter)});
+      }
+      adamw(builder_,
+            {.scale = update_.scale, .learning_rate = update_.learning_rate, .step = update_.step},
+            states, std::move(sections),
+            {.beta1 = config_.beta1,
+             .beta2 = config_.beta2,
+             .epsilon = config_.epsilon,
+             .weight_decay = config_.weight_decay});
+    }
+  }
+
+  UpdateProgram& update_;
+  Builder builder_;
+  std::span<const ParameterUnit> units_;
+  std::span<const ParameterSpec> parameters_;
+  const OptimizerConfig& config_;
+  std::vector<AdamWUnit> states_;  // by unit; the gradients are whole
+};
+
 }  // namespace
 
-Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums) {
-  Program program;
+Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
+                         const MeshRank& place) {
+  Program program(place.mesh, place.rank);
   Builder builder = update_builder(program);
   std::vector<Value> values;
   for (const ParameterUnit& unit : units) values.push_back(UnitValues(builder, unit).gradient);
@@ -59,60 +221,28 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 }
 
 UpdateProgram write_update(std::span<const ParameterUnit> units,
-                           std::span<const ParameterSpec> parameters,
-                           std::span<const StepSum> losses, const OptimizerConfig& config) {
-  UpdateProgram update;
-  Builder builder = update_builder(update.program);
-  const Spec scalar{{1}, DType::f64, {}};
-  update.learning_rate = builder.input("learning_rate", scalar);
-  update.clip_norm = builder.input("clip_norm", scalar);
-  update.step = builder.input("step", scalar);
-  std::vector<AdamWUnit> states;
-  std::vector<Value> gradients;
-  for (const ParameterUnit& unit : units) {
-    states.push_back(adamw_unit(builder, unit, UnitValues(builder, unit)));
-    gradients.push_back(states.back().gradient);
-  }
-  std::vector<AdamWSection> sections;
-  std::vector<Section> squared;
-  for (const ParameterSpec& parameter : parameters) {
-    const Section section{.unit = parameter.unit_index,
-                          .begin = parameter.unit_offset,
-                          .end = parameter.unit_offset + parameter.piece_shape.elements()};
-    sections.push_back({section, decays(config, parameter)});
-    squared.push_back(section);
-  }
-  std::vector<Value> loss_values;
-  for (const StepSum& loss : losses) loss_values.push_back(declare(builder, loss));
-
-  const Value squares = sum_of_squares(builder, gradients, std::move(squared));
-  const Clipped clipped = clip_gradients(builder, squares, update.clip_norm, loss_values);
-  update.gradient_norm = clipped.norm;
-  builder.name(update.gradient_norm, "gradient_norm");
-  builder.output(update.gradient_norm);
-  update.scale = clipped.scale;
-  builder.output(update.scale);
-  adamw(builder,
-        {.scale = clipped.scale, .learning_rate = update.learning_rate, .step = update.step},
-        states, std::move(sections),
-        {.beta1 = config.beta1,
-         .beta2 = config.beta2,
-         .epsilon = config.epsilon,
-         .weight_decay = config.weight_decay});
+                           std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
+                           const OptimizerConfig& config, const MeshRank& place) {
+  UpdateProgram update{.program = Program(place.mesh, place.rank)};
+  UpdateWriter(update, units, parameters, config).write(sums);
   return update;
 }
 
-Program write_rounding(std::span<const ParameterUnit> units) {
-  Program program;
+Program write_rounding(std::span<const ParameterUnit> units, const MeshRank& place) {
+  Program program(place.mesh, place.rank);
   Builder builder = update_builder(program);
-  std::vector<Value> masters, weights;
-  for (const ParameterUnit& unit : units) {
-    if (!rounds(unit)) continue;
-    const Spec wide{{unit.elements}, accumulation_dtype(unit.dtype), {}};
-    masters.push_back(builder.state(master_name(unit), wide));
-    weights.push_back(builder.parameter(unit.name, {{unit.elements}, unit.dtype, {}}));
+  const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
+  for (const UnitGroup& group : group_units(units.size(), view)) {
+    std::vector<Value> masters, weights;
+    for (const size_t index : group.units) {
+      const ParameterUnit& unit = units[index];
+      if (!rounds(unit)) continue;
+      masters.push_back(builder.state(master_name(unit), wide_spec(unit)));
+      weights.push_back(
+          builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution}));
+    }
+    if (!masters.empty()) round_to_weights(builder, masters, weights);
   }
-  if (!masters.empty()) round_to_weights(builder, masters, weights);
   return program;
 }
 

@@ -11,10 +11,12 @@ namespace tessera {
 
 /// Writes the program that runs before the micro-batches of a step. It sets main gradients and sums
 /// to zero.
-Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums);
+Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
+                         const MeshRank& place = {});
 
-/// The program that runs after the micro-batches of a step: the gradients' norm, clipping and AdamW
-/// over all units.
+/// The program that runs after the micro-batches of a step. It adds up what the ranks have of the
+/// gradients and of the sums, once for the step. Then it takes the gradients' norm, clips them and
+/// applies AdamW to all units.
 struct UpdateProgram {
   Program program;
   Value learning_rate;  ///< f64 [1], like the next two: an input of each step (see schedule.h)
@@ -22,18 +24,18 @@ struct UpdateProgram {
   Value step;           ///< counted from 1
   Value gradient_norm;  ///< f64 [1], like the next: an output
   Value scale;          ///< the factor on gradients; NaN if nothing was updated
+  std::vector<Value> totals;  ///< the sums of all ranks, in the order of the sums: outputs
 };
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
-/// squares are added up. Nothing is updated if the norm or one of `losses`, sums of shape [1], is
-/// not finite.
+/// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
-                           std::span<const ParameterSpec> parameters,
-                           std::span<const StepSum> losses, const OptimizerConfig& config);
+                           std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
+                           const OptimizerConfig& config, const MeshRank& place = {});
 
 /// Writes the program that runs after the masters were set from outside (first values, a
 /// checkpoint): it rounds them to the weights that the programs compute with.
-Program write_rounding(std::span<const ParameterUnit> units);
+Program write_rounding(std::span<const ParameterUnit> units, const MeshRank& place = {});
 
 /// Whether weight decay applies to a parameter under the configured rule.
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec);

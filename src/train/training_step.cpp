@@ -56,13 +56,18 @@ PendingResults TrainingStep::results() {
     tensors.push_back(tensor);
     return static_cast<int>(tensors.size()) - 1;
   };
+  const int number = programs_.update_number();
+  const std::vector<StepSum> sums = chunk_.sums();
+  const auto add_total = [&](const StepSum& sum) {
+    const auto place = std::ranges::find(sums, sum.name, &StepSum::name) - sums.begin();
+    return add(executor_.tensor(programs_.update.totals[static_cast<size_t>(place)], number));
+  };
   const auto add_sum = [&](const std::optional<StepSum>& sum) {
-    return sum ? add(executor_.tensor(sum->name)) : -1;
+    return sum ? add_total(*sum) : -1;
   };
   PendingResults results;
   results.targets_ = targets_;
   results.tokens_ = tokens_;
-  const int number = programs_.update_number();
   results.places_ = {
       .cross_entropy = add_sum(chunk_.cross_entropy_sum),
       .balance = add_sum(chunk_.balance_sum),
@@ -71,7 +76,7 @@ PendingResults TrainingStep::results() {
       .scale = add(executor_.tensor(programs_.update.scale, number)),
       .experts = static_cast<int>(tensors.size()),
   };
-  for (const StepSum& layer : chunk_.expert_tokens) add(executor_.tensor(layer.name));
+  for (const StepSum& layer : chunk_.expert_tokens) add_total(layer);
   results.snapshot_ = executor_.read(tensors);
   return results;
 }

@@ -25,4 +25,6 @@ Value use(Builder& builder, Value value, std::span<const Axis> axes);
 /// The same on the axes where `like` is not invariant.
 Value use_like(Builder& builder, Value value, Value like);
 
+Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
+
 }  // namespace tessera

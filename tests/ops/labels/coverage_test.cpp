@@ -108,7 +108,7 @@ TEST_F(Coverage, EveryOperationOfAProgramIsInTheTableOfLabels) {
         require(chunk.program);
         require(write_step_start(chunk.parameters.units(), chunk.sums()));
         require(
-            write_update(chunk.parameters.units(), chunk.parameters.specs(), chunk.loss_sums(), {})
+            write_update(chunk.parameters.units(), chunk.parameters.specs(), chunk.sums(), {})
                 .program);
         require(write_rounding(chunk.parameters.units()));
         require(write_evaluation(config, compute, size).program);
