@@ -86,7 +86,7 @@ TEST(LabelCheck, FindsDimsThatAreNamedWrongly) {
       {"linear_weight_gradient", "~t i, ~t o -> o i", "~t i, ~t o -> i o", "i split"},
       {"attention", "(b s!) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d), b h s; h=g",
        "(b s!) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d), b h s", "h split"},
-      {"grouped_linear", "~(E r) i, ~E o0 i, f! -> (E r) o0", "~(r E) i, ~E o0 i, f! -> (r E) o0",
+      {"grouped_linear", "~(E r) i, ~E o0 i, (E r) -> (E r) o0", "~(r E) i, ~E o0 i, (r E) -> (r E) o0",
        "E split"},
       {"rms_norm", "a (head channel!), channel! -> a (head channel!), a head",
        "a (channel! head), channel! -> a (channel! head), a head", "head split"},
