@@ -4,23 +4,25 @@
 
 namespace tessera {
 
-Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRole role) {
-  return declare_matrix(name, shape, role, config.initialization_deviation);
+Value ModelWriter::matrix(std::string_view name, const Shape& shape, ParameterRole role,
+                          const Distribution& distribution) {
+  return declare_matrix(name, shape, role, config.initialization_deviation, distribution);
 }
 
-Value ModelWriter::output_matrix(std::string_view name, const Shape& shape, ParameterRole role) {
+Value ModelWriter::output_matrix(std::string_view name, const Shape& shape, ParameterRole role,
+                                 const Distribution& distribution) {
   double deviation = config.initialization_deviation;
   if (config.initialization == InitializationRule::scaled) {
     deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
   }
-  return declare_matrix(name, shape, role, deviation);
+  return declare_matrix(name, shape, role, deviation, distribution);
 }
 
 Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
-                                  double deviation) {
+                                  double deviation, const Distribution& distribution) {
   const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
   const DType dtype = role == ParameterRole::router ? wide() : compute;
-  return parameters.declare(builder, name, shape, {}, dtype, role, how, unit);
+  return parameters.declare(builder, name, shape, distribution, dtype, role, how, unit);
 }
 
 NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64_t group,

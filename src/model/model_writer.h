@@ -22,13 +22,15 @@ struct ModelWriter {
   /// The type of norms, the router and statistics.
   DType wide() const { return accumulation_dtype(compute); }
 
-  /// Declares a matrix [out, in], initialised as the configuration says.
+  /// Declares a matrix [out, in], initialised as the configuration says, which lies so over the
+  /// ranks.
   Value matrix(std::string_view name, const Shape& shape,
-               ParameterRole role = ParameterRole::matrix);
+               ParameterRole role = ParameterRole::matrix, const Distribution& distribution = {});
   /// The same for a projection that writes to the residual stream, which "scaled" initialisation
   /// treats differently.
   Value output_matrix(std::string_view name, const Shape& shape,
-                      ParameterRole role = ParameterRole::matrix);
+                      ParameterRole role = ParameterRole::matrix,
+                      const Distribution& distribution = {});
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
@@ -40,7 +42,7 @@ struct ModelWriter {
   std::optional<Value> norm_weight(std::string_view name, int64_t size);
   NormOptions norm_options(int64_t group) const;
   Value declare_matrix(std::string_view name, const Shape& shape, ParameterRole role,
-                       double deviation);
+                       double deviation, const Distribution& distribution);
 };
 
 }  // namespace tessera

@@ -49,9 +49,9 @@ void require_token_order(size_t k, Routed what, const TypeOnAxis& type, const Sp
 
 void require_rows(size_t k, const TypeOnAxis& type, const Splits& splits) {
   const bool of_exchange = splits.tokens != nullptr;
-  const bool right = of_exchange ? type.placement == Placement::varying &&
-                                       type.pieces.kind == PieceKind::exchange
-                                 : type == sharded(0);
+  const bool right =
+      of_exchange ? type.placement == Placement::varying && type.pieces.kind == PieceKind::exchange
+                  : type == sharded(0);
   if (!right) {
     refuse(k, of_exchange ? "rows of an exchange, because the tokens are split"
                           : "rows that are split by experts, because the tokens are not split");
@@ -63,7 +63,8 @@ void require_rows(size_t k, const TypeOnAxis& type, const Splits& splits) {
 
 void require_places(size_t k, const TypeOnAxis& type, const Splits& splits) {
   const TypeOnAxis expected = splits.tokens != nullptr ? *splits.tokens : sharded(1);
-  if (!alike(type, expected)) refuse(k, fmt::format("the places of these rows, {}", expected.text()));
+  if (!alike(type, expected))
+    refuse(k, fmt::format("the places of these rows, {}", expected.text()));
 }
 
 TypeOnAxis output_type(Routed what, const Splits& splits) {
@@ -80,8 +81,9 @@ HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs) {
     const Splits splits = find_splits(inputs, types);
     if (splits.tokens == nullptr && splits.rows == nullptr) return std::nullopt;
     if (splits.rows == nullptr) {
-      throw DistributionError("the tokens are split and the rows are not; expected rows of an "
-                              "exchange of these tokens");
+      throw DistributionError(
+          "the tokens are split and the rows are not; expected rows of an "
+          "exchange of these tokens");
     }
     for (size_t k = 0; k < inputs.size(); ++k) {
       if (in_token_order(inputs[k])) {

@@ -18,9 +18,10 @@ void require_row_bound(const Execution& execution, const std::optional<RowBound>
 
 void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation, bool bounded) {
   if (!bounded || runtime.accelerator() == nullptr) return;
-  throw Error("{} on {}: experts over several ranks run on the processor only; set run.device = "
-              "\"cpu\" or parallel.expert = 1",
-              operation, word(runtime.target().device));
+  throw Error(
+      "{} on {}: experts over several ranks run on the processor only; set run.device = "
+      "\"cpu\" or parallel.expert = 1",
+      operation, word(runtime.target().device));
 }
 
 }  // namespace tessera

@@ -2,9 +2,9 @@
 #include <limits>
 
 #include "ops/moe/routed_types.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/routing.h"
 #include "ops/moe/routing_kernels.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -22,7 +22,9 @@ class CountTokens final : public Operation {
   /// The counts are sums over the tokens. The rest belongs to the rows.
   HandRule hand_rule() const override {
     return [over = options_.expert_axis, identity = options_.identity](
-               Axis axis, std::span<const TypeOnAxis> types) { return lie(over, identity, axis, types[0]); };
+               Axis axis, std::span<const TypeOnAxis> types) {
+      return lie(over, identity, axis, types[0]);
+    };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
@@ -83,8 +85,8 @@ class CountTokens final : public Operation {
       if (identity < 0) throw DistributionError("split tokens; expected an identity of their rows");
       return std::vector{partial(), rows_of_exchange(identity), indices};
     }
-    const bool whole = indices.placement == Placement::invariant ||
-                       indices.placement == Placement::replicated;
+    const bool whole =
+        indices.placement == Placement::invariant || indices.placement == Placement::replicated;
     if (expert_axis != axis || !whole) return std::nullopt;
     return std::vector{replicated(), sharded(0), sharded(1)};
   }

@@ -1,7 +1,7 @@
 #include "ops/moe/routed_types.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/routing.h"
 #include "ops/moe/routing_kernels.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
