@@ -263,7 +263,7 @@ class ExchangeInPlace final : public Operation {
   std::string_view name() const override { return "exchange_in_place"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return inputs[0].shape.rank() == 1 ? "~r! -> r" : "~r! c -> r c";
+    return inputs[0].shape.rank() == 1 ? "~r! -> q" : "~r! c -> q c";
   }
   HandRule hand_rule() const override {
     return exchange_rule(options_, {from_}, {from_ == Side::sent ? Side::received : Side::sent});
