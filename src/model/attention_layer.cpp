@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/attention/attention.h"
@@ -149,14 +151,27 @@ class AttentionWriter {
                    builder_.spec(heads.query).distribution.on(context));
   }
 
+  /// Attention of the tokens of one sequence, which no other rank has a part of.
   Value cached(const Heads& heads) {
-    const Spec key = builder_.spec(heads.key);
-    const Spec cache{{place_.capacity, key.shape[1]}, writer_.compute,
-                     Distribution().with(tensor_, key.distribution.on(tensor_))};
+    const Distribution split = builder_.spec(heads.query).distribution;
+    const std::vector<Axis> axes(split.order(0).begin(), split.order(0).end());
+    const auto gather = [&](Value x) {
+      for (const Axis axis : axes | std::views::reverse) {
+        x = convert(builder_, x, axis, Placement::sharded, replicated());
+      }
+      return x;
+    };
+    const Value key = gather(heads.key);
+    const Spec rows = builder_.spec(key);
+    const Spec cache{{place_.capacity, rows.shape[1]}, rows.dtype, rows.distribution};
     const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
     const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
-    return cached_attention(builder_, heads.query, heads.key, heads.value, key_cache, value_cache,
-                            *place_.cache_position, options());
+    Value mixed = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
+                                   key_cache, value_cache, *place_.cache_position, options());
+    for (const Axis axis : axes) {
+      mixed = convert(builder_, mixed, axis, Placement::replicated, split.on(axis));
+    }
+    return mixed;
   }
 
   ModelWriter& writer_;

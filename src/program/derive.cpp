@@ -94,7 +94,7 @@ class Derivation {
   void derive_on(Axis axis) {
     Types types = types_on(axis);
     if (by_hand_) {
-      if (const auto answer = by_hand_(axis, types)) {
+      if (const auto answer = answer_by_hand(axis, types)) {
         TESSERA_CHECK(answer->size() == outputs_.size(), "{}: a rule by hand gives {} types",
                       operation_, answer->size());
         for (size_t i = 0; i < outputs_.size(); ++i) at(i, axis) = (*answer)[i];
@@ -111,6 +111,20 @@ class Derivation {
       derive_split(axis, types, *split);
     } else {
       derive_sums(axis, types);
+    }
+  }
+
+  /// What the rule by hand says. If it refuses, the message names the axis and the operands.
+  std::optional<Types> answer_by_hand(Axis axis, const Types& types) const {
+    try {
+      return by_hand_(axis, types);
+    } catch (const DistributionError& error) {
+      std::vector<std::string> operands;
+      for (size_t k = 0; k < types.size(); ++k) {
+        operands.push_back(fmt::format("'{}' is {}", inputs_[k].name, types[k].text()));
+      }
+      throw DistributionError(fmt::format("{}: on {}, {}: {}", operation_, mesh_.name(axis),
+                                          join(operands, ", "), error.what()));
     }
   }
 
