@@ -81,11 +81,12 @@ class ChunkWriter {
 
   /// Declares a sum and adds a value to it, of which a rank may have its own part.
   StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    const Distribution& of_value = builder_.spec(value).distribution;
+    const Distribution of_value = builder_.spec(value).distribution;
     Distribution lies(of_value.view());
     for (const Axis axis : writer_.mesh().of_view(of_value.view())) {
       const TypeOnAxis& type = of_value.on(axis);
-      lies = lies.with(axis, type.split() ? partial() : type);
+      const bool own = type.split() || type.placement == Placement::partial;
+      lies = lies.with(axis, own ? partial() : invariant());
     }
     add_to_sum(builder_, builder_.state(name, {shape, DType::f64, lies}), value);
     return {name, shape, lies};

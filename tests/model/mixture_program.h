@@ -92,7 +92,11 @@ class MixtureRun {
     const int64_t own = std::ssize(setting_.choices) / mesh_.ranks();
     const Spec spec{{own, config_.hidden_size}, DType::f64, tokens()};
     const Value x = builder.input("x", spec);
-    ModelWriter writer{builder, config_, DType::f64, {}, "layers.0"};
+    ModelWriter writer{.builder = builder,
+                       .config = config_,
+                       .compute = DType::f64,
+                       .layout = {},
+                       .unit = "layers.0"};
     const RoutedLayer layer = [&] {
       const auto scope = builder.layer_scope("layers.0", 0);
       return mixture_of_experts(writer, x, setting_.layout);
