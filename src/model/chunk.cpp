@@ -4,6 +4,7 @@
 
 #include "engine/differentiate.h"
 #include "engine/rematerialize.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/router/losses.h"
@@ -71,9 +72,24 @@ class ChunkWriter {
 
   /// Declares a sum and adds a value to it.
   StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, {}}), value);
+    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, sum_distribution(value)}), value);
     return {name, shape};
   }
+
+  /// How a sum of a value's elements lies: not yet taken over the axes on which ranks have their
+  /// own elements.
+  Distribution sum_distribution(Value value) const {
+    const Distribution& of_value = builder_.spec(value).distribution;
+    Distribution result(of_value.view());
+    for (const Axis axis : builder_.program().mesh().of_view(of_value.view())) {
+      const TypeOnAxis& type = of_value.on(axis);
+      result = result.with(axis, type.split() ? partial() : type);
+    }
+    return result;
+  }
+
+  /// A seed as the gradient of a loss that may be a sum not yet taken.
+  Value seed_of(Value loss, Value seed) { return use_like(builder_, seed, loss); }
 
   Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
 
@@ -144,7 +160,7 @@ class ChunkWriter {
     std::vector<Seed> seeds;
     if (chunk_.loss) seeds.push_back({chunk_.loss, chunk_.target_seed});
     for (const Value loss : {chunk_.balance_loss, chunk_.router_z_loss}) {
-      if (loss) seeds.push_back({loss, chunk_.token_seed});
+      if (loss) seeds.push_back({loss, seed_of(loss, chunk_.token_seed)});
     }
     if (!range_.head) {
       chunk_.of_boundary_out = boundary_inputs("of_boundary_out");

@@ -190,12 +190,14 @@ class ExpertsWriter {
     return grouped_linear(builder_, activated, std::vector{matrices.outward}, offsets)[0];
   }
 
+  /// The counts of all ranks' tokens, in the dense view.
   Value sum_over_ranks(Value counts) {
+    if (!split_) return counts;
     for (const Axis over : mesh_.of_view(MeshView::expert)) {
-      if (builder_.spec(counts).distribution.on(over).placement != Placement::partial) continue;
-      counts = convert(builder_, counts, over, Placement::partial, invariant());
+      const Placement placement = builder_.spec(counts).distribution.on(over).placement;
+      counts = convert(builder_, counts, over, placement, invariant());
     }
-    return counts;
+    return cross(builder_, counts, MeshView::dense);
   }
 
   ModelWriter& writer_;
