@@ -81,15 +81,22 @@ class ChunkWriter {
 
   /// Declares a sum and adds a value to it, of which a rank may have its own part.
   StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    const Distribution of_value = builder_.spec(value).distribution;
-    Distribution lies(of_value.view());
-    for (const Axis axis : writer_.mesh().of_view(of_value.view())) {
-      const TypeOnAxis& type = of_value.on(axis);
-      const bool own = type.split() || type.placement == Placement::partial;
-      lies = lies.with(axis, own ? partial() : invariant());
-    }
+    const Distribution lies = sum_distribution(value);
     add_to_sum(builder_, builder_.state(name, {shape, DType::f64, lies}), value);
     return {name, shape, lies};
+  }
+
+  /// How a sum of a value's elements lies: not yet taken over the axes on which ranks have their
+  /// own elements.
+  Distribution sum_distribution(Value value) const {
+    const Distribution& of_value = builder_.spec(value).distribution;
+    Distribution result(of_value.view());
+    for (const Axis axis : builder_.program().mesh().of_view(of_value.view())) {
+      const TypeOnAxis& type = of_value.on(axis);
+      const bool own = type.split() || type.placement == Placement::partial;
+      result = result.with(axis, own ? partial() : invariant());
+    }
+    return result;
   }
 
   Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
@@ -160,23 +167,11 @@ class ChunkWriter {
     chunk_.cross_entropy_sum = add_up("sum:cross_entropy", chunk_.token_loss, {1});
   }
 
-  /// The gradient of a loss: the seed, which ranks use on their own data where each has a part of
-  /// the loss.
-  Value gradient_of(Value loss, Value seed) {
-    const Distribution lies = builder_.spec(loss).distribution;
-    seed = cross(builder_, seed, lies.view());
-    std::vector<Axis> own;
-    for (const Axis axis : writer_.mesh().of_view(lies.view())) {
-      if (lies.on(axis).placement == Placement::partial) own.push_back(axis);
-    }
-    return use(builder_, seed, own);
-  }
-
   void write_backward() {
     std::vector<Seed> seeds;
     if (chunk_.loss) seeds.push_back({chunk_.loss, loss_seed_});
     for (const Value loss : {chunk_.balance_loss, chunk_.router_z_loss}) {
-      if (loss) seeds.push_back({loss, gradient_of(loss, chunk_.token_seed)});
+      if (loss) seeds.push_back({loss, use_like(builder_, chunk_.token_seed, loss)});
     }
     if (!range_.head) {
       chunk_.of_boundary_out = boundary_inputs("of_boundary_out");

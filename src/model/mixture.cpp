@@ -55,9 +55,11 @@ class ExpertsWriter {
         mesh_(builder_.program().mesh()),
         layout_(layout),
         split_(builder_.spec(x).distribution.on(mesh_.tensor()).split()),
+        drops_here_(split_ && config_.capacity_factor > 0 && view_ranks() > 1),
         x_(in_expert_view(x)),
         weights_(in_expert_view(selection.weights)),
-        indices_(in_expert_view(selection.indices)),
+        chosen_(in_expert_view(selection.indices)),
+        indices_(drops_here_ ? in_expert_view(within_capacity(selection.indices)) : chosen_),
         tokens_(builder_.spec(x_).distribution) {}
 
   /// The chosen experts' weighted outputs, in the view of x, and how many tokens chose each.
@@ -68,12 +70,13 @@ class ExpertsWriter {
   Result write() {
     const Result result = sends_rows() ? write_all_to_all() : write_all_gather();
     return {split_ ? cross(builder_, result.output, MeshView::dense) : result.output,
-            sum_over_ranks(result.counts)};
+            sum_over_ranks(drops_here_ ? counts_before_dropping() : result.counts)};
   }
 
  private:
   Axis axis() const { return mesh_.expert(); }
   int ranks() const { return mesh_.size(axis()); }
+  int view_ranks() const { return ranks() * mesh_.size(mesh_.expert_data()); }
   int64_t local_experts() const {
     if (config_.experts % ranks() != 0) {
       throw Error("model.experts = {} do not divide into the {} parts of parallel.expert",
@@ -91,7 +94,9 @@ class ExpertsWriter {
 
   RoutingOptions options() const {
     RoutingOptions options{.experts = config_.experts};
-    if (config_.capacity_factor > 0) options.capacity_factor = config_.capacity_factor;
+    if (config_.capacity_factor > 0 && !drops_here_) {
+      options.capacity_factor = config_.capacity_factor;
+    }
     return options;
   }
   int received_identity() const { return 2 * builder_.layer(); }
@@ -109,6 +114,29 @@ class ExpertsWriter {
       bound.rows = std::min(most, static_cast<int64_t>(limit));
     }
     return bound;
+  }
+
+  /// The choices of this rank's tokens, in the dense view, without those beyond the capacity. If
+  /// that is of the micro-batch, every rank sees the choices of all.
+  Value within_capacity(Value indices) {
+    const Distribution own = builder_.spec(indices).distribution;
+    const std::span<const Axis> axes = own.order(0);
+    const bool gathers = layout_.capacity_tokens == TokenSet::micro_batch;
+    for (size_t i = axes.size(); gathers && i-- > 0;) {
+      indices = convert(builder_, indices, axes[i], Placement::sharded, replicated());
+    }
+    indices = drop_over_capacity(builder_, indices, config_.experts, config_.capacity_factor,
+                                 layout_.capacity_tokens);
+    for (size_t i = 0; gathers && i < axes.size(); ++i) {
+      indices = convert(builder_, indices, axes[i], Placement::replicated, own.on(axes[i]));
+    }
+    return indices;
+  }
+
+  Value counts_before_dropping() {
+    const RoutingOptions all{
+        .experts = config_.experts, .local_experts = config_.experts, .identity = sent_identity()};
+    return token_counts(builder_, chosen_, all).counts;
   }
 
   /// Each rank gets the tokens of all that share the experts, and takes those of its own.
@@ -191,12 +219,14 @@ class ExpertsWriter {
     return grouped_linear(builder_, activated, std::vector{matrices.outward}, offsets)[0];
   }
 
+  /// The counts of all ranks' tokens, in the dense view.
   Value sum_over_ranks(Value counts) {
+    if (!split_) return counts;
     for (const Axis over : mesh_.of_view(MeshView::expert)) {
-      if (builder_.spec(counts).distribution.on(over).placement != Placement::partial) continue;
-      counts = convert(builder_, counts, over, Placement::partial, invariant());
+      const Placement placement = builder_.spec(counts).distribution.on(over).placement;
+      counts = convert(builder_, counts, over, placement, invariant());
     }
-    return counts;
+    return cross(builder_, counts, MeshView::dense);
   }
 
   ModelWriter& writer_;
@@ -204,9 +234,11 @@ class ExpertsWriter {
   Builder& builder_;
   const Mesh& mesh_;
   const ExpertLayout& layout_;
-  const bool split_;  ///< whether ranks have their own tokens
-  Value x_, weights_, indices_;
-  Distribution tokens_;  ///< of x_
+  const bool split_;       ///< whether ranks have their own tokens
+  const bool drops_here_;  ///< whether choices are dropped before they reach the experts
+  Value x_, weights_;
+  Value chosen_, indices_;  ///< before and after dropping
+  Distribution tokens_;     ///< of x_
 };
 
 }  // namespace

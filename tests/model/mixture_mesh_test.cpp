@@ -110,6 +110,23 @@ TEST_P(MixtureOnMeshes, EveryTokenAndEveryGradientIsAsOnOneRank) {
   }
 }
 
+TEST_P(MixtureOnMeshes, TokensBeyondTheCapacityOfTheMicroBatchAreThoseOfOneRank) {
+  for (const char* name : {"one hot expert", "random skew"}) {
+    MixtureSetting setting{.choices = workloads().at(name), .capacity_factor = 1.2, .typed = false};
+    const MixtureRun one(setting);
+    setting.capacity_factor = 0;
+    EXPECT_NE(MixtureRun(setting).results(), one.results());
+    for (const NamedMesh& mesh : meshes()) {
+      const MixtureRun run({.mesh = mesh.sizes,
+                            .layout = {.exchange = GetParam()},
+                            .choices = setting.choices,
+                            .capacity_factor = 1.2});
+      EXPECT_EQ(run.counts(), counted(setting.choices));
+      expect_near(run.results(), one.results(), std::string(name) + " on " + mesh.name);
+    }
+  }
+}
+
 TEST_P(MixtureOnMeshes, OneRankHasTheSameBitsWithTypes) {
   const Choices choices = workloads().at("random skew");
   const MixtureRun typed({.layout = {.exchange = GetParam()}, .choices = choices});

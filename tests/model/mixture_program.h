@@ -8,11 +8,13 @@
 
 #include "engine/differentiate.h"
 #include "model/mixture.h"
+#include "ops/collective/convert.h"
+#include "ops/router/losses.h"
 #include "support/mesh_programs.h"
 
 namespace tessera::testing {
 
-/// A mixture layer alone, whose router chooses what a test wants.
+/// A mixture layer alone with its router's losses, whose router chooses what a test wants.
 struct MixtureSetting {
   MeshSizes mesh;
   ExpertLayout layout = {};
@@ -44,10 +46,12 @@ class MixtureRun {
   const Mesh& mesh() const { return mesh_; }
   std::vector<double> counts() const { return numbers_of(run_->whole("counts")); }
 
-  /// The output, the gradient of x and those of all weights, by name.
+  /// The output, the losses, the gradient of x and those of all weights, by name.
   std::map<std::string, std::vector<double>> results() const {
-    std::map<std::string, std::vector<double>> results{{"y", numbers_of(run_->whole("y"))},
-                                                       {"of_x", numbers_of(run_->whole("of_x"))}};
+    std::map<std::string, std::vector<double>> results;
+    for (const char* name : {"y", "of_x", "balance", "z"}) {
+      results[name] = numbers_of(run_->whole(name));
+    }
     for (const ParameterSpec& spec : lists_[0].specs()) results[spec.name] = gradient(spec);
     return results;
   }
@@ -103,11 +107,19 @@ class MixtureRun {
     }();
     builder.name(layer.output, "y");
     builder.name(layer.counts, "counts");
-    const Value seed = builder.input("seed", spec);
-    const Value of_x =
-        differentiate(builder, std::vector{Seed{layer.output, seed}}, std::vector{x})[0];
+    const Value balance =
+        load_balance_loss(builder, std::vector{layer.probabilities}, std::vector{layer.counts}, 0.5,
+                          config_.experts_per_token, BalanceForm::per_layer);
+    builder.name(balance, "balance");
+    const Value z = router_z_loss(builder, layer.logits, 0.3);
+    builder.name(z, "z");
+    const Value one = builder.state("one", {{1}, DType::f64, {}});
+    const std::vector<Seed> seeds{{layer.output, builder.input("seed", spec)},
+                                  {balance, one},
+                                  {z, use_like(builder, one, z)}};
+    const Value of_x = differentiate(builder, seeds, std::vector{x})[0];
     builder.name(of_x, "of_x");
-    for (const Value value : {layer.output, layer.counts, of_x}) builder.output(value);
+    for (const Value value : {layer.output, layer.counts, balance, z, of_x}) builder.output(value);
     writer.parameters.note_gradients(builder.program());
     lists_[static_cast<size_t>(builder.program().rank())] = std::move(writer.parameters);
   }
@@ -128,6 +140,7 @@ class MixtureRun {
   Tensor given(int rank, const ValueInfo& value) const {
     if (value.kind == ValueKind::main_gradient) return zeros(value.spec);
     if (value.name == "x") return part_of_rank(mesh_, tokens(), tokens_of(setting_), rank);
+    if (value.name == "one") return tensor_of({1}, DType::f64, std::vector{1.0});
     if (value.name == "seed") {
       const Shape shape{std::ssize(setting_.choices), config_.hidden_size};
       return part_of_rank(mesh_, tokens(), drawn({shape, DType::f64, {}}, "seed"), rank);

@@ -49,7 +49,7 @@ class ExchangeOperation : public Operation {
       : options_(std::move(options)), ranks_(ranks) {}
   Lane lane() const override { return Lane::network; }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    refuse_row_bound_on_device(runtime, name(), true);
+    refuse_experts_on_device(runtime, name());
   }
 
  protected:

@@ -16,8 +16,8 @@ void require_row_bound(const Execution& execution, const std::optional<RowBound>
       bound->balanced, bound->rows, bound->key);
 }
 
-void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation, bool bounded) {
-  if (!bounded || runtime.accelerator() == nullptr) return;
+void refuse_experts_on_device(const Runtime& runtime, std::string_view operation) {
+  if (runtime.accelerator() == nullptr) return;
   throw Error(
       "{} on {}: experts over several ranks run on the processor only; set run.device = "
       "\"cpu\" or parallel.expert = 1",

@@ -13,8 +13,8 @@ namespace tessera {
 void require_row_bound(const Execution& execution, const std::optional<RowBound>& bound,
                        int64_t rows);
 
-/// Throws Error if rows are reserved by a bound and the runtime has an accelerator, which does not
-/// tell the host how many rows there are.
-void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation, bool bounded);
+/// Throws Error if the runtime has an accelerator: what experts over several ranks need does not
+/// run there.
+void refuse_experts_on_device(const Runtime& runtime, std::string_view operation);
 
 }  // namespace tessera

@@ -74,7 +74,7 @@ class CountTokens final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    refuse_row_bound_on_device(runtime, name(), options_.row_bound.has_value());
+    if (options_.row_bound) refuse_experts_on_device(runtime, name());
   }
 
  private:

@@ -43,7 +43,7 @@ class IndexTokens final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    refuse_row_bound_on_device(runtime, name(), row_bound_.has_value());
+    if (row_bound_) refuse_experts_on_device(runtime, name());
   }
 
   void run(const Execution& execution) const override {

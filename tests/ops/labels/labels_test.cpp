@@ -69,8 +69,7 @@ TEST(LabelCheck, FindsLabelsThatShouldBeWhole) {
        "(b s) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d), b h s; h=g", "s split"},
       {"router_softmax", "n E! -> n E", "n E -> n E", "E split"},
       {"router_top_k", "n! E! -> n k, n k", "n E! -> n k, n k", "n split"},
-      {"load_balance_loss", "n! E!, E! -> u", "n E!, E! -> u", "n split"},
-      {"load_balance_gradient", "~u!, E!, ?n! E! -> n E", "~u!, E!, ?n E! -> n E", "n split"},
+      {"load_balance_loss", "~E!, E! -> u", "~E, E -> u", "E split"},
       {"rotary", "~t (h d!), t r! -> t (h d)", "~t (h d), t r! -> t (h d)", "d split"},
       {"token_counts", "n! k! -> E, f, b l", "n k! -> E, f, b l", "n split"},
       {"view", "~w0! w1! -> d0 d1", "~w0 w1! -> w0 d1", "w0 split"}};
@@ -105,6 +104,7 @@ TEST(LabelCheck, FindsOperandsThatAreNotLinear) {
       {"clamp_gradient", "a b, ~a b -> a b", "~a b, ~a b -> a b", "partial: operand 0"},
       {"router_z_loss", "n E! -> u", "~n E! -> u", "partial: operand 0"},
       {"sum_of_squares", "f0 -> u", "~f0 -> u", "partial: operand 0"},
+      {"probability_sums", "~n E + ~n E -> E", "~n E, ~n E -> E", "partial: operand 0"},
       {"linear", "~t i, o0 i, o1 i -> t o0, t o1; o0=o1", "~t i, ~o0 i, o1 i -> t o0, t o1; o0=o1",
        "partial: operand 1"},
       {"add", "~a b + ~a b -> a b", "~a b, ~a b -> a b", "partial: operand 0"},
