@@ -16,13 +16,14 @@ namespace {
 class ChunkWriter {
  public:
   ChunkWriter(Chunk& chunk, const ModelConfig& config, DType compute, const ProgramSize& size,
-              const ChunkRange& range)
+              const ChunkRange& range, const ExpertLayout& experts)
       : chunk_(chunk),
         builder_(chunk.program),
         writer_{.builder = builder_,
                 .config = config,
                 .compute = compute,
-                .layout = distribute_tokens(chunk.program.mesh(), size.sequences)},
+                .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
+                .experts = experts},
         size_(size),
         range_(range) {}
 
@@ -237,15 +238,17 @@ std::vector<StepSum> Chunk::sums() const {
 }
 
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place) {
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place,
+                  const ExpertLayout& experts) {
   Chunk chunk{.program = Program(place.mesh, place.rank)};
-  ChunkWriter(chunk, config, compute, size, range).write(recompute);
+  ChunkWriter(chunk, config, compute, size, range, experts).write(recompute);
   return chunk;
 }
 
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute, const MeshRank& place) {
-  return write_chunk(config, compute, size, recompute, whole_model(config), place);
+                     const Recompute& recompute, const MeshRank& place,
+                     const ExpertLayout& experts) {
+  return write_chunk(config, compute, size, recompute, whole_model(config), place, experts);
 }
 
 }  // namespace tessera

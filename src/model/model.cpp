@@ -38,13 +38,15 @@ Value gathered_tokens(Builder& builder, Value own) {
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& place) {
+                                   const ProgramSize& size, const MeshRank& place,
+                                   const ExpertLayout& experts) {
   EvaluationProgram evaluation{.program = Program(place.mesh, place.rank)};
   Builder builder(evaluation.program);
   ModelWriter writer{.builder = builder,
                      .config = config,
                      .compute = compute,
-                     .layout = distribute_tokens(place.mesh, size.sequences)};
+                     .layout = distribute_tokens(place.mesh, size.sequences),
+                     .experts = experts};
   evaluation.batch = declare_batch(builder, size, writer.layout);
   const AttentionPlace tokens{.sequence = own_context(place.mesh, size),
                               .positions = evaluation.batch.positions,

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "model/parameter.h"
 #include "model/token_distribution.h"
@@ -18,6 +19,7 @@ struct ModelWriter {
   const ModelConfig& config;
   DType compute;                ///< of activations and matrices
   TokenDistribution layout;     ///< of the tokens
+  ExpertLayout experts = {};
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next
 
