@@ -129,5 +129,16 @@ TEST(SplitEmbedding, TakesConsecutiveRowsAlone) {
                     HasSubstr("expected consecutive rows")));
 }
 
+TEST(LogicalExtent, IsThatOfAllRanks) {
+  const Mesh mesh({.tensor = 4, .data = {2}});
+  const Axis t = mesh.tensor(), d = mesh.data()[0];
+  const Distribution even = Distribution().with(d, sharded(0)).with(t, sharded(0));
+  EXPECT_EQ(logical_extent(mesh, Distribution(), 0, 3), 3);
+  EXPECT_EQ(logical_extent(mesh, even, 0, 3), 24);
+  EXPECT_EQ(logical_extent(mesh, even, 1, 3), 3);
+  const TypeOnAxis uneven = sharded(0, {PieceKind::uneven, {5, 1, 0, 2}});
+  EXPECT_EQ(logical_extent(mesh, Distribution().with(d, sharded(0)).with(t, uneven), 0, 1), 16);
+}
+
 }  // namespace
 }  // namespace tessera

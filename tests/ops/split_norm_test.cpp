@@ -5,6 +5,7 @@
 
 #include "engine/differentiate.h"
 #include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/rank_results.h"
 #include "support/emulated.h"
 #include "support/error_of.h"
@@ -83,11 +84,25 @@ RankResults run_norm(const MeshSizes& sizes, const SplitNormCase& of, const Shap
 
 TEST(SplitNorm, OnOneRankItIsTheFusedNorm) {
   for (const SplitNormCase& of : norm_cases()) {
-    for (const Shape& shape : {Shape{1, 1}, Shape{6, 5}, Shape{34, 132}}) {
+    for (const Shape& shape : {Shape{1, 2}, Shape{6, 5}, Shape{34, 132}}) {
       testing::expect_results(run_norm({}, of, shape, DType::f64, false),
                               run_norm({}, of, shape, DType::f64, true), {.of_largest = 1e-12});
       testing::expect_results(run_norm({}, of, shape, DType::f32, false),
                               run_norm({}, of, shape, DType::f64, true), {.of_largest = 1e-5});
+    }
+  }
+}
+
+TEST(SplitNorm, OnSeveralRanksItIsTheFusedNormOfWholeRows) {
+  for (const SplitNormCase& of : norm_cases()) {
+    const Shape shape{6, 132};
+    const RankResults expected = run_norm({}, of, shape, DType::f64, true);
+    for (const MeshSizes& sizes : testing::head_layouts()) {
+      SCOPED_TRACE(Mesh(sizes).text());
+      testing::expect_results(run_norm(sizes, of, shape, DType::f64, false), expected,
+                              {.of_largest = 1e-12});
+      testing::expect_results(run_norm(sizes, of, shape, DType::f32, false), expected,
+                              {.of_largest = 1e-5});
     }
   }
 }
@@ -128,11 +143,10 @@ TEST(SplitNorm, GradientsAgreeWithFiniteDifferences) {
           if (!sums) outputs.push_back(row_sums(builder, in[3]));
           return outputs;
         },
-        of.weighted
-            ? (of.kind == NormKind::layer ? std::vector<Shape>{{4, 5}, {4}, {5}, {4}}
-                                          : std::vector<Shape>{{4, 5}, {4}, {5}, {4, 2}})
-            : (of.kind == NormKind::layer ? std::vector<Shape>{{4, 5}, {4}, {3, 2}, {4}}
-                                          : std::vector<Shape>{{4, 5}, {4}, {3, 2}, {4, 2}}),
+        {{4, 5},
+         {4},
+         of.weighted ? Shape{5} : Shape{3, 2},
+         of.kind == NormKind::layer ? Shape{4} : Shape{4, 2}},
         nullptr, {},
         [](std::vector<Tensor>& values) {
           for (double& square : values[1].values<double>()) square = 2 + std::abs(square);
@@ -168,11 +182,13 @@ TEST(SplitNorm, BitsDoNotDependOnTheThreads) {
           return testing::bits_of(testing::run_program(
               [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
                 const Axis t = builder.program().mesh().tensor();
-                const Value x = convert(builder, in[0], t, Placement::invariant, sharded(1));
+                const auto split = [&](Value value, int dim) {
+                  return convert(builder, scale(builder, value, 1), t, Placement::invariant,
+                                 sharded(dim));
+                };
                 std::optional<Value> weight;
-                if (of.weighted) {
-                  weight = convert(builder, in[1], t, Placement::invariant, sharded(0));
-                }
+                if (of.weighted) weight = split(in[1], 0);
+                const Value x = split(in[0], 1);
                 return {split_norm(builder, x, weight, t, {.kind = of.kind})};
               },
               {{{301, 530}}, {{530}, true}},
