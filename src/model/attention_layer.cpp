@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/repeat_heads.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -94,7 +95,7 @@ class AttentionWriter {
         break;
     }
     if (!split.split()) return fused(name, x, before.shape[1], 0);
-    if (ranks_ > 1) return x;
+    if (ranks_ > 1) return rotated(clip(writer_.split_norm(name, x, before.shape[1] * ranks_)));
     // One rank has the whole rows.
     x = convert(builder_, x, tensor_, Placement::sharded, replicated());
     return convert(builder_, fused(name, x, before.shape[1], 0), tensor_, Placement::replicated,
@@ -116,7 +117,7 @@ class AttentionWriter {
   /// Of keys or values that every rank has, those of the heads that its queries read.
   Value own_heads(Value x) {
     if (!shared_keys()) return x;
-    TESSERA_CHECK(false, "todo");
+    x = repeat_heads(builder_, x, config_.head_size(), ranks_ / config_.kv_heads);
     return convert(builder_, x, tensor_, Placement::replicated, sharded(1));
   }
 

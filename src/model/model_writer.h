@@ -50,6 +50,8 @@ struct ModelWriter {
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
+  /// The same of rows of which each tensor rank has a part, without a residual.
+  Value split_norm(std::string_view name, Value x, int64_t size);
   /// Writes a norm of queries or keys without a residual, and their rotation (ops/norm/norm.h).
   Value norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group, Value table,
                         int64_t head_dim);

@@ -135,12 +135,11 @@ void add_embedding(std::vector<LabelCase>& cases) {
                        {{"t", 6}, {"v", 5}, {"c", 4}},
                        [=](Builder& builder, const LabelRanges& of) {
                          const Value table = some_weight(builder, accumulates, {of("v"), of("c")});
-                         embedding(builder, table, declared(builder, {of("t")}, DType::i32));
+                         const Value all_ids = declared(builder, {of("t")}, DType::i32);
+                         embedding_of_rows(builder, table, all_ids, of.begin("v"));
                          if (gradient) write_gradient(builder);
                        },
-                       {{gradient ? 0U : 1U, ids()}},
-                       {},
-                       {"v"}});
+                       {{gradient ? 0U : 1U, ids()}}});
     }
   }
 }
