@@ -123,12 +123,12 @@ class ExpertsWriter {
     const std::span<const Axis> axes = own.order(0);
     const bool gathers = layout_.capacity_tokens == TokenSet::micro_batch;
     for (size_t i = axes.size(); gathers && i-- > 0;) {
-      indices = convert(builder_, indices, axes[i], Placement::sharded, replicated());
+      indices = convert(builder_, indices, axes[i], Placement::sharded, invariant());
     }
     indices = drop_over_capacity(builder_, indices, config_.experts, config_.capacity_factor,
                                  layout_.capacity_tokens);
     for (size_t i = 0; gathers && i < axes.size(); ++i) {
-      indices = convert(builder_, indices, axes[i], Placement::replicated, own.on(axes[i]));
+      indices = convert(builder_, indices, axes[i], Placement::invariant, own.on(axes[i]));
     }
     return indices;
   }
