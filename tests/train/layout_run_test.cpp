@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ struct Case {
   ModelConfig model;
   std::function<void(LayoutTrial&)> change = [](LayoutTrial&) {};
 };
+
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
 std::vector<Case> cases() {
   const auto with = [](ModelConfig config, auto&& change) {
@@ -119,7 +122,7 @@ class LayoutRun : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LayoutRun, GivesWhatOneRankGives) {
   LayoutTrial trial{.model = GetParam().model,
-                    .size = {.sequences = 4, .context = 16, .document_mask = true},
+                    .size = {.sequences = 8, .context = 16, .document_mask = true},
                     .mesh = {}};
   GetParam().change(trial);
   const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
