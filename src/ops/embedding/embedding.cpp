@@ -18,7 +18,7 @@ class EmbeddingGradient final : public Operation {
 
   /// Ids count rows of the whole table, and so do the kernels: the vocabulary is whole.
   std::string labels(std::span<const Spec>) const override {
-    return accumulate_ ? "t, ~t c, ?v! c -> += v c" : "t, ~t c, ?v! c -> v c";
+    return accumulate_ ? "t, ~t c, ?v c -> += v c" : "t, ~t c, ?v c -> v c";
   }
   std::vector<Spec> shape_operands() const override { return {table_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -104,7 +104,7 @@ class Embedding final : public Operation {
   std::string_view name() const override { return "embedding"; }
 
   /// The vocabulary is whole, as it is for the gradient.
-  std::string labels(std::span<const Spec>) const override { return "~v! c, t -> t c"; }
+  std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
     const Spec& table = inputs[0];

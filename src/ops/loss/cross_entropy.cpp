@@ -29,6 +29,14 @@ class LinearCrossEntropy final : public Operation {
     return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
                        : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
   }
+  HandRule hand_rule() const override {
+    return [this](Axis, std::span<const TypeOnAxis> in) -> std::optional<std::vector<TypeOnAxis>> {
+      if (!in[1].split()) return std::nullopt;
+      std::vector<TypeOnAxis> out{invariant(), invariant(), invariant()};
+      if (gradients_) out.insert(out.end(), {partial(), sharded(0)});
+      return out;
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3U + gradients_ + accumulate_, "{} inputs",
                    inputs.size());
