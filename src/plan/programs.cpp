@@ -2,13 +2,13 @@
 
 #include <utility>
 
+#include "config/mesh_of.h"
+
 namespace tessera {
 namespace {
 
 ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
-  int64_t sequences = config.train.micro_batch;
-  for (const Axis level : mesh.data()) sequences *= mesh.size(level);
-  return {.sequences = sequences,
+  return {.sequences = config.train.micro_batch * data_ranks(mesh),
           .context = config.data.context,
           .document_mask = config.data.document_mask};
 }

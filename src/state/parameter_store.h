@@ -34,6 +34,8 @@ class ParameterStore {
   std::span<const ParameterState> parameters() const { return parameters_; }
   /// The parameter of that name; throws InternalError when there is none.
   const ParameterState& find(std::string_view name) const;
+  /// The piece of a parameter that this rank holds.
+  TensorPiece piece(const ParameterSpec& spec) const;
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/words.h"
+
+namespace tessera {
+
+/// How tokens reach the experts of other ranks. all_gather: each rank gets the tokens of all ranks
+/// that share the experts, takes those of its own experts, and the results are summed by a
+/// reduce-scatter. all_to_all: each rank sends every token to the ranks of its experts. automatic
+/// takes the one that sends less: all_gather if a token has at least as many experts as there are
+/// ranks (MegaScale-MoE, section 3.2).
+enum class ExpertExchange : uint8_t { automatic, all_gather, all_to_all };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<ExpertExchange>{"auto", "all_gather",
+                                                                        "all_to_all"};
+
+/// How the experts of a layer lie over the ranks.
+struct ExpertLayout {
+  ExpertExchange exchange = ExpertExchange::automatic;
+  /// The rows that a rank reserves memory for, as a multiple of those of an even load. A run that
+  /// exceeds it throws Error. 0 stands for as many as can come, so that no run does.
+  double rows_bound = 0;
+};
+
+}  // namespace tessera
