@@ -99,12 +99,7 @@ std::string Distribution::text(const Mesh& mesh) const {
   return parts.empty() ? "invariant" : join(parts, ", ");
 }
 
-std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
-  const auto range = [](int64_t first, int64_t size) {
-    std::vector<int64_t> indices(static_cast<size_t>(size));
-    std::iota(indices.begin(), indices.end(), first);
-    return indices;
-  };
+std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces) {
   const auto divided = [&](int64_t parts) {
     if (extent % parts != 0) {
       throw Error("{} elements do not divide into {} {} pieces", extent, parts, word(pieces.kind));
@@ -115,15 +110,12 @@ std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces
     case PieceKind::even:
     case PieceKind::flat: {
       const int64_t size = divided(count);
-      return range(position * size, size);
+      return {{position * size, size}};
     }
     case PieceKind::zigzag: {
-      if (count == 1) return range(0, extent);
+      if (count == 1) return {{0, extent}};
       const int64_t size = divided(int64_t{2} * count);
-      std::vector<int64_t> indices = range(position * size, size);
-      const std::vector<int64_t> mirrored = range((2 * count - 1 - position) * size, size);
-      indices.insert(indices.end(), mirrored.begin(), mirrored.end());
-      return indices;
+      return {{position * size, size}, {(2 * count - 1 - position) * size, size}};
     }
     case PieceKind::uneven: {
       TESSERA_CHECK(static_cast<int>(pieces.sizes.size()) == count, "{} uneven pieces for {} ranks",
@@ -132,14 +124,22 @@ std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces
       if (std::accumulate(begin, pieces.sizes.end(), int64_t{0}) != extent) {
         throw Error("uneven pieces do not add up to {} elements", extent);
       }
-      return range(std::accumulate(begin, begin + position, int64_t{0}),
-                   pieces.sizes[static_cast<size_t>(position)]);
+      return {{std::accumulate(begin, begin + position, int64_t{0}),
+               pieces.sizes[static_cast<size_t>(position)]}};
     }
     case PieceKind::tokens:
     case PieceKind::exchange:
       break;
   }
   throw InternalError(fmt::format("{} have no logical whole", pieces.text()));
+}
+
+std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
+  std::vector<int64_t> indices;
+  for (const ElementRun& run : piece_runs(extent, position, count, pieces)) {
+    for (int64_t i = 0; i < run.length; ++i) indices.push_back(run.place + i);
+  }
+  return indices;
 }
 
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,

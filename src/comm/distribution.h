@@ -120,6 +120,17 @@ class Distribution {
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
                                   int64_t extent, int rank);
 
+/// Consecutive elements of a dim.
+struct ElementRun {
+  int64_t place = 0;   ///< of the first one
+  int64_t length = 0;  ///< in elements of the dim
+  bool operator==(const ElementRun&) const = default;
+};
+
+/// The runs, among `extent` elements, that position `position` of `count` has, in ascending order.
+/// Throws Error if they do not divide.
+std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces);
+
 /// The indices, among `extent` elements, that position `position` of `count` has. Throws Error if
 /// they do not divide.
 std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces);

@@ -11,19 +11,6 @@
 namespace tessera {
 namespace {
 
-/// The indices as runs.
-std::vector<ElementRun> runs_of(std::span<const int64_t> indices) {
-  std::vector<ElementRun> runs;
-  for (const int64_t index : indices) {
-    if (!runs.empty() && runs.back().place + runs.back().length == index) {
-      ++runs.back().length;
-    } else {
-      runs.push_back({index, 1});
-    }
-  }
-  return runs;
-}
-
 /// The same elements in the fewest runs.
 std::vector<ElementRun> joined(std::span<const ElementRun> runs) {
   std::vector<ElementRun> result;
@@ -135,7 +122,7 @@ PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks) {
   const int64_t extent = length / type.repeats;
   std::vector<std::vector<ElementRun>> runs;
   for (int position = 0; position < ranks; ++position) {
-    runs.push_back(runs_of(piece(extent, position, ranks, type.pieces)));
+    runs.push_back(piece_runs(extent, position, ranks, type.pieces));
   }
   return {product(whole.dims().first(dim)) * type.repeats, extent,
           product(whole.dims().subspan(dim + 1)), std::move(runs)};

@@ -10,13 +10,6 @@
 
 namespace tessera {
 
-/// Consecutive elements of a dim.
-struct ElementRun {
-  int64_t place = 0;   ///< of the first one
-  int64_t length = 0;  ///< in elements of the dim
-  bool operator==(const ElementRun&) const = default;
-};
-
 /// Where the pieces of a group's ranks lie in the whole that they make together.
 ///
 /// The whole is an array [outer, extent, inner]. Each rank has some runs of the extent, the same in

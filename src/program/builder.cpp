@@ -38,8 +38,9 @@ Value Builder::state(std::string name, Spec spec) {
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
   const std::vector<Spec> input_specs = program_.specs(inputs);
-  std::vector<Spec> specs = operation->infer(input_specs);
+  // Types come first: where they do not fit, neither do this rank's shapes, which say less.
   const std::vector<Distribution> distributions = distributions_of(*operation, inputs, input_specs);
+  std::vector<Spec> specs = operation->infer(input_specs);
   TESSERA_CHECK(distributions.size() == specs.size(), "{} has {} outputs and labels for {}",
                 operation->name(), specs.size(), distributions.size());
   for (size_t i = 0; i < specs.size(); ++i) specs[i].distribution = distributions[i];

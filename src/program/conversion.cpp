@@ -11,36 +11,39 @@
 namespace tessera {
 namespace {
 
-/// A conversion and that of the gradient.
-struct Rule {
-  Placement from;
-  Placement to;
-  Placement dual_from;
-  Placement dual_to;
-};
+/// The rows of conversion.h's table, in its order.
+constexpr auto kRules = [] {
+  using enum Placement;
+  return std::to_array<ConversionRule>({
+      {invariant, replicated, partial, invariant, Movement::nothing},
+      {partial, invariant, invariant, replicated, Movement::all_reduce},
+      {partial, replicated, partial, replicated, Movement::all_reduce},
+      {sharded, replicated, partial, sharded, Movement::all_gather},
+      {sharded, invariant, invariant, sharded, Movement::all_gather},
+      {invariant, sharded, sharded, invariant, Movement::own_piece},
+      {partial, sharded, sharded, replicated, Movement::reduce_scatter},
+      {replicated, sharded, sharded, partial, Movement::own_piece},
+      {sharded, partial, replicated, sharded, Movement::zeros_around},
+      {replicated, partial, replicated, partial, Movement::one_keeps},
+      {replicated, invariant, invariant, partial, Movement::nothing},
+      {invariant, partial, replicated, invariant, Movement::one_keeps},
+      {sharded, sharded, sharded, sharded, Movement::all_to_all},
+      {varying, replicated, partial, varying, Movement::all_gather},
+      {partial, varying, varying, replicated, Movement::reduce_scatter},
+  });
+}();
 
-constexpr std::array kRules{
-    Rule{Placement::invariant, Placement::replicated, Placement::partial, Placement::invariant},
-    Rule{Placement::partial, Placement::invariant, Placement::invariant, Placement::replicated},
-    Rule{Placement::partial, Placement::replicated, Placement::partial, Placement::replicated},
-    Rule{Placement::sharded, Placement::replicated, Placement::partial, Placement::sharded},
-    Rule{Placement::sharded, Placement::invariant, Placement::invariant, Placement::sharded},
-    Rule{Placement::invariant, Placement::sharded, Placement::sharded, Placement::invariant},
-    Rule{Placement::partial, Placement::sharded, Placement::sharded, Placement::replicated},
-    Rule{Placement::replicated, Placement::sharded, Placement::sharded, Placement::partial},
-    Rule{Placement::sharded, Placement::partial, Placement::replicated, Placement::sharded},
-    Rule{Placement::replicated, Placement::partial, Placement::replicated, Placement::partial},
-    Rule{Placement::replicated, Placement::invariant, Placement::invariant, Placement::partial},
-    Rule{Placement::invariant, Placement::partial, Placement::replicated, Placement::invariant},
-    Rule{Placement::sharded, Placement::sharded, Placement::sharded, Placement::sharded},
-    Rule{Placement::varying, Placement::replicated, Placement::partial, Placement::varying},
-    Rule{Placement::partial, Placement::varying, Placement::varying, Placement::replicated},
-};
-
-const Rule* find_rule(Placement from, Placement to) {
+const ConversionRule* find_rule(Placement from, Placement to) {
   const auto found = std::ranges::find_if(
-      kRules, [&](const Rule& rule) { return rule.from == from && rule.to == to; });
+      kRules, [&](const ConversionRule& rule) { return rule.from == from && rule.to == to; });
   return found == kRules.end() ? nullptr : &*found;
+}
+
+const ConversionRule& rule_of(const Conversion& conversion) {
+  const ConversionRule* const rule = find_rule(conversion.from, conversion.to.placement);
+  TESSERA_CHECK(rule != nullptr, "no conversion {} -> {}", word(conversion.from),
+                word(conversion.to.placement));
+  return *rule;
 }
 
 [[noreturn]] void refuse(const Mesh& mesh, const TypedOperand& value, const Conversion& conversion,
@@ -115,15 +118,17 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
   return after.with(mesh.expert(), varying(0, own));
 }
 
+std::span<const ConversionRule> conversion_rules() { return kRules; }
+
+Movement movement(const Conversion& conversion) { return rule_of(conversion).movement; }
+
 Conversion dual(const Conversion& conversion, const TypeOnAxis& before) {
-  const Rule* const rule = find_rule(conversion.from, conversion.to.placement);
-  TESSERA_CHECK(rule != nullptr, "no conversion {} -> {}", word(conversion.from),
-                word(conversion.to.placement));
-  TypeOnAxis to{.placement = rule->dual_to};
+  const ConversionRule& rule = rule_of(conversion);
+  TypeOnAxis to{.placement = rule.dual_to};
   if (to.split()) {
     to = before;  // a split value's gradient has its pieces
   }
-  return {conversion.axis, rule->dual_from, to};
+  return {conversion.axis, rule.dual_from, to};
 }
 
 }  // namespace tessera

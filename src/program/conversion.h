@@ -1,12 +1,31 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
+#include "base/worded.h"
 #include "comm/distribution.h"
 #include "program/derive.h"
 
 namespace tessera {
+
+/// What the ranks of an axis do in a conversion.
+enum class Movement : uint8_t {
+  nothing,         ///< each keeps its memory as it is
+  all_gather,      ///< each gets the whole of which they have pieces
+  reduce_scatter,  ///< each gets its piece of the sum
+  all_reduce,      ///< each gets the sum
+  own_piece,       ///< each keeps its piece of what it has
+  zeros_around,    ///< each puts its piece into zeros
+  one_keeps,       ///< the first keeps what it has, the others have zeros
+  all_to_all,      ///< each gets its piece of another split
+};
+template <>
+inline constexpr std::array<std::string_view, 8> kWords<Movement>{
+    "nothing",   "all_gather",   "reduce_scatter", "all_reduce",
+    "own_piece", "zeros_around", "one_keeps",      "all_to_all"};
 
 /// A change of a value's type on one axis. It names both ends, because with the target alone a
 /// program that is wrong may be a conversion that does nothing.
@@ -35,6 +54,21 @@ struct Conversion {
   /// The type on the axis afterwards. Its dim and pieces count if it is sharded or varying.
   TypeOnAxis to;
 };
+
+/// One line of the table above: the conversion, that of the gradient, and what the ranks do.
+struct ConversionRule {
+  Placement from;
+  Placement to;
+  Placement dual_from;
+  Placement dual_to;
+  Movement movement;
+};
+
+/// The table. What is added here is tested by tests/ops/collective on every axis.
+std::span<const ConversionRule> conversion_rules();
+
+/// What the ranks do in a conversion. Throws InternalError if there is no such conversion.
+Movement movement(const Conversion& conversion);
 
 /// The distribution after a conversion. Throws DistributionError, which names the value and the
 /// axis, if the value is not of the type that the conversion begins with, if there is no such

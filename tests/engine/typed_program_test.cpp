@@ -1,14 +1,18 @@
+#include <map>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/action.h"
 #include "engine/differentiate.h"
-#include "engine/executor.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
-#include "ops/host_target.h"
 #include "ops/linear/linear.h"
 #include "ops/norm/norm.h"
 #include "program/view.h"
+#include "support/mesh_programs.h"
+#include "support/run_program.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +20,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const Shape tokens_shape{6, 4};
+using testing::give_parts;
+using testing::MeshRun;
+using testing::numbers_of;
+using testing::random_tensor;
+
+constexpr int64_t kSequences = 4;
+constexpr int64_t kPositions = 4;
+const Shape tokens_shape{kSequences * kPositions, 4};
 
 /// Which steps are left out, as one who forgets them would.
 struct Mistakes {
@@ -26,21 +37,20 @@ struct Mistakes {
   bool sum_is_gathered = false;
 };
 
-/// A layer of a model with tensor and sequence parallelism, as it is written on every mesh; here on
-/// one of a single rank, where its conversions move nothing.
+/// A layer of a model with tensor and sequence parallelism, as it is written on every mesh.
 ///   y = x + down(up(gather(norm(x))))
 struct Layer {
-  explicit Layer(const Mistakes& mistakes = {}, bool typed = true) : program(Mesh()) {
-    const Mesh& mesh = program.mesh();
-    t = mesh.tensor();
-    d = mesh.data()[0];
-    Builder builder(program);
+  explicit Layer(Builder& builder, const Mistakes& mistakes = {}, bool typed = true)
+      : mesh(builder.program().mesh()) {
     Distribution tokens;
     if (typed) tokens = tokens.with(d, sharded(0)).with(t, positions());
-    x = builder.input("x", {tokens_shape, DType::f64, tokens});
+    const Spec spec{tokens_shape.with_dim(0, tokens_shape[0] / mesh.size(d) / mesh.size(t)),
+                    DType::f64, tokens};
+    x = builder.input("x", spec);
     norm_weight = builder.parameter("norm", {{4}, DType::f64, {}});
-    up = builder.parameter("up", {{8, 4}, DType::f64, split(typed, 0)});
-    down = builder.parameter("down", {{4, 8}, DType::f64, split(typed, 1)});
+    const int64_t features = 8 / mesh.size(t);
+    up = builder.parameter("up", {{features, 4}, DType::f64, split(typed, 0)});
+    down = builder.parameter("down", {{4, features}, DType::f64, split(typed, 1)});
     const Value own = mistakes.norm_weight_is_not_retyped || !typed
                           ? norm_weight
                           : use_like(builder, norm_weight, x);
@@ -56,89 +66,127 @@ struct Layer {
       h = convert(builder, h, t, Placement::partial, positions());
     }
     y = add(builder, std::vector{x, h}, DType::f64);
-    const Value seed = builder.input("seed", {tokens_shape, DType::f64, tokens});
-    builder.output(y);
+    const Value seed = builder.input("seed", spec);
     of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
-    builder.output(of_x);
   }
 
-  static TypeOnAxis positions() { return sharded(0, {}, 1, 2); }
+  TypeOnAxis positions() const { return sharded(0, {}, 1, kSequences / mesh.size(d)); }
   Distribution split(bool typed, int dim) const {
     return typed ? Distribution().with(t, sharded(dim)) : Distribution();
   }
 
-  std::vector<std::vector<double>> results() {
-    Runtime runtime(host_target(1));
-    constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};
-    Executor executor(std::vector<const Program*>{&program}, kPasses, runtime);
-    double next = 0.3;
-    const auto fill = [&](std::string_view name) {
-      for (double& element : executor.tensor(program.find(name)).values<double>()) {
-        next = next * 3.7 * (1 - next);  // some numbers in (0, 1)
-        element = next - 0.5;
-      }
-    };
-    for (const char* name : {"x", "seed", "norm", "up", "down"}) fill(name);
-    for (const char* name : {"gradient:norm", "gradient:up", "gradient:down"}) {
-      executor.tensor(program.find(name)).fill_zero();
-    }
-    for (const Action& action : kPasses) executor.run(action);
-    std::vector<std::vector<double>> numbers;
-    for (const Value value : {y, of_x, program.find("gradient:norm"), program.find("gradient:up"),
-                              program.find("gradient:down")}) {
-      const auto values = executor.tensor(value).values<double>();
-      numbers.emplace_back(values.begin(), values.end());
-    }
-    return numbers;
-  }
-
-  Program program;
-  Axis t, d;
+  Mesh mesh;
+  Axis t = mesh.tensor();
+  Axis d = mesh.data()[0];
   Value x, norm_weight, up, down, y, of_x;
 };
 
-std::string refusal(const Mistakes& mistakes) {
+/// Writes the layer, and after it what an update begins with: the sums of the weights' gradients.
+void write_layer(Builder& builder, bool typed) {
+  const Layer layer(builder, {}, typed);
+  const auto keep = [&](Value value, const char* name) {
+    builder.name(value, name);
+    builder.output(value);
+  };
+  keep(layer.y, "y");
+  keep(layer.of_x, "of_x");
+  if (!typed) return;
+  const auto sum = [&](Value weight, std::vector<Axis> axes) {
+    return take_sum(builder, builder.program().main_gradient(weight), axes);
+  };
+  keep(sum(layer.norm_weight, {layer.t, layer.d}), "sum:norm");
+  keep(sum(layer.up, {layer.d}), "sum:up");
+  keep(sum(layer.down, {layer.d}), "sum:down");
+}
+
+/// The layer's results on a mesh, put together: y, the gradient of x, those of the weights.
+std::vector<std::vector<double>> results(const MeshSizes& sizes, bool typed = true) {
+  const Mesh mesh(sizes);
+  std::map<std::string, Tensor> given;
+  for (const auto& [name, shape] : std::map<std::string, Shape>{{"x", tokens_shape},
+                                                                {"seed", tokens_shape},
+                                                                {"norm", {4}},
+                                                                {"up", {8, 4}},
+                                                                {"down", {4, 8}}}) {
+    given.emplace(name, random_tensor(shape, DType::f64, name, 0.5));
+  }
+  const MeshRun run(
+      mesh, [&](Builder& builder) { write_layer(builder, typed); }, give_parts(mesh, given));
+  std::vector<std::vector<double>> wholes;
+  for (const char* name : {"y", "of_x"}) wholes.push_back(numbers_of(run.whole(name)));
+  for (const char* weight : {"norm", "up", "down"}) {
+    const std::string name = std::string(typed ? "sum:" : "gradient:") + weight;
+    wholes.push_back(numbers_of(run.whole(name)));
+  }
+  return wholes;
+}
+
+std::string refusal(const Mistakes& mistakes, const MeshSizes& sizes) {
+  Program program{Mesh(sizes)};
+  Builder builder(program);
   try {
-    const Layer layer(mistakes);
+    const Layer layer(builder, mistakes);
   } catch (const DistributionError& error) {
     return error.what();
   }
   return "accepted";
 }
 
+/// One rank, and meshes on which the layer's conversions move something.
+const std::vector<MeshSizes> meshes{
+    {}, {.tensor = 2}, {.data = {2}}, {.tensor = 2, .data = {2}}, {.tensor = 4, .data = {2}}};
+
 TEST(TypedProgram, GradientsLieAsTheDualsOfTheirValues) {
-  const Layer layer;
-  const Program& program = layer.program;
-  const auto text = [&](std::string_view name) {
-    return program.spec(program.find(name)).distribution.text(program.mesh());
-  };
-  EXPECT_EQ(program.spec(layer.y).distribution, program.spec(layer.x).distribution);
-  EXPECT_EQ(program.spec(layer.of_x).distribution, program.spec(layer.x).distribution);
-  // Each rank adds up what its own tokens say: the sums are taken once, by the update.
-  EXPECT_EQ(text("gradient:norm"), "tensor: partial, data: partial");
-  EXPECT_EQ(text("gradient:up"), "tensor: sharded (dim 0, even), data: partial");
-  EXPECT_EQ(text("gradient:down"), "tensor: sharded (dim 1, even), data: partial");
+  for (const MeshSizes& sizes : meshes) {
+    Program program{Mesh(sizes)};
+    Builder builder(program);
+    const Layer layer(builder);
+    const auto text = [&](std::string_view name) {
+      return program.spec(program.find(name)).distribution.text(program.mesh());
+    };
+    EXPECT_EQ(program.spec(layer.y).distribution, program.spec(layer.x).distribution);
+    EXPECT_EQ(program.spec(layer.of_x).distribution, program.spec(layer.x).distribution);
+    // Each rank adds up what its own tokens say: the sums are taken once, by the update.
+    EXPECT_EQ(text("gradient:norm"), "tensor: partial, data: partial");
+    EXPECT_EQ(text("gradient:up"), "tensor: sharded (dim 0, even), data: partial");
+    EXPECT_EQ(text("gradient:down"), "tensor: sharded (dim 1, even), data: partial");
+  }
 }
 
 TEST(TypedProgram, ConversionsOnOneRankMoveNothing) {
-  Layer typed;
-  Layer untyped({}, false);
-  EXPECT_EQ(typed.results(), untyped.results());
-  size_t runs = 0;
-  for (const Node& node : typed.program.nodes()) runs += !node.operation->view(0).has_value();
-  EXPECT_EQ(runs, untyped.program.nodes().size());
+  EXPECT_EQ(results({}), results({}, false));
+  const auto nodes_that_run = [](bool typed) {
+    Program program;
+    Builder builder(program);
+    write_layer(builder, typed);
+    return segment_nodes(program, Segment::whole).size();
+  };
+  EXPECT_EQ(nodes_that_run(true), nodes_that_run(false));
+}
+
+TEST(TypedProgram, GivesOnMeshesWhatItGivesOnOneRank) {
+  const auto expected = results({});
+  for (const MeshSizes& sizes : meshes) {
+    const auto actual = results(sizes);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      testing::expect_close(actual[i], expected[i], {.of_largest = 1e-12},
+                            fmt::format("result {} on {}", i, Mesh(sizes).text()));
+    }
+  }
 }
 
 TEST(TypedProgram, MistakesAreRefusedWithTheirNames) {
-  EXPECT_THAT(refusal({.norm_weight_is_not_retyped = true}),
-              AllOf(HasSubstr("rms_norm: 'norm' is invariant"), HasSubstr("replicated")));
-  EXPECT_THAT(refusal({.nothing_is_gathered = true}),
-              AllOf(HasSubstr("linear"), HasSubstr("two labels are split on tensor")));
-  EXPECT_THAT(refusal({.sum_is_not_taken = true}),
-              AllOf(HasSubstr("add"), HasSubstr("on tensor"), HasSubstr("partial")));
-  EXPECT_THAT(refusal({.sum_is_gathered = true}),
-              AllOf(HasSubstr("sharded -> replicated on tensor"), HasSubstr("is partial")));
-  EXPECT_EQ(refusal({}), "accepted");
+  for (const MeshSizes& sizes : meshes) {
+    EXPECT_THAT(refusal({.norm_weight_is_not_retyped = true}, sizes),
+                AllOf(HasSubstr("rms_norm: 'norm' is invariant"), HasSubstr("replicated")));
+    EXPECT_THAT(refusal({.nothing_is_gathered = true}, sizes),
+                AllOf(HasSubstr("linear"), HasSubstr("two labels are split on tensor")));
+    EXPECT_THAT(refusal({.sum_is_not_taken = true}, sizes),
+                AllOf(HasSubstr("add"), HasSubstr("on tensor"), HasSubstr("partial")));
+    EXPECT_THAT(refusal({.sum_is_gathered = true}, sizes),
+                AllOf(HasSubstr("sharded -> replicated on tensor"), HasSubstr("is partial")));
+    EXPECT_EQ(refusal({}, sizes), "accepted");
+  }
 }
 
 TEST(TypedProgram, AGradientOfAnotherTypeIsRefused) {

@@ -102,8 +102,10 @@ class ProgramRun {
       upload(bytes_of(found->second), executor_->tensor(input));
     }
     executor_->run({.segment = segment});
-    for (const int index : segment_nodes(program_, segment)) {
-      for (const Value output : program_.nodes()[static_cast<size_t>(index)].outputs) {
+    for (const Node& node : program_.nodes()) {  // views too, which no segment has
+      const bool backward = node.phase == Phase::backward || node.phase == Phase::recompute;
+      if (backward != (segment == Segment::backward)) continue;
+      for (const Value output : node.outputs) {
         if (!program_.is_output(output)) continue;
         const Tensor& made = executor_->tensor(output);
         const Tensor copy(made.shape(), made.dtype());

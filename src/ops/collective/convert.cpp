@@ -1,8 +1,11 @@
 #include "ops/collective/convert.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/words.h"
+#include "ops/collective/move.h"
 #include "ops/labels.h"
 #include "ops/support.h"
 
@@ -22,25 +25,24 @@ class SameMemory : public Operation {
   void run(const Execution&) const override {}
 };
 
-/// A conversion that moves nothing.
+/// Conversions that move nothing.
 class Retype final : public SameMemory {
  public:
-  explicit Retype(Conversion conversion) : conversion_(std::move(conversion)) {}
+  explicit Retype(std::vector<Conversion> conversions) : conversions_(std::move(conversions)) {}
   std::string_view name() const override { return "retype"; }
 
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
-    return std::vector{converted(mesh, inputs[0], conversion_)};
+    return std::vector{converted(mesh, inputs[0], conversions_)};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    const TypeOnAxis before = builder.spec(self.inputs[0]).distribution.on(conversion_.axis);
-    const Conversion back = dual(conversion_, before);
-    return {convert(builder, of_outputs[0], back.axis, back.from, back.to)};
+    const Distribution before = builder.spec(self.inputs[0]).distribution;
+    return {convert_all(builder, of_outputs[0], duals(conversions_, before))};
   }
 
  private:
-  Conversion conversion_;
+  std::vector<Conversion> conversions_;
 };
 
 class Cross final : public SameMemory {
@@ -61,21 +63,82 @@ class Cross final : public SameMemory {
   MeshView view_;
 };
 
-/// Whether a conversion leaves every rank's memory as it is.
+/// Whether a conversion leaves every rank's memory as it is, whatever the value.
 bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
-  const Placement to = conversion.to.placement;
-  return mesh.size(conversion.axis) == 1 ||
-         (conversion.from == Placement::invariant && to == Placement::replicated) ||
-         (conversion.from == Placement::replicated && to == Placement::invariant);
+  return mesh.size(conversion.axis) == 1 || movement(conversion) == Movement::nothing;
+}
+
+std::shared_ptr<const Operation> make_operation(Move move) {
+  switch (movement(move.conversions.front())) {
+    case Movement::nothing:
+      return make_retype(std::move(move.conversions));
+    case Movement::all_gather:
+      return make_all_gather(std::move(move));
+    case Movement::reduce_scatter:
+      return make_reduce_scatter(std::move(move));
+    case Movement::all_reduce:
+      return make_all_reduce(std::move(move));
+    case Movement::own_piece:
+      return make_own_piece(std::move(move));
+    case Movement::zeros_around:
+      return make_zeros_around(std::move(move));
+    case Movement::one_keeps:
+      return make_one_keeps(std::move(move));
+    case Movement::all_to_all:
+      return make_all_to_all(std::move(move));
+  }
+  throw InternalError("unknown Movement");
+}
+
+/// How many rows an exchange brings is known only when it ran, so their places in a whole are not.
+void refuse_rows(const Builder& builder, Value value, const Conversion& conversion) {
+  const ValueInfo& info = builder.program().info(value);
+  if (!info.rows || conversion.from != Placement::varying) return;
+  throw DistributionError(fmt::format(
+      "{} -> {}: the number of rows of '{}' is known only at run time; send them back first",
+      word(conversion.from), word(conversion.to.placement), info.name));
+}
+
+Value convert_one(Builder& builder, Value value, const Conversion& conversion) {
+  const Conversion alone[] = {conversion};
+  Move move = plan_move(builder.program(), value, alone);
+  if (move.stays()) return builder.apply_single(make_retype({conversion}), {value});
+  return builder.apply_single(make_operation(std::move(move)), {value});
 }
 
 }  // namespace
 
+std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions) {
+  return std::make_shared<Retype>(std::move(conversions));
+}
+
+Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions) {
+  const Mesh& mesh = builder.program().mesh();
+  const ValueInfo& info = builder.program().info(value);
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
+  refuse_rows(builder, value, conversions.front());
+  if (std::ranges::all_of(conversions, [&](const Conversion& conversion) {
+        return moves_nothing(mesh, conversion);
+      })) {
+    return builder.apply_single(make_retype({conversions.begin(), conversions.end()}), {value});
+  }
+  if (conversions.size() > 1 && std::ranges::all_of(conversions, [](const Conversion& conversion) {
+        return movement(conversion) == Movement::all_reduce;
+      })) {
+    return builder.apply_single(make_all_reduce(plan_move(builder.program(), value, conversions)),
+                                {value});
+  }
+  for (const Conversion& conversion : conversions) {
+    value = moves_nothing(mesh, conversion)
+                ? builder.apply_single(make_retype({conversion}), {value})
+                : convert_one(builder, value, conversion);
+  }
+  return value;
+}
+
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to) {
-  const Conversion conversion{axis, from, to};
-  TESSERA_CHECK(moves_nothing(builder.program().mesh(), conversion), "a conversion over {} ranks",
-                builder.program().mesh().size(axis));
-  return builder.apply_single(std::make_shared<Retype>(conversion), {value});
+  const Conversion conversion[] = {{axis, from, to}};
+  return convert_all(builder, value, conversion);
 }
 
 Value cross(Builder& builder, Value value, MeshView view) {
@@ -84,11 +147,12 @@ Value cross(Builder& builder, Value value, MeshView view) {
 }
 
 Value use(Builder& builder, Value value, std::span<const Axis> axes) {
+  std::vector<Conversion> conversions;
   for (const Axis axis : axes) {
     if (builder.spec(value).distribution.on(axis).placement != Placement::invariant) continue;
-    value = convert(builder, value, axis, Placement::invariant, replicated());
+    conversions.push_back({axis, Placement::invariant, replicated()});
   }
-  return value;
+  return conversions.empty() ? value : convert_all(builder, value, conversions);
 }
 
 Value use_like(Builder& builder, Value value, Value like) {

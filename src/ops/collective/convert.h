@@ -7,10 +7,17 @@
 
 namespace tessera {
 
-/// Changes a value's type on one axis (program/conversion.h has the conversions and their duals).
+/// Changes a value's type on one axis (program/conversion.h has the conversions, what moves and
+/// their duals). Its gradient is the dual conversion. If several axes split a dim, a conversion
+/// joins the pieces of the innermost alone, and a new split becomes the innermost. A varying value
+/// is gathered in the order of the ranks, which have equally many rows.
+///
 /// Where the ranks need not move anything, which is always so on an axis of one rank, the result is
-/// the same memory. Its gradient is the dual conversion. Throws DistributionError if the value is
-/// not of the type that the conversion begins with, or if there is no such conversion.
+/// the same memory.
+///
+/// Throws DistributionError if the value is not of the type that the conversion begins with, or if
+/// there is no such conversion. Throws Error, which names the value, the axis and the numbers, if
+/// pieces do not divide.
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to);
 
 /// The value as the other view of the mesh sees it (see crossed()), in the same memory. Its
@@ -19,12 +26,17 @@ Value cross(Builder& builder, Value value, MeshView view);
 
 /// Retypes invariant values as replicated on these axes, which moves nothing: a parameter that
 /// meets data that is not invariant there. Axes on which the value is not invariant are left as
-/// they are.
+/// they are. All others change in one node.
 Value use(Builder& builder, Value value, std::span<const Axis> axes);
 
 /// The same on the axes where `like` is not invariant.
 Value use_like(Builder& builder, Value value, Value like);
 
+/// Takes the sum of a partial value over several axes at once: all ranks of the axes get it, and it
+/// is invariant there (partial -> invariant). It is taken in the value's own memory, of which the
+/// result is a view, so nothing else may read the value afterwards. For main gradients and sums in
+/// programs of updates; there is no gradient. Over axes of one rank it moves nothing. Throws
+/// DistributionError if the value is not partial on all of these axes.
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
 
 }  // namespace tessera

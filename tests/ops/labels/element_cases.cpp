@@ -1,4 +1,5 @@
 #include "ops/activation/activation.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/labels/cases.h"
 #include "ops/rotary/rotary.h"
@@ -43,6 +44,17 @@ void add_activations(std::vector<LabelCase>& cases) {
                       write_gradient(builder);
                     });
   }
+}
+
+/// The conversions of one rank. Those of several ranks have no labels that could be tried on one.
+void add_conversions(std::vector<LabelCase>& cases) {
+  add_elementwise(cases, "retype", 1, [](Builder& builder, const std::vector<Value>& x) {
+    const Axis axes[] = {builder.program().mesh().tensor(), builder.program().mesh().context()};
+    use(builder, x[0], axes);
+  });
+  add_elementwise(cases, "cross", 1, [](Builder& builder, const std::vector<Value>& x) {
+    cross(builder, x[0], MeshView::expert);
+  });
 }
 
 void add_rotary(std::vector<LabelCase>& cases) {
@@ -105,6 +117,7 @@ std::vector<LabelCase> element_label_cases() {
     write_gradient(builder);
   });
   add_activations(cases);
+  add_conversions(cases);
   add_rotary(cases);
   add_views(cases);
   return cases;

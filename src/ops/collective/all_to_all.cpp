@@ -1,0 +1,115 @@
+#include <cstring>
+
+#include "ops/collective/common_blocks.h"
+#include "ops/collective/move.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// Sharded -> sharded, along another dim or in other pieces. Input: this rank's piece of the one
+/// split. Output: its piece of the other.
+///
+/// What goes to a rank is the part of both its new piece and our old one, in the order of the
+/// whole. It is packed before it is sent, unless the new pieces are blocks of the whole, one for
+/// each rank: then it lies like that already. Likewise, it is unpacked unless the old pieces are
+/// such blocks.
+class AllToAll final : public Collection {
+ public:
+  using Collection::Collection;
+  std::string_view name() const override { return "all_to_all"; }
+
+  int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
+    const int64_t size = dtype_size(inputs[0].dtype);
+    return packed_bytes(size) + (unpacks() ? move().own_after.elements() * size : 0);
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& from = execution.inputs[0];
+    const Tensor& to = execution.outputs[0];
+    const int64_t size = dtype_size(from.dtype());
+    std::byte* const packed = execution.workspace.data();
+    std::byte* const arrived = packed + packed_bytes(size);
+    if (packs()) pack(from.raw(), packed, size);
+    const auto flat = [&](std::byte* memory, const Tensor& like) {
+      return Tensor::wrap(memory, {like.elements()}, like.dtype());
+    };
+    const Tensor out = flat(packs() ? packed : from.raw(), from);
+    const Tensor in = flat(unpacks() ? arrived : to.raw(), to);
+    send(execution, out, in);
+    if (unpacks()) unpack(arrived, to.raw(), size);
+  }
+
+ protected:
+  int64_t sent_bytes(int position, int64_t element_bytes) const override {
+    return (move().before->elements(position) - common(position, position)) * element_bytes;
+  }
+
+ private:
+  bool packs() const { return !move().after->even_blocks(); }
+  bool unpacks() const { return !move().before->even_blocks(); }
+  int64_t packed_bytes(int64_t element_bytes) const {
+    return packs() ? aligned_bytes(move().own_before.elements() * element_bytes) : 0;
+  }
+
+  /// The elements that the rank at position `from` has before and the rank at position `to`
+  /// afterwards.
+  int64_t common(int from, int to) const {
+    if (!other_dim()) return common_elements(*move().before, from, *move().after, to);
+    const int64_t whole = std::max<int64_t>(move().whole.elements(), 1);
+    return move().before->elements(from) * move().after->elements(to) / whole;
+  }
+
+  bool other_dim() const { return move().from.dim != move().conversions.front().to.dim; }
+
+  /// Whether every rank sends as much to every other. All ranks say the same.
+  bool equal_blocks() const {
+    const auto equal = [&](const PieceLayout& layout) {
+      for (int position = 1; position < layout.ranks(); ++position) {
+        if (layout.elements(position) != layout.elements(0)) return false;
+      }
+      return true;
+    };
+    return other_dim() && equal(*move().before) && equal(*move().after);
+  }
+
+  void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
+    if (equal_blocks()) return group(execution).all_to_all(execution.name, from, to);
+    std::vector<int64_t> sent, received;
+    for (int other = 0; other < move().ranks; ++other) {
+      sent.push_back(common(move().position, other));
+      received.push_back(common(other, move().position));
+    }
+    group(execution).all_to_all_rows(execution.name, from, sent, to, received);
+  }
+
+  void pack(const std::byte* from, std::byte* packed, int64_t size) const {
+    for (int other = 0; other < move().ranks; ++other) {
+      for_each_common_block(*move().before, move().position, *move().after, other,
+                            [&](int64_t own, int64_t, int64_t length) {
+                              const auto bytes = static_cast<size_t>(length * size);
+                              std::memcpy(packed, from + own * size, bytes);
+                              packed += bytes;
+                            });
+    }
+  }
+
+  void unpack(const std::byte* arrived, std::byte* to, int64_t size) const {
+    for (int other = 0; other < move().ranks; ++other) {
+      for_each_common_block(*move().before, other, *move().after, move().position,
+                            [&](int64_t, int64_t own, int64_t length) {
+                              const auto bytes = static_cast<size_t>(length * size);
+                              std::memcpy(to + own * size, arrived, bytes);
+                              arrived += bytes;
+                            });
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Operation> make_all_to_all(Move move) {
+  return std::make_shared<AllToAll>(std::move(move));
+}
+
+}  // namespace tessera

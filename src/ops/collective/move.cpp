@@ -1,0 +1,186 @@
+#include "ops/collective/move.h"
+
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+
+#include <fmt/format.h>
+
+#include "base/words.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// Pieces along one axis as collectives see them: rows that vary are those of the ranks in order.
+TypeOnAxis as_pieces(const TypeOnAxis& type) {
+  return type.placement == Placement::varying ? sharded(type.dim) : type;
+}
+
+/// Finds shapes and pieces of one conversion. What it refuses begins with `what`.
+class Shapes {
+ public:
+  Shapes(std::string what, Move& move) : what_(std::move(what)), move_(move) {}
+
+  void find(const TypeOnAxis& before, const TypeOnAxis& after) {
+    move_.whole = move_.own_before;
+    if (before.split()) {
+      move_.whole = joined(as_pieces(before));
+      move_.before = layout(as_pieces(before));
+    }
+    move_.own_after = move_.whole;
+    if (after.split()) {
+      move_.after = layout(as_pieces(after));
+      move_.own_after = own_piece(as_pieces(after));
+    }
+  }
+
+ private:
+  Shape joined(const TypeOnAxis& type) const {
+    const int64_t own = move_.own_before[type.dim];
+    if (type.pieces.kind != PieceKind::uneven) {
+      return move_.own_before.with_dim(type.dim, own * move_.ranks);
+    }
+    const std::vector<int64_t>& sizes = type.pieces.sizes;
+    require_sizes(type);
+    const int64_t expected = sizes[static_cast<size_t>(move_.position)] * type.repeats;
+    if (own != expected) {
+      throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
+                  expected);
+    }
+    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    return move_.own_before.with_dim(type.dim, all * type.repeats);
+  }
+
+  PieceLayout layout(const TypeOnAxis& type) const {
+    require_sizes(type);
+    if (type.dim >= move_.whole.rank()) {
+      throw DistributionError(
+          fmt::format("{}: a value {} has no dim {}", what_, move_.whole.text(), type.dim));
+    }
+    if (move_.whole[type.dim] % type.repeats != 0) {
+      throw Error("{}: {} elements of dim {} do not divide into {} repeats", what_,
+                  move_.whole[type.dim], type.dim, type.repeats);
+    }
+    try {
+      return pieces_of(move_.whole, type, move_.ranks);
+    } catch (const Error& error) {
+      throw Error("{}: dim {} of the whole {}: {}", what_, type.dim, move_.whole.text(),
+                  error.what());
+    }
+  }
+
+  Shape own_piece(const TypeOnAxis& type) const {
+    const int64_t extent = move_.whole[type.dim] / type.repeats;
+    int64_t length = 0;
+    for (const ElementRun& run : piece_runs(extent, move_.position, move_.ranks, type.pieces)) {
+      length += run.length;
+    }
+    return move_.whole.with_dim(type.dim, length * type.repeats);
+  }
+
+  void require_sizes(const TypeOnAxis& type) const {
+    if (type.pieces.kind != PieceKind::uneven ||
+        std::ssize(type.pieces.sizes) == std::ptrdiff_t{move_.ranks}) {
+      return;
+    }
+    throw DistributionError(fmt::format("{}: {} uneven pieces for {} ranks", what_,
+                                        type.pieces.sizes.size(), move_.ranks));
+  }
+
+  std::string what_;
+  Move& move_;
+};
+
+}  // namespace
+
+Move plan_move(const Program& program, Value value, std::span<const Conversion> conversions) {
+  const Mesh& mesh = program.mesh();
+  const ValueInfo& info = program.info(value);
+  Move move{.conversions = {conversions.begin(), conversions.end()}, .own_before = info.spec.shape};
+  for (const Conversion& conversion : conversions) {
+    if (mesh.size(conversion.axis) == 1) continue;
+    move.axes.push_back(conversion.axis);
+    move.position += move.ranks * mesh.coordinate(program.rank(), conversion.axis);
+    move.ranks *= mesh.size(conversion.axis);
+  }
+  const Conversion& first = conversions.front();
+  move.from = info.spec.distribution.on(first.axis);
+  Shapes(fmt::format("{} -> {} over {} ranks of {}: '{}' {}", move.from.text(), first.to.text(),
+                     move.ranks, mesh.name(first.axis), info.name, info.spec.shape.text()),
+         move)
+      .find(move.from, first.to);
+  TESSERA_CHECK(conversions.size() == 1 || (!move.before && !move.after),
+                "a split over several axes at once");
+  return move;
+}
+
+Distribution converted(const Mesh& mesh, TypedOperand value,
+                       std::span<const Conversion> conversions) {
+  for (const Conversion& conversion : conversions) {
+    value.spec.distribution = converted(mesh, value, conversion);
+  }
+  return value.spec.distribution;
+}
+
+std::vector<Conversion> duals(std::span<const Conversion> conversions, const Distribution& before) {
+  std::vector<Conversion> result;
+  for (const Conversion& conversion : conversions) {
+    result.push_back(dual(conversion, before.on(conversion.axis)));
+  }
+  return result;
+}
+
+std::string MoveOperation::labels(std::span<const Spec> inputs) const {
+  const auto moves = [&](int dim) {
+    const auto splits = [dim](const TypeOnAxis& type) { return type.split() && type.dim == dim; };
+    const Conversion& first = move_.conversions.front();
+    return splits(first.to) || splits(move_.from);
+  };
+  std::string before = "~", after;
+  for (int dim = 0; dim < inputs[0].shape.rank(); ++dim) {
+    const char name = static_cast<char>('a' + dim);
+    before += moves(dim) ? fmt::format(" {}!", name) : fmt::format(" {}", name);
+    after += moves(dim) ? fmt::format(" {}_after", name) : fmt::format(" {}", name);
+  }
+  return before + " ->" + after;
+}
+
+std::optional<std::vector<Distribution>> MoveOperation::distributions(
+    const Mesh& mesh, std::span<const TypedOperand> inputs) const {
+  return std::vector{converted(mesh, inputs[0], move_.conversions)};
+}
+
+std::vector<Spec> MoveOperation::infer(std::span<const Spec> inputs) const {
+  TESSERA_EXPECT(*this, inputs.size() == 1 && inputs[0].shape == move_.own_before,
+                 "{}; expected {}", inputs[0].shape.text(), move_.own_before.text());
+  return {{move_.own_after, inputs[0].dtype, {}}};
+}
+
+std::vector<Value> MoveOperation::gradient(Builder& builder, const Node& self,
+                                           std::span<const Value> of_outputs) const {
+  const Distribution before = builder.spec(self.inputs[0]).distribution;
+  return {convert_all(builder, of_outputs[0], duals(move_.conversions, before))};
+}
+
+Cost MoveOperation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {
+  Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
+  double sent = 0;
+  for (int position = 0; position < move_.ranks; ++position) {
+    sent += static_cast<double>(sent_bytes(position, dtype_size(inputs[0].dtype)));
+  }
+  if (sent > 0) cost.wire.push_back({move_.axes, sent / move_.ranks});
+  return cost;
+}
+
+void MoveOperation::require_runnable(Runtime&, std::span<const Spec>) const {
+  throw Error("{}: several ranks run on the processor only; set run.device = \"cpu\"", name());
+}
+
+Communicator& MoveOperation::group(const Execution& execution) const {
+  return execution.runtime.groups().over(move_.axes, word(Lane::network));
+}
+
+int64_t MoveOperation::sent_bytes(int, int64_t) const { return 0; }
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+#include "ops/collective/convert.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/collective/conversion_run.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Convert, KeepsTheLogicalValueAndItsGradient) {
+  for (const int ranks : {2, 3, 4}) {
+    const Mesh mesh({.tensor = ranks});
+    for (const bool computed : {false, true}) {
+      const size_t splits = computed ? kFew : kAll;
+      ConversionRun(mesh, all_cases(mesh, {}, mesh.tensor(), splits), {.computed = computed})
+          .check();
+    }
+  }
+}
+
+TEST(Convert, JoinsAndSplitsInsideOtherAxes) {
+  const Mesh mesh({.tensor = 3, .data = {2}});
+  const Axis d = mesh.data()[0];
+  const Distribution nothing;
+  for (const TypeOnAxis& other :
+       {sharded(0), sharded(1, {.kind = PieceKind::zigzag}), replicated(), partial()}) {
+    const Distribution others = nothing.with(d, other);
+    ConversionRun(mesh, all_cases(mesh, others, mesh.tensor(), kFew), {}).check();
+  }
+}
+
+TEST(Convert, WorksOnEveryAxisOfBothViews) {
+  const Mesh mesh({.tensor = 2, .context = 2, .data = {2}, .expert = 2});
+  for (const MeshView view : {MeshView::dense, MeshView::expert}) {
+    for (const Axis axis : mesh.of_view(view)) {
+      ASSERT_GT(mesh.size(axis), 1) << mesh.name(axis);
+      std::vector<ConversionCase> cases;
+      for (const ConversionCase& of : all_cases(mesh, Distribution(view), axis, 1)) {
+        const bool first = std::ranges::none_of(cases, [&](const ConversionCase& other) {
+          return other.conversion.from == of.conversion.from &&
+                 other.conversion.to.placement == of.conversion.to.placement;
+        });
+        if (first) cases.push_back(of);
+      }
+      EXPECT_EQ(cases.size(), conversion_rules().size());
+      ConversionRun(mesh, cases, {}).check();
+    }
+  }
+}
+
+TEST(Convert, TakesAllTypesOfElements) {
+  const Mesh mesh({.tensor = 3});
+  for (const DType dtype : {DType::bf16, DType::f32, DType::i32}) {
+    ConversionRun(mesh, all_cases(mesh, {}, mesh.tensor(), kFew), {.dtype = dtype}).check();
+  }
+}
+
+/// What the nodes of a rank's program cost on the wire, over one axis.
+double wire_bytes(const Program& program, Axis axis) {
+  double bytes = 0;
+  for (const Node& node : program.nodes()) {
+    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    for (const WireBytes& wire : cost.wire) {
+      EXPECT_EQ(wire.axes, std::vector{axis});
+      bytes += wire.bytes;
+    }
+  }
+  return bytes;
+}
+
+double sent_by_all(const ConversionRun& run, Axis axis) {
+  double sent = 0;
+  for (int rank = 0; rank < run.run().mesh().ranks(); ++rank) {
+    sent += static_cast<double>(run.run().sent_bytes(rank, std::vector{axis}));
+  }
+  return sent;
+}
+
+bool communicates(Movement movement) {
+  return movement == Movement::all_gather || movement == Movement::reduce_scatter ||
+         movement == Movement::all_reduce || movement == Movement::all_to_all;
+}
+
+TEST(Convert, SendsWhatItCosts) {
+  for (const int ranks : {2, 3, 4}) {
+    const Mesh mesh({.tensor = ranks});
+    const Axis axis = mesh.tensor();
+    for (const ConversionRule& rule : conversion_rules()) {
+      std::vector<ConversionCase> cases = all_cases(mesh, {}, axis, kFew);
+      std::erase_if(cases, [&](const ConversionCase& of) {
+        return of.conversion.from != rule.from || of.conversion.to.placement != rule.to;
+      });
+      const ConversionRun run(mesh, cases, {.dtype = DType::f32});
+      const std::string what = text_of(mesh, cases[0]);
+      const double sent = sent_by_all(run, axis);
+      double cost = 0;
+      for (int rank = 0; rank < ranks; ++rank) cost += wire_bytes(run.run().program(rank), axis);
+      EXPECT_NEAR(cost, sent, 1e-6 * sent) << what;
+      const Movement back = movement(dual(cases[0].conversion, cases[0].before.on(axis)));
+      EXPECT_EQ(sent > 0, communicates(rule.movement) || communicates(back)) << what;
+    }
+  }
+}
+
+TEST(Convert, SendsWhatRingsSend) {
+  const Mesh mesh({.tensor = 4});
+  const Axis axis = mesh.tensor();
+  const Distribution split = Distribution().with(axis, sharded(0));
+  const Distribution sum = Distribution().with(axis, partial());
+  const double whole = 4.0 * 48 * 48;  // bytes
+  const auto sent = [&](const Distribution& before, const TypeOnAxis& to) {
+    const ConversionCase of{before, {axis, before.on(axis).placement, to}};
+    return sent_by_all(ConversionRun(mesh, {of}, {.dtype = DType::f32, .gradients = false}), axis) /
+           4;
+  };
+  EXPECT_EQ(sent(split, replicated()), whole * 3 / 4);
+  EXPECT_EQ(sent(sum, sharded(1)), whole * 3 / 4);
+  EXPECT_EQ(sent(sum, invariant()), whole * 2 * 3 / 4);
+  EXPECT_EQ(sent(split, sharded(1)), whole / 4 * 3 / 4);
+  EXPECT_EQ(sent(split, partial()), 0);
+}
+
+/// The error of a conversion of a value 'x' of this shape.
+template <typename Failure>
+std::string refusal(const Mesh& mesh, const Distribution& before, const Shape& shape,
+                    const TypeOnAxis& to) {
+  Program program(mesh);
+  Builder builder(program);
+  const Value x = builder.input("x", {shape, DType::f32, before});
+  try {
+    convert(builder, x, mesh.tensor(), before.on(mesh.tensor()).placement, to);
+  } catch (const Failure& error) {
+    EXPECT_TRUE(program.nodes().empty());
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Convert, RefusesPiecesThatDoNotDivide) {
+  const Mesh mesh({.tensor = 4});
+  const Axis axis = mesh.tensor();
+  const Distribution whole = Distribution().with(axis, replicated());
+  const auto from = [&](const TypeOnAxis& type) { return Distribution().with(axis, type); };
+  const auto names = [](const char* numbers) {
+    return AllOf(HasSubstr("over 4 ranks of tensor: 'x' ["), HasSubstr(numbers));
+  };
+  EXPECT_THAT(refusal<Error>(mesh, whole, {6, 2}, sharded(0)),
+              AllOf(names("6 elements do not divide into 4 even pieces"),
+                    HasSubstr("replicated -> sharded (dim 0, even)")));
+  EXPECT_THAT(refusal<Error>(mesh, whole, {12, 2}, sharded(0, {.kind = PieceKind::zigzag})),
+              names("12 elements do not divide into 8 zigzag pieces"));
+  EXPECT_THAT(refusal<Error>(mesh, whole, {12, 2}, sharded(0, {PieceKind::uneven, {1, 2, 3, 5}})),
+              names("12 elements"));
+  EXPECT_THAT(refusal<Error>(mesh, whole, {8, 2}, sharded(0, {}, 1, 3)),
+              names("8 elements of dim 0 do not divide into 3 repeats"));
+  EXPECT_THAT(refusal<Error>(mesh, from(sharded(0, {PieceKind::uneven, {4, 2, 3, 5}})), {3, 2},
+                             replicated()),
+              names("its piece has 3 elements of dim 0; expected 4"));
+  EXPECT_THAT(refusal<Error>(mesh, from(sharded(1)), {3, 2}, sharded(0)),
+              names("3 elements do not divide into 4 even pieces"));
+  EXPECT_THAT(refusal<DistributionError>(mesh, whole, {8, 2}, sharded(0, {PieceKind::uneven, {8}})),
+              names("1 uneven pieces for 4 ranks"));
+  EXPECT_THAT(refusal<DistributionError>(mesh, whole, {8, 2}, sharded(2)), names("no dim 2"));
+  EXPECT_EQ(refusal<Error>(mesh, whole, {8, 2}, sharded(0)), "accepted");
+}
+
+TEST(Convert, RefusesTypesThatDoNotFit) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const Axis t = mesh.tensor(), d = mesh.data()[0];
+  EXPECT_THAT(
+      refusal<DistributionError>(mesh, Distribution().with(t, sharded(0)).with(d, sharded(0)),
+                                 {4, 2}, replicated()),
+      HasSubstr("dim 0 is split over data inside it; join that first"));
+  EXPECT_THAT(refusal<DistributionError>(mesh, Distribution(), {4, 2}, invariant()),
+              HasSubstr("there is no such conversion"));
+  Program program(mesh);
+  Builder builder(program);
+  const Value rows = builder.input(
+      "rows", {{4, 2}, DType::f32, Distribution().with(t, varying(0, {PieceKind::exchange}))});
+  builder.rows(rows, {.expected = 2, .key = "bound"});
+  EXPECT_THROW(convert(builder, rows, t, Placement::varying, replicated()), DistributionError);
+}
+
+TEST(Convert, MovesNothingWhereAllStays) {
+  const Mesh mesh({.tensor = 4});
+  Program program(mesh);
+  Builder builder(program);
+  const Value x =
+      builder.input("x", {{4, 2}, DType::f32, Distribution().with(mesh.tensor(), sharded(0))});
+  const Value same =
+      convert(builder, x, mesh.tensor(), Placement::sharded, sharded(0, {.kind = PieceKind::flat}));
+  EXPECT_EQ(program.base(same), x);
+  EXPECT_TRUE(segment_nodes(program, Segment::whole).empty());
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,110 @@
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "engine/differentiate.h"
+#include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
+#include "support/mesh_programs.h"
+
+namespace tessera::testing {
+namespace {
+
+/// A parameter that meets data on several axes is retyped once.
+TEST(Use, ChangesAllAxesInOneNode) {
+  const Mesh mesh({.tensor = 2, .context = 2, .data = {2}});
+  const Axis t = mesh.tensor(), c = mesh.context(), d = mesh.data()[0];
+  Program program(mesh);
+  Builder builder(program);
+  const Distribution rows = Distribution().with(t, sharded(0));
+  const Value weight = builder.parameter("weight", {{4, 2}, DType::f32, rows});
+  const Value used = use(builder, weight, std::vector{t, c, d});
+  EXPECT_EQ(program.nodes().size(), 1U);
+  EXPECT_EQ(program.base(used), weight);
+  EXPECT_EQ(builder.spec(used).distribution, rows.with(c, replicated()).with(d, replicated()));
+  EXPECT_EQ(use(builder, weight, std::vector{t}), weight);
+  const Value like = use_like(builder, weight, used);
+  EXPECT_EQ(builder.spec(like).distribution, builder.spec(used).distribution);
+  EXPECT_EQ(program.nodes().size(), 2U);
+}
+
+/// The gradient of a computed value that is used on several axes is summed over all of them in one
+/// call.
+TEST(Use, HasOneSumAsItsGradient) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const std::vector<Axis> both{mesh.tensor(), mesh.data()[0]};
+  const auto write = [&](Builder& builder) {
+    const Value x = builder.input("x", {{2, 3}, DType::f64, {}});
+    const Value used = use(builder, scale(builder, x, 2), both);
+    Spec spec = builder.spec(used);
+    spec.distribution = spec.distribution.dual();
+    const Value seed = builder.input("seed", spec);
+    const Value of_x = differentiate(builder, std::vector{Seed{used, seed}}, std::vector{x})[0];
+    builder.name(of_x, "of_x");
+    builder.output(of_x);
+  };
+  const Tensor x = tensor_of({2, 3}, DType::f64, small_numbers(6, "x"));
+  const Tensor seed = tensor_of({2, 3}, DType::f64, small_numbers(6, "seed"));
+  const MeshRun run(mesh, write, give_parts(mesh, {{"x", x}, {"seed", seed}}));
+  std::vector<double> expected = numbers_of(seed);
+  for (double& number : expected) number *= 2;
+  EXPECT_EQ(numbers_of(run.whole("of_x")), expected);
+  EXPECT_EQ(run.sent_bytes(0, both), 2 * 6 * 8 * 3 / 4);
+  EXPECT_EQ(run.sent_bytes(0, std::vector{mesh.tensor()}), 0);
+}
+
+TEST(TakeSum, SumsOverAllAxesAtOnceInPlace) {
+  const Mesh mesh({.tensor = 2, .context = 1, .data = {3}});
+  const Axis t = mesh.tensor(), c = mesh.context(), d = mesh.data()[0];
+  const auto write = [&](Builder& builder) {
+    const Distribution sums =
+        Distribution().with(t, partial()).with(c, partial()).with(d, partial());
+    const Value sum = builder.state("sum", {{5}, DType::f32, sums});
+    const Value taken = take_sum(builder, sum, std::vector{t, c, d});
+    EXPECT_EQ(builder.program().base(taken), sum);
+    EXPECT_TRUE(builder.spec(taken).distribution.invariant());
+    const Value half = scale(builder, taken, 0.5);
+    for (const auto& [value, name] : {std::pair(taken, "taken"), std::pair(half, "half")}) {
+      builder.name(value, name);
+      builder.output(value);
+    }
+  };
+  const Tensor sum = tensor_of({5}, DType::f32, small_numbers(5, "sum"));
+  const MeshRun run(mesh, write, give_parts(mesh, {{"sum", sum}}));
+  EXPECT_EQ(numbers_of(run.whole("taken")), numbers_of(sum));
+  std::vector<double> half = numbers_of(sum);
+  for (double& number : half) number /= 2;
+  EXPECT_EQ(numbers_of(run.whole("half")), half);
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(numbers_of(run.value(rank, "sum")), numbers_of(sum)) << "in its own memory";
+  }
+  double sent = 0, cost = 0;
+  for (int rank = 0; rank < 6; ++rank) {
+    sent += static_cast<double>(run.sent_bytes(rank, std::vector{t, d}));
+  }
+  for (const Node& node : run.program().nodes()) {
+    const Cost of = node.operation->cost(run.program().specs(node.inputs), {});
+    for (const WireBytes& wire : of.wire) {
+      EXPECT_EQ(wire.axes, (std::vector{t, d}));
+      cost += wire.bytes;
+    }
+  }
+  EXPECT_EQ(sent, 2 * 5 * 5 * 4);
+  EXPECT_NEAR(cost, sent / 6, 1e-9);
+}
+
+TEST(TakeSum, OnOneRankIsARetype) {
+  Program program;
+  Builder builder(program);
+  const Axis t = program.mesh().tensor(), d = program.mesh().data()[0];
+  const Value sum =
+      builder.state("sum", {{5}, DType::f64, Distribution().with(t, partial()).with(d, partial())});
+  const Value taken = take_sum(builder, sum, std::vector{t, d});
+  EXPECT_TRUE(builder.spec(taken).distribution.invariant());
+  EXPECT_TRUE(segment_nodes(program, Segment::whole).empty());
+  EXPECT_EQ(take_sum(builder, taken, {}), taken);
+  EXPECT_THROW(take_sum(builder, taken, std::vector{t}), DistributionError);
+}
+
+}  // namespace
+}  // namespace tessera::testing
