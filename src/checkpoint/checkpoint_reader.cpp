@@ -165,8 +165,7 @@ std::string CheckpointReader::difference(const NamedTensor& target) const {
   const bool fits = tensor.dtype == wanted || holds_exactly(wanted, tensor.dtype);
   if (fits && tensor.shape == target.shape()) return "";
   return fmt::format("tensor {} is {} in the checkpoint, expected {}", in_quotes(target.label()),
-                     type_text(tensor.dtype, tensor.shape),
-                     type_text(wanted, target.shape()));
+                     type_text(tensor.dtype, tensor.shape), type_text(wanted, target.shape()));
 }
 
 void CheckpointReader::load(const NamedTensor& target) const {

@@ -30,16 +30,15 @@ struct ExplainArguments {
 
 void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan,
            const Fit* fit = nullptr) {
-  fmt::print("{}", arguments.json ? explain_json(plan, fit)
-                                  : explain(config, plan, arguments.options));
+  fmt::print("{}",
+             arguments.json ? explain_json(plan, fit) : explain(config, plan, arguments.options));
 }
 
 MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
   const Mesh mesh = mesh_of(config, arguments.ranks);
   if (arguments.rank >= mesh.ranks()) {
     throw Error("--rank is {}; the run has {} ({}), counted from 0", arguments.rank,
-                mesh.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", mesh.ranks()),
-                mesh.text());
+                mesh.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", mesh.ranks()), mesh.text());
   }
   return {mesh, arguments.rank};
 }
@@ -64,7 +63,8 @@ void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig here = resolve(config);
-    const StepPlan plan = plan_step(here, run_target(here, nullptr, arguments.ranks), place_of(arguments, here));
+    const StepPlan plan =
+        plan_step(here, run_target(here, nullptr, arguments.ranks), place_of(arguments, here));
     print(arguments, here, plan);
     if (!arguments.json) fmt::print("{}", explain_fit(here, plan));
   } else {

@@ -40,10 +40,10 @@ int64_t TensorPiece::element_of_whole(int64_t element) const {
 }
 
 void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
-  TESSERA_CHECK(whole.shape() == whole_ && piece.shape() == shape_ &&
-                    whole.dtype() == piece.dtype(),
-                "a piece {} of {} from {} to {}", shape_.text(), whole_.text(),
-                whole.shape().text(), piece.shape().text());
+  TESSERA_CHECK(
+      whole.shape() == whole_ && piece.shape() == shape_ && whole.dtype() == piece.dtype(),
+      "a piece {} of {} from {} to {}", shape_.text(), whole_.text(), whole.shape().text(),
+      piece.shape().text());
   const auto size = static_cast<size_t>(dtype_size(piece.dtype()));
   const int64_t row = shape_.rank() == 0 ? 1 : shape_[shape_.rank() - 1];
   for (int64_t begin = 0; begin < piece.elements(); begin += row) {

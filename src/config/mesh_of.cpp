@@ -32,9 +32,9 @@ void check_matrices(const ModelConfig& model, const Number& tensor, Contradictio
     require_divides(found, tensor, {"model.feed_forward_size", model.feed_forward_size});
   }
   if (model.shared_experts > 0) {
-    require_divides(found, tensor,
-                    {"model.shared_experts * model.expert_size",
-                     model.shared_experts * model.expert_size});
+    require_divides(
+        found, tensor,
+        {"model.shared_experts * model.expert_size", model.shared_experts * model.expert_size});
   }
 }
 

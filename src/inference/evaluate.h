@@ -30,8 +30,8 @@ class Evaluator {
 
   /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
   /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
-  /// Error on a token outside the model's vocabulary. All ranks of the program run it together, each
-  /// with a loader of its own.
+  /// Error on a token outside the model's vocabulary. All ranks of the program run it together,
+  /// each with a loader of its own.
   Evaluation run(Loader& loader, int64_t instances = 0, const RankControl& control = {});
   /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
   /// program's size. Throws Error on a token outside the model's vocabulary.
@@ -52,8 +52,8 @@ class Evaluator {
 /// An evaluator with its own program and executor, on existing weights.
 class StandaloneEvaluator {
  public:
-  /// `weights` are the units of the model's parameters, this rank's pieces of them. They are shared,
-  /// not copied. `runtime` must outlive the evaluator.
+  /// `weights` are the units of the model's parameters, this rank's pieces of them. They are
+  /// shared, not copied. `runtime` must outlive the evaluator.
   StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
                       const ProgramSize& size, Runtime& runtime, const MeshRank& place = {});
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;

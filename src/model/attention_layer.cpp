@@ -22,14 +22,10 @@ class AttentionWriter {
         place_(place),
         tensor_(writer.mesh().tensor()),
         ranks_(writer.mesh().size(tensor_)) {
-    if (config_.heads % ranks_ != 0) {
-      throw Error("model.heads ({}) do not divide over {} tensor-parallel ranks", config_.heads,
-                  ranks_);
-    }
-    if (config_.kv_heads % ranks_ != 0 && ranks_ % config_.kv_heads != 0) {
-      throw Error("model.kv_heads ({}) and {} tensor-parallel ranks: neither divides the other",
-                  config_.kv_heads, ranks_);
-    }
+    // mesh_of() has told the user what does not divide.
+    TESSERA_CHECK(config_.heads % ranks_ == 0, "{} heads over {} ranks", config_.heads, ranks_);
+    TESSERA_CHECK(config_.kv_heads % ranks_ == 0 || ranks_ % config_.kv_heads == 0,
+                  "{} key heads over {} ranks", config_.kv_heads, ranks_);
   }
 
   Value write(Value x) {
@@ -37,8 +33,8 @@ class AttentionWriter {
     const Heads heads = project(x);
     const int64_t hidden = config_.hidden_size;
     const Value mixed = place_.cache_position ? cached(heads) : mix(heads);
-    const Value output = writer_.output_matrix("output", {hidden, size(config_.heads)},
-                                               writer_.over_tensor(1));
+    const Value output =
+        writer_.output_matrix("output", {hidden, size(config_.heads)}, writer_.over_tensor(1));
     return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
   }
 
@@ -99,9 +95,7 @@ class AttentionWriter {
                    split);
   }
 
-  Value rotated(Value x) {
-    return rotary(builder_, x, place_.rotary_table, config_.head_size());
-  }
+  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
 
   Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {
@@ -151,7 +145,8 @@ class AttentionWriter {
 
   Value cached(const Heads& heads) {
     const Spec key = builder_.spec(heads.key);
-    const Spec cache{{place_.capacity, key.shape[1]}, writer_.compute,
+    const Spec cache{{place_.capacity, key.shape[1]},
+                     writer_.compute,
                      Distribution().with(tensor_, key.distribution.on(tensor_))};
     const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
     const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);

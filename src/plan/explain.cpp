@@ -19,7 +19,7 @@ struct Row {
   int program = 0;
   int node = 0;
   std::string operation, block, phase, outputs, results;
-  std::vector<std::string> types;  // how the outputs lie over the ranks
+  std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;
   std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
@@ -54,7 +54,7 @@ Row row_of(const StepPlan& plan, const Program& program, int number, int index) 
           .sent = {}};
   row.sent = sent_by_axes(program.mesh(), row.cost);
   for (const Spec& spec : outputs) {
-    row.types.push_back(spec.distribution.text(program.mesh()));
+    row.types.push_back(spec.distribution);
     row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
                                spec.shape.text());
   }
@@ -107,6 +107,25 @@ int peak_row(const std::vector<Row>& rows, const MemoryPlan& plan) {
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
+/// How values lie over the axes of more than one rank, each type once.
+std::string types_text(const Mesh& mesh, const std::vector<Distribution>& types) {
+  std::vector<std::string> texts;
+  for (Distribution type : types) {
+    for (const Axis axis : mesh.of_view(type.view())) {
+      if (mesh.size(axis) == 1) type = type.with(axis, invariant());
+    }
+    const std::string text = type.text(mesh);
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+  }
+  return join(texts, "; ");
+}
+
+std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribution>& types) {
+  std::vector<std::string> texts;
+  for (const Distribution& type : types) texts.push_back(type.text(mesh));
+  return texts;
+}
+
 double total(const std::map<std::string, double>& sent) {
   double bytes = 0;
   for (const auto& [axes, of_axes] : sent) bytes += of_axes;
@@ -128,18 +147,21 @@ std::map<std::string, double> sent_in_step(const StepPlan& plan, const std::vect
 std::string operations_table(const StepPlan& plan, const std::vector<Row>& rows,
                              int64_t first_mixture, const ExplainOptions& options) {
   const bool several = plan.place().mesh.ranks() > 1;
-  std::vector<std::string> columns{"phase", "layer",   "block", "operation",
-                                   "FLOPs", "bytes", "results", "saved", "in use"};
+  std::vector<std::string> columns{"phase", "layer",   "block", "operation", "FLOPs",
+                                   "bytes", "results", "saved", "in use"};
   if (several) columns.emplace_back("sent");
   columns.emplace_back("outputs");
   if (options.types) columns.emplace_back("types");
   Table table(columns);
   for (const Row& row : rows) {
     if (!options.all_layers && row.layer > 0 && row.layer != first_mixture) continue;
-    std::vector<std::string> cells{row.phase, row.layer < 0 ? "" : std::to_string(row.layer),
-                                   row.block, row.operation,
+    std::vector<std::string> cells{row.phase,
+                                   row.layer < 0 ? "" : std::to_string(row.layer),
+                                   row.block,
+                                   row.operation,
                                    number_or_blank(row.cost.flops + row.cost.repeated_flops),
-                                   format_bytes(static_cast<int64_t>(row.cost.bytes)), row.results,
+                                   format_bytes(static_cast<int64_t>(row.cost.bytes)),
+                                   row.results,
                                    row.saved_bytes > 0 ? format_bytes(row.saved_bytes) : "",
                                    format_bytes(row.memory_bytes)};
     const double sent = total(row.sent);
@@ -147,7 +169,7 @@ std::string operations_table(const StepPlan& plan, const std::vector<Row>& rows,
       cells.push_back(sent > 0 ? format_bytes(static_cast<int64_t>(sent)) : "");
     }
     cells.push_back(row.outputs);
-    if (options.types) cells.push_back(join(row.types, "; "));
+    if (options.types) cells.push_back(types_text(plan.place().mesh, row.types));
     table.add(cells);
   }
   return table.text();
@@ -178,8 +200,8 @@ nlohmann::ordered_json layout_json(const MeshRank& place) {
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
   const std::vector<Row> rows = operation_rows(plan);
   const bool several = plan.place().mesh.ranks() > 1;
-  std::string text = layout_text(plan.place()) +
-                     operations_table(plan, rows, config.model.dense_layers, options);
+  std::string text =
+      layout_text(plan.place()) + operations_table(plan, rows, config.model.dense_layers, options);
   if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
   }
@@ -246,7 +268,7 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
                           {"saved_bytes", row.saved_bytes},
                           {"in_use_bytes", row.memory_bytes},
                           {"outputs", row.outputs},
-                          {"types", row.types},
+                          {"types", type_texts(plan.place().mesh, row.types)},
                           {"sent_bytes", row.sent}});
   }
   const auto tokens = static_cast<double>(plan.tokens);

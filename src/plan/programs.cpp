@@ -48,8 +48,7 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
   const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
   programs.start = write_step_start(units, chunk.sums(), place);
-  programs.update =
-      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
+  programs.update = write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
   programs.rounding = write_rounding(units, place);
   return programs;
 }
@@ -57,10 +56,9 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   const DType compute = compute_dtype(config.train.precision);
   const ProgramSize size = size_of(config, place.mesh);
-  StepPrograms programs =
-      step_programs(write_training(config.model, compute, size,
-                                   recompute_of(config.train.recompute), place),
-                    config.optimizer);
+  StepPrograms programs = step_programs(
+      write_training(config.model, compute, size, recompute_of(config.train.recompute), place),
+      config.optimizer);
   if (config.train.evaluate_every > 0) {
     programs.evaluation = write_evaluation(inference_config(config.model), compute, size, place);
   }

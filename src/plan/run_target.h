@@ -18,7 +18,6 @@ Target run_target(const RunConfig& config, const AcceleratorFacts& facts);
 /// The target of a run on this machine: its processor with the configured threads, and the
 /// configured device. If that is open, it is `accelerator`. Otherwise nothing is known of it. Of
 /// several ranks each has the same share of the threads, at least one.
-Target run_target(const RunConfig& config, const Accelerator* accelerator = nullptr,
-                  int ranks = 1);
+Target run_target(const RunConfig& config, const Accelerator* accelerator = nullptr, int ranks = 1);
 
 }  // namespace tessera

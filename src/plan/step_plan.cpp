@@ -70,8 +70,7 @@ std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& m
   int64_t needed = 0;
   int64_t states = 0;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    plans.push_back(
-        plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
+    plans.push_back(plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
     needed += plans.back().memory.arena_bytes;
     states += plans.back().memory.kept_bytes;
   }

@@ -18,9 +18,9 @@ struct StepPlan {
   MemoryPlan memory;  ///< the run reserves and takes its arena
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t input_bytes = 0;  ///< of one micro-batch: tokens, targets and the like
-  FlopCount flops;          ///< of one micro-batch
-  int64_t tokens = 0;       ///< of one micro-batch of a data-parallel rank
+  int64_t input_bytes = 0;    ///< of one micro-batch: tokens, targets and the like
+  FlopCount flops;            ///< of one micro-batch
+  int64_t tokens = 0;         ///< of one micro-batch of a data-parallel rank
   int64_t micro_batches = 1;  ///< of a step
 
   /// The rank that it is the plan of.
@@ -39,8 +39,8 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// The same for this machine. Throws Error when the step needs more memory than the machine has, or
 /// than the accelerator on which it runs has free beside kDeviceReserve: a run that cannot fit is
 /// refused before it takes any memory. The message says what takes the memory and what to change.
-/// `accelerator` is null if the run computes on the processor. Throws Error too if the configuration
-/// is laid out over several ranks.
+/// `accelerator` is null if the run computes on the processor. Throws Error too if the
+/// configuration is laid out over several ranks.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
 
 /// The same for all ranks of a mesh, which are on this machine together; by rank.

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but `weight` have the
-/// accumulation type (f32, or f64 for f64).
+/// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but
+/// `weight` have the accumulation type (f32, or f64 for f64).
 struct ParameterState {
   ParameterSpec spec;
   Tensor weight;         ///< what the program computes with

@@ -23,8 +23,7 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
       team_(config_.run.bind_threads ? runtime.threads() : 0, rank_, run.mesh.ranks()),
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
-      store_(executor_, programs_.update_number(), programs_.rounding_number(),
-             chunk().parameters),
+      store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
       step_(programs_, executor_, store_),
       data_(run.data),
       loader_(data_, {.rows = rows(), .vocabulary_size = config_.model.vocabulary_size}) {
@@ -147,8 +146,8 @@ void RankTrainer::agree(TrainReport& report) {
 std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   const Trace::Span span(trace, "next_batches", "data");
   std::vector<Batch> batches;
-  const std::optional<std::string> failure = control_.attempt(
-      [&] { batches = loader_.next(config_.train.global_batch / rows()); });
+  const std::optional<std::string> failure =
+      control_.attempt([&] { batches = loader_.next(config_.train.global_batch / rows()); });
   if (!failure) return batches;
   if (issued_) settle();
   if (position_.step == saved_step_) throw Error("{}", *failure);
@@ -264,8 +263,8 @@ void RankTrainer::save() {
   saved_step_ = position_.step;
   if (keeper_ != nullptr) keeper_->tidy(chunk().parameters.elements(), position_.tokens);
   if (ending_) {
-    throw Error("{} (step {} was saved: go on from it with --resume once that is mended)",
-                *ending_, position_.step);
+    throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,
+                position_.step);
   }
 }
 

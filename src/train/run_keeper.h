@@ -45,7 +45,8 @@ class RunKeeper {
 
   /// Brings the records to the disk. Throws Error when the file system refuses.
   void sync() { records_.sync(); }
-  /// After a checkpoint: removes old ones by the keep rule, draws the losses. A failure is reported.
+  /// After a checkpoint: removes old ones by the keep rule, draws the losses. A failure is
+  /// reported.
   void tidy(int64_t parameters, int64_t tokens);
   /// Writes the trace of a step; a failure is reported.
   void write_trace(StepTrace trace, int64_t step);

@@ -10,9 +10,7 @@ namespace {
 
 constexpr int kNoMore = -1;  // what the first rank says when it has written all tensors
 
-bool lies_whole(const StateTensor& tensor) {
-  return tensor.tensor.shape() == tensor.spec->shape;
-}
+bool lies_whole(const StateTensor& tensor) { return tensor.tensor.shape() == tensor.spec->shape; }
 
 Tensor whole_of(const StateTensor& tensor, RankGroups& groups) {
   return gather_whole(tensor.tensor, tensor.spec->distribution, groups);
@@ -33,8 +31,7 @@ std::vector<GroupStream> streams(const StateToSave& save, const StateRanks& rank
       sink({whole.raw(), static_cast<size_t>(whole.bytes())});
     };
     result.push_back(
-        {tensor.group,
-         {tensor.name, tensor.tensor.dtype(), tensor.spec->shape, produce}});
+        {tensor.group, {tensor.name, tensor.tensor.dtype(), tensor.spec->shape, produce}});
   }
   return result;
 }

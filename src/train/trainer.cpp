@@ -129,8 +129,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   if (mesh.ranks() > 1) return train_on_ranks(run, std::move(plans), options, lock, logger);
   const RankControl control;
   RunKeeper keeper(run, options, runtime, lock, logger);
-  return RankTrainer(run, std::move(plans.front()), runtime, control, &keeper, logger)
-      .run(options);
+  return RankTrainer(run, std::move(plans.front()), runtime, control, &keeper, logger).run(options);
 }
 
 }  // namespace tessera

@@ -175,8 +175,8 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
     std::optional<std::string> damage;
     ranks.control.together([&] {
       try {
-        position = load_checkpoint(found->path, config, store, data, logger,
-                                   ranks.runtime.threads());
+        position =
+            load_checkpoint(found->path, config, store, data, logger, ranks.runtime.threads());
       } catch (const DamagedCheckpoint& damaged) {
         damage = damaged.what();
       }

@@ -177,9 +177,8 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
               HasSubstr("does not have it; give \"none\", or leave"));
   EXPECT_THAT(message_of("[shard]\noptimizer = 'all'\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
-  EXPECT_THAT(
-      message_of("", {"parallel.pipeline=4"}),
-      HasSubstr("parallel.pipeline is 4: this build has no pipeline; set it to 1"));
+  EXPECT_THAT(message_of("", {"parallel.pipeline=4"}),
+              HasSubstr("parallel.pipeline is 4: this build has no pipeline; set it to 1"));
 }
 
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {

@@ -1,12 +1,14 @@
 // Training on several ranks, which are threads of this process.
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "comm/in_process/world.h"
 #include "config/mesh_of.h"
@@ -75,8 +77,8 @@ TemporaryFolder* Ranks::folder_ = nullptr;
 
 /// The steps of two runs of different layouts have the same losses, gradients and counts but for
 /// rounding.
-void expect_same_curve(const std::vector<StepMetrics>& a, const std::vector<StepMetrics>& b,
-                       double tolerance) {
+void expect_same_training(const std::vector<StepMetrics>& a, const std::vector<StepMetrics>& b,
+                          double tolerance) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     SCOPED_TRACE(fmt::format("step {}", a[i].step));
@@ -87,7 +89,8 @@ void expect_same_curve(const std::vector<StepMetrics>& a, const std::vector<Step
     EXPECT_NEAR(a[i].loss / b[i].loss, 1, tolerance);
     EXPECT_NEAR(a[i].grad_norm / b[i].grad_norm, 1, 100 * tolerance);
     ASSERT_EQ(a[i].held_out_loss.has_value(), b[i].held_out_loss.has_value());
-    if (a[i].held_out_loss) EXPECT_NEAR(*a[i].held_out_loss / *b[i].held_out_loss, 1, tolerance);
+    if (!a[i].held_out_loss) continue;
+    EXPECT_NEAR(*a[i].held_out_loss / *b[i].held_out_loss, 1, tolerance);
   }
 }
 
@@ -97,7 +100,7 @@ TEST_F(Ranks, OfDataHaveTheLossesOfOne) {
   for (const int ranks : {2, 4}) {
     const std::string run = fmt::format("data-{}", ranks);
     EXPECT_EQ(train_on(ranks, config(run, evaluates)).step, 20);
-    expect_same_curve(metrics(run), metrics("data-1"), 1e-11);
+    expect_same_training(metrics(run), metrics("data-1"), 1e-11);
   }
   EXPECT_LT(metrics("data-1").back().loss, 0.8 * metrics("data-1").front().loss);
 }
@@ -106,7 +109,7 @@ TEST_F(Ranks, OfDataStayNearOneInSinglePrecision) {
   const std::vector<std::string> single{"train.precision=\"fp32\""};
   train_on(1, config("single-1", {"train.precision=\"fp32\"", "train.micro_batch=4"}));
   train_on(2, config("single-2", single));
-  expect_same_curve(metrics("single-2"), metrics("single-1"), 1e-5);
+  expect_same_training(metrics("single-2"), metrics("single-1"), 1e-5);
 }
 
 TEST_F(Ranks, GiveTheSameBitsEachTime) {
@@ -125,10 +128,10 @@ TEST_F(Ranks, OfOtherAxesHaveTheLossesOfOne) {
       {8, {"parallel.tensor=2", "parallel.context=2"}}};
   int number = 0;
   for (const auto& [ranks, keys] : layouts) {
-    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, fmt::join(keys, ", ")));
+    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, join(keys, ", ")));
     const std::string run = fmt::format("axes-of-{}", ++number);
     train_on(ranks, config(run, keys));
-    expect_same_curve(metrics(run), metrics("axes-1"), 1e-10);
+    expect_same_training(metrics(run), metrics("axes-1"), 1e-10);
   }
 }
 
@@ -162,7 +165,8 @@ void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
 TEST_F(Ranks, SaveWholeTensorsThatAnyLayoutLoads) {
   const auto layout = [](int64_t tensor, int64_t context) {
     return std::vector{fmt::format("parallel.tensor={}", tensor),
-                       fmt::format("parallel.context={}", context), std::string("train.stop_after=10")};
+                       fmt::format("parallel.context={}", context),
+                       std::string("train.stop_after=10")};
   };
   train_on(2, config("whole", layout(2, 1)));
   const CheckpointReader reader(checkpoint("whole", 10));
@@ -187,7 +191,7 @@ TEST_F(Ranks, OfAnotherLayoutGoOnWithARun) {
   train_on(2, config("moved", {"parallel.tensor=2", "train.stop_after=7"}));
   train_on(4, config("moved", {"train.stop_after=13"}), {.resume = true});
   train_on(1, config("moved"), {.resume = true});
-  expect_same_curve(metrics("moved"), metrics("unbroken"), 1e-10);
+  expect_same_training(metrics("moved"), metrics("unbroken"), 1e-10);
 }
 
 TEST_F(Ranks, TakeInitialWeightsFromACheckpoint) {
@@ -195,7 +199,7 @@ TEST_F(Ranks, TakeInitialWeightsFromACheckpoint) {
   const std::string initial = "checkpoint.initial=\"" + folder("given").string() + "\"";
   train_on(1, config("begun-1", {initial, "train.stop_after=3"}));
   train_on(2, config("begun-2", {initial, "train.stop_after=3", "parallel.tensor=2"}));
-  expect_same_curve(metrics("begun-2"), metrics("begun-1"), 1e-10);
+  expect_same_training(metrics("begun-2"), metrics("begun-1"), 1e-10);
 }
 
 TEST_F(Ranks, EvaluateACheckpointAsOneDoes) {
@@ -259,17 +263,47 @@ TEST_F(Ranks, EndWhenTheDiskIsFull) {
   EXPECT_EQ(metrics("full").size(), 3U);
 }
 
-TEST_F(Ranks, SaveBeforeTheyEndWhereMetricsCannotBeWritten) {
-  // The records of the first rank fail; the others have no file.
-  const auto remove = [](int rank, int64_t step) {
-    if (rank != 0 || step != 4) return;
-    fs::remove(folder("no-records") / "metrics.jsonl");
-    fs::create_directory(folder("no-records") / "metrics.jsonl");
+TEST_F(Ranks, EndTogetherWhereOneCannotWriteItsRecords) {
+  // From the fourth step on no file may grow beyond the metrics. Only the first rank has any.
+  std::optional<FileSizeLimit> limit;
+  const auto fill = [&](int rank, int64_t step) {
+    if (rank == 0 && step == 4) limit.emplace(fs::file_size(folder("filled") / "metrics.jsonl"));
   };
+  const std::string problem =
+      error_of([&] { train_on(4, config("filled"), {.before_step = fill}); });
+  limit.reset();
+  EXPECT_THAT(problem,
+              AllOf(HasSubstr("cannot write " + (folder("filled") / "metrics.jsonl").string()),
+                    HasSubstr("step 4 could not be saved")));
+  EXPECT_EQ(metrics("filled").size(), 3U);
+}
+
+/// Flips a bit in the middle of a file.
+void flip(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(path, bytes);
+}
+
+TEST_F(Ranks, SaveBeforeDamagedDataEndsThem) {
+  const fs::path held_out = folder_->path() / "data/held_out-00000.npy";
+  flip(held_out);
   const std::string problem = error_of([&] {
-    train_on(2, config("no-records", {"run.csv=false"}), {.before_step = remove});
+    train_on(4, config("damaged", {"checkpoint.every=0", "train.evaluate_every=3"}));
   });
-  EXPECT_THAT(problem, HasSubstr("metrics.jsonl"));
+  flip(held_out);
+  EXPECT_THAT(problem, AllOf(HasSubstr("held_out-00000.npy"), HasSubstr("(step 3 was saved")));
+  EXPECT_TRUE(fs::exists(checkpoint("damaged", 3)));
+  EXPECT_EQ(metrics("damaged").size(), 3U);
+}
+
+TEST_F(Ranks, PassOverADamagedCheckpoint) {
+  train_on(2, config("passes", {"checkpoint.keep=2"}));
+  flip(checkpoint("passes", 20) / "parameters.safetensors");
+  EXPECT_EQ(train_on(4, config("passes"), {.resume = true}).step, 20);
+  EXPECT_EQ(metrics("passes").size(), 20U);
+  train_on(1, config("unharmed"));
+  expect_same_training(metrics("passes"), metrics("unharmed"), 1e-10);
 }
 
 TEST_F(Ranks, RefuseWhatTheyCannotShare) {
@@ -278,9 +312,9 @@ TEST_F(Ranks, RefuseWhatTheyCannotShare) {
   };
   EXPECT_THAT(error(3, {"parallel.tensor=2"}),
               AllOf(HasSubstr("parallel.tensor (2)"), HasSubstr("--ranks (3)")));
-  EXPECT_THAT(error(8, {}), AllOf(HasSubstr("train.micro_batch (2)"),
-                                  HasSubstr("8 data-parallel ranks is 16"),
-                                  HasSubstr("train.global_batch (8)")));
+  EXPECT_THAT(error(8, {}),
+              AllOf(HasSubstr("train.micro_batch (2)"), HasSubstr("8 data-parallel ranks is 16"),
+                    HasSubstr("train.global_batch (8)")));
   EXPECT_THAT(error(2, {"run.device=\"emulated\"", "train.precision=\"fp32\""}),
               AllOf(HasSubstr("--ranks is 2"), HasSubstr("run.device is \"emulated\"")));
   EXPECT_FALSE(fs::exists(folder("refused")));

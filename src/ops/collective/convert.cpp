@@ -164,11 +164,4 @@ Value use_like(Builder& builder, Value value, Value like) {
   return use(builder, value, axes);
 }
 
-Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
-  for (const Axis axis : axes) {
-    value = convert(builder, value, axis, Placement::partial, invariant());
-  }
-  return value;
-}
-
 }  // namespace tessera
