@@ -114,16 +114,16 @@ class Walk {
 
   /// The input whose memory an output takes over, or null. It must end here, be used once by this
   /// node, and have the same type and size as the output. Neither it nor a view of it may be read
-  /// later.
+  /// later. If it is a view of all of another value, that value's memory is meant.
   Value taken_over(const Node& node, int output) const {
     const int position = node.operation->in_place_input(output);
     if (position < 0) return {};
-    const Value input = node.inputs[static_cast<size_t>(position)];
+    const Value input = program_.base(node.inputs[static_cast<size_t>(position)]);
     const Value value = node.outputs[static_cast<size_t>(output)];
     const ValueInfo& from = program_.info(input);
     const ValueInfo& to = program_.info(value);
     const auto has_its_memory = [&](Value other) { return program_.base(other) == input; };
-    const bool fits = from.kind == ValueKind::computed && !from.view &&
+    const bool fits = from.kind == ValueKind::computed &&
                       std::ranges::none_of(program_.outputs(), has_its_memory) &&
                       from.rows.has_value() == to.rows.has_value() &&
                       from.spec.dtype == to.spec.dtype && from.spec.bytes() == to.spec.bytes();

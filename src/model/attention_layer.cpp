@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
+#include <vector>
 
 #include "base/error.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/repeat_heads.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -33,8 +36,8 @@ class AttentionWriter {
     const Heads heads = project(x);
     const int64_t hidden = config_.hidden_size;
     const Value mixed = place_.cache_position ? cached(heads) : mix(heads);
-    const Value output =
-        writer_.output_matrix("output", {hidden, size(config_.heads)}, writer_.over_tensor(1));
+    const Value output = writer_.output_matrix("output", {hidden, size(config_.heads)},
+                                               writer_.over_tensor(1));
     return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
   }
 
@@ -88,14 +91,16 @@ class AttentionWriter {
         break;
     }
     if (!split.split()) return fused(name, x, before.shape[1], 0);
-    if (ranks_ > 1) return x;
+    if (ranks_ > 1) return rotated(clip(writer_.split_norm(name, x, before.shape[1] * ranks_)));
     // One rank has the whole rows.
     x = convert(builder_, x, tensor_, Placement::sharded, replicated());
     return convert(builder_, fused(name, x, before.shape[1], 0), tensor_, Placement::replicated,
                    split);
   }
 
-  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
+  Value rotated(Value x) {
+    return rotary(builder_, x, place_.rotary_table, config_.head_size());
+  }
 
   Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {
@@ -108,7 +113,7 @@ class AttentionWriter {
   /// Of keys or values that every rank has, those of the heads that its queries read.
   Value own_heads(Value x) {
     if (!shared_keys()) return x;
-    TESSERA_CHECK(false, "todo");
+    x = repeat_heads(builder_, x, config_.head_size(), ranks_ / config_.kv_heads);
     return convert(builder_, x, tensor_, Placement::replicated, sharded(1));
   }
 
@@ -143,15 +148,27 @@ class AttentionWriter {
                    builder_.spec(heads.query).distribution.on(context));
   }
 
+  /// Attention of the tokens of one sequence, which no other rank has a part of.
   Value cached(const Heads& heads) {
-    const Spec key = builder_.spec(heads.key);
-    const Spec cache{{place_.capacity, key.shape[1]},
-                     writer_.compute,
-                     Distribution().with(tensor_, key.distribution.on(tensor_))};
+    const Distribution split = builder_.spec(heads.query).distribution;
+    const std::vector<Axis> axes(split.order(0).begin(), split.order(0).end());
+    const auto gather = [&](Value x) {
+      for (const Axis axis : axes | std::views::reverse) {
+        x = convert(builder_, x, axis, Placement::sharded, replicated());
+      }
+      return x;
+    };
+    const Value key = gather(heads.key);
+    const Spec rows = builder_.spec(key);
+    const Spec cache{{place_.capacity, rows.shape[1]}, rows.dtype, rows.distribution};
     const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
     const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
-    return cached_attention(builder_, heads.query, heads.key, heads.value, key_cache, value_cache,
-                            *place_.cache_position, options());
+    Value mixed = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
+                                   key_cache, value_cache, *place_.cache_position, options());
+    for (const Axis axis : axes) {
+      mixed = convert(builder_, mixed, axis, Placement::replicated, split.on(axis));
+    }
+    return mixed;
   }
 
   ModelWriter& writer_;

@@ -16,13 +16,14 @@ namespace {
 class ChunkWriter {
  public:
   ChunkWriter(Chunk& chunk, const ModelConfig& config, DType compute, const ProgramSize& size,
-              const ChunkRange& range)
+              const ChunkRange& range, const ExpertLayout& experts)
       : chunk_(chunk),
         builder_(chunk.program),
         writer_{.builder = builder_,
                 .config = config,
                 .compute = compute,
-                .layout = distribute_tokens(chunk.program.mesh(), size.sequences)},
+                .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
+                .experts = experts},
         size_(size),
         range_(range) {}
 
@@ -81,14 +82,22 @@ class ChunkWriter {
 
   /// Declares a sum and adds a value to it, of which a rank may have its own part.
   StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    const Distribution& of_value = builder_.spec(value).distribution;
-    Distribution lies(of_value.view());
-    for (const Axis axis : writer_.mesh().of_view(of_value.view())) {
-      const TypeOnAxis& type = of_value.on(axis);
-      lies = lies.with(axis, type.split() ? partial() : type);
-    }
+    const Distribution lies = sum_distribution(value);
     add_to_sum(builder_, builder_.state(name, {shape, DType::f64, lies}), value);
     return {name, shape, lies};
+  }
+
+  /// How a sum of a value's elements lies: not yet taken over the axes on which ranks have their
+  /// own elements.
+  Distribution sum_distribution(Value value) const {
+    const Distribution& of_value = builder_.spec(value).distribution;
+    Distribution result(of_value.view());
+    for (const Axis axis : builder_.program().mesh().of_view(of_value.view())) {
+      const TypeOnAxis& type = of_value.on(axis);
+      const bool own = type.split() || type.placement == Placement::partial;
+      result = result.with(axis, own ? partial() : invariant());
+    }
+    return result;
   }
 
   Value total(std::span<const Value> losses) { return add(builder_, losses, writer_.wide()); }
@@ -159,23 +168,11 @@ class ChunkWriter {
     chunk_.cross_entropy_sum = add_up("sum:cross_entropy", chunk_.token_loss, {1});
   }
 
-  /// The gradient of a loss: the seed, which ranks use on their own data where each has a part of
-  /// the loss.
-  Value gradient_of(Value loss, Value seed) {
-    const Distribution lies = builder_.spec(loss).distribution;
-    seed = cross(builder_, seed, lies.view());
-    std::vector<Axis> own;
-    for (const Axis axis : writer_.mesh().of_view(lies.view())) {
-      if (lies.on(axis).placement == Placement::partial) own.push_back(axis);
-    }
-    return use(builder_, seed, own);
-  }
-
   void write_backward() {
     std::vector<Seed> seeds;
     if (chunk_.loss) seeds.push_back({chunk_.loss, loss_seed_});
     for (const Value loss : {chunk_.balance_loss, chunk_.router_z_loss}) {
-      if (loss) seeds.push_back({loss, gradient_of(loss, chunk_.token_seed)});
+      if (loss) seeds.push_back({loss, use_like(builder_, chunk_.token_seed, loss)});
     }
     if (!range_.head) {
       chunk_.of_boundary_out = boundary_inputs("of_boundary_out");
@@ -241,15 +238,17 @@ std::vector<StepSum> Chunk::sums() const {
 }
 
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place) {
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place,
+                  const ExpertLayout& experts) {
   Chunk chunk{.program = Program(place.mesh, place.rank)};
-  ChunkWriter(chunk, config, compute, size, range).write(recompute);
+  ChunkWriter(chunk, config, compute, size, range, experts).write(recompute);
   return chunk;
 }
 
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute, const MeshRank& place) {
-  return write_chunk(config, compute, size, recompute, whole_model(config), place);
+                     const Recompute& recompute, const MeshRank& place,
+                     const ExpertLayout& experts) {
+  return write_chunk(config, compute, size, recompute, whole_model(config), place, experts);
 }
 
 }  // namespace tessera

@@ -92,10 +92,12 @@ struct Chunk {
 /// pools all layers but the chunk does not have all of them. Throws Error, with the numbers, if the
 /// model or the batch does not divide over the mesh.
 Chunk write_chunk(const ModelConfig& config, DType compute, const ProgramSize& size,
-                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place = {});
+                  const Recompute& recompute, const ChunkRange& range, const MeshRank& place = {},
+                  const ExpertLayout& experts = {});
 
 /// Writes the whole model as one chunk.
 Chunk write_training(const ModelConfig& config, DType compute, const ProgramSize& size,
-                     const Recompute& recompute, const MeshRank& place = {});
+                     const Recompute& recompute, const MeshRank& place = {},
+                     const ExpertLayout& experts = {});
 
 }  // namespace tessera

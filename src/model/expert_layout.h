@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/words.h"
+#include "ops/moe/drop_over_capacity.h"
 
 namespace tessera {
 
@@ -24,6 +25,9 @@ struct ExpertLayout {
   /// The rows that a rank reserves memory for, as a multiple of those of an even load. A run that
   /// exceeds it throws Error. 0 stands for as many as can come, so that no run does.
   double rows_bound = 0;
+  /// The tokens of which a capacity factor is a multiple, and among which experts drop. One rank's
+  /// tokens are both sets.
+  TokenSet capacity_tokens = TokenSet::micro_batch;
 };
 
 }  // namespace tessera

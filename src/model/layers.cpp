@@ -64,7 +64,7 @@ void LayerWriter::write(const LayerRange& range, const AttentionPlace& place) {
     boundary_.output = attention_layer(writer_, normalised("attention_norm", Keep::layer), place);
     const Value x = normalised("feed_forward_norm", Keep::block);
     if (config.mixture() && layer >= config.dense_layers) {
-      routed_.push_back(mixture_of_experts(writer_, x));
+      routed_.push_back(mixture_of_experts(writer_, x, writer_.experts));
       boundary_.output = routed_.back().output;
     } else {
       boundary_.output = feed_forward(writer_, "feed_forward", config.feed_forward_size, x);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/expert_layout.h"
 #include "model/model_writer.h"
 
 namespace tessera {
@@ -9,11 +10,16 @@ struct RoutedLayer {
   Value output;         ///< [tokens, hidden]
   Value logits;         ///< [tokens, experts], of the router
   Value probabilities;  ///< [tokens, experts]
-  Value counts;         ///< i32 [experts]: how many tokens chose each expert, before dropping
+  /// i32 [experts], invariant: how many tokens of all ranks chose each expert, before dropping.
+  Value counts;
 };
 
 /// Writes a mixture-of-experts layer: a linear router in f32 and FastSparseMoE (Optimus §3.1) over
 /// merged expert weights [experts, out, in]. If there are shared experts, their output is added.
-RoutedLayer mixture_of_experts(ModelWriter& writer, Value x);
+///
+/// x is split along its tokens over all axes of the dense view, and so is the output; or it is
+/// invariant, and all is one rank's. The experts are split over the mesh's expert axis, and their
+/// weights are invariant over expert_data. Throws Error if they do not divide.
+RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout& layout = {});
 
 }  // namespace tessera

@@ -38,13 +38,15 @@ Value gathered_tokens(Builder& builder, Value own) {
 }  // namespace
 
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& place) {
+                                   const ProgramSize& size, const MeshRank& place,
+                                   const ExpertLayout& experts) {
   EvaluationProgram evaluation{.program = Program(place.mesh, place.rank)};
   Builder builder(evaluation.program);
   ModelWriter writer{.builder = builder,
                      .config = config,
                      .compute = compute,
-                     .layout = distribute_tokens(place.mesh, size.sequences)};
+                     .layout = distribute_tokens(place.mesh, size.sequences),
+                     .experts = experts};
   evaluation.batch = declare_batch(builder, size, writer.layout);
   const AttentionPlace tokens{.sequence = own_context(place.mesh, size),
                               .positions = evaluation.batch.positions,
@@ -67,10 +69,13 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
                                int64_t capacity) {
   DecodingProgram decoding;
   Builder builder(decoding.program);
-  ModelWriter writer{
-      .builder = builder, .config = config, .compute = compute, .layout = one_sequence()};
-  decoding.tokens = builder.input("tokens", {{tokens}, DType::i32, {}});
-  decoding.positions = builder.input("positions", {{tokens}, DType::i32, {}});
+  ModelWriter writer{.builder = builder,
+                     .config = config,
+                     .compute = compute,
+                     .layout = distribute_tokens(decoding.program.mesh(), /*sequences=*/1)};
+  const Spec ids{{tokens}, DType::i32, writer.layout.tokens};
+  decoding.tokens = builder.input("tokens", ids);
+  decoding.positions = builder.input("positions", ids);
   decoding.first = builder.input("first", {{1}, DType::i32, {}});
   const AttentionPlace place{.sequence = tokens,
                              .positions = decoding.positions,
@@ -81,8 +86,7 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
   const Trunk trunk = write_trunk(writer, decoding.tokens, place);
   const auto scope = builder.scope("head", Block::head);
   decoding.logits =
-      convert(builder, linear(builder, trunk.hidden, trunk.head, writer.wide()),
-              writer.mesh().tensor(), Placement::sharded, replicated());
+      linear(builder, trunk.hidden, use_like(builder, trunk.head, trunk.hidden), writer.wide());
   builder.output(decoding.logits);
   decoding.parameters = std::move(writer.parameters);
   return decoding;

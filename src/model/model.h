@@ -17,7 +17,8 @@ struct EvaluationProgram {
   Value token_loss;  ///< [tokens] of all ranks: cross-entropy, 0 without a target; an output
 };
 EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
-                                   const ProgramSize& size, const MeshRank& place = {});
+                                   const ProgramSize& size, const MeshRank& place = {},
+                                   const ExpertLayout& experts = {});
 
 /// A program that continues one sequence by `tokens` tokens, with key-value caches as its states.
 struct DecodingProgram {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/collective/convert.h"
+#include "ops/norm/split_norm.h"
 
 namespace tessera {
 
@@ -45,6 +46,12 @@ Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size,
                                    Value table, int64_t head_dim) {
   return tessera::norm_and_rotary(builder, x, norm_weight(name, size, x), norm_options(group), table,
                                   head_dim);
+}
+
+Value ModelWriter::split_norm(std::string_view name, Value x, int64_t size) {
+  std::optional<Value> weight = norm_weight(name, size, x);
+  if (weight) weight = convert(builder, *weight, mesh().tensor(), Placement::replicated, sharded(0));
+  return tessera::split_norm(builder, x, weight, mesh().tensor(), norm_options(0));
 }
 
 std::optional<Value> ModelWriter::norm_weight(std::string_view name, int64_t size, Value x) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "model/parameter.h"
 #include "model/token_distribution.h"
@@ -18,6 +19,7 @@ struct ModelWriter {
   const ModelConfig& config;
   DType compute;                ///< of activations and matrices
   TokenDistribution layout;     ///< of the tokens
+  ExpertLayout experts = {};
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next
 
@@ -48,6 +50,8 @@ struct ModelWriter {
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
                   std::optional<Value> residual = {});
+  /// The same of rows of which each tensor rank has a part, without a residual.
+  Value split_norm(std::string_view name, Value x, int64_t size);
   /// Writes a norm of queries or keys without a residual, and their rotation (ops/norm/norm.h).
   Value norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group, Value table,
                         int64_t head_dim);

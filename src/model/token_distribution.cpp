@@ -23,8 +23,4 @@ TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences) {
   return result;
 }
 
-TokenDistribution one_sequence() {
-  return {.tokens = {}, .positions = sharded(0, {}, /*factor=*/1, 1)};
-}
-
 }  // namespace tessera

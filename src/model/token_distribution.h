@@ -22,7 +22,4 @@ struct TokenDistribution {
 /// the numbers, if they do not divide over the data axis.
 TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences);
 
-/// The same of one sequence that all ranks along data and context share (decoding).
-TokenDistribution one_sequence();
-
 }  // namespace tessera

@@ -126,7 +126,11 @@ Value Builder::view_of_main_gradient(Value value) {
   if (!whole) return {};
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
   const Value gradient = view(*this, whole, first, part.spec.shape, distribution);
-  program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + part.name;
+  // The part may be used under another type; it has the name under which it was declared.
+  const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
+    return other.view == part.view && other.spec.shape == part.spec.shape;
+  });
+  program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + declared->name;
   program_.main_gradients_.emplace(value.id, gradient);
   return gradient;
 }

@@ -81,6 +81,8 @@ class Builder {
   /// Gives the following nodes the block and layer of `node`, and this phase.
   void follow(const Node& node, Phase phase);
 
+  /// The layer of the current scope; -1 outside the layers.
+  int layer() const { return layer_; }
   /// The path of the current scope joined with a name: "layers.3.attention.q".
   std::string qualified(std::string_view name) const;
 

@@ -1,6 +1,7 @@
 #include "program/derive.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include <fmt/format.h>
@@ -94,10 +95,11 @@ class Derivation {
   void derive_on(Axis axis) {
     Types types = types_on(axis);
     if (by_hand_) {
-      if (const auto answer = by_hand_(axis, types)) {
+      if (const auto answer = answer_by_hand(axis, types)) {
         TESSERA_CHECK(answer->size() == outputs_.size(), "{}: a rule by hand gives {} types",
                       operation_, answer->size());
         for (size_t i = 0; i < outputs_.size(); ++i) at(i, axis) = (*answer)[i];
+        answered_.push_back(axis);
         return;
       }
     }
@@ -111,6 +113,20 @@ class Derivation {
       derive_split(axis, types, *split);
     } else {
       derive_sums(axis, types);
+    }
+  }
+
+  /// What the rule by hand says. If it refuses, the message names the axis and the operands.
+  std::optional<Types> answer_by_hand(Axis axis, const Types& types) const {
+    try {
+      return by_hand_(axis, types);
+    } catch (const DistributionError& error) {
+      std::vector<std::string> operands;
+      for (size_t k = 0; k < types.size(); ++k) {
+        operands.push_back(fmt::format("'{}' is {}", inputs_[k].name, types[k].text()));
+      }
+      throw DistributionError(fmt::format("{}: on {}, {}: {}", operation_, mesh_.name(axis),
+                                          join(operands, ", "), error.what()));
     }
   }
 
@@ -285,8 +301,8 @@ class Derivation {
       order.splits.push_back({axis, type.pieces, type.factor, type.repeats, whole_dim(labels)});
     }
     const auto [known, added] = orders_.try_emplace(labels_.tied(labels[factor].name), order);
-    if (added || by_hand_) return;
-    const bool agree = std::ranges::equal(known->second.splits, order.splits,
+    if (added) return;
+    const bool agree = std::ranges::equal(checked(known->second), checked(order),
                                           [](const LabelSplit& a, const LabelSplit& b) {
                                             return a.axis == b.axis && a.pieces == b.pieces;
                                           });
@@ -295,6 +311,15 @@ class Derivation {
         fmt::format("{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'", operation_,
                     labels[factor].name, text(order), inputs_[k].name, text(known->second),
                     inputs_[known->second.operand].name));
+  }
+
+  /// The splits about which operands must agree: a rule by hand sees to those of its axes.
+  std::vector<LabelSplit> checked(const LabelOrder& order) const {
+    std::vector<LabelSplit> splits;
+    std::ranges::copy_if(order.splits, std::back_inserter(splits), [&](const LabelSplit& split) {
+      return std::ranges::find(answered_, split.axis) == answered_.end();
+    });
+    return splits;
   }
 
   std::string text(const LabelOrder& order) const {
@@ -410,6 +435,7 @@ class Derivation {
   MeshView view_ = MeshView::dense;
   std::vector<std::string_view> output_labels_;
   std::vector<Types> outputs_;
+  std::vector<Axis> answered_;  // by the rule by hand
   std::map<std::string_view, LabelOrder> orders_;
 };
 

@@ -32,8 +32,8 @@ struct TypedOperand {
 
 /// A rule that an operation states by hand beside its labels, for one axis: the types of its
 /// outputs from those of its inputs, or none where the labels say it all. It throws
-/// DistributionError if it refuses. Operations have one that communicate inside, or that change
-/// rows.
+/// DistributionError that says what it expected if it refuses; the axis and the operands are put
+/// before that. Operations have one that communicate inside, or that change rows.
 using HandRule = std::function<std::optional<std::vector<TypeOnAxis>>(
     Axis axis, std::span<const TypeOnAxis> inputs)>;
 

@@ -25,6 +25,7 @@ struct StepResults {
   double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
   /// Whether the weights changed: every loss and the gradients' norm were finite.
   bool updated = false;
+  bool operator==(const StepResults&) const = default;
 };
 
 /// The results of a step that a device may yet have to compute.

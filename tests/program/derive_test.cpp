@@ -261,6 +261,34 @@ TEST_F(Derive, ARuleByHandAnswersForItsAxis) {
             "data: sharded (dim 0, even)");
 }
 
+/// On its axis the rule sees to what operands have in common, and on all others labels do.
+TEST_F(Derive, ARuleByHandLeavesOtherAxesToTheLabels) {
+  const HandRule joins_columns =
+      [&](Axis axis, std::span<const TypeOnAxis>) -> std::optional<std::vector<TypeOnAxis>> {
+    if (axis != t) return std::nullopt;
+    return std::vector<TypeOnAxis>{replicated()};
+  };
+  const auto order_of = [&](Axis outer, Axis inner) {
+    return value("x", {8, 6}, {{outer, sharded(0)}, {inner, sharded(0)}});
+  };
+  const std::string_view labels = "n c, n c -> n c";
+  EXPECT_THROW(derive(labels, {order_of(c, d), order_of(d, c)}, joins_columns), DistributionError);
+  EXPECT_EQ(
+      derive(labels, {order_of(c, t), value("y", {8, 6}, {{c, sharded(0)}})}, joins_columns)[0]
+          .text(mesh),
+      "tensor: replicated, context: sharded (dim 0, even)");
+  const HandRule refuses =
+      [](Axis, std::span<const TypeOnAxis>) -> std::optional<std::vector<TypeOnAxis>> {
+    throw DistributionError("operation: no");
+  };
+  try {
+    derive(labels, {order_of(c, d), order_of(c, d)}, refuses);
+    ADD_FAILURE() << "the rule by hand was not asked";
+  } catch (const DistributionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("on tensor: operation: no"));
+  }
+}
+
 TEST_F(Derive, LabelsFitTheShapes) {
   EXPECT_THROW(derive(kLinear, {value("x", {8}), value("w", {4, 6})}), InternalError);
   EXPECT_THROW(derive(kLinear, {value("x", {8, 6})}), InternalError);

@@ -3,20 +3,25 @@
 #include <cstring>
 
 #include "ops/embedding/embedding_kernels.h"
+#include "ops/row_piece.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
+/// Whether a row, counted from the rank's first one, is among its `rows` rows of the table.
+bool is_own_row(int64_t row, int64_t rows) {
+  return static_cast<uint64_t>(row) < static_cast<uint64_t>(rows);
+}
+
 /// inputs: ids i32 [tokens], gradient [tokens, hidden] and, if it accumulates, the table's main
-/// gradient [vocabulary, hidden], which run() adds to. Otherwise there is one output of that shape.
+/// gradient [rows, hidden], which run() adds to. Otherwise there is one output of that shape.
 class EmbeddingGradient final : public Operation {
  public:
-  EmbeddingGradient(Spec table, bool accumulate)
-      : table_(std::move(table)), accumulate_(accumulate) {}
+  EmbeddingGradient(Spec table, int64_t first_row, bool accumulate)
+      : table_(std::move(table)), first_row_(first_row), accumulate_(accumulate) {}
   std::string_view name() const override { return "embedding_gradient"; }
 
-  /// Ids count rows of the whole table, and so do the kernels: the vocabulary is whole.
   std::string labels(std::span<const Spec>) const override {
     return accumulate_ ? "t, ~t c, ?v c -> += v c" : "t, ~t c, ?v c -> v c";
   }
@@ -57,6 +62,8 @@ class EmbeddingGradient final : public Operation {
     if (!accumulate_) table.fill_zero();
     const int64_t tokens = ids.elements();
     const int64_t hidden = gradient.shape()[1];
+    const int64_t rows = table.shape()[0];
+    const int64_t first_row = first_row_;
     dispatch_floating(gradient.dtype(), [&](auto type) {
       using T = decltype(type);
       using Wide = Compute<T>;
@@ -66,8 +73,10 @@ class EmbeddingGradient final : public Operation {
       parallel_ranges(execution.runtime.threads(), hidden, 64,
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = 0; t < tokens; ++t) {
+                          const int64_t row = id[t] - first_row;
+                          if (!is_own_row(row, rows)) continue;
                           const T* source = from + t * hidden;
-                          Wide* target = to + id[t] * hidden;
+                          Wide* target = to + row * hidden;
                           for (int64_t h = begin; h < end; ++h) {
                             target[h] += static_cast<Wide>(source[h]);
                           }
@@ -86,6 +95,7 @@ class EmbeddingGradient final : public Operation {
         const EmbeddingBackward<T> embedding{
             .tokens = gradient.shape()[0],
             .hidden = gradient.shape()[1],
+            .rows = {.first = first_row_, .count = table.shape()[0]},
             .ids = execution.inputs[0].pointer<int32_t>(),
             .gradient = gradient.pointer<T>(),
             .order = reinterpret_cast<int32_t*>(execution.workspace.data()),
@@ -96,14 +106,17 @@ class EmbeddingGradient final : public Operation {
   }
 
   Spec table_;
+  int64_t first_row_;
   bool accumulate_;
 };
 
+/// inputs: table [rows, hidden], ids i32 [tokens]. output: [tokens, hidden], which over the ranks
+/// is a sum: the row of an id is zeros on all ranks but the one that has it.
 class Embedding final : public Operation {
  public:
+  explicit Embedding(int64_t first_row) : first_row_(first_row) {}
   std::string_view name() const override { return "embedding"; }
 
-  /// The vocabulary is whole, as it is for the gradient.
   std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 2, "a table and ids");
@@ -120,11 +133,11 @@ class Embedding final : public Operation {
                               std::span<const Value> of_outputs) const override {
     const Spec table = builder.spec(self.inputs[0]);
     if (const Value main = builder.main_gradient(self.inputs[0])) {
-      builder.apply(std::make_shared<EmbeddingGradient>(table, true),
+      builder.apply(std::make_shared<EmbeddingGradient>(table, first_row_, true),
                     {self.inputs[1], of_outputs[0], main});
       return {main, Value{}};
     }
-    return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, false),
+    return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, first_row_, false),
                                  {self.inputs[1], of_outputs[0]}),
             Value{}};
   }
@@ -139,36 +152,51 @@ class Embedding final : public Operation {
     const int32_t* ids = execution.inputs[1].data<int32_t>();
     const Tensor& output = execution.outputs[0];
     const int64_t row_bytes = table.shape()[1] * dtype_size(table.dtype());
+    const int64_t rows = table.shape()[0];
+    const int64_t first_row = first_row_;
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
     parallel_ranges(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
                     [=](int64_t begin, int64_t end, int) {
                       for (int64_t t = begin; t < end; ++t) {
-                        std::memcpy(to + t * row_bytes, from + ids[t] * row_bytes,
-                                    static_cast<size_t>(row_bytes));
+                        const int64_t row = ids[t] - first_row;
+                        const auto bytes = static_cast<size_t>(row_bytes);
+                        if (is_own_row(row, rows)) {
+                          std::memcpy(to + t * row_bytes, from + row * row_bytes, bytes);
+                        } else {
+                          std::memset(to + t * row_bytes, 0, bytes);
+                        }
                       }
                     });
   }
 
  private:
-  static void run_on_device(const Execution& execution) {
+  void run_on_device(const Execution& execution) const {
     on_device(execution, [&](auto vendor, auto type) {
       using T = decltype(type);
+      const Tensor& table = execution.inputs[0];
       const Tensor& output = execution.outputs[0];
       const EmbeddingForward<T> embedding{.tokens = output.shape()[0],
                                           .hidden = output.shape()[1],
-                                          .table = execution.inputs[0].pointer<T>(),
+                                          .rows = {.first = first_row_, .count = table.shape()[0]},
+                                          .table = table.pointer<T>(),
                                           .ids = execution.inputs[1].pointer<int32_t>(),
                                           .output = output.pointer<T>()};
       embedding_device<decltype(vendor)>(embedding, *execution.stream);
     });
   }
+
+  int64_t first_row_;
 };
 
 }  // namespace
 
 Value embedding(Builder& builder, Value table, Value ids) {
-  return builder.apply_single(std::make_shared<Embedding>(), {table, ids});
+  return embedding_of_rows(builder, table, ids, first_row(builder.program(), table));
+}
+
+Value embedding_of_rows(Builder& builder, Value table, Value ids, int64_t first_row) {
+  return builder.apply_single(std::make_shared<Embedding>(first_row), {table, ids});
 }
 
 }  // namespace tessera

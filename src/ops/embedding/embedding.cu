@@ -6,6 +6,12 @@
 namespace tessera {
 namespace {
 
+/// The row of the rank's table that an id names; negative if the table lacks it.
+__device__ int64_t own_row(const TableRows& rows, int32_t id) {
+  const int64_t row = id - rows.first;
+  return row < rows.count ? row : -1;
+}
+
 /// Each block copies `block_tokens` rows of `packs` packs.
 template <typename T, int size>
 __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int block_tokens) {
@@ -15,9 +21,10 @@ __global__ void copy_table_rows(EmbeddingForward<T> embedding, int packs, int bl
        item += static_cast<int>(blockDim.x)) {
     const int64_t token = first_token + item / packs;
     if (token >= embedding.tokens) return;
-    const T* const row = embedding.table + embedding.ids[token] * embedding.hidden;
-    store_pack(embedding.output + token * embedding.hidden, item % packs,
-               load_pack<size>(row, item % packs));
+    const int64_t row = own_row(embedding.rows, embedding.ids[token]);
+    Pack<T, size> values{};
+    if (row >= 0) values = load_pack<size>(embedding.table + row * embedding.hidden, item % packs);
+    store_pack(embedding.output + token * embedding.hidden, item % packs, values);
   }
 }
 
@@ -66,10 +73,12 @@ __global__ void add_rows_of_tokens(EmbeddingBackward<T> embedding) {
   if (place >= embedding.tokens) return;
   const int32_t id = embedding.ids[embedding.order[place]];
   if (place > 0 && embedding.ids[embedding.order[place - 1]] == id) return;
+  const int64_t row_of_id = own_row(embedding.rows, id);
+  if (row_of_id < 0) return;
 
   const int64_t pack = static_cast<int64_t>(blockIdx.y) * kLanes + lane;
   const bool exists = pack < embedding.hidden / size;  // other lanes take part in shuffles
-  float* const sum = embedding.table + id * embedding.hidden;
+  float* const sum = embedding.table + row_of_id * embedding.hidden;
   Pack<float, size> total{};
   if (exists) total = load_pack<size>(sum, pack);
   int count = kLanes;

@@ -1,15 +1,19 @@
 #include "ops/loss/cross_entropy.h"
 
+#include <array>
+
+#include "ops/loss/cross_entropy_chunk.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
 #include "ops/loss/loss_rows_kernels.h"
+#include "ops/loss/vocabulary_part.h"
 #include "ops/support.h"
 
 namespace tessera {
 namespace {
 
 /// inputs: x [tokens, hidden], weight [vocabulary, hidden], targets i32 [tokens]; outputs: loss
-/// [1], token loss [tokens], log-sum-exp [tokens].
+/// [1], token loss [tokens], log-sum-exp [tokens]. Ranks may share the vocabulary (VocabularyPart).
 ///
 /// With gradients, the loss's gradient [1] is a further input, and the gradient of x is a further
 /// output. The weight's gradient is added to its main gradient, the last input, or is the last
@@ -18,8 +22,9 @@ class LinearCrossEntropy final : public Operation {
  public:
   enum class Gradients { none, accumulated, given };
 
-  LinearCrossEntropy(double z_coefficient, Gradients gradients)
+  LinearCrossEntropy(double z_coefficient, Gradients gradients, VocabularyPart part)
       : z_coefficient_(z_coefficient),
+        part_(std::move(part)),
         gradients_(gradients != Gradients::none),
         accumulate_(gradients == Gradients::accumulated) {}
   std::string_view name() const override { return "linear_cross_entropy"; }
@@ -29,12 +34,10 @@ class LinearCrossEntropy final : public Operation {
     return accumulate_ ? "t c!, v! c!, t, u! -> u, t, t, t c, += v c"
                        : "t c!, v! c!, t, u! -> u, t, t, t c, v c";
   }
+  /// A vocabulary that is split is joined within the operation.
   HandRule hand_rule() const override {
-    return [this](Axis, std::span<const TypeOnAxis> in) -> std::optional<std::vector<TypeOnAxis>> {
-      if (!in[1].split()) return std::nullopt;
-      std::vector<TypeOnAxis> out{invariant(), invariant(), invariant()};
-      if (gradients_) out.insert(out.end(), {partial(), sharded(0)});
-      return out;
+    return [gradients = gradients_](Axis, std::span<const TypeOnAxis> inputs) {
+      return split_vocabulary_types(inputs, gradients);
     };
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
@@ -87,7 +90,9 @@ class LinearCrossEntropy final : public Operation {
     const double backward = gradients_ ? 2 * product : 0;
     return {.flops = product + backward,
             .backward_flops = backward,
-            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
+            .bytes = operand_bytes(inputs, outputs, updated_inputs()),
+            .wire = vocabulary_wire_bytes(part_, inputs[0].shape[0],
+                                          dtype_size(accumulation_dtype(inputs[0].dtype)))};
   }
 
   std::vector<int> updated_inputs() const override {
@@ -95,10 +100,20 @@ class LinearCrossEntropy final : public Operation {
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
-    return LogitChunks(inputs[0], inputs[1]).workspace_bytes(target, gradients_);
+    const LogitChunks chunks(inputs[0], inputs[1]);
+    const int64_t bytes = chunks.workspace_bytes(target, gradients_);
+    if (!part_.axis) return bytes;
+    return aligned_bytes(bytes) +
+           2 * chunks.most_rows(target.device) * dtype_size(accumulation_dtype(inputs[0].dtype));
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (part_.axis && runtime.accelerator() != nullptr) {
+      throw Error(
+          "linear_cross_entropy: the vocabulary is split over {} ranks of {}, which devices cannot "
+          "do yet; run on the processor, or with one rank of {}",
+          part_.ranks, part_.axis_name, part_.axis_name);
+    }
     require_device_gemm(runtime);
   }
 
@@ -167,34 +182,28 @@ class LinearCrossEntropy final : public Operation {
 
   template <typename T, typename Wide, typename Rows>
   void run_rows(const Execution& execution) const {
-    const int64_t vocabulary = execution.inputs[1].shape()[0];
     const int32_t* targets = execution.inputs[2].data<int32_t>();
     Wide* token_loss = execution.outputs[1].data<Wide>();
     Wide* log_sum_exp = execution.outputs[2].data<Wide>();
-    const Wide seed = gradients_ ? execution.inputs[3].data<Wide>()[0] : Wide{0};
-    const auto z = static_cast<Wide>(z_coefficient_);
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     const HeadGradients gradients = head_gradients(execution);
     if (gradients_ && !accumulate_) gradients.of_weight.fill_zero();
     chunks.for_each(
         execution, gradients_ ? &gradients : nullptr,
-        [&](int64_t first, int64_t rows, std::byte* memory) {
-          auto* logits = reinterpret_cast<Wide*>(memory);
-          auto* gradient = reinterpret_cast<T*>(memory);
-          parallel_ranges(
-              execution.runtime.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
-                for (int64_t row = begin; row < end; ++row) {
-                  const Wide* own = logits + row * vocabulary;
-                  const int32_t target = targets[first + row];
-                  const Wide sum = Rows::log_sum_exp(own, vocabulary);
-                  log_sum_exp[first + row] = sum;
-                  token_loss[first + row] = target >= 0 ? sum - own[target] : Wide{0};
-                  if (gradients_) {
-                    Rows::gradient(own, vocabulary, sum, target, target >= 0 ? seed : Wide{0}, z,
-                                   gradient + row * chunks.gradient_stride());
-                  }
-                }
-              });
+        [&](int64_t first, int64_t rows, std::byte* logits) {
+          run_chunk<Rows>(
+              execution,
+              LossChunk<T, Wide>{.threads = execution.runtime.threads(),
+                                 .rows = rows,
+                                 .classes = execution.inputs[1].shape()[0],
+                                 .part = &part_,
+                                 .targets = targets + first,
+                                 .seed = gradients_ ? execution.inputs[3].data<Wide>() : nullptr,
+                                 .z = static_cast<Wide>(z_coefficient_),
+                                 .logits = reinterpret_cast<Wide*>(logits),
+                                 .gradient_stride = chunks.gradient_stride(),
+                                 .token_loss = token_loss + first,
+                                 .log_sum_exp = log_sum_exp + first});
         });
     double total = 0;
     for (int64_t token = 0; token < execution.inputs[2].elements(); ++token) {
@@ -205,7 +214,19 @@ class LinearCrossEntropy final : public Operation {
     execution.outputs[0].data<Wide>()[0] = static_cast<Wide>(total);
   }
 
+  template <typename Rows, typename T, typename Wide>
+  void run_chunk(const Execution& execution, const LossChunk<T, Wide>& chunk) const {
+    if (!part_.axis) return losses_of_chunk<Rows>(chunk);
+    const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
+    const auto numbers = execution.workspace.last(
+        static_cast<size_t>(2 * chunks.most_rows(Device::cpu)) * sizeof(Wide));
+    losses_of_chunk_over_ranks<Rows>(
+        chunk, execution.runtime.groups().over(std::array{*part_.axis}, word(lane())),
+        execution.name, reinterpret_cast<Wide*>(numbers.data()));
+  }
+
   double z_coefficient_;
+  VocabularyPart part_;
   bool gradients_;
   bool accumulate_;
 };
@@ -215,7 +236,8 @@ class LinearCrossEntropy final : public Operation {
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient) {
   const std::vector<Value> outputs = builder.apply(
-      std::make_shared<LinearCrossEntropy>(z_coefficient, LinearCrossEntropy::Gradients::none),
+      std::make_shared<LinearCrossEntropy>(z_coefficient, LinearCrossEntropy::Gradients::none,
+                                           vocabulary_part(builder.program(), weight)),
       {x, weight, targets});
   return {outputs[0], outputs[1]};
 }
@@ -228,7 +250,8 @@ CrossEntropy linear_cross_entropy_with_gradient(Builder& builder, Value x, Value
   if (main) inputs.push_back(main);
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<LinearCrossEntropy>(
-                        z_coefficient, main ? Gradients::accumulated : Gradients::given),
+                        z_coefficient, main ? Gradients::accumulated : Gradients::given,
+                        vocabulary_part(builder.program(), weight)),
                     std::move(inputs));
   return {outputs[0], outputs[1]};
 }

@@ -19,18 +19,26 @@ void store_bytes(Out value, Out* to) {
 /// The computations on one token's logits [vocabulary] for the plain kernel. FastRows has them for
 /// the fast kernel.
 ///
-/// log_sum_exp() returns log Σ exp(logit).
+/// log_sum_exp() returns log Σ exp(logit): the largest logit + log Σ exp(logit - largest), which
+/// ranks that share a vocabulary take apart.
 ///
-/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class. A target of -1
-/// with a scale of 0 gives zeros. `gradient` may begin where the logits do, even if it has another
-/// type: each logit is read before gradients, which are not wider, are written over it.
+/// gradient() writes scale · (p · (1 + 2 z logsumexp) - [target]) for each class. A target of -1 is
+/// none of these classes; with a scale of 0 it gives zeros. `gradient` may begin where the logits
+/// do, even if it has another type: each logit is read before gradients, which are not wider, are
+/// written over it.
 template <typename Wide>
 struct PlainRows {
-  static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
-    const Wide largest = *std::max_element(logits, logits + vocabulary);
+  static Wide largest(const Wide* logits, int64_t vocabulary) {
+    return *std::max_element(logits, logits + vocabulary);
+  }
+  static Wide sum_of_exponentials(const Wide* logits, int64_t vocabulary, Wide largest) {
     Wide sum = 0;
     for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(logits[v] - largest);
-    return largest + std::log(sum);
+    return sum;
+  }
+  static Wide log_sum_exp(const Wide* logits, int64_t vocabulary) {
+    const Wide most = largest(logits, vocabulary);
+    return most + std::log(sum_of_exponentials(logits, vocabulary, most));
   }
 
   template <typename Out>
@@ -46,14 +54,21 @@ struct PlainRows {
 };
 
 struct FastRows {
-  static float log_sum_exp(const float* logits, int64_t vocabulary) {
+  static float largest(const float* logits, int64_t vocabulary) {
     float largest = logits[0];
 #pragma omp simd reduction(max : largest)
     for (int64_t v = 0; v < vocabulary; ++v) largest = std::max(largest, logits[v]);
+    return largest;
+  }
+  static float sum_of_exponentials(const float* logits, int64_t vocabulary, float largest) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t v = 0; v < vocabulary; ++v) sum += exp_fast(logits[v] - largest);
-    return largest + std::log(sum);
+    return sum;
+  }
+  static float log_sum_exp(const float* logits, int64_t vocabulary) {
+    const float most = largest(logits, vocabulary);
+    return most + std::log(sum_of_exponentials(logits, vocabulary, most));
   }
 
   template <typename Out>

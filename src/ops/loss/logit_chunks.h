@@ -37,9 +37,9 @@ inline int64_t logit_chunk(Device device, int64_t tokens, int64_t vocabulary) {
   return std::min(tokens, round_up((tokens + chunks - 1) / chunks, 64));
 }
 
-/// The logits of an output head, a chunk of tokens at a time. It knows the number of tokens in a
-/// chunk, the memory and the products. The gradient of the logits takes their place, row by row. In
-/// bf16 it fills the first half of each row of f32 logits.
+/// The logits of an output head, a chunk of tokens at a time; of the classes that the rank has. It
+/// knows the number of tokens in a chunk, the memory and the products. The gradient of the logits
+/// takes their place, row by row. In bf16 it fills the first half of each row of f32 logits.
 class LogitChunks {
  public:
   LogitChunks(const Spec& x, const Spec& weight)
@@ -49,6 +49,9 @@ class LogitChunks {
   int64_t gradient_stride() const {
     return vocabulary_ * dtype_size(accumulation_dtype(dtype_)) / dtype_size(dtype_);
   }
+
+  /// Returns the most tokens of a chunk.
+  int64_t most_rows(Device device) const { return logit_chunk(device, tokens_, vocabulary_); }
 
   /// Returns the scratch bytes of a run, with or without the products of the gradients.
   int64_t workspace_bytes(const Target& target, bool gradients) const {
@@ -155,12 +158,11 @@ class LogitChunks {
   };
 
   std::vector<RowSection> sections_on(Device device) const {
-    return row_sections(tokens_, logit_chunk(device, tokens_, vocabulary_));
+    return row_sections(tokens_, most_rows(device));
   }
 
   int64_t logit_bytes(Device device) const {
-    return aligned_bytes(logit_chunk(device, tokens_, vocabulary_) * vocabulary_ *
-                         dtype_size(accumulation_dtype(dtype_)));
+    return aligned_bytes(most_rows(device) * vocabulary_ * dtype_size(accumulation_dtype(dtype_)));
   }
 
   GemmShape logits(int64_t rows, int threads) const {

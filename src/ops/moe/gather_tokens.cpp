@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "ops/moe/routed_types.h"
 #include "ops/moe/token_rows.h"
 #include "ops/moe/token_rows_kernels.h"
 #include "ops/support.h"
@@ -17,11 +18,14 @@ class GatherTokensGradient final : public Operation {
   std::string_view name() const override { return "gather_tokens_gradient"; }
 
   std::string labels(std::span<const Spec>) const override { return "~r! c, n! k! -> n c"; }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::rows, Routed::choices}, {Routed::tokens});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 2 && is_floating(inputs[0].dtype) &&
-                       inputs[1].dtype == DType::i32 &&
-                       inputs[1].shape.elements() == inputs[0].shape[0],
+                       inputs[0].shape.rank() == 2 && inputs[1].dtype == DType::i32 &&
+                       inputs[1].shape.rank() == 2,
                    "a gradient of routed rows and their output indices are expected");
     return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_}};
   }
@@ -43,6 +47,9 @@ class GatherTokens final : public Operation {
   std::string_view name() const override { return "gather_tokens"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! c, r!, n! k! -> r c"; }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::tokens, Routed::rows, Routed::choices}, {Routed::rows});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == 3 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,
@@ -50,7 +57,7 @@ class GatherTokens final : public Operation {
     TESSERA_EXPECT(*this,
                    inputs[1].dtype == DType::i32 && inputs[2].dtype == DType::i32 &&
                        inputs[2].shape.rank() == 2 && inputs[2].shape[0] == inputs[0].shape[0] &&
-                       inputs[1].shape == Shape({inputs[2].shape.elements()}),
+                       inputs[1].shape.rank() == 1,
                    "indices {} and {} for tokens {}", inputs[1].shape.text(),
                    inputs[2].shape.text(), inputs[0].shape.text());
     return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};

@@ -22,7 +22,7 @@ class GroupedLinear final : public Operation {
   std::string labels(std::span<const Spec> inputs) const override {
     const size_t weights = inputs.size() - 2;
     // With one of several weights partial, the products of the others would not be addends.
-    return "~(E r) i, " + repeated(weights == 1 ? "~E o# i" : "E o# i", weights) + ", f! -> " +
+    return "~(E r) i, " + repeated(weights == 1 ? "~E o# i" : "E o# i", weights) + ", (E r) -> " +
            repeated("(E r) o#", weights) + tied("o#", weights);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {

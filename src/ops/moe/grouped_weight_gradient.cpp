@@ -21,7 +21,8 @@ class GroupedLinearWeightGradient final : public Operation {
   std::string_view name() const override { return "grouped_linear_weight_gradient"; }
 
   std::string labels(std::span<const Spec>) const override {
-    return accumulate_ ? "~(E r) i, ~(E r) o, f! -> += E o i" : "~(E r) i, ~(E r) o, f! -> E o i";
+    return accumulate_ ? "~(E r) i, ~(E r) o, (E r) -> += E o i"
+                       : "~(E r) i, ~(E r) o, (E r) -> E o i";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 4U : 3U), "{} inputs", inputs.size());

@@ -1,6 +1,7 @@
 #include "ops/moe/reduce_experts.h"
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/moe/routed_types.h"
 #include "ops/moe/token_rows.h"
 #include "ops/moe/token_rows_kernels.h"
 #include "ops/support.h"
@@ -36,6 +37,11 @@ class ReduceExpertsGradient final : public Operation {
 
   std::string labels(std::span<const Spec>) const override {
     return "r! c, n! k!, r!, n! k!, ~n! c -> r c, n k";
+  }
+  HandRule hand_rule() const override {
+    return routed_rule(
+        {Routed::rows, Routed::tokens, Routed::rows, Routed::choices, Routed::tokens},
+        {Routed::rows, Routed::tokens});
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
@@ -115,6 +121,10 @@ class ReduceExperts final : public Operation {
   std::string labels(std::span<const Spec>) const override {
     return "~r! c, n! k!, r!, n! k! -> n c";
   }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::rows, Routed::tokens, Routed::rows, Routed::choices},
+                       {Routed::tokens});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 4 && is_floating(inputs[0].dtype) &&
@@ -124,8 +134,7 @@ class ReduceExperts final : public Operation {
     TESSERA_EXPECT(*this,
                    inputs[2].dtype == DType::i32 && inputs[3].dtype == DType::i32 &&
                        inputs[3].shape == inputs[1].shape &&
-                       inputs[2].shape == Shape({inputs[0].shape[0]}) &&
-                       inputs[1].shape.elements() == inputs[0].shape[0],
+                       inputs[2].shape == Shape({inputs[0].shape[0]}),
                    "weights {} and indices {} and {} for routed rows {}", inputs[1].shape.text(),
                    inputs[2].shape.text(), inputs[3].shape.text(), inputs[0].shape.text());
     return {{{inputs[1].shape[0], inputs[0].shape[1]}, inputs[0].dtype}};

@@ -1,8 +1,10 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/moe/routed_types.h"
 #include "ops/moe/routing.h"
 #include "ops/moe/routing_kernels.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -17,6 +19,13 @@ class CountTokens final : public Operation {
   std::string_view name() const override { return "token_counts"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! k! -> E, f, b l"; }
+  /// The counts are sums over the tokens. The rest belongs to the rows.
+  HandRule hand_rule() const override {
+    return [over = options_.expert_axis, identity = options_.identity](
+               Axis axis, std::span<const TypeOnAxis> types) {
+      return lie(over, identity, axis, types[0]);
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
         *this, inputs.size() == 1 && inputs[0].dtype == DType::i32 && inputs[0].shape.rank() == 2,
@@ -59,10 +68,29 @@ class CountTokens final : public Operation {
                     });
     const std::span<int32_t> counts = execution.outputs[0].values<int32_t>();
     add_blocks(block_counts, blocks, counts, execution.outputs[2].data<int32_t>());
-    write_offsets(counts, shape, execution.outputs[1].values<int32_t>());
+    const std::span<int32_t> offsets = execution.outputs[1].values<int32_t>();
+    write_offsets(counts, shape, offsets);
+    require_row_bound(execution, options_.row_bound, offsets.back());
+  }
+
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (options_.row_bound) refuse_experts_on_device(runtime, name());
   }
 
  private:
+  /// The types of the outputs for indices of this type.
+  static std::optional<std::vector<TypeOnAxis>> lie(std::optional<Axis> expert_axis, int identity,
+                                                    Axis axis, const TypeOnAxis& indices) {
+    if (splits_rows(indices)) {
+      if (identity < 0) throw DistributionError("split tokens; expected an identity of their rows");
+      return std::vector{partial(), rows_of_exchange(identity), indices};
+    }
+    const bool whole =
+        indices.placement == Placement::invariant || indices.placement == Placement::replicated;
+    if (expert_axis != axis || !whole) return std::nullopt;
+    return std::vector{replicated(), sharded(0), sharded(1)};
+  }
+
   void run_on_device(const Execution& execution) const {
     TESSERA_CHECK(options_.experts <= kMostRoutedExperts,
                   "a router of {} experts; a device counts up to {}", options_.experts,

@@ -1,5 +1,7 @@
+#include "ops/moe/routed_types.h"
 #include "ops/moe/routing.h"
 #include "ops/moe/routing_kernels.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -11,10 +13,15 @@ namespace {
 /// arithmetic in a fixed order. It is both the plain and the fast one.
 class IndexTokens final : public Operation {
  public:
-  explicit IndexTokens(int64_t first_expert) : first_expert_(first_expert) {}
+  IndexTokens(int64_t first_expert, std::optional<int64_t> row_bound)
+      : first_expert_(first_expert), row_bound_(row_bound) {}
   std::string_view name() const override { return "token_indices"; }
 
   std::string labels(std::span<const Spec>) const override { return "n! k!, f!, b! l! -> r, n k"; }
+  HandRule hand_rule() const override {
+    return routed_rule({Routed::choices, Routed::rows, Routed::places},
+                       {Routed::rows, Routed::choices});
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 3, "indices, offsets and places are expected");
     for (const Spec& input : inputs) {
@@ -24,7 +31,7 @@ class IndexTokens final : public Operation {
     const Shape places{token_blocks(indices[0]), inputs[1].shape[0] - 1};
     TESSERA_EXPECT(*this, inputs[2].shape == places, "places {} where {} is expected",
                    inputs[2].shape.text(), places.text());
-    return {{{indices.elements()}, DType::i32}, {indices, DType::i32}};
+    return {{{row_bound_.value_or(indices.elements())}, DType::i32}, {indices, DType::i32}};
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
@@ -33,6 +40,10 @@ class IndexTokens final : public Operation {
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return target.device == Device::cpu ? inputs[2].bytes() : 0;
+  }
+
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (row_bound_) refuse_experts_on_device(runtime, name());
   }
 
   void run(const Execution& execution) const override {
@@ -97,14 +108,17 @@ class IndexTokens final : public Operation {
   }
 
   int64_t first_expert_;
+  std::optional<int64_t> row_bound_;
 };
 
 }  // namespace
 
 TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& counts,
                            const RoutingOptions& options) {
+  std::optional<int64_t> bound;
+  if (options.row_bound) bound = options.row_bound->rows;
   const std::vector<Value> outputs =
-      builder.apply(std::make_shared<IndexTokens>(options.first_expert),
+      builder.apply(std::make_shared<IndexTokens>(options.first_expert, bound),
                     {indices, counts.offsets, counts.block_places});
   return {outputs[0], outputs[1]};
 }

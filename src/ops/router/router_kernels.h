@@ -81,23 +81,31 @@ struct BalanceLayers {
   int64_t experts = 0;
 };
 
-/// The number of blocks for each layer: enough for 32 probabilities a thread, but not over 1024 for
-/// all layers together.
-inline int64_t balance_blocks(int64_t layers, int64_t tokens, int64_t experts) {
-  constexpr int64_t kEach = 4096;
+/// The blocks of tokens of each layer that are summed apart: of at least 64 tokens, but not over
+/// 1024 for all layers together.
+inline int64_t probability_blocks(int64_t layers, int64_t tokens) {
+  constexpr int64_t kEach = 64;
   const int64_t most = std::max<int64_t>(1, 1024 / layers);
-  return std::clamp<int64_t>((tokens * experts + kEach - 1) / kEach, 1, most);
+  return std::clamp<int64_t>((tokens + kEach - 1) / kEach, 1, most);
 }
 
-/// loss[0] = factor · Σ_e (Σ_l counts_le) (Σ_lt p_lte). `parts` is scratch memory of
-/// [layers, balance_blocks()].
+/// sums_e = Σ_lt p_lte, in f64 [experts]. `parts` is scratch memory of
+/// [layers, probability_blocks(), experts]. It reads no counts.
 template <typename Vendor>
-void load_balance_loss_device(const BalanceLayers& layers, double factor, float* parts, float* loss,
-                              Stream& stream);
-/// of_probabilities_te = factor · of_loss[0] · Σ_l counts_le, [tokens, experts]. It reads no
-/// probabilities.
+void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
+                             Stream& stream);
+/// of_probabilities_te = of_sums_e, [tokens, experts].
+template <typename Vendor>
+void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* of_sums,
+                                      float* of_probabilities, Stream& stream);
+
+/// loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. It reads no probabilities.
+template <typename Vendor>
+void load_balance_loss_device(const BalanceLayers& layers, double factor, const double* sums,
+                              float* loss, Stream& stream);
+/// of_sums_e = factor · of_loss[0] · Σ_l counts_le, [experts], with the bits of f32.
 template <typename Vendor>
 void load_balance_gradient_device(const BalanceLayers& layers, double factor, const float* of_loss,
-                                  float* of_probabilities, Stream& stream);
+                                  double* of_sums, Stream& stream);
 
 }  // namespace tessera

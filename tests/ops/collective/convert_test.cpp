@@ -126,6 +126,32 @@ TEST(Convert, SendsWhatRingsSend) {
   EXPECT_EQ(sent(split, partial()), 0);
 }
 
+TEST(Convert, SendsEqualBlocksAsSuch) {
+  const Mesh mesh({.tensor = 4});
+  const std::vector<Axis> axes{mesh.tensor()};
+  const auto calls = [&](const TypeOnAxis& to, Collective kind) {
+    const ConversionCase of{Distribution().with(axes[0], sharded(0)),
+                            {axes[0], Placement::sharded, to}};
+    return ConversionRun(mesh, {of}, {.gradients = false}).run().traffic(0, axes, kind).calls;
+  };
+  const TypeOnAxis uneven = sharded(1, {PieceKind::uneven, {12, 12, 11, 13}});
+  EXPECT_EQ(calls(sharded(1), Collective::all_to_all), 1);
+  EXPECT_EQ(calls(sharded(1), Collective::all_to_all_rows), 0);
+  EXPECT_EQ(calls(uneven, Collective::all_to_all_rows), 1);
+}
+
+TEST(Convert, HasLabelsOfAllDims) {
+  const Mesh mesh({.tensor = 2});
+  const ConversionRun run(mesh, all_cases(mesh, {}, mesh.tensor(), kFew), {});
+  const Program& program = run.run().program();
+  for (const Node& node : program.nodes()) {
+    const Labels labels = parse_labels(node.operation->labels(program.specs(node.inputs)));
+    ASSERT_EQ(labels.inputs.size(), node.inputs.size());
+    EXPECT_EQ(labels.inputs[0].dims.size(), 2U) << node.operation->name();
+    EXPECT_EQ(labels.outputs[0].dims.size(), 2U) << node.operation->name();
+  }
+}
+
 /// The error of a conversion of a value 'x' of this shape.
 template <typename Failure>
 std::string refusal(const Mesh& mesh, const Distribution& before, const Shape& shape,

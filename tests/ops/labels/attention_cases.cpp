@@ -1,4 +1,5 @@
 #include "ops/attention/attention.h"
+#include "ops/attention/repeat_heads.h"
 #include "ops/labels/cases.h"
 
 namespace tessera::testing {
@@ -61,6 +62,15 @@ std::vector<LabelCase> attention_label_cases() {
                        write_gradient(builder);
                      },
                      places_of(form, 6)});
+  }
+  for (const bool gradient : {false, true}) {
+    cases.push_back({gradient ? "repeat_heads_gradient" : "repeat_heads",
+                     {{"t", 4}, {"g", 3}, {"r", 2}, {"d", 4}},
+                     [=](Builder& builder, const LabelRanges& of) {
+                       const Value x = declared(builder, {of("t"), of("g") * of("d")});
+                       repeat_heads(builder, x, of("d"), of("r"));
+                       if (gradient) write_gradient(builder);
+                     }});
   }
   cases.push_back(
       {"cached_attention",

@@ -24,6 +24,7 @@ bool is_counted(const std::string& operation) {
                                              "join_parts",
                                              "load_balance_gradient",
                                              "load_balance_loss",
+                                             "probability_sums",
                                              "round_to_weights",
                                              "sum_of_squares",
                                              "zero"};

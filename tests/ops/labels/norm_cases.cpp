@@ -2,6 +2,7 @@
 
 #include "ops/labels/cases.h"
 #include "ops/norm/norm.h"
+#include "ops/norm/split_norm.h"
 
 namespace tessera::testing {
 namespace {
@@ -60,10 +61,53 @@ void add_norm(std::vector<LabelCase>& cases, const NormForm& form) {
        }});
 }
 
+/// The steps of a norm whose rows of 12 columns are split, and their gradients.
+void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
+  constexpr int64_t kColumns = 12;
+  const auto add = [&](const std::string& operation, auto write, std::set<size_t> positive = {}) {
+    for (const bool gradient : {false, true}) {
+      std::set<size_t> places;
+      for (const size_t place : positive) places.insert(place + (gradient ? 1 : 0));
+      cases.push_back({operation + (gradient ? "_gradient" : ""),
+                       {{"t", 4}, {"c", kColumns}},
+                       [=](Builder& builder, const LabelRanges& of) {
+                         write(builder, declared(builder, {of("t"), of("c")}), of);
+                         if (gradient) write_gradient(builder);
+                       },
+                       {},
+                       places});
+    }
+  };
+  const auto sums_of = [=](Builder& builder, const LabelRanges& of) {
+    std::optional<Value> sums;
+    if (centred) sums = declared(builder, {of("t")});
+    return sums;
+  };
+  add("scale_rows",
+      [=](Builder& builder, Value x, const LabelRanges& of) {
+        std::optional<Value> weight;
+        if (weighted) weight = declared(builder, {of("c")});
+        scale_rows(builder, x, weight,
+                   {.squares = declared(builder, {of("t")}),
+                    .sums = sums_of(builder, of),
+                    .columns = kColumns});
+      },
+      {1});
+  if (weighted) return;
+  add("row_squares", [=](Builder& builder, Value x, const LabelRanges& of) {
+    row_squares(builder, x, sums_of(builder, of), kColumns);
+  });
+  if (centred) return;
+  add("row_sums", [](Builder& builder, Value x, const LabelRanges&) { row_sums(builder, x); });
+}
+
 }  // namespace
 
 std::vector<LabelCase> norm_label_cases() {
   std::vector<LabelCase> cases;
+  for (const bool centred : {false, true}) {
+    for (const bool weighted : {false, true}) add_steps(cases, centred, weighted);
+  }
   for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
     for (const bool weighted : {false, true}) {
       for (const bool by_heads : {false, true}) {

@@ -89,8 +89,7 @@ void add_grouped_linears(std::vector<LabelCase>& cases, size_t weights) {
                      grouped_linear(builder, x, all, declared_offsets(builder, of));
                    },
                    {{1 + weights, offsets()}},
-                   {},
-                   {"f"}});
+                   {}});
   cases.push_back({"grouped_linear_input_gradient",
                    extents,
                    [=](Builder& builder, const LabelRanges& of) {
@@ -106,8 +105,7 @@ void add_grouped_linears(std::vector<LabelCase>& cases, size_t weights) {
                                                    declared_offsets(builder, of), x);
                    },
                    {{2 * weights, offsets()}},
-                   {},
-                   {"f"}});
+                   {}});
 }
 
 void add_grouped_weight_gradient(std::vector<LabelCase>& cases, bool accumulates) {
@@ -122,8 +120,7 @@ void add_grouped_weight_gradient(std::vector<LabelCase>& cases, bool accumulates
                          some_weight(builder, accumulates, {of("E"), of("o"), of("i")}));
                    },
                    {{2, offsets()}},
-                   {},
-                   {"f"}});
+                   {}});
 }
 
 /// Ids below 5, in no order, with repetitions.
@@ -138,12 +135,11 @@ void add_embedding(std::vector<LabelCase>& cases) {
                        {{"t", 6}, {"v", 5}, {"c", 4}},
                        [=](Builder& builder, const LabelRanges& of) {
                          const Value table = some_weight(builder, accumulates, {of("v"), of("c")});
-                         embedding(builder, table, declared(builder, {of("t")}, DType::i32));
+                         const Value all_ids = declared(builder, {of("t")}, DType::i32);
+                         embedding_of_rows(builder, table, all_ids, of.begin("v"));
                          if (gradient) write_gradient(builder);
                        },
-                       {{gradient ? 0U : 1U, ids()}},
-                       {},
-                       {"v"}});
+                       {{gradient ? 0U : 1U, ids()}}});
     }
   }
 }

@@ -35,7 +35,7 @@ void add_choices(std::vector<LabelCase>& cases, const TopKOptions& options) {
                    {"E"}});
 }
 
-/// The load-balance loss of some layers, and its gradient.
+/// The load-balance loss of some layers, from sums of probabilities, and the gradients.
 void add_balance(std::vector<LabelCase>& cases, size_t layers) {
   const auto write = [=](Builder& builder, const LabelRanges& of) {
     std::vector<Value> probabilities, counts;
@@ -46,20 +46,32 @@ void add_balance(std::vector<LabelCase>& cases, size_t layers) {
     load_balance_loss(builder, probabilities, counts, 0.3, 2,
                       layers == 1 ? BalanceForm::per_layer : BalanceForm::pooled);
   };
-  const auto counts_from = [=](size_t first) {
-    std::map<size_t, GivenInput> given;
-    for (size_t i = 0; i < layers; ++i) {
-      given[first + i] = given_values({"E"}, [](int64_t e) { return 2 * e + 1; });
-    }
-    return given;
-  };
-  cases.push_back({"load_balance_loss", extents_of_routers(), write, counts_from(layers)});
-  cases.push_back({"load_balance_gradient", extents_of_routers(),
+  std::map<size_t, GivenInput> given;
+  for (size_t i = 1; i <= layers; ++i) {
+    given[i] = given_values({"E"}, [](int64_t e) { return 2 * e + 1; });
+  }
+  const std::map<std::string, int64_t> extents{{"E", 4}, {"n", 6}, {"u", 1}};
+  cases.push_back({"load_balance_loss", extents, write, given});
+  cases.push_back({"load_balance_gradient", extents,
                    [=](Builder& builder, const LabelRanges& of) {
                      write(builder, of);
                      write_gradient(builder);
                    },
-                   counts_from(1)});
+                   given});
+  for (const bool gradient : {false, true}) {
+    cases.push_back({gradient ? "probability_sums_gradient" : "probability_sums", extents,
+                     [=](Builder& builder, const LabelRanges& of) {
+                       std::vector<Value> probabilities;
+                       for (size_t i = 0; i < layers; ++i) {
+                         probabilities.push_back(declared_matrix(builder, of));
+                       }
+                       const Value sums = probability_sums(builder, probabilities);
+                       if (!gradient) return;
+                       const Node node = builder.program().nodes().back();
+                       const Value of_sums = declared(builder, builder.spec(sums).shape);
+                       node.operation->gradient(builder, node, std::vector{of_sums});
+                     }});
+  }
 }
 
 /// An operation on logits, and its gradient.

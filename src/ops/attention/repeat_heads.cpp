@@ -1,0 +1,136 @@
+#include "ops/attention/repeat_heads.h"
+
+#include <algorithm>
+
+#include "ops/attention/repeat_heads_kernels.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// What the repetition of heads and the sum of their copies have in common.
+class HeadOperation : public Operation {
+ public:
+  HeadOperation(int64_t head_dim, int64_t times) : head_dim_(head_dim), times_(times) {}
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+
+ protected:
+  /// The columns of `unit` that rows of x divide into.
+  int64_t columns(std::span<const Spec> inputs, int64_t unit) const {
+    TESSERA_EXPECT(
+        *this, inputs.size() == 1 && is_floating(inputs[0].dtype) && inputs[0].shape.rank() == 2,
+        "x [tokens, heads * head_dim] is needed");
+    TESSERA_EXPECT(*this, head_dim_ > 0 && times_ > 0 && inputs[0].shape[1] % unit == 0,
+                   "rows of {} do not divide into {} heads of {}", inputs[0].shape[1], times_,
+                   head_dim_);
+    return inputs[0].shape[1] / unit;
+  }
+
+  template <typename T>
+  HeadCopies<T> copies(const Execution& execution, int64_t elements) const {
+    return {.heads = elements / head_dim_,
+            .head_dim = head_dim_,
+            .times = times_,
+            .from = execution.inputs[0].pointer<T>(),
+            .to = execution.outputs[0].pointer<T>()};
+  }
+
+  int64_t head_dim_;
+  int64_t times_;
+};
+
+/// input: gradient [tokens, heads * times * head_dim]. output: [tokens, heads * head_dim].
+class RepeatHeadsGradient final : public HeadOperation {
+ public:
+  using HeadOperation::HeadOperation;
+  std::string_view name() const override { return "repeat_heads_gradient"; }
+  std::string labels(std::span<const Spec>) const override { return "~t (g r! d!) -> t (g d)"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const int64_t heads = columns(inputs, times_ * head_dim_);
+    return {{{inputs[0].shape[0], heads * head_dim_}, inputs[0].dtype}};
+  }
+  void run(const Execution& execution) const override {
+    const int64_t elements = execution.outputs[0].elements();
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        add_head_copies_device<decltype(vendor)>(copies<decltype(type)>(execution, elements),
+                                                 *execution.stream);
+      });
+    }
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const HeadCopies<T> heads = copies<T>(execution, elements);
+      parallel_ranges(execution.runtime.threads(), heads.heads,
+                      row_grain(heads.head_dim * heads.times),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t head = begin; head < end; ++head) add_copies(heads, head);
+                      });
+    });
+  }
+
+ private:
+  template <typename T>
+  static void add_copies(const HeadCopies<T>& heads, int64_t head) {
+    const T* const from = heads.from + head * heads.times * heads.head_dim;
+    T* const to = heads.to + head * heads.head_dim;
+    for (int64_t i = 0; i < heads.head_dim; ++i) {
+      Compute<T> sum = 0;
+      for (int64_t copy = 0; copy < heads.times; ++copy) {
+        sum += static_cast<Compute<T>>(from[copy * heads.head_dim + i]);
+      }
+      to[i] = static_cast<T>(sum);
+    }
+  }
+};
+
+/// input: x [tokens, heads * head_dim]. output: [tokens, heads * times * head_dim].
+class RepeatHeads final : public HeadOperation {
+ public:
+  using HeadOperation::HeadOperation;
+  std::string_view name() const override { return "repeat_heads"; }
+  std::string labels(std::span<const Spec>) const override { return "~t (g d!) -> t (g r d)"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const int64_t heads = columns(inputs, head_dim_);
+    return {{{inputs[0].shape[0], heads * times_ * head_dim_}, inputs[0].dtype}};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node&,
+                              std::span<const Value> of_outputs) const override {
+    return {builder.apply_single(std::make_shared<RepeatHeadsGradient>(head_dim_, times_),
+                                 {of_outputs[0]})};
+  }
+  bool cheap_to_repeat() const override { return true; }
+  void run(const Execution& execution) const override {
+    const int64_t elements = execution.inputs[0].elements();
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        repeat_heads_device<decltype(vendor)>(copies<decltype(type)>(execution, elements),
+                                              *execution.stream);
+      });
+    }
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const HeadCopies<T> heads = copies<T>(execution, elements);
+      parallel_ranges(execution.runtime.threads(), heads.heads,
+                      row_grain(heads.head_dim * heads.times),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t head = begin; head < end; ++head) {
+                          T* const to = heads.to + head * heads.times * heads.head_dim;
+                          for (int64_t copy = 0; copy < heads.times; ++copy) {
+                            std::copy_n(heads.from + head * heads.head_dim, heads.head_dim,
+                                        to + copy * heads.head_dim);
+                          }
+                        }
+                      });
+    });
+  }
+};
+
+}  // namespace
+
+Value repeat_heads(Builder& builder, Value x, int64_t head_dim, int64_t times) {
+  return builder.apply_single(std::make_shared<RepeatHeads>(head_dim, times), {x});
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+#include "device/packs.h"
+#include "ops/attention/repeat_heads_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// A thread for each pack of a repeated head.
+template <typename T, int size>
+__global__ void copy_heads(HeadCopies<T> copies) {
+  const int64_t packs = copies.head_dim / size;
+  for_my_elements<1>(copies.heads * copies.times * packs, [&](int64_t pack, auto) {
+    const int64_t head = pack / packs / copies.times;
+    store_pack(copies.to, pack, load_pack<size>(copies.from, head * packs + pack % packs));
+  });
+}
+
+/// A thread for each pack of a head, whose copies it adds in their order.
+template <typename T, int size>
+__global__ void add_heads(HeadCopies<T> copies) {
+  const int64_t packs = copies.head_dim / size;
+  for_my_elements<1>(copies.heads * packs, [&](int64_t pack, auto) {
+    const int64_t head = pack / packs;
+    Pack<float, size> sum{};
+    for (int64_t copy = 0; copy < copies.times; ++copy) {
+      const int64_t from = (head * copies.times + copy) * packs + pack % packs;
+      const auto values = load_pack<size>(copies.from, from);
+      for (int i = 0; i < size; ++i) sum.values[i] += static_cast<float>(values.values[i]);
+    }
+    Pack<T, size> results;
+    for (int i = 0; i < size; ++i) results.values[i] = round_to<T>(sum.values[i]);
+    store_pack(copies.to, pack, results);
+  });
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void repeat_heads_device(const HeadCopies<T>& copies, Stream& stream) {
+  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto size) {
+    const int64_t packs = copies.heads * copies.times * (copies.head_dim / size);
+    launch(copy_heads<T, size>, grid_of_elements<1>(packs), stream, copies);
+  });
+}
+
+template <typename Vendor, typename T>
+void add_head_copies_device(const HeadCopies<T>& copies, Stream& stream) {
+  with_pack_size<kPackSize<T>>(copies.head_dim, [&](auto size) {
+    const int64_t packs = copies.heads * (copies.head_dim / size);
+    launch(add_heads<T, size>, grid_of_elements<1>(packs), stream, copies);
+  });
+}
+
+template void repeat_heads_device<ThisVendor>(const HeadCopies<float>&, Stream&);
+template void repeat_heads_device<ThisVendor>(const HeadCopies<BFloat16>&, Stream&);
+template void add_head_copies_device<ThisVendor>(const HeadCopies<float>&, Stream&);
+template void add_head_copies_device<ThisVendor>(const HeadCopies<BFloat16>&, Stream&);
+
+}  // namespace tessera

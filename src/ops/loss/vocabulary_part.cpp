@@ -1,0 +1,61 @@
+#include "ops/loss/vocabulary_part.h"
+
+#include "base/error.h"
+#include "ops/row_piece.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void refuse(std::string_view operand, const TypeOnAxis& type,
+                         std::string_view expected) {
+  throw DistributionError(
+      fmt::format("linear_cross_entropy: the vocabulary is split; {} must be {}, not {}", operand,
+                  expected, type.text()));
+}
+
+}  // namespace
+
+VocabularyPart vocabulary_part(const Program& program, Value weight) {
+  const Mesh& mesh = program.mesh();
+  VocabularyPart part{.first = first_row(program, weight), .axis = {}, .axis_name = {}};
+  for (const Axis axis : program.spec(weight).distribution.order(0)) {
+    if (mesh.size(axis) == 1) continue;
+    if (part.axis) {
+      throw Error(
+          "linear_cross_entropy: '{}' is split over {} ranks of {} and {} of {}; the vocabulary "
+          "may be split over one axis",
+          program.info(weight).name, part.ranks, part.axis_name, mesh.size(axis), mesh.name(axis));
+    }
+    part.axis = axis;
+    part.ranks = mesh.size(axis);
+    part.axis_name = mesh.name(axis);
+  }
+  return part;
+}
+
+std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const TypeOnAxis> inputs,
+                                                              bool gradients) {
+  const TypeOnAxis &x = inputs[0], &weight = inputs[1], &targets = inputs[2];
+  if (weight.placement != Placement::sharded || weight.dim != 0) return std::nullopt;
+  if (weight.pieces.kind != PieceKind::even) refuse("the weight", weight, "in even pieces");
+  if (x.placement != Placement::replicated) refuse("x", x, "replicated");
+  const bool same =
+      targets.placement == Placement::invariant || targets.placement == Placement::replicated;
+  if (!same) refuse("the targets", targets, "invariant or replicated");
+  std::vector<TypeOnAxis> outputs(3, invariant());
+  if (!gradients) return outputs;
+  const TypeOnAxis& seed = inputs[3];
+  if (seed.placement != Placement::invariant) refuse("the loss's gradient", seed, "invariant");
+  outputs.push_back(partial());
+  outputs.push_back(weight);
+  return outputs;
+}
+
+std::vector<WireBytes> vocabulary_wire_bytes(const VocabularyPart& part, int64_t tokens,
+                                             int64_t number_bytes) {
+  if (!part.axis) return {};
+  const double sent = 2.0 * (part.ranks - 1) / part.ranks;  // of each byte, by an all-reduce
+  return {{{*part.axis}, sent * 3.0 * static_cast<double>(tokens * number_bytes)}};
+}
+
+}  // namespace tessera

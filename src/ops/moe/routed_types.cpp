@@ -1,0 +1,107 @@
+#include "ops/moe/routed_types.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+bool in_token_order(Routed what) { return what == Routed::tokens || what == Routed::choices; }
+
+/// Whether two split operands have the same pieces of dim 0.
+bool alike(const TypeOnAxis& a, const TypeOnAxis& b) {
+  return a.placement == b.placement && a.dim == b.dim && a.pieces == b.pieces;
+}
+
+[[noreturn]] void refuse(size_t operand, std::string_view expected) {
+  throw DistributionError(fmt::format("operand {}: expected {}", operand, expected));
+}
+
+/// The splits of an operation's tokens and rows on one axis; null where they are not split.
+struct Splits {
+  const TypeOnAxis* tokens = nullptr;
+  const TypeOnAxis* rows = nullptr;
+};
+
+Splits find_splits(const std::vector<Routed>& inputs, std::span<const TypeOnAxis> types) {
+  Splits splits;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (!splits_rows(types[k])) continue;
+    if (in_token_order(inputs[k]) && splits.tokens == nullptr) splits.tokens = &types[k];
+    if (inputs[k] == Routed::rows && splits.rows == nullptr) splits.rows = &types[k];
+  }
+  return splits;
+}
+
+void require_token_order(size_t k, Routed what, const TypeOnAxis& type, const Splits& splits) {
+  if (splits.tokens != nullptr) {
+    if (!alike(type, *splits.tokens)) {
+      refuse(k, fmt::format("the same tokens, {}", splits.tokens->text()));
+    }
+    return;
+  }
+  const bool same = what == Routed::choices && type.placement == Placement::invariant;
+  if (type.placement != Placement::replicated && !same) {
+    refuse(k, "replicated, because the rows are split by experts");
+  }
+}
+
+void require_rows(size_t k, const TypeOnAxis& type, const Splits& splits) {
+  const bool of_exchange = splits.tokens != nullptr;
+  const bool right =
+      of_exchange ? type.placement == Placement::varying && type.pieces.kind == PieceKind::exchange
+                  : type == sharded(0);
+  if (!right) {
+    refuse(k, of_exchange ? "rows of an exchange, because the tokens are split"
+                          : "rows that are split by experts, because the tokens are not split");
+  }
+  if (!alike(type, *splits.rows)) {
+    refuse(k, fmt::format("the same rows, {}", splits.rows->text()));
+  }
+}
+
+void require_places(size_t k, const TypeOnAxis& type, const Splits& splits) {
+  const TypeOnAxis expected = splits.tokens != nullptr ? *splits.tokens : sharded(1);
+  if (!alike(type, expected))
+    refuse(k, fmt::format("the places of these rows, {}", expected.text()));
+}
+
+TypeOnAxis output_type(Routed what, const Splits& splits) {
+  if (what == Routed::rows) return *splits.rows;
+  if (splits.tokens != nullptr) return *splits.tokens;
+  return what == Routed::tokens ? partial() : replicated();
+}
+
+}  // namespace
+
+HandRule routed_rule(std::vector<Routed> inputs, std::vector<Routed> outputs) {
+  return [inputs = std::move(inputs), outputs = std::move(outputs)](
+             Axis, std::span<const TypeOnAxis> types) -> std::optional<std::vector<TypeOnAxis>> {
+    const Splits splits = find_splits(inputs, types);
+    if (splits.tokens == nullptr && splits.rows == nullptr) return std::nullopt;
+    if (splits.rows == nullptr) {
+      throw DistributionError(
+          "the tokens are split and the rows are not; expected rows of an "
+          "exchange of these tokens");
+    }
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      if (in_token_order(inputs[k])) {
+        require_token_order(k, inputs[k], types[k], splits);
+      } else if (inputs[k] == Routed::rows) {
+        require_rows(k, types[k], splits);
+      } else {
+        require_places(k, types[k], splits);
+      }
+    }
+    std::vector<TypeOnAxis> result;
+    for (const Routed output : outputs) result.push_back(output_type(output, splits));
+    return result;
+  };
+}
+
+TypeOnAxis rows_of_exchange(int identity) {
+  return varying(0, {.kind = PieceKind::exchange, .identity = identity}, 1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#include "ops/moe/row_bound.h"
+
+#include "base/words.h"
+#include "ops/support.h"
+
+namespace tessera {
+
+void require_row_bound(const Execution& execution, const std::optional<RowBound>& bound,
+                       int64_t rows) {
+  if (!bound || rows <= bound->rows) return;
+  throw Error(
+      "{}: rank {} got {} rows for its experts, {:.2f} times the {} of an even load; {} are "
+      "reserved; give {} a larger value, or 0 for as many rows as can come",
+      execution.name, execution.runtime.groups().rank(), rows,
+      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(bound->balanced, 1)),
+      bound->balanced, bound->rows, bound->key);
+}
+
+void refuse_experts_on_device(const Runtime& runtime, std::string_view operation) {
+  if (runtime.accelerator() == nullptr) return;
+  throw Error(
+      "{} on {}: experts over several ranks run on the processor only; set run.device = "
+      "\"cpu\" or parallel.expert = 1",
+      operation, word(runtime.target().device));
+}
+
+}  // namespace tessera

@@ -1,0 +1,323 @@
+#include "ops/norm/split_norm.h"
+
+#include "ops/collective/convert.h"
+#include "ops/norm/split_norm_kernels.h"
+#include "ops/row_piece.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// What the steps of a norm have in common.
+class RowOperation : public Operation {
+ public:
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (runtime.accelerator() == nullptr) return;
+    throw Error(
+        "{}: devices cannot norm rows that ranks share yet; run on the processor, or with one rank "
+        "of the axis that splits them",
+        name());
+  }
+
+ protected:
+  /// Checks x [tokens, columns].
+  void require_rows(const Spec& x) const {
+    TESSERA_EXPECT(*this, x.shape.rank() == 2 && is_floating(x.dtype), "x is {} {}",
+                   dtype_name(x.dtype), x.shape.text());
+  }
+  /// Checks numbers of x's rows: [tokens], in the accumulation type.
+  void require_of_rows(const Spec& numbers, const Spec& x, std::string_view what) const {
+    TESSERA_EXPECT(
+        *this, numbers.shape == Shape{x.shape[0]} && numbers.dtype == accumulation_dtype(x.dtype),
+        "{} of {} {} for x of {} {}", what, dtype_name(numbers.dtype), numbers.shape.text(),
+        dtype_name(x.dtype), x.shape.text());
+  }
+  static Spec of_rows(const Spec& x) { return {{x.shape[0]}, accumulation_dtype(x.dtype), {}}; }
+
+  template <typename T>
+  static SplitRows<T> rows_of(const Execution& execution, const Tensor& x) {
+    SplitRows<T> rows{};
+    rows.threads = execution.runtime.threads();
+    rows.rows = x.shape()[0];
+    rows.width = x.shape()[1];
+    rows.x = x.data<T>();
+    return rows;
+  }
+};
+
+// ---- sums
+
+/// input: the gradient of the sums [tokens]. output: as x.
+class RowSumsGradient final : public RowOperation {
+ public:
+  explicit RowSumsGradient(Spec x) : x_(std::move(x)) {}
+  std::string_view name() const override { return "row_sums_gradient"; }
+  std::string labels(std::span<const Spec>) const override { return "~t, ?t c -> t c"; }
+  std::vector<Spec> shape_operands() const override { return {x_}; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    require_of_rows(inputs[0], x_, "a gradient");
+    return {{x_.shape, x_.dtype}};
+  }
+  void run(const Execution& execution) const override {
+    dispatch_floating(x_.dtype, [&](auto type) {
+      using T = decltype(type);
+      const auto* const gradient = execution.inputs[0].data<Compute<T>>();
+      const SplitRows<T> rows = rows_of<T>(execution, execution.outputs[0]);
+      T* const result = execution.outputs[0].data<T>();
+      rows.for_each_row([=](int64_t row, const T*) {
+        std::fill_n(result + row * rows.width, rows.width, static_cast<T>(gradient[row]));
+      });
+    });
+  }
+
+ private:
+  Spec x_;
+};
+
+/// input: x [tokens, columns]. output: [tokens].
+class RowSums final : public RowOperation {
+ public:
+  std::string_view name() const override { return "row_sums"; }
+  std::string labels(std::span<const Spec>) const override { return "~t c -> t"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    require_rows(inputs[0]);
+    return {of_rows(inputs[0])};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    return {builder.apply_single(std::make_shared<RowSumsGradient>(builder.spec(self.inputs[0])),
+                                 {of_outputs[0]})};
+  }
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      sum_rows(rows_of<T>(execution, execution.inputs[0]), execution.outputs[0].data<Compute<T>>());
+    });
+  }
+};
+
+// ---- squares
+
+/// inputs: the gradient of the squares [tokens], x [tokens, columns] and, if it is centred, its
+/// sums [tokens]. output: as x.
+class RowSquaresGradient final : public RowOperation {
+ public:
+  RowSquaresGradient(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
+  std::string_view name() const override { return "row_squares_gradient"; }
+  std::string labels(std::span<const Spec>) const override {
+    return centred_ ? "~t, t c, t -> t c" : "~t, ~t c -> t c";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2U + centred_, "{} inputs", inputs.size());
+    require_rows(inputs[1]);
+    require_of_rows(inputs[0], inputs[1], "a gradient");
+    return {inputs[1]};
+  }
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[1].dtype(), [&](auto type) {
+      using T = decltype(type);
+      SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
+      rows.columns = static_cast<double>(columns_);
+      if (centred_) rows.sums = execution.inputs[2].data<Compute<T>>();
+      square_rows_gradient(rows, execution.inputs[0].data<Compute<T>>(),
+                           execution.outputs[0].data<T>());
+    });
+  }
+
+ private:
+  bool centred_;
+  int64_t columns_;
+};
+
+/// inputs: x [tokens, columns] and, if it is centred, its sums [tokens]. output: [tokens].
+class RowSquares final : public RowOperation {
+ public:
+  RowSquares(bool centred, int64_t columns) : centred_(centred), columns_(columns) {}
+  std::string_view name() const override { return "row_squares"; }
+  std::string labels(std::span<const Spec>) const override {
+    return centred_ ? "t c, t -> t" : "t c -> t";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1U + centred_ && columns_ > 0, "{} inputs, {} columns",
+                   inputs.size(), columns_);
+    require_rows(inputs[0]);
+    if (centred_) require_of_rows(inputs[1], inputs[0], "sums");
+    return {of_rows(inputs[0])};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> inputs{of_outputs[0], self.inputs[0]};
+    if (centred_) inputs.push_back(self.inputs[1]);
+    std::vector<Value> gradients(self.inputs.size());
+    gradients[0] = builder.apply_single(std::make_shared<RowSquaresGradient>(centred_, columns_),
+                                        std::move(inputs));
+    return gradients;
+  }
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
+      rows.columns = static_cast<double>(columns_);
+      if (centred_) rows.sums = execution.inputs[1].data<Compute<T>>();
+      square_rows(rows, execution.outputs[0].data<Compute<T>>());
+    });
+  }
+
+ private:
+  bool centred_;
+  int64_t columns_;
+};
+
+// ---- scaling
+
+/// Which operands a scaling of rows has, and its numbers.
+struct Scaling {
+  bool centred;
+  bool weighted;
+  int64_t columns;
+  double epsilon;
+
+  /// Takes the operands from an execution's inputs, of which x is number `at`.
+  template <typename T>
+  void give(SplitRows<T>& rows, std::span<const Tensor> inputs, size_t at) const {
+    rows.columns = static_cast<double>(columns);
+    rows.epsilon = epsilon;
+    rows.squares = inputs[++at].data<Compute<T>>();
+    if (centred) rows.sums = inputs[++at].data<Compute<T>>();
+    if (weighted) rows.weight = inputs[++at].data<Compute<T>>();
+  }
+};
+
+/// inputs: the output's gradient [tokens, columns], and those of ScaleRows. outputs: their
+/// gradients.
+class ScaleRowsGradient final : public RowOperation {
+ public:
+  explicit ScaleRowsGradient(const Scaling& scaling) : scaling_(scaling) {}
+  std::string_view name() const override { return "scale_rows_gradient"; }
+  std::string labels(std::span<const Spec>) const override {
+    const std::string of_both =
+        std::string(scaling_.centred ? ", t" : "") + (scaling_.weighted ? ", c" : "");
+    return "~t c, t c, t" + of_both + " -> t c, t" + of_both;
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 3U + scaling_.centred + scaling_.weighted &&
+                       inputs[0].shape == inputs[1].shape && inputs[0].dtype == inputs[1].dtype,
+                   "a gradient that fits x is needed");
+    return {inputs.begin() + 1, inputs.end()};
+  }
+  int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[1].dtype(), [&](auto type) {
+      using T = decltype(type);
+      SplitRows<T> rows = rows_of<T>(execution, execution.inputs[1]);
+      scaling_.give(rows, execution.inputs, 1);
+      size_t output = 1;
+      ScaledRowsGradients<T> of{};
+      of.of_output = execution.inputs[0].data<T>();
+      of.of_x = execution.outputs[0].data<T>();
+      of.of_squares = execution.outputs[output].data<Compute<T>>();
+      if (scaling_.centred) of.of_sums = execution.outputs[++output].data<Compute<T>>();
+      if (scaling_.weighted) of.of_weight = execution.outputs[++output].data<Compute<T>>();
+      scaled_rows_gradient(rows, of);
+    });
+  }
+
+ private:
+  Scaling scaling_;
+};
+
+/// inputs: x [tokens, columns], squares [tokens], sums [tokens] if it is centred, weight [columns]
+/// if it is weighted. output: as x.
+class ScaleRows final : public RowOperation {
+ public:
+  explicit ScaleRows(const Scaling& scaling) : scaling_(scaling) {}
+  std::string_view name() const override { return "scale_rows"; }
+  std::string labels(std::span<const Spec>) const override {
+    return std::string(scaling_.centred ? "t c, t, t" : "~t c, t") +
+           (scaling_.weighted ? ", ~c" : "") + " -> t c";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2U + scaling_.centred + scaling_.weighted, "{} inputs",
+                   inputs.size());
+    TESSERA_EXPECT(*this, scaling_.columns > 0 && scaling_.epsilon > 0,
+                   "{} columns and an epsilon of {}; both must be positive", scaling_.columns,
+                   scaling_.epsilon);
+    const Spec& x = inputs[0];
+    require_rows(x);
+    require_of_rows(inputs[1], x, "squares");
+    if (scaling_.centred) require_of_rows(inputs[2], x, "sums");
+    if (scaling_.weighted) {
+      const Spec& weight = inputs.back();
+      TESSERA_EXPECT(
+          *this, weight.shape == Shape{x.shape[1]} && weight.dtype == accumulation_dtype(x.dtype),
+          "a weight of {} {} for x of {} {}", dtype_name(weight.dtype), weight.shape.text(),
+          dtype_name(x.dtype), x.shape.text());
+    }
+    return {x};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> inputs{of_outputs[0]};
+    inputs.insert(inputs.end(), self.inputs.begin(), self.inputs.end());
+    return builder.apply(std::make_shared<ScaleRowsGradient>(scaling_), std::move(inputs));
+  }
+  int in_place_input(int) const override { return 0; }
+  void run(const Execution& execution) const override {
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      SplitRows<T> rows = rows_of<T>(execution, execution.inputs[0]);
+      scaling_.give(rows, execution.inputs, 0);
+      scale_all_rows(rows, execution.outputs[0].data<T>());
+    });
+  }
+
+ private:
+  Scaling scaling_;
+};
+
+}  // namespace
+
+Value row_sums(Builder& builder, Value x) {
+  return builder.apply_single(std::make_shared<RowSums>(), {x});
+}
+
+Value row_squares(Builder& builder, Value x, std::optional<Value> sums, int64_t columns) {
+  std::vector<Value> inputs{x};
+  if (sums) inputs.push_back(*sums);
+  return builder.apply_single(std::make_shared<RowSquares>(sums.has_value(), columns),
+                              std::move(inputs));
+}
+
+Value scale_rows(Builder& builder, Value x, std::optional<Value> weight,
+                 const RowStatistics& statistics) {
+  std::vector<Value> inputs{x, statistics.squares};
+  if (statistics.sums) inputs.push_back(*statistics.sums);
+  if (weight) inputs.push_back(*weight);
+  const Scaling scaling{statistics.sums.has_value(), weight.has_value(), statistics.columns,
+                        statistics.epsilon};
+  return builder.apply_single(std::make_shared<ScaleRows>(scaling), std::move(inputs));
+}
+
+Value split_norm(Builder& builder, Value x, std::optional<Value> weight, Axis axis,
+                 const NormOptions& options) {
+  TESSERA_CHECK(options.group == 0, "a split norm of groups of {}; whole rows are expected",
+                options.group);
+  const Spec spec = builder.spec(x);
+  RowStatistics statistics{
+      .squares = {},
+      .sums = {},
+      .columns = logical_extent(builder.program().mesh(), spec.distribution, 1, spec.shape[1]),
+      .epsilon = options.epsilon};
+  const auto taken = [&](Value sums) {
+    return convert(builder, sums, axis, Placement::partial, replicated());
+  };
+  if (options.kind == NormKind::layer) statistics.sums = taken(row_sums(builder, x));
+  statistics.squares = taken(row_squares(builder, x, statistics.sums, statistics.columns));
+  return scale_rows(builder, x, weight, statistics);
+}
+
+}  // namespace tessera

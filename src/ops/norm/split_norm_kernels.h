@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/interleaved_sum.h"
+#include "base/parallel.h"
+#include "tensor/dtype.h"
+
+namespace tessera {
+
+/// Rows of which a rank has some columns, and the statistics of the whole rows.
+template <typename T>
+struct SplitRows {
+  int threads;
+  int64_t rows;
+  int64_t width;   // columns that the rank has
+  double columns;  // of whole rows
+  double epsilon;
+  const T* x;                 // [rows, width]
+  const Compute<T>* sums;     // [rows]; null: the mean is 0
+  const Compute<T>* squares;  // [rows]
+  const Compute<T>* weight;   // [width]; null: 1
+
+  using Wide = Compute<T>;
+  Wide mean(int64_t row) const {
+    return sums == nullptr ? Wide{0} : sums[row] / static_cast<Wide>(columns);
+  }
+  /// One over the deviation of a row.
+  Wide inverse(int64_t row) const {
+    return 1 / std::sqrt(squares[row] / static_cast<Wide>(columns) + static_cast<Wide>(epsilon));
+  }
+  Wide scale(int64_t column) const { return weight == nullptr ? Wide{1} : weight[column]; }
+  /// Calls body(row, x of the row) for each row, on several threads.
+  template <typename Body>
+  void for_each_row(Body&& body) const {
+    parallel_ranges(threads, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(width, 1)),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t row = begin; row < end; ++row) body(row, x + row * width);
+                    });
+  }
+};
+
+template <typename T>
+void sum_rows(const SplitRows<T>& rows, Compute<T>* result) {
+  rows.for_each_row([&](int64_t row, const T* x) {
+    result[row] = interleaved_sum<Compute<T>>(
+        rows.width, [=](int64_t i) { return static_cast<Compute<T>>(x[i]); });
+  });
+}
+
+template <typename T>
+void square_rows(const SplitRows<T>& rows, Compute<T>* result) {
+  rows.for_each_row([&](int64_t row, const T* x) {
+    const Compute<T> mean = rows.mean(row);
+    result[row] = interleaved_sum<Compute<T>>(rows.width, [=](int64_t i) {
+      const Compute<T> centred = static_cast<Compute<T>>(x[i]) - mean;
+      return centred * centred;
+    });
+  });
+}
+
+/// The gradient of row_squares(): 2 (x - mean) · gradient of the row.
+template <typename T>
+void square_rows_gradient(const SplitRows<T>& rows, const Compute<T>* gradient, T* result) {
+  rows.for_each_row([&](int64_t row, const T* x) {
+    const Compute<T> mean = rows.mean(row), factor = 2 * gradient[row];
+    T* const to = result + row * rows.width;
+    for (int64_t i = 0; i < rows.width; ++i) {
+      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * factor);
+    }
+  });
+}
+
+template <typename T>
+void scale_all_rows(const SplitRows<T>& rows, T* result) {
+  rows.for_each_row([&](int64_t row, const T* x) {
+    const Compute<T> mean = rows.mean(row), inverse = rows.inverse(row);
+    T* const to = result + row * rows.width;
+    for (int64_t i = 0; i < rows.width; ++i) {
+      to[i] = static_cast<T>((static_cast<Compute<T>>(x[i]) - mean) * inverse * rows.scale(i));
+    }
+  });
+}
+
+/// The gradients of scale_rows(); those of sums and weight are null if there are none.
+template <typename T>
+struct ScaledRowsGradients {
+  const T* of_output;      // [rows, width]
+  T* of_x;                 // [rows, width]; may be of_output
+  Compute<T>* of_squares;  // [rows]
+  Compute<T>* of_sums;     // [rows]
+  Compute<T>* of_weight;   // [width]
+};
+
+/// Each column of the weight's gradient is a sum over the rows in order.
+template <typename T>
+void scaled_rows_weight_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>& of) {
+  parallel_ranges(rows.threads, rows.width, 64, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) of.of_weight[i] = 0;
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      const Compute<T> mean = rows.mean(row), inverse = rows.inverse(row);
+      const T* const x = rows.x + row * rows.width;
+      const T* const gradient = of.of_output + row * rows.width;
+      for (int64_t i = begin; i < end; ++i) {
+        const Compute<T> normalised = (static_cast<Compute<T>>(x[i]) - mean) * inverse;
+        of.of_weight[i] += static_cast<Compute<T>>(gradient[i]) * normalised;
+      }
+    }
+  });
+}
+
+template <typename T>
+void scaled_rows_gradient(const SplitRows<T>& rows, const ScaledRowsGradients<T>& of) {
+  using Wide = Compute<T>;
+  if (of.of_weight != nullptr) scaled_rows_weight_gradient(rows, of);
+  rows.for_each_row([&](int64_t row, const T* x) {
+    const Wide mean = rows.mean(row), inverse = rows.inverse(row);
+    const auto columns = static_cast<Wide>(rows.columns);
+    const T* const gradient = of.of_output + row * rows.width;
+    const auto weighted = [&](int64_t i) { return static_cast<Wide>(gradient[i]) * rows.scale(i); };
+    const Wide product = interleaved_sum<Wide>(
+        rows.width, [&](int64_t i) { return weighted(i) * (static_cast<Wide>(x[i]) - mean); });
+    of.of_squares[row] = product * inverse * inverse * inverse / (-2 * columns);
+    if (of.of_sums != nullptr) {
+      of.of_sums[row] = interleaved_sum<Wide>(rows.width, weighted) * inverse / -columns;
+    }
+    T* const to = of.of_x + row * rows.width;
+    for (int64_t i = 0; i < rows.width; ++i) to[i] = static_cast<T>(weighted(i) * inverse);
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,175 @@
+#include "ops/labels.h"
+#include "ops/router/kernels.h"
+#include "ops/router/losses.h"
+#include "ops/router/router_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// input: the gradient of the sums, f64 [experts]; output: that of the probabilities of a layer,
+/// [tokens, experts], of which all rows are the same.
+class ProbabilitySumsGradient final : public Operation {
+ public:
+  explicit ProbabilitySumsGradient(Spec probabilities) : probabilities_(std::move(probabilities)) {}
+  std::string_view name() const override { return "probability_sums_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override { return "~E, ?n E -> n E"; }
+  std::vector<Spec> shape_operands() const override { return {probabilities_}; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 1 && inputs[0].dtype == DType::f64 &&
+                       inputs[0].shape == Shape({probabilities_.shape[1]}),
+                   "the f64 gradient of a sum for each of {} experts is expected",
+                   probabilities_.shape[1]);
+    return {probabilities_};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& result = execution.outputs[0];
+    const int64_t tokens = result.shape()[0];
+    const int64_t experts = result.shape()[1];
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        probability_sums_gradient_device<decltype(vendor)>(
+            tokens, experts, execution.inputs[0].pointer<double>(), result.pointer<float>(),
+            *execution.stream);
+      });
+    }
+    dispatch_wide(result.dtype(), [&](auto type) {
+      using T = decltype(type);
+      const double* of_sums = execution.inputs[0].data<double>();
+      T* rows = result.data<T>();
+      parallel_ranges(execution.runtime.threads(), tokens, row_grain(experts),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t t = begin; t < end; ++t) {
+                          T* row = rows + t * experts;
+#pragma omp simd
+                          for (int64_t e = 0; e < experts; ++e) row[e] = static_cast<T>(of_sums[e]);
+                        }
+                      });
+    });
+  }
+
+ private:
+  Spec probabilities_;
+};
+
+/// inputs: the probabilities of each layer, [tokens, experts]; output: f64 [experts].
+class ProbabilitySums final : public Operation {
+ public:
+  std::string_view name() const override { return "probability_sums"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    return repeated("~n E", inputs.size(), " + ") + " -> E";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, !inputs.empty(), "the probabilities of a layer are expected");
+    for (const Spec& layer : inputs) {
+      TESSERA_EXPECT(*this,
+                     is_router_matrix(layer) && layer.shape == inputs[0].shape &&
+                         layer.dtype == inputs[0].dtype,
+                     "probabilities {} {} of a layer, the first are {} {}", dtype_name(layer.dtype),
+                     layer.shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    }
+    return {{{inputs[0].shape[1]}, DType::f64}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    if (!of_outputs[0]) return std::vector<Value>(self.inputs.size());
+    const Value shared = builder.apply_single(
+        std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0])), {of_outputs[0]});
+    return std::vector<Value>(self.inputs.size(), shared);
+  }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    const auto layers = std::ssize(inputs);
+    const Shape& shape = inputs[0].shape;
+    if (target.device != Device::cpu) {
+      return layers * probability_blocks(layers, shape[0]) * shape[1] * dtype_size(DType::f32);
+    }
+    return layers * blocks(shape[0]) * shape[1] * dtype_size(inputs[0].dtype);
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
+    dispatch_wide(execution.inputs[0].dtype(),
+                  [&](auto type) { evaluate<decltype(type)>(execution); });
+  }
+
+ private:
+  /// The number of tokens whose probabilities are summed in one go. It is fixed, so the sum does
+  /// not depend on the number of threads.
+  static constexpr int64_t kBlock = 256;
+  static int64_t blocks(int64_t tokens) { return (tokens + kBlock - 1) / kBlock; }
+
+  static void run_on_device(const Execution& execution) {
+    const Shape& shape = execution.inputs[0].shape();
+    BalanceLayers layers{.count = static_cast<int>(execution.inputs.size()),
+                         .tokens = shape[0],
+                         .experts = shape[1]};
+    TESSERA_CHECK(layers.count <= BalanceLayers::kMost,
+                  "the probabilities of {} layers on a device", layers.count);
+    for (size_t layer = 0; layer < execution.inputs.size(); ++layer) {
+      layers.probabilities[layer] = execution.inputs[layer].pointer<float>();
+    }
+    for_vendor(*execution.stream, [&](auto vendor) {
+      probability_sums_device<decltype(vendor)>(
+          layers, reinterpret_cast<float*>(execution.workspace.data()),
+          execution.outputs[0].pointer<double>(), *execution.stream);
+    });
+  }
+
+  template <typename T>
+  static void evaluate(const Execution& execution) {
+    const Shape& shape = execution.inputs[0].shape();
+    const int64_t tokens = shape[0];
+    const int64_t experts = shape[1];
+    const int64_t parts = std::ssize(execution.inputs) * blocks(tokens);
+    T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [parts, experts]
+    parallel_ranges(
+        execution.runtime.threads(), parts, row_grain(kBlock * experts),
+        [&](int64_t begin, int64_t end, int) {
+          for (int64_t part = begin; part < end; ++part) {
+            const Tensor& layer = execution.inputs[static_cast<size_t>(part / blocks(tokens))];
+            const int64_t first = part % blocks(tokens) * kBlock;
+            sum_columns(layer.data<T>() + first * experts, std::min(kBlock, tokens - first),
+                        experts, sums + part * experts);
+          }
+        });
+    double* result = execution.outputs[0].data<double>();
+    for (int64_t e = 0; e < experts; ++e) {
+      double sum = 0;
+      for (int64_t part = 0; part < parts; ++part) {
+        sum += static_cast<double>(sums[part * experts + e]);
+      }
+      result[e] = sum;
+    }
+  }
+
+  /// sums_e = Σ_t rows_te.
+  template <typename T>
+  static void sum_columns(const T* rows, int64_t count, int64_t columns, T* sums) {
+    std::fill_n(sums, columns, T{0});
+    for (int64_t t = 0; t < count; ++t) {
+#pragma omp simd
+      for (int64_t e = 0; e < columns; ++e) sums[e] += rows[t * columns + e];
+    }
+  }
+};
+
+}  // namespace
+
+Value probability_sums(Builder& builder, std::span<const Value> probabilities) {
+  return builder.apply_single(std::make_shared<ProbabilitySums>(),
+                              {probabilities.begin(), probabilities.end()});
+}
+
+}  // namespace tessera

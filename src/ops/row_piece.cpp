@@ -1,0 +1,44 @@
+#include "ops/row_piece.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+
+namespace tessera {
+
+int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own) {
+  int64_t extent = own;
+  const std::span<const Axis> axes = distribution.order(dim);
+  for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
+    const TypeOnAxis& type = distribution.on(axes[i]);
+    if (type.pieces.kind == PieceKind::uneven) {
+      const std::vector<int64_t>& sizes = type.pieces.sizes;
+      extent = type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    } else {
+      extent *= mesh.size(axes[i]);
+    }
+  }
+  return extent;
+}
+
+int64_t first_row(const Program& program, Value value) {
+  const Spec& spec = program.spec(value);
+  if (spec.distribution.order(0).empty() || spec.shape[0] == 0) return 0;
+  const int64_t rows =
+      logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]);  // of the whole
+  const std::vector<int64_t> own =
+      piece_of_dim(program.mesh(), spec.distribution, 0, rows, program.rank());
+  const auto gap =
+      std::ranges::adjacent_find(own, [](int64_t row, int64_t next) { return next != row + 1; });
+  if (gap == own.end()) return own.front();
+  throw Error(
+      "rank {} has the rows {} and {} of '{}', and not those between them; expected consecutive "
+      "rows, as even pieces have them (it is {})",
+      program.rank(), *gap, *(gap + 1), program.info(value).name,
+      spec.distribution.text(program.mesh()));
+}
+
+}  // namespace tessera

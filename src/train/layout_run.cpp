@@ -1,0 +1,180 @@
+#include "train/layout_run.h"
+
+#include <cstring>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "comm/in_process/world.h"
+#include "engine/executor.h"
+#include "ops/host_target.h"
+#include "plan/programs.h"
+#include "state/parameter_store.h"
+#include "tensor/dispatch.h"
+
+namespace tessera {
+namespace {
+
+/// A whole tensor while the ranks' pieces are put into it.
+class WholeTensor {
+ public:
+  WholeTensor(const Shape& shape, DType dtype)
+      : values_(shape, dtype), known_(static_cast<size_t>(shape.elements())) {}
+
+  void put(const TensorPiece& piece, const Tensor& part, const std::string& name) {
+    const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
+    const auto* from = static_cast<const std::byte*>(part.address());
+    auto* const to = static_cast<std::byte*>(values_.address());
+    for (int64_t i = 0; i < part.elements(); ++i, from += size) {
+      const auto place = static_cast<size_t>(piece.element_of_whole(i));
+      if (!known_[place]) {
+        std::memcpy(to + place * size, from, size);
+        known_[place] = true;
+      } else if (std::memcmp(to + place * size, from, size) != 0) {
+        throw Error("ranks that hold the same piece of {} hold different numbers at element {}",
+                    name, place);
+      }
+    }
+  }
+  const Tensor& values() const { return values_; }
+
+ private:
+  Tensor values_;
+  std::vector<bool> known_;
+};
+
+/// What the ranks give, put together under a lock.
+class Collected {
+ public:
+  void put(const std::string& kind, const ParameterSpec& spec, const Program& of,
+           const Tensor& part) {
+    const TensorPiece piece(of.mesh(), spec.distribution, spec.shape, of.rank());
+    const std::scoped_lock lock(mutex_);
+    auto& wholes = wholes_[kind];
+    const auto whole = wholes.try_emplace(spec.name, spec.shape, part.dtype()).first;
+    whole->second.put(piece, part, kind + " " + spec.name);
+  }
+  void put_step(size_t number, const LayoutStep& step) {
+    const std::scoped_lock lock(mutex_);
+    if (number >= steps_.size()) {
+      steps_.push_back(step);
+    } else if (!(steps_[number] == step)) {
+      throw Error("ranks report different results of step {}", number + 1);
+    }
+  }
+  LayoutResults results() const {
+    LayoutResults results{.steps = steps_};
+    for (const auto& [name, whole] : wholes_.at("gradient")) {
+      results.gradients.emplace(name, whole.values());
+    }
+    for (const auto& [name, whole] : wholes_.at("weight")) {
+      results.weights.emplace(name, whole.values());
+    }
+    return results;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<LayoutStep> steps_;
+  std::map<std::string, std::map<std::string, WholeTensor>> wholes_;  // by kind and name
+};
+
+StepPrograms programs_of(const LayoutTrial& trial, int rank) {
+  return step_programs(write_training(trial.model, trial.compute, trial.size, trial.recompute,
+                                      {trial.mesh, rank}, trial.experts),
+                       trial.optimizer);
+}
+
+/// One rank's training.
+class RankRun {
+ public:
+  RankRun(const LayoutTrial& trial, RankGroups& groups)
+      : trial_(trial),
+        runtime_(host_target(1)),
+        programs_(programs_of(trial, groups.rank())),
+        executor_(programs_.list(), programs_.actions(), runtime_),
+        store_(executor_, programs_.update_number(), programs_.rounding_number(),
+               chunk().parameters),
+        step_(programs_, executor_, store_) {
+    runtime_.join(groups);
+    store_.initialize(trial.seed, 1);
+  }
+
+  void run(std::span<const std::vector<Batch>> steps, Collected& collected) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto number = static_cast<int64_t>(i) + 1;
+      step_.accumulate(steps[i]);
+      step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
+      collected.put_step(i, {step_.results().wait(), expert_tokens()});
+      for (const ParameterState& state : store_.parameters()) {
+        if (i == 0) collected.put("gradient", state.spec, chunk().program, state.gradient);
+        if (i + 1 == steps.size()) {
+          collected.put("weight", state.spec, chunk().program, state.master);
+        }
+      }
+    }
+  }
+
+ private:
+  const Chunk& chunk() const { return programs_.chunks.front(); }
+
+  std::vector<std::vector<double>> expert_tokens() {
+    std::vector<std::vector<double>> layers;
+    const size_t first = chunk().loss_sums().size();
+    for (size_t layer = 0; layer < chunk().expert_tokens.size(); ++layer) {
+      const Value total = programs_.update.totals[first + layer];
+      const auto counts = executor_.tensor(total, programs_.update_number()).values<double>();
+      layers.emplace_back(counts.begin(), counts.end());
+    }
+    return layers;
+  }
+
+  const LayoutTrial& trial_;
+  Runtime runtime_;
+  StepPrograms programs_;
+  Executor executor_;
+  ParameterStore store_;
+  TrainingStep step_;
+};
+
+}  // namespace
+
+LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
+  World world(trial.mesh.ranks());
+  Collected collected;
+  run_ranks(world, [&](int rank) {
+    RankGroups groups(trial.mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
+      return world.group(rank, ranks, lane);
+    });
+    RankRun(trial, groups).run(steps, collected);
+  });
+  return collected.results();
+}
+
+std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
+                                               int steps, int micro_batches, uint64_t seed) {
+  const CounterRandom random(seed, "verify");
+  const auto vocabulary = static_cast<uint64_t>(vocabulary_size);
+  uint64_t next = 0;
+  std::vector<std::vector<Batch>> result(static_cast<size_t>(steps));
+  for (std::vector<Batch>& step : result) {
+    for (int i = 0; i < micro_batches; ++i) {
+      Batch batch{.rows = size.sequences, .context = size.context};
+      for (int64_t t = 0; t < size.sequences * size.context; ++t) {
+        batch.tokens.push_back(static_cast<int32_t>(random.bits(next++) % vocabulary));
+      }
+      // A token that occurs ends documents, so that there are several in a row.
+      complete_batch(batch, batch.tokens.front());
+      for (int32_t& target : batch.targets) {
+        if (target >= 0 && random.bits(next++) % 5 == 0) {
+          target = -1;
+          --batch.target_count;
+        }
+      }
+      step.push_back(std::move(batch));
+    }
+  }
+  return result;
+}
+
+}  // namespace tessera

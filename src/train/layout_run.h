@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "model/chunk.h"
+#include "state/optimizer_config.h"
+#include "train/training_step.h"
+
+namespace tessera {
+
+/// What a layout is tried with: a model, its size, and how ranks share it.
+struct LayoutTrial {
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  Recompute recompute;
+  ProgramSize size;  ///< of a micro-batch of all ranks
+  DType compute = DType::f64;
+  uint64_t seed = 1;
+  Mesh mesh;
+  ExpertLayout experts;
+};
+
+/// One of the steps. All ranks have the same.
+struct LayoutStep {
+  StepResults results;
+  std::vector<std::vector<double>> expert_tokens;  ///< by mixture layer and expert
+  bool operator==(const LayoutStep&) const = default;
+};
+
+/// What some training steps of a model give, put together from the pieces of all ranks.
+struct LayoutResults {
+  std::vector<LayoutStep> steps;
+  /// By the parameter's name: the gradients of the first step, and the weights after the last one.
+  std::map<std::string, Tensor> gradients;
+  std::map<std::string, Tensor> weights;
+};
+
+/// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
+/// this process. Throws Error if ranks that hold the same piece hold different numbers, with its
+/// name, and if the model does not divide over the mesh.
+LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps);
+
+/// Batches of random tokens for `steps` steps of `micro_batches`. Some targets are left out, and
+/// documents begin at random places. They depend on the seed alone.
+std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
+                                               int steps, int micro_batches, uint64_t seed);
+
+}  // namespace tessera

@@ -1,0 +1,161 @@
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "model/mixture_program.h"
+#include "support/error_of.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kTokens = 48;
+constexpr int kExperts = 8;
+
+using Choices = std::vector<std::vector<int>>;
+
+/// Two experts of each token, as a function of its number gives them.
+template <typename Function>
+Choices choices_of(Function&& choose) {
+  Choices choices;
+  for (int t = 0; t < kTokens; ++t) choices.push_back(choose(t));
+  return choices;
+}
+
+/// A random number below `below`.
+int drawn_number(int token, int at, int below) {
+  const CounterRandom random(5, "choices");
+  return static_cast<int>(random.bits(static_cast<uint64_t>(token * 4 + at)) %
+                          static_cast<uint64_t>(below));
+}
+
+std::vector<int> two(int first, int distance) {
+  return {first % kExperts, (first + distance) % kExperts};
+}
+
+/// Eight ways in which tokens choose, by their names.
+std::map<std::string, Choices> workloads() {
+  const auto skewed = [](int t) {
+    const int wide = drawn_number(t, 0, 64);
+    return two(static_cast<int>(std::sqrt(wide)), 1 + drawn_number(t, 1, kExperts - 1));
+  };
+  return {{"balanced", choices_of([](int t) { return two(t, 3); })},
+          {"one hot expert", choices_of([](int t) { return two(2, 1 + t % (kExperts - 1)); })},
+          {"one hot rank", choices_of([](int t) { return t % 2 == 0 ? two(4, 1) : two(5, 7); })},
+          {"a rank that gets nothing", choices_of([](int t) { return two(t % 3, 3); })},
+          {"rotating", choices_of([](int t) { return two(t / 6, 1); })},
+          {"in bursts", choices_of([](int t) { return t % 12 < 9 ? two(7, 6) : two(t, 2); })},
+          {"random skew", choices_of(skewed)},
+          {"adversarial", choices_of([](int t) { return two((t / 12 * 2 + 2) % 8, 1); })}};
+}
+
+struct NamedMesh {
+  std::string name;  ///< expert x expert_data
+  MeshSizes sizes;
+};
+std::vector<NamedMesh> meshes() {
+  return {{"1x1", {}},
+          {"2x1", {.tensor = 2, .expert = 2}},
+          {"1x2", {.tensor = 2}},
+          {"2x2", {.tensor = 2, .data = {2}, .expert = 2}},
+          {"4x1", {.context = 2, .data = {2}, .expert = 4}},
+          {"4x2", {.tensor = 2, .data = {2, 2}, .expert = 4}}};
+}
+
+void expect_near(const std::map<std::string, std::vector<double>>& own,
+                 const std::map<std::string, std::vector<double>>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(own.size(), expected.size());
+  for (const auto& [name, numbers] : expected) {
+    const std::vector<double>& found = own.at(name);
+    ASSERT_EQ(found.size(), numbers.size()) << what << ": " << name;
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      largest = std::max(largest, std::abs(numbers[i]));
+      difference = std::max(difference, std::abs(numbers[i] - found[i]));
+    }
+    EXPECT_GT(largest, 0) << what << ": " << name;
+    EXPECT_LE(difference, 1e-12 * largest) << what << ": " << name;
+  }
+}
+
+std::vector<double> counted(const Choices& choices) {
+  std::vector<double> counts(kExperts);
+  for (const std::vector<int>& token : choices) {
+    for (const int expert : token) ++counts[static_cast<size_t>(expert)];
+  }
+  return counts;
+}
+
+class MixtureOnMeshes : public ::testing::TestWithParam<ExpertExchange> {};
+INSTANTIATE_TEST_SUITE_P(, MixtureOnMeshes,
+                         ::testing::Values(ExpertExchange::all_gather, ExpertExchange::all_to_all),
+                         [](const auto& info) { return std::string(word(info.param)); });
+
+TEST_P(MixtureOnMeshes, EveryTokenAndEveryGradientIsAsOnOneRank) {
+  for (const auto& [name, choices] : workloads()) {
+    const MixtureRun one({.choices = choices, .typed = false});
+    EXPECT_EQ(one.counts(), counted(choices)) << name;
+    for (const NamedMesh& mesh : meshes()) {
+      const std::string what = name + " on " + mesh.name;
+      const MixtureRun run(
+          {.mesh = mesh.sizes, .layout = {.exchange = GetParam()}, .choices = choices});
+      EXPECT_EQ(run.counts(), counted(choices)) << what;
+      expect_near(run.results(), one.results(), what);
+    }
+  }
+}
+
+TEST_P(MixtureOnMeshes, TokensBeyondTheCapacityOfTheMicroBatchAreThoseOfOneRank) {
+  for (const char* name : {"one hot expert", "random skew"}) {
+    MixtureSetting setting{.choices = workloads().at(name), .capacity_factor = 1.2, .typed = false};
+    const MixtureRun one(setting);
+    setting.capacity_factor = 0;
+    EXPECT_NE(MixtureRun(setting).results(), one.results());
+    for (const NamedMesh& mesh : meshes()) {
+      const MixtureRun run({.mesh = mesh.sizes,
+                            .layout = {.exchange = GetParam()},
+                            .choices = setting.choices,
+                            .capacity_factor = 1.2});
+      EXPECT_EQ(run.counts(), counted(setting.choices));
+      expect_near(run.results(), one.results(), std::string(name) + " on " + mesh.name);
+    }
+  }
+}
+
+TEST_P(MixtureOnMeshes, OneRankHasTheSameBitsWithTypes) {
+  const Choices choices = workloads().at("random skew");
+  const MixtureRun typed({.layout = {.exchange = GetParam()}, .choices = choices});
+  const MixtureRun plain({.choices = choices, .typed = false});
+  EXPECT_EQ(typed.results(), plain.results());
+  size_t runs = 0;
+  for (const Node& node : typed.run().program().nodes()) {
+    runs += node.operation->view(0).has_value() ? 0U : 1U;
+  }
+  size_t plain_runs = 0;
+  for (const Node& node : plain.run().program().nodes()) {
+    plain_runs += node.operation->view(0).has_value() ? 0U : 1U;
+  }
+  EXPECT_EQ(runs, plain_runs);
+}
+
+TEST_P(MixtureOnMeshes, MoreRowsThanAreReservedAreAnErrorThatSaysWhatToDo) {
+  const MixtureSetting setting{.mesh = {.tensor = 2, .expert = 2},
+                               .layout = {.exchange = GetParam(), .rows_bound = 1.5},
+                               .choices = workloads().at("one hot rank")};
+  // All 96 rows go to the second rank, which reserved 72; the other gets none.
+  EXPECT_THAT(
+      error_of([&] { MixtureRun{setting}; }),
+      AllOf(HasSubstr("layers.0"), HasSubstr("rank 1 got 96 rows"), HasSubstr("2.00 times the 48"),
+            HasSubstr("72 are reserved"), HasSubstr("parallel.expert_rows_bound")));
+  MixtureSetting enough = setting;
+  enough.layout.rows_bound = 2;
+  EXPECT_NO_THROW(MixtureRun{enough});
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/mesh_programs.h"
+#include "support/run_program.h"
+
+namespace tessera::testing {
+
+/// How numbers of a program lie: rows of tokens are split over data, and the vocabulary's rows over
+/// tensor.
+struct HeadLayout {
+  explicit HeadLayout(const Mesh& mesh) : t(mesh.tensor()), d(mesh.data()[0]) {}
+  Distribution tokens(const TypeOnAxis& on_tensor) const {
+    return Distribution().with(d, sharded(0)).with(t, on_tensor);
+  }
+  Distribution vocabulary() const {
+    return Distribution().with(t, sharded(0)).with(d, replicated());
+  }
+  Axis t, d;
+};
+
+inline void mark(Builder& builder, Value value, const std::string& name) {
+  builder.name(value, name);
+  builder.output(value);
+}
+
+/// The logical tensors of a program, by name.
+using Wholes = std::map<std::string, Tensor>;
+
+inline Tensor ids_of(std::vector<int32_t> ids) {
+  const Tensor tensor({std::ssize(ids)}, DType::i32);
+  std::ranges::copy(ids, tensor.data<int32_t>());
+  return tensor;
+}
+
+/// What comes out, joined, by name.
+using RankResults = std::map<std::string, std::vector<double>>;
+
+inline RankResults results_of(const MeshRun& run, std::initializer_list<const char*> names) {
+  RankResults results;
+  for (const char* name : names) results[name] = numbers_of(run.whole(name));
+  return results;
+}
+
+inline void expect_results(const RankResults& actual, const RankResults& expected,
+                           const Tolerance& tolerance) {
+  for (const auto& [name, numbers] : expected) {
+    expect_close(actual.at(name), numbers, tolerance, name);
+  }
+}
+
+inline const std::vector<MeshSizes>& head_layouts() {
+  static const std::vector<MeshSizes> all{
+      {.tensor = 2}, {.tensor = 4}, {.data = {2}}, {.tensor = 2, .data = {2}}};
+  return all;
+}
+
+}  // namespace tessera::testing
