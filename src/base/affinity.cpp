@@ -45,14 +45,15 @@ void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &
 
 }  // namespace
 
-BoundTeam::BoundTeam(int threads) {
+BoundTeam::BoundTeam(int threads, int team, int teams) {
   const std::vector<int> cores = cores_at_start();
-  if (threads < 2 || cores.size() != static_cast<size_t>(threads) || user_has_bound()) return;
+  const int all = threads * teams;
+  if (all < 2 || cores.size() != static_cast<size_t>(all) || user_has_bound()) return;
   threads_ = threads;
   parallel_ranges(threads, threads, 1, [&](int64_t begin, int64_t, int) {
     cpu_set_t core;
     CPU_ZERO(&core);
-    CPU_SET(cores[static_cast<size_t>(begin)], &core);
+    CPU_SET(cores[static_cast<size_t>(team * threads + begin)], &core);
     set_cores(core);
   });
 }

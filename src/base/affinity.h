@@ -3,14 +3,15 @@
 namespace tessera {
 
 /// Binds each thread of the calling thread's team of `threads` to a core of its own while it lives.
-/// The system then does not move a thread away from what it has in its caches. Nothing is bound
-/// unless this process may use exactly `threads` cores: with fewer threads than cores, another
-/// program or another rank may be on any of them. Nothing is bound either if the user has bound
+/// The system then does not move a thread away from what it has in its caches. Several teams of one
+/// size share the cores, the first team taking the first ones. Nothing is bound unless this process
+/// may use exactly as many cores as the teams have threads: with fewer threads than cores, another
+/// program may be on any of them. Nothing is bound either if the user has bound
 /// OpenMP's threads (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY). Threads that a bound thread
 /// starts are bound to its core too, unless they call run_on_any_core().
 class BoundTeam {
  public:
-  explicit BoundTeam(int threads);
+  explicit BoundTeam(int threads, int team = 0, int teams = 1);
   ~BoundTeam();
   BoundTeam(const BoundTeam&) = delete;
   BoundTeam& operator=(const BoundTeam&) = delete;

@@ -15,7 +15,10 @@ Logger::Logger(const std::string& name)
   sink_->logger.set_pattern(name.empty() ? "%^%H:%M:%S %v%$" : "%^%H:%M:%S [%n] %v%$");
 }
 
+Logger Logger::silent() { return Logger(std::shared_ptr<Sink>()); }
+
 void Logger::write(Level level, const std::string& message) const {
+  if (sink_ == nullptr) return;
   sink_->logger.log(level == Level::info ? spdlog::level::info : spdlog::level::warn,
                     spdlog::string_view_t(message));
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -14,6 +15,8 @@ class Logger {
  public:
   /// A `name` that is not empty (for example "rank 3") is put in front of each message.
   explicit Logger(const std::string& name = "");
+  /// A logger that writes nothing, for ranks whose messages would repeat those of the first one.
+  static Logger silent();
 
   template <typename... Arguments>
   void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
@@ -29,7 +32,8 @@ class Logger {
   void write(Level level, const std::string& message) const;
 
   struct Sink;
-  std::shared_ptr<Sink> sink_;
+  explicit Logger(std::shared_ptr<Sink> sink) : sink_(std::move(sink)) {}
+  std::shared_ptr<Sink> sink_;  // null: writes nothing
 };
 
 }  // namespace tessera

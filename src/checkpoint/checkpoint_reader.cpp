@@ -163,10 +163,9 @@ std::string CheckpointReader::difference(const NamedTensor& target) const {
   const CheckpointTensor& tensor = *found->second;
   const DType wanted = target.tensor.dtype();
   const bool fits = tensor.dtype == wanted || holds_exactly(wanted, tensor.dtype);
-  if (fits && tensor.shape == target.tensor.shape()) return "";
+  if (fits && tensor.shape == target.shape()) return "";
   return fmt::format("tensor {} is {} in the checkpoint, expected {}", in_quotes(target.label()),
-                     type_text(tensor.dtype, tensor.shape),
-                     type_text(target.tensor.dtype(), target.tensor.shape()));
+                     type_text(tensor.dtype, tensor.shape), type_text(wanted, target.shape()));
 }
 
 void CheckpointReader::load(const NamedTensor& target) const {
@@ -180,15 +179,22 @@ void CheckpointReader::load(const NamedTensor& target) const {
                 in_quotes(target.label()));
   file.will_need(entry);
   const bool on_device = target.tensor.accelerator() != nullptr;
+  const bool split = target.piece && !target.piece->is_whole();
   const Tensor to =
-      on_device ? Tensor(target.tensor.shape(), target.tensor.dtype()) : target.tensor;
+      on_device || split ? Tensor(target.shape(), target.tensor.dtype()) : target.tensor;
   const auto bytes = static_cast<size_t>(to.bytes());
   const uint64_t found = undamaged([&] {
     if (tensor.dtype != to.dtype()) return widen_and_hash(file, entry, tensor.dtype, to);
     return read_and_hash(file, entry, {to.raw(), bytes});
   });
   check_hash(tensor, found);
-  if (on_device) upload({to.raw(), bytes}, target.tensor);
+  if (split) {
+    const Tensor own = on_device ? Tensor(target.tensor.shape(), to.dtype()) : target.tensor;
+    target.piece->take(to, own);
+    if (on_device) upload({own.raw(), static_cast<size_t>(own.bytes())}, target.tensor);
+  } else if (on_device) {
+    upload({to.raw(), bytes}, target.tensor);
+  }
 }
 
 void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {

@@ -49,7 +49,8 @@ class CheckpointReader {
   /// file of this name, and DamagedCheckpoint when it is damaged.
   std::string extra_file(const std::string& name) const;
 
-  /// Fills the tensor of (group, name). If the checkpoint stores a shorter floating type, such as
+  /// Fills the tensor of (group, name). All of it is read and checked where only a piece is asked
+  /// for. If the checkpoint stores a shorter floating type, such as
   /// the bf16 of an imported model, the elements are widened exactly. Throws Error naming the
   /// tensor when the checkpoint does not have it, and on any other difference in element type or
   /// shape. Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "comm/tensor_piece.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -23,7 +25,11 @@ struct NamedTensor {
   std::string group;
   std::string name;
   Tensor tensor;
+  /// Which piece of the saved tensor this one is; none: all of it. Only loading knows pieces.
+  std::optional<TensorPiece> piece = {};
 
+  /// Of the saved tensor.
+  const Shape& shape() const { return piece ? piece->whole() : tensor.shape(); }
   /// "GROUP/NAME", as used in messages.
   std::string label() const { return group + "/" + name; }
 };

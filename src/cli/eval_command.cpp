@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/threads.h"
 #include "cli/commands.h"
 #include "inference/evaluate_checkpoint.h"
 #include "inference/multiple_choice/answer_tasks.h"
@@ -94,6 +95,9 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  auto* ranks = command->add_option("--ranks", options.ranks,
+                                    "Ranks, as threads of this process, that share the sequences");
+  ranks->check(CLI::Range(1, kMostThreads))->capture_default_str();
   command->add_option("--device", arguments->device, "What computes")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
@@ -103,7 +107,7 @@ void add_eval_command(CLI::App& app) {
                                    "Also count a unigram and a bigram model on the training split")
                         ->excludes(instances);
   command->add_flag("--json", arguments->json, "One JSON object");
-  add_task_options(*command, *arguments, {data, instances, baselines});
+  add_task_options(*command, *arguments, {data, instances, baselines, ranks});
   command->callback([arguments] {
     arguments->held_out.device = from_word<Device>(arguments->device);
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "train/trainer.h"
@@ -16,7 +17,6 @@ void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Pretrain a model as a TOML file says");
   struct Arguments {
     ConfigArguments config;
-    int ranks = 1;
     TrainOptions options;
     bool quiet = false;
   };
@@ -25,15 +25,13 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--resume", arguments->options.resume,
                     "Go on from the run's newest complete checkpoint");
   command
-      ->add_option("--ranks", arguments->ranks,
-                   "Ranks as threads of this process; only 1 in this build")
+      ->add_option("--ranks", arguments->options.ranks,
+                   "Ranks, as threads of this process; [parallel] says how they share the work")
+      ->check(CLI::Range(1, kMostThreads))
       ->capture_default_str();
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer([] { return "The configuration's keys:\n\n" + describe_keys(); });
   command->callback([arguments] {
-    if (arguments->ranks != 1) {
-      throw Error("--ranks is {}; this build trains on one rank", arguments->ranks);
-    }
     const RunConfig config =
         arguments->config.load(arguments->options.resume ? resumed_model : initial_model);
     arguments->options.progress = !arguments->quiet;

@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
-
 void check_size(std::string_view name, int size) {
   if (size < 1) throw Error("{} = {}; it must be at least 1", name, size);
 }

@@ -39,6 +39,9 @@ struct MeshSizes {
   int expert = 1;
 };
 
+/// The most ranks of a mesh.
+inline constexpr int kMostRanks = 1 << 20;
+
 /// The ranks of a run, arranged along named axes.
 ///
 /// The axes of the dense view are, from the innermost outwards: tensor, context, pipeline, data. It

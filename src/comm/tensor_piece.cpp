@@ -1,5 +1,7 @@
 #include "comm/tensor_piece.h"
 
+#include <cstring>
+
 #include "base/error.h"
 
 namespace tessera {
@@ -35,6 +37,26 @@ int64_t TensorPiece::element_of_whole(int64_t element) const {
     stride *= whole_[dim];
   }
   return place;
+}
+
+void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {
+  TESSERA_CHECK(
+      whole.shape() == whole_ && piece.shape() == shape_ && whole.dtype() == piece.dtype(),
+      "a piece {} of {} from {} to {}", shape_.text(), whole_.text(), whole.shape().text(),
+      piece.shape().text());
+  const auto size = static_cast<size_t>(dtype_size(piece.dtype()));
+  const int64_t row = shape_.rank() == 0 ? 1 : shape_[shape_.rank() - 1];
+  for (int64_t begin = 0; begin < piece.elements(); begin += row) {
+    const int64_t first = element_of_whole(begin);
+    const bool together = element_of_whole(begin + row - 1) - first == row - 1;
+    const int64_t length = together ? row : 1;
+    for (int64_t i = 0; i < row; i += length) {
+      const int64_t from = together ? first : element_of_whole(begin + i);
+      std::memcpy(piece.raw() + static_cast<size_t>(begin + i) * size,
+                  whole.raw() + static_cast<size_t>(from) * size,
+                  static_cast<size_t>(length) * size);
+    }
+  }
 }
 
 }  // namespace tessera

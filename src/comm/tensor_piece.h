@@ -5,6 +5,7 @@
 
 #include "comm/distribution.h"
 #include "tensor/shape.h"
+#include "tensor/tensor.h"
 
 namespace tessera {
 
@@ -24,6 +25,10 @@ class TensorPiece {
   const Shape& shape() const { return shape_; }
   /// The place, in the whole, of an element of the piece; both count row by row.
   int64_t element_of_whole(int64_t element) const;
+  /// Whether it is all of the tensor.
+  bool is_whole() const { return shape_ == whole_; }
+  /// Copies it out of the whole. Both tensors lie on the processor and have one element type.
+  void take(const Tensor& whole, const Tensor& piece) const;
 
  private:
   Shape whole_;

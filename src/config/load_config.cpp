@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "config/one_rank.h"
+#include "config/absent_keys.h"
 #include "config/sections.h"
 #include "config/setting.h"
 
@@ -26,7 +26,7 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
                                  const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
   for (const ConfigSection& section : sections) names.push_back(section.name);
-  names.insert(names.end(), kOneRankSections.begin(), kOneRankSections.end());
+  names.emplace_back(kAbsentSection);
   const std::string nearest = nearest_name(setting.section, names);
   throw Error("{}: unknown section [{}]; {}", setting.where, setting.section,
               nearest.empty() ? "known are " + section_names(sections)
@@ -187,7 +187,7 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   for (const std::string& text_of_override : overrides) {
     std::ranges::move(settings_of_override(text_of_override), std::back_inserter(settings));
   }
-  std::erase_if(settings, accepted_on_one_rank);
+  std::erase_if(settings, asks_nothing_absent);
 
   const std::vector<ConfigSection> sections = all_sections();
   RunConfig config;

@@ -7,6 +7,7 @@
 #include "data/data_config.h"
 #include "device/device.h"
 #include "engine/recompute.h"
+#include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"
 #include "tensor/dtype.h"
@@ -19,7 +20,7 @@ struct RunSection {
   Device device = Device::cpu;
   /// Whether equal runs give equal bits on a device; on the processor they always do.
   bool deterministic = true;
-  int64_t threads = 0;       ///< 0: all cores
+  int64_t threads = 0;       ///< of all ranks together; 0: all cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
   int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none
@@ -37,8 +38,8 @@ struct RunSection {
 struct TrainSection {
   int64_t steps = 300;
   int64_t stop_after = 0;     ///< save and exit after this step of the schedule; 0: after `steps`
-  int64_t micro_batch = 8;    ///< sequences
-  int64_t global_batch = 16;  ///< sequences; a multiple of micro_batch
+  int64_t micro_batch = 8;    ///< sequences of one data-parallel rank
+  int64_t global_batch = 16;  ///< sequences of all ranks; a multiple of their micro-batches
   Precision precision = Precision::bf16;
   /// On the device cuda, products of fp32 round their operands to TF32: some eight times as fast,
   /// with 10 bits after the point instead of 23. Products of experts do not: a plain kernel of ours
@@ -58,12 +59,23 @@ struct CheckpointSection {
   std::string initial;     ///< the checkpoint that gives a new run its weights; empty: none
 };
 
+/// The [parallel] section: the sizes of the mesh's axes. Data parallelism takes the ranks that are
+/// left over (see mesh_of()).
+struct ParallelSection {
+  int64_t tensor = 1;    ///< ranks that share each matrix, and the positions between them
+  int64_t context = 1;   ///< ranks that share the positions of a sequence
+  int64_t pipeline = 1;  ///< stages; this version has one
+  int64_t expert = 1;    ///< ranks that share the experts of a layer
+  ExpertExchange expert_exchange = ExpertExchange::automatic;
+};
+
 /// Everything about a run, as in one TOML file.
 struct RunConfig {
   RunSection run;
   ModelConfig model;
   DataConfig data;
   TrainSection train;
+  ParallelSection parallel;
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
 };

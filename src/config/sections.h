@@ -11,6 +11,7 @@ ConfigSection run_section();
 ConfigSection model_section();
 ConfigSection data_section();
 ConfigSection train_section();
+ConfigSection parallel_section();
 ConfigSection optimizer_section();
 ConfigSection checkpoint_section();
 

@@ -98,6 +98,11 @@ void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
                   "optimizer.learning_rate", optimizer.learning_rate);
 }
 
+void validate_pipeline(const ParallelSection& parallel, Contradictions& found) {
+  if (parallel.pipeline == 1) return;
+  found.add("parallel.pipeline is {}: this build has no pipeline; set it to 1", parallel.pipeline);
+}
+
 void validate_checkpoints(const CheckpointSection& checkpoint, Contradictions& found) {
   if (checkpoint.keep_every == 0) return;
   if (checkpoint.every == 0) {
@@ -125,6 +130,7 @@ void validate(const RunConfig& config) {
   validate_rows(config, found);
   validate_steps(config, found);
   validate_rates(config.optimizer, found);
+  validate_pipeline(config.parallel, found);
   validate_checkpoints(config.checkpoint, found);
   found.require_none();
 }

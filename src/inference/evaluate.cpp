@@ -37,12 +37,13 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
   return losses;
 }
 
-Evaluation Evaluator::run(Loader& loader, int64_t instances) {
+Evaluation Evaluator::run(Loader& loader, int64_t instances, const RankControl& control) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
   double total = 0;
   for (int64_t done = 0; done < result.instances;) {
-    Batch batch = loader.next();
+    Batch batch;
+    control.together([&] { batch = loader.next(); });
     // The last batch may have more rows than are asked for. Those rows do not count.
     const int64_t rows = std::min(batch.rows, result.instances - done);
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
@@ -57,18 +58,20 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
 
 StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
                                          const GivenTensors& weights, const ProgramSize& size,
-                                         Runtime& runtime)
-    : program_(write_evaluation(inference_config(config), compute, size)),
+                                         Runtime& runtime, const MeshRank& place)
+    : program_(write_evaluation(inference_config(config), compute, size, place)),
       executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
       evaluator_(program_, executor_, 0) {}
 
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime) {
-  const Program program = write_evaluation(inference_config(config), compute, size).program;
+                               const Runtime& runtime, const Mesh& mesh) {
+  const Program program =
+      write_evaluation(inference_config(config), compute, size, {mesh, 0}).program;
   const Program* const programs[] = {&program};
   int64_t needed =
-      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), weights).arena_bytes;
+      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), weights).arena_bytes *
+      mesh.ranks();
   if (const Accelerator* device = runtime.accelerator()) {
     if (needed <= device->free_bytes()) return;
     throw Error(
@@ -84,7 +87,8 @@ void require_evaluation_memory(const ModelConfig& config, DType compute,
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances) {
+                                               int64_t rows, int64_t instances,
+                                               const RankControl& control) {
   std::vector<SourceEvaluation> results;
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
@@ -92,7 +96,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
     Loader loader(
         {data.tokenizer, {source}},
         {.split = Split::held_out, .rows = rows, .vocabulary_size = evaluator.vocabulary_size()});
-    results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
+    results.push_back({source.name, source.weight, evaluator.run(loader, instances, control)});
   }
   if (results.empty()) {
     throw Error(

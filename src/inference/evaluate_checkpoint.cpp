@@ -1,13 +1,17 @@
 #include "inference/evaluate_checkpoint.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "comm/in_process/world.h"
 #include "inference/loaded_model.h"
 #include "ops/host_target.h"
 
@@ -41,24 +45,77 @@ BaselineLoss baseline(const TrainingData& data) {
   return ngram_baseline(source, data.tokenizer.range.vocabulary_size);
 }
 
+/// Throws Error unless the ranks can share a batch.
+void require_ranks(const CheckpointEvaluationOptions& options) {
+  if (options.ranks == 1) return;
+  if (options.device != Device::cpu) {
+    throw Error("--ranks is {}: several ranks compute on the processor, and --device is \"{}\"",
+                options.ranks, word(options.device));
+  }
+  if (options.batch % options.ranks != 0) {
+    throw Error("--ranks ({}) does not divide --batch ({}); choose a multiple", options.ranks,
+                options.batch);
+  }
+}
+
+/// What a checkpoint is evaluated on.
+struct HeldOut {
+  const TrainingData& data;
+  ProgramSize size;
+  int64_t instances;
+};
+
+/// Evaluates on one rank, or as one of several that share the weights.
+std::vector<SourceEvaluation> evaluate_as(const LoadedModel& model, const HeldOut& held_out,
+                                          Runtime& runtime, const MeshRank& place,
+                                          const RankControl& control) {
+  StandaloneEvaluator evaluator(model.config.model, compute_dtype(model.config.train.precision),
+                                model.weights, held_out.size, runtime, place);
+  return evaluate_sources(*evaluator, held_out.data, held_out.size.sequences, held_out.instances,
+                          control);
+}
+
+/// The same on all ranks of a mesh, as threads of this process.
+std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const HeldOut& held_out,
+                                                const Mesh& mesh, int threads) {
+  std::vector<SourceEvaluation> result;
+  World world(mesh.ranks());
+  run_ranks(world, [&](int rank) {
+    RankGroups groups(mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
+      return world.group(rank, ranks, lane);
+    });
+    const RankControl control(groups.world("control"));
+    Runtime runtime(host_target(std::max(1, threads / mesh.ranks())));
+    runtime.join(groups);
+    auto of_rank = evaluate_as(model, held_out, runtime, {mesh, rank}, control);
+    if (control.first()) result = std::move(of_rank);
+  });
+  return result;
+}
+
 }  // namespace
 
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options) {
+  require_ranks(options);
+  const Mesh mesh({.data = {options.ranks}});
   const int threads = threads_or_all(options.threads);
   Runtime runtime(host_target(threads, Kernels::fast, options.device));
   LoadedModel model = load_model(options.checkpoint, threads);
   model.move_to(runtime);
   const RunConfig& config = model.config;
   const TrainingData data = open_data_of(options, model);
-  const ProgramSize size{.sequences = evaluation_rows(data, options.batch, options.instances),
-                         .context = data.sources.front().instances->context(),
-                         .document_mask = config.data.document_mask};
-  const DType compute = compute_dtype(config.train.precision);
-  require_evaluation_memory(config.model, compute, model.weights, size, runtime);
-  StandaloneEvaluator evaluator(config.model, compute, model.weights, size, runtime);
+  const int64_t rows = evaluation_rows(data, options.batch, options.instances);
+  const HeldOut held_out{.data = data,
+                         .size = {.sequences = round_up(rows, options.ranks),
+                                  .context = data.sources.front().instances->context(),
+                                  .document_mask = config.data.document_mask},
+                         .instances = options.instances};
+  require_evaluation_memory(config.model, compute_dtype(config.train.precision), model.weights,
+                            held_out.size, runtime, mesh);
   CheckpointEvaluation result{.checkpoint = model.checkpoint, .step = model.step};
   if (options.baselines) result.baselines = baseline(data);
-  result.sources = evaluate_sources(*evaluator, data, size.sequences, options.instances);
+  result.sources = mesh.ranks() > 1 ? evaluate_on_ranks(model, held_out, mesh, threads)
+                                    : evaluate_as(model, held_out, runtime, {}, {});
   result.model = mean_evaluation(result.sources);
   return result;
 }

@@ -20,7 +20,8 @@ struct CheckpointEvaluationOptions {
   SourceConfig data;
   int64_t batch = 8;            ///< sequences at a time
   int64_t instances = 0;        ///< at most this many of each source; 0: all
-  int threads = 0;              ///< 0: all cores
+  int threads = 0;              ///< of all ranks together; 0: all cores
+  int ranks = 1;                ///< threads of this process that share the sequences of a batch
   Device device = Device::cpu;  ///< that computes
   bool baselines = false;       ///< also count n-grams on the training part of the data
 };

@@ -25,14 +25,10 @@ class AttentionWriter {
         place_(place),
         tensor_(writer.mesh().tensor()),
         ranks_(writer.mesh().size(tensor_)) {
-    if (config_.heads % ranks_ != 0) {
-      throw Error("model.heads ({}) do not divide over {} tensor-parallel ranks", config_.heads,
-                  ranks_);
-    }
-    if (config_.kv_heads % ranks_ != 0 && ranks_ % config_.kv_heads != 0) {
-      throw Error("model.kv_heads ({}) and {} tensor-parallel ranks: neither divides the other",
-                  config_.kv_heads, ranks_);
-    }
+    // mesh_of() has told the user what does not divide.
+    TESSERA_CHECK(config_.heads % ranks_ == 0, "{} heads over {} ranks", config_.heads, ranks_);
+    TESSERA_CHECK(config_.kv_heads % ranks_ == 0 || ranks_ % config_.kv_heads == 0,
+                  "{} key heads over {} ranks", config_.kv_heads, ranks_);
   }
 
   Value write(Value x) {

@@ -1,6 +1,8 @@
 #include "plan/explain.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -17,11 +19,23 @@ struct Row {
   int program = 0;
   int node = 0;
   std::string operation, block, phase, outputs, results;
+  std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;
+  std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
   int64_t saved_bytes = 0;
   int64_t memory_bytes = 0;
 };
+
+std::map<std::string, double> sent_by_axes(const Mesh& mesh, const Cost& cost) {
+  std::map<std::string, double> sent;
+  for (const WireBytes& wire : cost.wire) {
+    std::vector<std::string> names;
+    for (const Axis axis : wire.axes) names.push_back(mesh.name(axis));
+    sent[join(names, "+")] += wire.bytes;
+  }
+  return sent;
+}
 
 Row row_of(const StepPlan& plan, const Program& program, int number, int index) {
   const ProgramPlaces& places = plan.memory.programs[static_cast<size_t>(number)];
@@ -34,9 +48,13 @@ Row row_of(const StepPlan& plan, const Program& program, int number, int index) 
           .phase = std::string(word(node.phase)),
           .outputs = {},
           .results = {},
+          .types = {},
           .layer = node.layer,
-          .cost = node.operation->cost(program.specs(node.inputs), outputs)};
+          .cost = node.operation->cost(program.specs(node.inputs), outputs),
+          .sent = {}};
+  row.sent = sent_by_axes(program.mesh(), row.cost);
   for (const Spec& spec : outputs) {
+    row.types.push_back(spec.distribution);
     row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
                                spec.shape.text());
   }
@@ -89,30 +107,106 @@ int peak_row(const std::vector<Row>& rows, const MemoryPlan& plan) {
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
-/// Of the layers only the first of each kind, unless `all_layers`.
-std::string operations_table(const std::vector<Row>& rows, int64_t first_mixture, bool all_layers) {
-  Table table({"phase", "layer", "block", "operation", "FLOPs", "bytes", "results", "saved",
-               "in use", "outputs"});
+/// How values lie over the axes of more than one rank, each type once.
+std::string types_text(const Mesh& mesh, const std::vector<Distribution>& types) {
+  std::vector<std::string> texts;
+  for (Distribution type : types) {
+    for (const Axis axis : mesh.of_view(type.view())) {
+      if (mesh.size(axis) == 1) type = type.with(axis, invariant());
+    }
+    const std::string text = type.text(mesh);
+    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+  }
+  return join(texts, "; ");
+}
+
+std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribution>& types) {
+  std::vector<std::string> texts;
+  for (const Distribution& type : types) texts.push_back(type.text(mesh));
+  return texts;
+}
+
+double total(const std::map<std::string, double>& sent) {
+  double bytes = 0;
+  for (const auto& [axes, of_axes] : sent) bytes += of_axes;
+  return bytes;
+}
+
+/// The bytes that the rank sends in a step, by axes. Its model's programs run once a micro-batch.
+std::map<std::string, double> sent_in_step(const StepPlan& plan, const std::vector<Row>& rows) {
+  std::map<std::string, double> sent;
   for (const Row& row : rows) {
-    if (!all_layers && row.layer > 0 && row.layer != first_mixture) continue;
-    table.add({row.phase, row.layer < 0 ? "" : std::to_string(row.layer), row.block, row.operation,
-               number_or_blank(row.cost.flops + row.cost.repeated_flops),
-               format_bytes(static_cast<int64_t>(row.cost.bytes)), row.results,
-               row.saved_bytes > 0 ? format_bytes(row.saved_bytes) : "",
-               format_bytes(row.memory_bytes), row.outputs});
+    const bool of_model = row.program < plan.programs.start_number();
+    for (const auto& [axes, bytes] : row.sent) {
+      sent[axes] += bytes * static_cast<double>(of_model ? plan.micro_batches : 1);
+    }
+  }
+  return sent;
+}
+
+std::string operations_table(const StepPlan& plan, const std::vector<Row>& rows,
+                             int64_t first_mixture, const ExplainOptions& options) {
+  const bool several = plan.place().mesh.ranks() > 1;
+  std::vector<std::string> columns{"phase", "layer",   "block", "operation", "FLOPs",
+                                   "bytes", "results", "saved", "in use"};
+  if (several) columns.emplace_back("sent");
+  columns.emplace_back("outputs");
+  if (options.types) columns.emplace_back("types");
+  Table table(columns);
+  for (const Row& row : rows) {
+    if (!options.all_layers && row.layer > 0 && row.layer != first_mixture) continue;
+    std::vector<std::string> cells{row.phase,
+                                   row.layer < 0 ? "" : std::to_string(row.layer),
+                                   row.block,
+                                   row.operation,
+                                   number_or_blank(row.cost.flops + row.cost.repeated_flops),
+                                   format_bytes(static_cast<int64_t>(row.cost.bytes)),
+                                   row.results,
+                                   row.saved_bytes > 0 ? format_bytes(row.saved_bytes) : "",
+                                   format_bytes(row.memory_bytes)};
+    const double sent = total(row.sent);
+    if (several) {
+      cells.push_back(sent > 0 ? format_bytes(static_cast<int64_t>(sent)) : "");
+    }
+    cells.push_back(row.outputs);
+    if (options.types) cells.push_back(types_text(plan.place().mesh, row.types));
+    table.add(cells);
   }
   return table.text();
 }
 
+int64_t elements_on_rank(const StepPlan& plan) {
+  int64_t elements = 0;
+  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
+    elements += spec.piece_shape.elements();
+  }
+  return elements;
+}
+
+/// "rank 1 of 4 (2 tensor x 2 data)"; empty for one rank.
+std::string layout_text(const MeshRank& place) {
+  if (place.mesh.ranks() == 1) return "";
+  return fmt::format("rank {} of {} ({})\n", place.rank, place.mesh.ranks(), place.mesh.text());
+}
+
+nlohmann::ordered_json layout_json(const MeshRank& place) {
+  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
+  for (const AxisInfo& axis : place.mesh.axes()) axes[axis.name] = axis.size;
+  return {{"ranks", place.mesh.ranks()}, {"rank", place.rank}, {"axes", axes}};
+}
+
 }  // namespace
 
-std::string explain(const RunConfig& config, const StepPlan& plan, bool all_layers) {
-  std::string text = operations_table(operation_rows(plan), config.model.dense_layers, all_layers);
-  if (!all_layers && config.model.layers > 1) {
+std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
+  const std::vector<Row> rows = operation_rows(plan);
+  const bool several = plan.place().mesh.ranks() > 1;
+  std::string text =
+      layout_text(plan.place()) + operations_table(plan, rows, config.model.dense_layers, options);
+  if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
   }
   const auto tokens = static_cast<double>(plan.tokens);
-  const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
+  const auto micro_batches = static_cast<double>(plan.micro_batches);
   Table totals({"total", "value", "exactly"});
   const auto count = [&](const char* name, double value) {
     totals.add({name, format_count(value), fmt::format("{:.0f}", value)});
@@ -122,11 +216,15 @@ std::string explain(const RunConfig& config, const StepPlan& plan, bool all_laye
   };
   count("parameters", static_cast<double>(plan.parameters));
   count("active parameters a token", static_cast<double>(plan.active_parameters));
+  if (several) count("parameters on this rank", static_cast<double>(elements_on_rank(plan)));
   count("FLOPs a token, forward", plan.flops.forward / tokens);
   count("FLOPs a token, backward", plan.flops.backward / tokens);
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
-  count("FLOPs a step", plan.flops.useful() * static_cast<double>(micro_batches));
-  count("tokens a step", tokens * static_cast<double>(micro_batches));
+  count("FLOPs a step", plan.flops.useful() * micro_batches);
+  count("tokens a step", tokens * micro_batches);
+  for (const auto& [axes, sent] : sent_in_step(plan, rows)) {
+    bytes(fmt::format("sent a step over {}", axes).c_str(), static_cast<int64_t>(sent));
+  }
   bytes("weights, gradients and optimizer", plan.memory.kept_bytes);
   bytes("inputs", plan.input_bytes);
   bytes("saved for the backward pass", plan.memory.programs.front().saved_bytes);
@@ -154,7 +252,7 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
                      format_bytes(physical_memory()));
 }
 
-std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit) {
+std::string explain_json(const StepPlan& plan, const Fit* fit) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
   const std::vector<Row> rows = operation_rows(plan);
@@ -169,9 +267,10 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
                           {"results", row.results},
                           {"saved_bytes", row.saved_bytes},
                           {"in_use_bytes", row.memory_bytes},
-                          {"outputs", row.outputs}});
+                          {"outputs", row.outputs},
+                          {"types", type_texts(plan.place().mesh, row.types)},
+                          {"sent_bytes", row.sent}});
   }
-  const int64_t micro_batches = config.train.global_batch / config.train.micro_batch;
   const auto tokens = static_cast<double>(plan.tokens);
   const OrderedJson totals{{"parameters", plan.parameters},
                            {"active_parameters", plan.active_parameters},
@@ -179,14 +278,17 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
                            {"forward_flops_per_token", plan.flops.forward / tokens},
                            {"backward_flops_per_token", plan.flops.backward / tokens},
                            {"repeated_flops_per_token", plan.flops.repeated / tokens},
-                           {"tokens_per_step", plan.tokens * micro_batches},
+                           {"tokens_per_step", plan.tokens * plan.micro_batches},
+                           {"parameters_on_rank", elements_on_rank(plan)},
+                           {"sent_bytes_per_step", sent_in_step(plan, rows)},
                            {"state_bytes", plan.memory.kept_bytes},
                            {"input_bytes", plan.input_bytes},
                            {"saved_bytes", plan.memory.programs.front().saved_bytes},
                            {"peak_bytes", plan.memory.arena_bytes},
                            {"live_bytes", plan.memory.live_bytes},
                            {"peak_operation", peak_row(rows, plan.memory)}};
-  OrderedJson json{{"operations", operations}, {"totals", totals}};
+  OrderedJson json{
+      {"layout", layout_json(plan.place())}, {"operations", operations}, {"totals", totals}};
   if (fit != nullptr) json["fit"] = fit_json(*fit);
   return json.dump(1) + "\n";
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "config/mesh_of.h"
 #include "engine/action.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
@@ -26,21 +27,22 @@ std::vector<int64_t> divisors(int64_t number) {
   return result;
 }
 
-int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target) {
+int64_t bytes_with(RunConfig config, int64_t micro_batch, const Target& target,
+                   const MeshRank& place) {
   config.train.micro_batch = micro_batch;
-  return plan_step(config, target).memory.arena_bytes;
+  return plan_step(config, target, place).memory.arena_bytes;
 }
 
 /// Plans for few of the divisors: a larger micro-batch takes more memory.
-void find_micro_batch(Fit& fit, const RunConfig& config) {
+void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& place) {
   const Target target = run_target(config, fit.accelerator);
   const auto bytes = [&](int64_t micro_batch) {
     return micro_batch == config.train.micro_batch ? fit.needed_bytes
-                                                   : bytes_with(config, micro_batch, target);
+                                                   : bytes_with(config, micro_batch, target, place);
   };
   fit.least_bytes = bytes(1);
   if (fit.least_bytes > fit.usable_bytes()) return;
-  const std::vector<int64_t> choices = divisors(config.train.global_batch);
+  const std::vector<int64_t> choices = divisors(config.train.global_batch / data_ranks(place.mesh));
   const auto too_large = std::partition_point(
       choices.begin() + 1, choices.end(),
       [&](int64_t micro_batch) { return bytes(micro_batch) <= fit.usable_bytes(); });
@@ -65,12 +67,12 @@ Fit fit_on(const RunConfig& config, const StepPlan& plan, const Hardware& hardwa
   Fit fit{.accelerator = hardware.accelerator.value(),
           .needed_bytes = plan.memory.arena_bytes,
           .state_bytes = plan.memory.kept_bytes,
+          .ranks = plan.place().mesh.ranks(),
           .measured = !hardware.gemms.empty() && !hardware.memory.empty(),
           .gemm_flops = product_peak(hardware, config),
           .memory_bandwidth = hardware.memory_bandwidth()};
-  find_micro_batch(fit, config);
-  const auto micro_batches =
-      static_cast<double>(config.train.global_batch / config.train.micro_batch);
+  find_micro_batch(fit, config, plan.place());
+  const auto micro_batches = static_cast<double>(plan.micro_batches);
   fit.useful_flops = plan.flops.useful() * micro_batches;
   fit.tokens = config.train.global_batch * config.data.context;
   for (const Chunk& chunk : plan.programs.chunks) add_floors(fit, chunk.program, micro_batches);
@@ -109,6 +111,9 @@ std::string fit_text(const Fit& fit, const RunConfig& config) {
       fit.tokens, format_seconds(fit.seconds()), format_seconds(fit.compute_seconds),
       format_seconds(fit.memory_seconds),
       format_count(static_cast<double>(fit.tokens) / fit.seconds()), 100 * fit.mfu());
+  if (fit.ranks > 1) {
+    text += "  that is one rank's own work; what the ranks send is not timed\n";
+  }
   if (!fit.measured) {
     text +=
         "  computed from a data sheet: nothing was measured, and what the driver takes of the\n"

@@ -21,6 +21,7 @@ struct Fit {
   int64_t largest_micro_batch = 0;
   int64_t least_bytes = 0;  ///< with one sequence at once
   int64_t state_bytes = 0;  ///< weights, gradients and the optimizer's states
+  int ranks = 1;            ///< of the run; all numbers are of one rank but those of tokens
   bool measured = false;    ///< whether the ceilings were measured, and not taken from a data sheet
 
   double gemm_flops = 0;        ///< ceiling of matrix products per second

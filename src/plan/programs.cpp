@@ -2,13 +2,13 @@
 
 #include <utility>
 
+#include "config/mesh_of.h"
+
 namespace tessera {
 namespace {
 
 ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
-  int64_t sequences = config.train.micro_batch;
-  for (const Axis level : mesh.data()) sequences *= mesh.size(level);
-  return {.sequences = sequences,
+  return {.sequences = config.train.micro_batch * data_ranks(mesh),
           .context = config.data.context,
           .document_mask = config.data.document_mask};
 }
@@ -48,8 +48,7 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
   const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
   programs.start = write_step_start(units, chunk.sums(), place);
-  programs.update =
-      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
+  programs.update = write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
   programs.rounding = write_rounding(units, place);
   return programs;
 }
@@ -57,10 +56,9 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   const DType compute = compute_dtype(config.train.precision);
   const ProgramSize size = size_of(config, place.mesh);
-  StepPrograms programs =
-      step_programs(write_training(config.model, compute, size,
-                                   recompute_of(config.train.recompute), place),
-                    config.optimizer);
+  StepPrograms programs = step_programs(
+      write_training(config.model, compute, size, recompute_of(config.train.recompute), place),
+      config.optimizer);
   if (config.train.evaluate_every > 0) {
     programs.evaluation = write_evaluation(inference_config(config.model), compute, size, place);
   }

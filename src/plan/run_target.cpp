@@ -1,5 +1,7 @@
 #include "plan/run_target.h"
 
+#include <algorithm>
+
 #include "ops/host_target.h"
 #include "program/runtime.h"
 
@@ -24,9 +26,9 @@ Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
   return with_choices(target_of(facts), config);
 }
 
-Target run_target(const RunConfig& config, const Accelerator* accelerator) {
-  Target target =
-      host_target(static_cast<int>(config.run.threads), Kernels::fast, config.run.device);
+Target run_target(const RunConfig& config, const Accelerator* accelerator, int ranks) {
+  const int threads = std::max(1, static_cast<int>(config.run.threads) / ranks);
+  Target target = host_target(threads, Kernels::fast, config.run.device);
   if (accelerator != nullptr) target = with_accelerator(target, *accelerator);
   return with_choices(target, config);
 }

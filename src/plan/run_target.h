@@ -16,7 +16,8 @@ std::unique_ptr<Accelerator> open_device(const RunConfig& config);
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts);
 
 /// The target of a run on this machine: its processor with the configured threads, and the
-/// configured device. If that is open, it is `accelerator`. Otherwise nothing is known of it.
-Target run_target(const RunConfig& config, const Accelerator* accelerator = nullptr);
+/// configured device. If that is open, it is `accelerator`. Otherwise nothing is known of it. Of
+/// several ranks each has the same share of the threads, at least one.
+Target run_target(const RunConfig& config, const Accelerator* accelerator = nullptr, int ranks = 1);
 
 }  // namespace tessera

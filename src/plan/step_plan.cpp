@@ -1,5 +1,6 @@
 #include "plan/step_plan.h"
 
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include "base/error.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
+#include "config/mesh_of.h"
 #include "plan/run_target.h"
 
 namespace tessera {
@@ -22,12 +24,19 @@ int64_t input_bytes(const Program& program) {
 
 }  // namespace
 
-StepPlan plan_step(const RunConfig& config, const Target& target) {
-  StepPlan plan{.programs = step_programs(config), .memory = {}};
+MeshRank StepPlan::place() const {
+  const Program& program = programs.chunks.front().program;
+  return {program.mesh(), program.rank()};
+}
+
+StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& place) {
+  StepPlan plan{.programs = step_programs(config, place), .memory = {}};
   const Chunk& chunk = plan.programs.chunks.front();
   plan.parameters = chunk.parameters.elements();
   plan.active_parameters = active_parameters(config.model, chunk.parameters.specs());
   plan.tokens = config.train.micro_batch * config.data.context;
+  plan.micro_batches =
+      config.train.global_batch / (config.train.micro_batch * data_ranks(place.mesh));
   plan.flops = count_flops(chunk.program);
   plan.input_bytes = input_bytes(chunk.program);
   plan.memory = plan_memory(plan.programs.list(), plan.programs.actions(), target);
@@ -52,22 +61,34 @@ std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t 
 }
 
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator) {
-  StepPlan plan = plan_step(config, run_target(config, accelerator));
-  const int64_t needed = plan.memory.arena_bytes;
+  return std::move(plan_steps_that_fit(config, mesh_of(config, 1), accelerator).front());
+}
+
+std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
+                                          const Accelerator* accelerator) {
+  std::vector<StepPlan> plans;
+  int64_t needed = 0;
+  int64_t states = 0;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    plans.push_back(plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
+    needed += plans.back().memory.arena_bytes;
+    states += plans.back().memory.kept_bytes;
+  }
   const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
   const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
   const int64_t usable = free - reserve;
-  if (needed <= usable) return plan;
+  if (needed <= usable) return plans;
   const std::string where =
       accelerator == nullptr
           ? fmt::format("this machine has {}", format_bytes(free))
           : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
                         accelerator->name(), format_bytes(free), format_bytes(reserve));
   throw Error(
-      "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and {}; "
-      "{} (`tessera explain` shows what takes it)",
-      format_bytes(needed), format_bytes(plan.memory.kept_bytes), where,
-      memory_advice(config, plan.memory.kept_bytes, usable));
+      "the run needs {} of memory{}, {} of it weights, gradients and the optimizer's states, and "
+      "{}; {} (`tessera explain` shows what takes it)",
+      format_bytes(needed),
+      mesh.ranks() == 1 ? "" : fmt::format(" for its {} ranks together", mesh.ranks()),
+      format_bytes(states), where, memory_advice(config, states, usable));
 }
 
 }  // namespace tessera

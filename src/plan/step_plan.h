@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "device/accelerator.h"
@@ -17,13 +18,18 @@ struct StepPlan {
   MemoryPlan memory;  ///< the run reserves and takes its arena
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t input_bytes = 0;  ///< of one micro-batch: tokens, targets and the like
-  FlopCount flops;          ///< of one micro-batch
-  int64_t tokens = 0;       ///< of one micro-batch
+  int64_t input_bytes = 0;    ///< of one micro-batch: tokens, targets and the like
+  FlopCount flops;            ///< of one micro-batch
+  int64_t tokens = 0;         ///< of one micro-batch of a data-parallel rank
+  int64_t micro_batches = 1;  ///< of a step
+
+  /// The rank that it is the plan of.
+  MeshRank place() const;
 };
 
-/// Plans a resolved configuration (see resolve()) for a machine, which need not be this one.
-StepPlan plan_step(const RunConfig& config, const Target& target);
+/// Plans a resolved configuration (see resolve()) for a machine, which need not be this one, and
+/// for one rank of a mesh (see mesh_of()).
+StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank& place = {});
 
 /// The bytes of an accelerator's memory that a run leaves to what is not in its plan: cuBLASLt's
 /// handle, cuDNN's engines, kernels that load when they first run, and graphs. It is an estimate
@@ -33,8 +39,13 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// The same for this machine. Throws Error when the step needs more memory than the machine has, or
 /// than the accelerator on which it runs has free beside kDeviceReserve: a run that cannot fit is
 /// refused before it takes any memory. The message says what takes the memory and what to change.
-/// `accelerator` is null if the run computes on the processor.
+/// `accelerator` is null if the run computes on the processor. Throws Error too if the
+/// configuration is laid out over several ranks.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
+
+/// The same for all ranks of a mesh, which are on this machine together; by rank.
+std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
+                                          const Accelerator* accelerator = nullptr);
 
 /// Says what makes a step of this configuration fit into `bytes` of memory, into which it does not
 /// fit as it is. `state_bytes` are those of its weights, gradients and optimizer's states.

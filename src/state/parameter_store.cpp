@@ -30,11 +30,14 @@ const ParameterState& ParameterStore::find(std::string_view name) const {
   return *found;
 }
 
-void ParameterStore::initialize(uint64_t seed, int threads) const {
+TensorPiece ParameterStore::piece(const ParameterSpec& spec) const {
   const Program& program = executor_.program(rounding_);
+  return {program.mesh(), spec.distribution, spec.shape, program.rank()};
+}
+
+void ParameterStore::initialize(uint64_t seed, int threads) const {
   for (const ParameterState& state : parameters_) {
-    const TensorPiece piece(program.mesh(), state.spec.distribution, state.spec.shape,
-                            program.rank());
+    const TensorPiece piece = this->piece(state.spec);
     if (state.master.accelerator() == nullptr) {
       tessera::initialize(state.spec, seed, piece, state.master, threads);
       continue;

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but `weight` have the
-/// accumulation type (f32, or f64 for f64).
+/// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but
+/// `weight` have the accumulation type (f32, or f64 for f64).
 struct ParameterState {
   ParameterSpec spec;
   Tensor weight;         ///< what the program computes with
@@ -34,6 +34,8 @@ class ParameterStore {
   std::span<const ParameterState> parameters() const { return parameters_; }
   /// The parameter of that name; throws InternalError when there is none.
   const ParameterState& find(std::string_view name) const;
+  /// The piece of a parameter that this rank holds.
+  TensorPiece piece(const ParameterSpec& spec) const;
 
   /// Draws the first values from the seed (see initialize()).
   void initialize(uint64_t seed, int threads) const;

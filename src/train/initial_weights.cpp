@@ -76,16 +76,14 @@ ModelConfig initial_model(const RunConfig& named) {
 }
 
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
-                          const Logger& logger) {
+                          const Logger& logger, int threads) {
   const CheckpointReader reader = open_initial(config.checkpoint.initial, &logger);
   require_same_model(model_of(reader), config, logger);
   std::vector<NamedTensor> masters;
   for (const ParameterState& state : store.parameters()) {
-    masters.push_back({"parameters", state.spec.name, state.master});
+    masters.push_back({"parameters", state.spec.name, state.master, store.piece(state.spec)});
   }
-  read_or_advise(reader.path(), [&] {
-    reader.load_group("parameters", masters, static_cast<int>(config.run.threads));
-  });
+  read_or_advise(reader.path(), [&] { reader.load_group("parameters", masters, threads); });
   store.masters_to_weights();
   logger.info("starting with the weights of {} (step {})", reader.path().string(),
               reader.state().step);

@@ -15,12 +15,13 @@ namespace tessera {
 /// the run's checkpoints or one checkpoint. Throws Error when there is no checkpoint.
 ModelConfig initial_model(const RunConfig& named);
 
-/// Fills the store with the weights of checkpoint.initial. The moments stay zero. The checkpoint
-/// must hold every parameter with its shape. Throws Error that lists the keys of [model] that
-/// change what the weights mean. Warns if the rotary embedding differs, as in training for a longer
-/// context. Keys that only concern training may differ, such as those of losses and initialization.
+/// Fills the store with the weights of checkpoint.initial, of which it takes this rank's pieces.
+/// The moments stay zero. The checkpoint must hold every parameter with its shape. Throws Error
+/// that lists the keys of [model] that change what the weights mean. Warns if the rotary embedding
+/// differs, as in training for a longer context. Keys that only concern training may differ, such
+/// as those of losses and initialization.
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
-                          const Logger& logger);
+                          const Logger& logger, int threads);
 
 /// Returns the files that the checkpoints of a new run carry: the tokenizer of its data, and the
 /// other files that the initial checkpoint carries (config.json), which make its exports complete.

@@ -10,17 +10,28 @@
 
 namespace tessera {
 
+namespace {
+
+/// "2 threads", or "2 tensor x 2 data ranks of 4 threads".
+std::string ranks_text(const Mesh& mesh, const Target& target) {
+  const std::string threads =
+      fmt::format("{} {}", target.threads, target.threads == 1 ? "thread" : "threads");
+  return mesh.ranks() == 1 ? threads : fmt::format("{} ranks of {}", mesh.text(), threads);
+}
+
+}  // namespace
+
 void RunConsole::announce(const Chunk& chunk, const Target& target, double flops,
                           double peak_flops) {
   const DType compute = compute_dtype(config_.train.precision);
   info(
       "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
-      "peak {}FLOP/s ({}, {} threads)",
+      "peak {}FLOP/s ({}, {})",
       format_count(static_cast<double>(chunk.parameters.elements())),
       format_count(static_cast<double>(active_parameters(config_.model, chunk.parameters.specs()))),
       format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
       format_count(flops) + "FLOP", format_count(peak_flops), word(config_.train.precision),
-      target.threads);
+      ranks_text(chunk.program.mesh(), target));
   if (target.device == Device::cpu && !multiplies(target, compute)) {
     info(
         "this processor has no matrix products in {}: their operands are widened to fp32; "

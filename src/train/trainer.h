@@ -11,8 +11,11 @@
 namespace tessera {
 
 struct TrainOptions {
+  int ranks = 1;         ///< threads of this process, which share the work as [parallel] says
   bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error
+  /// Called on each rank before each of its steps. What it throws ends the run.
+  std::function<void(int rank, int64_t step)> before_step = {};
   /// Opens the run's device; null for the processor.
   std::function<std::unique_ptr<Accelerator>(const RunConfig&)> open = open_device;
 };
@@ -23,11 +26,11 @@ struct TrainReport {
   bool interrupted = false;  ///< ended by a signal, after saving
 };
 
-/// Trains as the configuration says and writes run.directory: config.toml, metrics.jsonl, loss.svg,
-/// checkpoints/. While an InterruptGuard lives, a signal ends the run after the current step, with
-/// a checkpoint saved. Throws Error on anything that a user can correct, and before anything is
-/// written if the run does not fit the memory of its device. Throws Error on the first
-/// loss or gradient norm that is not finite, with the step and the value.
+/// Trains as the configuration says, on one or several ranks, and writes run.directory:
+/// config.toml, metrics.jsonl, loss.svg, checkpoints/. While an InterruptGuard lives, a signal ends
+/// the run after the current step, with a checkpoint saved. Throws Error on anything that a user
+/// can correct, and before anything is written if the run does not fit the memory of its device.
+/// Throws Error on the first loss or gradient norm that is not finite, with the step and the value.
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger);
 
 }  // namespace tessera

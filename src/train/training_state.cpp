@@ -8,24 +8,34 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
-#include "checkpoint/save.h"
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "train/data_state.h"
+#include "train/save_state.h"
 
 namespace tessera {
 namespace {
 
-std::vector<NamedTensor> named_tensors(const ParameterStore& store) {
-  std::vector<NamedTensor> tensors;
+/// The tensors of which a checkpoint consists, this rank's pieces of them.
+std::vector<StateTensor> state_tensors(const ParameterStore& store) {
+  std::vector<StateTensor> tensors;
   for (const ParameterState& state : store.parameters()) {
-    tensors.push_back({"parameters", state.spec.name, state.master});
+    tensors.push_back({"parameters", state.spec.name, state.master, &state.spec});
   }
   for (const ParameterState& state : store.parameters()) {
-    tensors.push_back({"optimizer", state.spec.name + ".first_moment", state.first_moment});
-    tensors.push_back({"optimizer", state.spec.name + ".second_moment", state.second_moment});
+    const std::string& name = state.spec.name;
+    tensors.push_back({"optimizer", name + ".first_moment", state.first_moment, &state.spec});
+    tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
   }
   return tensors;
+}
+
+std::vector<NamedTensor> loading_targets(const ParameterStore& store) {
+  std::vector<NamedTensor> targets;
+  for (const StateTensor& state : state_tensors(store)) {
+    targets.push_back({state.group, state.name, state.tensor, store.piece(*state.spec)});
+  }
+  return targets;
 }
 
 /// Whether a key may change between the parts of a run. The model, the data's order and the batches
@@ -69,13 +79,13 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
 
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const TrainingData& data,
-                                 const Logger& logger) {
+                                 const Logger& logger, int threads) {
   const CheckpointReader reader(path);
   const std::string origin = reader.path().string();
   const RunConfig saved = parse_config(reader.state().config, origin);
   require_same_run(saved, origin, config, logger);
   const LoaderState position = restored_state(reader.state(), data, origin, logger);
-  reader.load_all(named_tensors(store), static_cast<int>(config.run.threads));
+  reader.load_all(loading_targets(store), threads);
   store.masters_to_weights();
   config.checkpoint.initial = saved.checkpoint.initial;
   const CheckpointState& state = reader.state();
@@ -111,15 +121,19 @@ fs::path checkpoints_directory(const RunConfig& config) {
 }
 
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const TrainingData& data) {
+                   const TrainingPosition& position, const TrainingData& data,
+                   const StateRanks& ranks) {
   CheckpointState state;
   state.step = position.step;
   state.config = to_toml(config);
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  save_checkpoint(checkpoints_directory(config), state, named_tensors(store), position.carried,
-                  {.threads = static_cast<int>(config.run.threads)});
+  save_state({.directory = checkpoints_directory(config),
+              .state = state,
+              .tensors = state_tensors(store),
+              .carried = position.carried},
+             static_cast<int>(config.run.threads), ranks);
 }
 
 void prune_training(const RunConfig& config) {
@@ -147,20 +161,30 @@ ModelConfig resumed_model(const RunConfig& named) {
 }
 
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
-                               const TrainingData& data, const Logger& logger) {
-  remove_unfinished(checkpoints_directory(config), logger);
+                               const TrainingData& data, const Logger& logger,
+                               const StateRanks& ranks) {
+  if (ranks.control.first()) remove_unfinished(checkpoints_directory(config), logger);
+  ranks.control.wait();
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
   for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);
   }
   std::string last_problem = "there is none";
   for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
-    try {
-      return load_checkpoint(found->path, config, store, data, logger);
-    } catch (const DamagedCheckpoint& damaged) {
-      last_problem = damaged.what();
-      logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
-    }
+    TrainingPosition position;
+    std::optional<std::string> damage;
+    ranks.control.together([&] {
+      try {
+        position =
+            load_checkpoint(found->path, config, store, data, logger, ranks.runtime.threads());
+      } catch (const DamagedCheckpoint& damaged) {
+        damage = damaged.what();
+      }
+    });
+    damage = ranks.control.any_text(damage);
+    if (!damage) return position;
+    last_problem = *damage;
+    logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
   }
   refuse_to_resume(config, last_problem);
 }

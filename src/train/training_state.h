@@ -5,9 +5,10 @@
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_state.h"
-#include "checkpoint/save.h"
+#include "comm/rank_control.h"
 #include "config/run_config.h"
 #include "data/loader.h"
+#include "program/runtime.h"
 #include "state/parameter_store.h"
 
 namespace tessera {
@@ -22,11 +23,19 @@ struct TrainingPosition {
   std::vector<CarriedFile> carried;
 };
 
+/// The ranks of a run, as one of them saves and loads its state with the others.
+struct StateRanks {
+  Runtime& runtime;
+  const RankControl& control;
+};
+
 /// Saves everything that the run needs to continue bit for bit: master weights, moments, data
 /// position, seed, configuration and tokenizer. Random numbers are by counter, so the seed is their
-/// whole state.
+/// whole state. Every rank calls it, and the first one writes: tensors that lie in pieces are put
+/// together for it one after another, for which each rank takes the memory of one tensor.
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const TrainingData& data);
+                   const TrainingPosition& position, const TrainingData& data,
+                   const StateRanks& ranks);
 
 /// Removes old checkpoints by the keep rule. Throws Error when one cannot be removed.
 void prune_training(const RunConfig& config);
@@ -36,13 +45,15 @@ void prune_training(const RunConfig& config);
 bool holds_checkpoints(const RunConfig& config);
 
 /// Removes what a killed save left behind and loads the run's newest complete checkpoint into the
-/// store. If a checkpoint turns out to be damaged, warns and takes the one before it. Throws Error
-/// when none is left, and as restored_state() does. Throws Error that names the key when a key that
-/// must stay (the model, the batches, the seed) differs from the checkpoint's. Other keys that
-/// differ are logged; run.directory is not. checkpoint.initial no longer has an effect and gets the
-/// checkpoint's value.
+/// store. Every rank calls it, reads all tensors and keeps its pieces. If a checkpoint turns out to
+/// be damaged, warns and takes the one before it. Throws Error when none is left, and as
+/// restored_state() does. Throws Error that names the key when a key that must stay (the model, the
+/// batches, the seed) differs from the checkpoint's. Other keys that differ are logged;
+/// run.directory is not. checkpoint.initial no longer has an effect and gets the checkpoint's
+/// value.
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
-                               const TrainingData& data, const Logger& logger);
+                               const TrainingData& data, const Logger& logger,
+                               const StateRanks& ranks);
 
 /// Returns the model of the run in run.directory as its checkpoints record it. The keys of [model]
 /// of a resumed run start from it. This matters if the run began with another checkpoint's weights,

@@ -1,6 +1,7 @@
 #include "comm/tensor_piece.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,6 +42,26 @@ TEST(TensorPiece, SaysWhatDoesNotDivide) {
   const Distribution rows =
       Distribution().with(mesh.tensor(), varying(0, {.kind = PieceKind::exchange, .identity = 1}));
   EXPECT_THROW(TensorPiece(mesh, rows, {6}, 0), InternalError);
+}
+
+TEST(TensorPiece, IsTakenOutOfTheWhole) {
+  const Mesh mesh({.tensor = 2, .context = 2});
+  const auto expect = [&](const Distribution& distribution, int rank,
+                          const std::vector<int32_t>& elements) {
+    const Tensor whole({4, 4}, DType::i32);
+    std::iota(whole.data<int32_t>(), whole.data<int32_t>() + 16, 0);
+    const TensorPiece piece(mesh, distribution, whole.shape(), rank);
+    const Tensor own(piece.shape(), DType::i32);
+    piece.take(whole, own);
+    EXPECT_THAT(own.values<int32_t>(), ::testing::ElementsAreArray(elements));
+  };
+  const Distribution rows = Distribution().with(mesh.tensor(), sharded(0));
+  expect(rows, 1, {8, 9, 10, 11, 12, 13, 14, 15});
+  expect(rows.with(mesh.context(), sharded(1)), 1, {8, 9, 12, 13});
+  expect(rows.with(mesh.context(), sharded(1)), 3, {10, 11, 14, 15});
+  // In zigzag a rank has the first and the last column.
+  expect(rows.with(mesh.context(), sharded(1, {.kind = PieceKind::zigzag})), 0, {0, 3, 4, 7});
+  expect(Distribution(), 2, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
 }
 
 /// The pieces of all ranks have every element of the whole, each once for each rank that an axis

@@ -159,23 +159,33 @@ TEST(LoadConfig, SaysWhatThisBuildHasNot) {
               HasSubstr("\"zaya\" is not in this build; it has \"llama\", \"mixtral\""));
 }
 
-TEST(LoadConfig, RefusesLayoutsOfSeveralRanks) {
-  EXPECT_NO_THROW(parse("[parallel]\ntensor = 1\nexpert = 1\n[shard]\n"));
-  EXPECT_THAT(message_of("[parallel]\ntensor = 2\n"),
-              AllOf(HasSubstr("test.toml:2: parallel.tensor = 2"), HasSubstr("runs one rank")));
-  EXPECT_THAT(message_of("[parallel]\nschedule = '1f1b'\n"), HasSubstr("runs one rank"));
-  EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
-              AllOf(HasSubstr("runs one rank"), HasSubstr("give \"none\" or \"all\", or leave")));
-  EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("runs one rank"));
-  EXPECT_THAT(
-      message_of("", {"parallel.pipeline=4"}),
-      HasSubstr("override parallel.pipeline=4: parallel.pipeline = 4: this build runs one"));
+TEST(LoadConfig, ReadsTheLayout) {
+  const ParallelSection parallel =
+      parse("[parallel]\ntensor = 2\ncontext = 3\nexpert = 6\nexpert_exchange = 'all_to_all'\n")
+          .parallel;
+  EXPECT_EQ(parallel.tensor, 2);
+  EXPECT_EQ(parallel.context, 3);
+  EXPECT_EQ(parallel.expert, 6);
+  EXPECT_EQ(parallel.expert_exchange, ExpertExchange::all_to_all);
+  EXPECT_THAT(message_of("[parallel]\ntensor = 0\n"), HasSubstr("parallel.tensor"));
 }
 
-TEST(LoadConfig, TakesWhatSaysNoMoreThanOneRank) {
+TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
+  EXPECT_THAT(message_of("[parallel]\nschedule = '1f1b'\n"),
+              HasSubstr("test.toml:2: parallel.schedule = \"1f1b\": this build does not have it"));
+  EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
+              HasSubstr("does not have it; give \"none\", or leave"));
+  EXPECT_THAT(message_of("[shard]\noptimizer = 'all'\n"), HasSubstr("does not have it"));
+  EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
+  EXPECT_THAT(message_of("", {"parallel.pipeline=4"}),
+              HasSubstr("parallel.pipeline is 4: this build has no pipeline; set it to 1"));
+}
+
+TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {
   EXPECT_NO_THROW(
       parse("[parallel]\ntensor = 1\ncontext = 1\npipeline = 1\nvirtual_stages = 1\nexpert = 1\n"
-            "[shard]\nweights = 'none'\ngradients = 'none'\noptimizer = 'all'\n"
+            "context_mode = 'all_gather'\n"
+            "[shard]\nweights = 'none'\ngradients = 'none'\noptimizer = 'none'\n"
             "secondary = 'none'\n"));
 }
 

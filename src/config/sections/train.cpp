@@ -8,9 +8,10 @@ ConfigSection train_section() {
       .key("stop_after", &TrainSection::stop_after, at_least(0),
            "save and exit after this step, the schedule still being that of `steps`; 0: at the end")
       .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24),
-           "sequences that run through the model at once")
-      .key("global_batch", &TrainSection::global_batch, whole(1, 1 << 30),
-           "sequences of an optimizer step; a multiple of micro_batch")
+           "sequences that run through the model at once, on each data-parallel rank")
+      .key(
+          "global_batch", &TrainSection::global_batch, whole(1, 1 << 30),
+          "sequences of an optimizer step; a multiple of micro_batch times the data-parallel ranks")
       .key("precision", &TrainSection::precision, word_rule<Precision>(),
            "type of weights and activations in the model's computations")
       .key("tf32", &TrainSection::tf32, FlagRule{},

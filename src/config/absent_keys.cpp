@@ -1,4 +1,4 @@
-#include "config/one_rank.h"
+#include "config/absent_keys.h"
 
 #include <algorithm>
 #include <string>
@@ -10,36 +10,31 @@
 namespace tessera {
 namespace {
 
-/// A key of the layout sections, and its values that describe one rank.
-struct LayoutKey {
+/// A key that this build lacks, and its values that ask for nothing.
+struct AbsentKey {
   std::string_view section;
   std::string name;
   std::vector<ConfigValue> neutral;
 };
 
-std::vector<LayoutKey> layout_keys() {
+std::vector<AbsentKey> absent_keys() {
   const std::vector<ConfigValue> one{int64_t{1}};
-  const std::vector<ConfigValue> placements{std::string("none"), std::string("all")};
-  return {{"parallel", "tensor", one},
-          {"parallel", "context", one},
-          {"parallel", "context_mode", {}},
-          {"parallel", "pipeline", one},
+  const std::vector<ConfigValue> none{std::string("none")};
+  return {{"parallel", "context_mode", {std::string("all_gather")}},
           {"parallel", "virtual_stages", one},
           {"parallel", "schedule", {}},
-          {"parallel", "expert", one},
-          {"parallel", "expert_exchange", {}},
-          {"shard", "weights", placements},
-          {"shard", "gradients", placements},
-          {"shard", "optimizer", placements},
-          {"shard", "secondary", {std::string("none")}},
+          {"shard", "weights", none},
+          {"shard", "gradients", none},
+          {"shard", "optimizer", none},
+          {"shard", "secondary", none},
           {"shard", "weights_wire", {}},
           {"shard", "gradients_wire", {}},
           {"shard", "levels", {}}};
 }
 
-[[noreturn]] void refuse_key(const Setting& setting, const std::vector<LayoutKey>& keys) {
+[[noreturn]] void refuse_key(const Setting& setting, const std::vector<AbsentKey>& keys) {
   std::vector<std::string> names;
-  for (const LayoutKey& key : keys) {
+  for (const AbsentKey& key : keys) {
     if (key.section == setting.section) names.push_back(key.name);
   }
   const std::string nearest = nearest_name(setting.key, names);
@@ -48,8 +43,8 @@ std::vector<LayoutKey> layout_keys() {
                               : fmt::format("did you mean '{}'?", nearest));
 }
 
-/// Returns "give 1, or ", "give \"none\" or \"all\", or ".
-std::string advice(const LayoutKey& key) {
+/// Returns "give 1, or ".
+std::string advice(const AbsentKey& key) {
   std::vector<std::string> values;
   for (const ConfigValue& value : key.neutral) values.push_back(value_text(value));
   return values.empty() ? "" : "give " + join(values, " or ") + ", or ";
@@ -57,16 +52,17 @@ std::string advice(const LayoutKey& key) {
 
 }  // namespace
 
-bool accepted_on_one_rank(const Setting& setting) {
-  if (std::ranges::find(kOneRankSections, setting.section) == kOneRankSections.end()) return false;
-  if (setting.key.empty()) return true;
-  const std::vector<LayoutKey> keys = layout_keys();
-  const auto key = std::ranges::find_if(keys, [&](const LayoutKey& known) {
+bool asks_nothing_absent(const Setting& setting) {
+  const bool absent_section = setting.section == kAbsentSection;
+  if (absent_section && setting.key.empty()) return true;
+  const std::vector<AbsentKey> keys = absent_keys();
+  const auto key = std::ranges::find_if(keys, [&](const AbsentKey& known) {
     return known.section == setting.section && known.name == setting.key;
   });
-  if (key == keys.end()) refuse_key(setting, keys);
+  if (key == keys.end() && absent_section) refuse_key(setting, keys);
+  if (key == keys.end()) return false;
   if (std::ranges::find(key->neutral, setting.value) != key->neutral.end()) return true;
-  throw Error("{}: {}.{} = {}: this build runs one rank; {}leave the key out", setting.where,
+  throw Error("{}: {}.{} = {}: this build does not have it; {}leave the key out", setting.where,
               setting.section, setting.key, value_text(setting.value), advice(*key));
 }
 

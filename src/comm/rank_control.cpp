@@ -1,0 +1,47 @@
+#include "comm/rank_control.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+bool RankControl::any(bool own) const {
+  if (world_ == nullptr) return own;
+  const Tensor flag({1}, DType::f32);
+  flag.data<float>()[0] = own ? 1 : 0;
+  world_->all_reduce("any", flag, flag, Reduction::maximum);
+  return flag.data<float>()[0] > 0;
+}
+
+std::optional<std::string> RankControl::any_text(const std::optional<std::string>& own) const {
+  if (world_ == nullptr) return own;
+  // The position counted from the end, so that the largest is the first rank's; 0 for no text.
+  const Tensor from_end({1}, DType::f64);
+  double& position = from_end.data<double>()[0];
+  position = own ? world_->size() - world_->position() : 0;
+  world_->all_reduce("any_text", from_end, from_end, Reduction::maximum);
+  if (position == 0) return {};
+  const int root = world_->size() - static_cast<int>(position);
+  const Tensor length({1}, DType::i32);
+  int32_t& bytes = length.data<int32_t>()[0];
+  bytes = own ? static_cast<int32_t>(own->size()) : 0;
+  world_->broadcast("length_of_text", root, length);
+  if (bytes == 0) return "";
+  const Tensor text({bytes}, DType::u8);
+  if (world_->position() == root) std::ranges::copy(*own, text.data<uint8_t>());
+  world_->broadcast("text", root, text);
+  return std::string(text.data<uint8_t>(), text.data<uint8_t>() + bytes);
+}
+
+int RankControl::tell(int number) const {
+  if (world_ == nullptr) return number;
+  const Tensor told({1}, DType::i32);
+  told.data<int32_t>()[0] = number;
+  world_->broadcast("tell", 0, told);
+  return told.data<int32_t>()[0];
+}
+
+void RankControl::wait() const {
+  if (world_ != nullptr) world_->barrier("wait");
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "comm/mesh.h"
+#include "config/run_config.h"
+
+namespace tessera {
+
+/// The ranks of one data-parallel group: those that share the sequences of a micro-batch.
+int64_t ranks_of_a_model(const ParallelSection& parallel);
+
+/// The mesh of a run of `ranks` ranks, laid out as [parallel] says: data parallelism takes the
+/// ranks that its sizes leave over. The configuration is resolved (see resolve()). Throws Error
+/// that names the keys and the numbers if the sizes do not divide the ranks, or the model or the
+/// batches do not divide over them.
+Mesh mesh_of(const RunConfig& config, int ranks);
+
+/// The ranks of a mesh that have sequences of their own.
+int64_t data_ranks(const Mesh& mesh);
+
+}  // namespace tessera

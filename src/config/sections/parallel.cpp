@@ -1,0 +1,21 @@
+#include "config/sections.h"
+
+namespace tessera {
+
+ConfigSection parallel_section() {
+  return SectionWriter("parallel", &RunConfig::parallel,
+                       "how the ranks share the work; data parallelism takes the ranks left over")
+      .key("tensor", &ParallelSection::tensor, whole(1, 1 << 20),
+           "tensor-parallel ranks: they share each matrix, and the positions between matrices")
+      .key("context", &ParallelSection::context, whole(1, 1 << 20),
+           "context-parallel ranks: they share the positions of each sequence")
+      .key("pipeline", &ParallelSection::pipeline, whole(1, 1 << 20),
+           "pipeline stages; only 1 in this build")
+      .key("expert", &ParallelSection::expert, whole(1, 1 << 20),
+           "ranks that share the experts of a layer, of the ranks of a stage")
+      .key("expert_exchange", &ParallelSection::expert_exchange, word_rule<ExpertExchange>(),
+           "how tokens reach the experts of other ranks; \"auto\" takes what sends less")
+      .section();
+}
+
+}  // namespace tessera

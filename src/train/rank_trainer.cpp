@@ -1,0 +1,271 @@
+#include "train/rank_trainer.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/progress.h"
+#include "config/mesh_of.h"
+#include "train/initial_weights.h"
+#include "train/source_metrics.h"
+
+namespace tessera {
+
+RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
+                         const RankControl& control, RunKeeper* keeper, const Logger& logger)
+    : run_(run),
+      config_(run.config),
+      runtime_(runtime),
+      control_(control),
+      keeper_(keeper),
+      logger_(logger),
+      rank_(plan.place().rank),
+      team_(config_.run.bind_threads ? runtime.threads() : 0, rank_, run.mesh.ranks()),
+      programs_(std::move(plan.programs)),
+      executor_(programs_.list(), std::move(plan.memory), runtime_),
+      store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
+      step_(programs_, executor_, store_),
+      data_(run.data),
+      loader_(data_, {.rows = rows(), .vocabulary_size = config_.model.vocabulary_size}) {
+  executor_.set_graphs(config_.run.graphs);
+}
+
+int64_t RankTrainer::rows() const { return config_.train.micro_batch * data_ranks(run_.mesh); }
+
+TrainReport RankTrainer::run(const TrainOptions& options) {
+  start(options.resume);
+  if (position_.step >= run_.last_step()) return nothing_to_do();
+  if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
+  TrainReport report{.step = position_.step};
+  bool end = false;
+  while (!end) {
+    const int64_t step = position_.step + (issued_ ? 2 : 1);
+    if (options.before_step) options.before_step(rank_, step);
+    step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
+    report.interrupted = InterruptGuard::requested();
+    if (issued_ && (report.interrupted || ending_ || settles_at_once(step))) settle();
+    agree(report);
+    end = position_.step == run_.last_step() || report.interrupted || ending_;
+    if (end || (!issued_ && saves_after(position_.step))) save();
+  }
+  report.loss = loss_;
+  report.step = position_.step;
+  if (keeper_ != nullptr) keeper_->console().finish(report, contributions());
+  return report;
+}
+
+void RankTrainer::start(bool resume) {
+  if (resume) {
+    position_ = load_training(config_, store_, data_, logger_, {runtime_, control_});
+    loader_.seek(position_.data);
+  } else {
+    start_weights();
+    position_.data = loader_.state();
+    if (keeper_ != nullptr) {
+      position_.carried = initial_files(config_, data_.tokenizer, logger_);
+    }
+  }
+  saved_step_ = position_.step;
+  if (keeper_ != nullptr) keeper_->write_config(config_);
+  if (programs_.evaluation) {
+    evaluator_.emplace(*programs_.evaluation, executor_, programs_.evaluation_number());
+  }
+}
+
+void RankTrainer::start_weights() {
+  if (config_.checkpoint.initial.empty()) {
+    store_.initialize(config_.train.seed, runtime_.threads());
+  } else {
+    load_initial_weights(config_, store_, logger_, runtime_.threads());
+  }
+}
+
+TrainReport RankTrainer::nothing_to_do() {
+  if (keeper_ != nullptr) return keeper_->nothing_to_do(position_.step);
+  return {.step = position_.step};
+}
+
+bool RankTrainer::saves_after(int64_t step) const {
+  return config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0;
+}
+
+bool RankTrainer::evaluates_after(int64_t step) const {
+  const int64_t every = config_.train.evaluate_every;
+  return every > 0 && (step % every == 0 || step == config_.train.steps);
+}
+
+/// Whether a step's results are read before the next step is issued. On a device they are read
+/// later, while it works on the next step, unless something needs the state after this one.
+bool RankTrainer::settles_at_once(int64_t step) const {
+  return runtime_.accelerator() == nullptr || step == run_.last_step() || saves_after(step) ||
+         evaluates_after(step) || step + 1 == config_.run.trace_step;
+}
+
+/// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
+/// before is settled first, but only after the device has the passes to work on; weights change
+/// only if that step was good.
+void RankTrainer::issue(int64_t step, Trace* trace) {
+  if (!issued_) watch_ = Stopwatch();
+  const Trace::Step whole(trace, step);
+  IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
+  next.data = loader_.state();
+  step_.set_trace(trace);
+  step_.accumulate(next.batches);
+  if (issued_) settle();
+  next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
+  next.results = step_.results();
+  issued_ = std::move(next);
+  if (trace != nullptr) issued_->results.wait();
+}
+
+/// Waits for the issued step, and reports it.
+void RankTrainer::settle() {
+  IssuedStep step = std::move(*issued_);
+  issued_.reset();
+  const StepResults results = step.results.wait();
+  StepMetrics& metrics = step.metrics;
+  metrics.loss = loss_ = results.cross_entropy;
+  metrics.grad_norm = results.gradient_norm;
+  if (!results.updated) report_non_finite(metrics, step.batches);
+  position_.step = metrics.step;
+  position_.tokens += results.tokens;
+  announce_repetition(position_.data, step.data);
+  position_.data = std::move(step.data);
+  metrics.seconds = watch_.seconds();
+  watch_ = Stopwatch();
+  report(metrics, results);
+}
+
+/// Makes the end of the run a decision of all ranks: the first one hears of a signal and writes the
+/// records.
+void RankTrainer::agree(TrainReport& report) {
+  report.interrupted = control_.any(control_.first() && report.interrupted);
+  ending_ = control_.any_text(ending_);
+}
+
+std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
+  const Trace::Span span(trace, "next_batches", "data");
+  std::vector<Batch> batches;
+  const std::optional<std::string> failure =
+      control_.attempt([&] { batches = loader_.next(config_.train.global_batch / rows()); });
+  if (!failure) return batches;
+  if (issued_) settle();
+  if (position_.step == saved_step_) throw Error("{}", *failure);
+  ending_ = failure;
+  save();  // always throws, because ending_ is set
+  throw InternalError("a run went on after its end");
+}
+
+/// Only the first rank's step is traced.
+void RankTrainer::traced_step(int64_t step) {
+  if (keeper_ == nullptr) return issue(step, nullptr);
+  Trace trace(runtime_);
+  issue(step, &trace);
+  step_.set_trace(nullptr);
+  settle();
+  keeper_->write_trace(trace.step(), step);
+}
+
+/// Completes the step's metrics, writes them and shows them.
+void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
+  metrics.tokens = position_.tokens;
+  if (results.expert_load > 0) {
+    metrics.balance_loss = results.balance;
+    metrics.router_z_loss = results.router_z;
+    metrics.expert_load = results.expert_load;
+  }
+  if (keeper_ != nullptr) keeper_->complete(metrics, results.tokens);
+  if (data_.sources.size() > 1) metrics.sources = contributions();
+  evaluate(metrics);
+  if (keeper_ == nullptr) return;
+  end_where_it_fails([&] { keeper_->append(metrics); });
+  keeper_->show(metrics);
+}
+
+/// Returns what each source has contributed so far.
+std::vector<SourceMetrics> RankTrainer::contributions() const {
+  return source_metrics(data_, loader_, position_.data);
+}
+
+/// Logs once that a source repeats: data seen again teaches less than new data.
+void RankTrainer::announce_repetition(const LoaderState& before, const LoaderState& now) {
+  if (keeper_ == nullptr) return;
+  for (size_t i = 0; i < now.sources.size(); ++i) {
+    if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
+    keeper_->console().announce_repetition(data_.sources[i].name,
+                                           loader_.instances(i) * loader_.context());
+  }
+}
+
+/// What a run that ends by an error is to do once its cause is mended.
+std::string RankTrainer::how_to_go_on() const {
+  if (saved_step_ == 0) return "start again without --resume: no checkpoint was saved yet";
+  return fmt::format("go on from step {} with --resume", saved_step_);
+}
+
+/// Ends the run after a step that has a loss or a gradient which is not finite. The weights are
+/// those before the step.
+void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
+  if (keeper_ != nullptr) keeper_->console().clear();
+  try {
+    step_.report_non_finite(batches);
+  } catch (const Error& error) {
+    throw Error(
+        "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
+        "optimizer.learning_rate, or look at the data, and {}",
+        metrics.step, metrics.loss, metrics.grad_norm, error.what(), how_to_go_on());
+  }
+  throw InternalError("no value of a step was named that is not finite");
+}
+
+void RankTrainer::evaluate(StepMetrics& metrics) {
+  if (!evaluates_after(metrics.step)) return;
+  std::vector<SourceEvaluation> evaluations;
+  end_where_it_fails([&] {
+    evaluations =
+        evaluate_sources(*evaluator_, data_, rows(),
+                         config_.train.evaluate_batches * config_.train.micro_batch, control_);
+  });
+  if (evaluations.empty()) {
+    *ending_ += fmt::format("; the held-out loss of step {} is lost", metrics.step);
+    return;
+  }
+  add_held_out(metrics, evaluations);
+  if (!std::isfinite(*metrics.held_out_loss)) {
+    throw Error(
+        "step {}: the held-out loss is {}: the update of this step went out of range; "
+        "lower optimizer.learning_rate and {}",
+        metrics.step, *metrics.held_out_loss, how_to_go_on());
+  }
+}
+
+void RankTrainer::require_finite_weights() const {
+  for (const ParameterState& state : store_.parameters()) {
+    if (first_non_finite(state.master) < 0) continue;
+    throw Error(
+        "after step {} the weight {} is not finite: the update went out of range; it "
+        "was not saved; lower optimizer.learning_rate and {}",
+        position_.step, state.spec.name, how_to_go_on());
+  }
+}
+
+void RankTrainer::save() {
+  if (keeper_ != nullptr) keeper_->console().clear();
+  require_finite_weights();
+  // The files beside a checkpoint on the disk must reach its step.
+  if (keeper_ != nullptr) end_where_it_fails([&] { keeper_->sync(); });
+  try {
+    save_training(config_, store_, position_, data_, {runtime_, control_});
+  } catch (const Error& error) {
+    if (!ending_) throw;
+    throw Error("{}; and step {} could not be saved: {}", *ending_, position_.step, error.what());
+  }
+  saved_step_ = position_.step;
+  if (keeper_ != nullptr) keeper_->tidy(chunk().parameters.elements(), position_.tokens);
+  if (ending_) {
+    throw Error("{} (step {} was saved: go on from it with --resume once that is mended)", *ending_,
+                position_.step);
+  }
+}
+
+}  // namespace tessera

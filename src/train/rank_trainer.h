@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/affinity.h"
+#include "base/progress.h"
+#include "comm/rank_control.h"
+#include "data/loader.h"
+#include "inference/evaluate.h"
+#include "plan/step_plan.h"
+#include "train/run_keeper.h"
+#include "train/shared_run.h"
+#include "train/trainer.h"
+#include "train/training_state.h"
+#include "train/training_step.h"
+
+namespace tessera {
+
+/// The training loop, as each rank of a run goes through it. All ranks make the same decisions, so
+/// that none of them waits for another that has ended: see agree(). If a rank throws, the run ends.
+class RankTrainer {
+ public:
+  /// `plan` is that of this rank. `keeper` is null on all ranks but the first. Refers to all other
+  /// arguments.
+  RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime, const RankControl& control,
+              RunKeeper* keeper, const Logger& logger);
+
+  TrainReport run(const TrainOptions& options);
+
+ private:
+  /// A step whose work was given to the executor.
+  struct IssuedStep {
+    StepMetrics metrics;  // only its number and learning rate yet
+    std::vector<Batch> batches;
+    LoaderState data;  // after its batches
+    PendingResults results;
+  };
+
+  const Chunk& chunk() const { return programs_.chunks.front(); }
+  /// The sequences of a micro-batch of all ranks.
+  int64_t rows() const;
+
+  void start(bool resume);
+  void start_weights();
+  TrainReport nothing_to_do();
+
+  bool saves_after(int64_t step) const;
+  bool evaluates_after(int64_t step) const;
+  bool settles_at_once(int64_t step) const;
+  void issue(int64_t step, Trace* trace);
+  void settle();
+  void agree(TrainReport& report);
+  std::vector<Batch> next_batches(Trace* trace);
+  void traced_step(int64_t step);
+
+  void report(StepMetrics& metrics, const StepResults& results);
+  void evaluate(StepMetrics& metrics);
+  std::vector<SourceMetrics> contributions() const;
+  void announce_repetition(const LoaderState& before, const LoaderState& now);
+  [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches);
+
+  void require_finite_weights() const;
+  void save();
+  std::string how_to_go_on() const;
+
+  /// Runs an action that a run cannot continue without. If it fails, the run ends, but only after
+  /// saving a checkpoint of the step.
+  template <typename Action>
+  void end_where_it_fails(Action&& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (!ending_) ending_ = error.what();
+    }
+  }
+
+  const SharedRun& run_;
+  RunConfig config_;
+  Runtime& runtime_;
+  const RankControl& control_;
+  RunKeeper* keeper_;  // null but on the first rank
+  const Logger& logger_;
+  int rank_;
+  BoundTeam team_;
+  StepPrograms programs_;
+  Executor executor_;
+  ParameterStore store_;
+  TrainingStep step_;
+  const TrainingData& data_;
+  Loader loader_;
+  std::optional<Evaluator> evaluator_;
+  TrainingPosition position_;          // after the last step that is settled
+  std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
+  Stopwatch watch_;                    // since the last step was settled, or the first one issued
+  double loss_ = 0;                    // of the last step that is settled
+  std::optional<std::string> ending_;  // why the run cannot continue; it saves and ends
+  int64_t saved_step_ = 0;             // step of the last checkpoint; 0: none
+};
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include "train/run_keeper.h"
+
+#include <cmath>
+#include <utility>
+
+#include "config/load_config.h"
+#include "hardware/gemm_rate.h"
+
+namespace tessera {
+
+void RunKeeper::write_config(const RunConfig& config) const {
+  write_file(fs::path(config.run.directory) / "config.toml", to_toml(config));
+}
+
+void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
+  lock_.keep_folder();
+  records_.open(position.step);
+  if (run_.peak_flops == 0) {
+    run_.peak_flops =
+        measure_gemm_peak(runtime_.threads(), compute_dtype(run_.config.train.precision));
+  }
+  console_.announce(chunk, runtime_.target(), run_.flops, run_.peak_flops);
+  if (position.step > 0) console_.announce_position(position.step, position.tokens);
+}
+
+TrainReport RunKeeper::nothing_to_do(int64_t step) {
+  lock_.keep_folder();
+  console_.nothing_to_do(step, run_.last_step());
+  return {.step = step, .loss = records_.loss_of(step)};
+}
+
+void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
+  metrics.flops = run_.flops * static_cast<double>(metrics.step);
+  metrics.memory_bytes = run_.memory_bytes;
+  metrics.tokens_per_second = std::round(static_cast<double>(tokens_of_step) / metrics.seconds);
+  metrics.mfu = run_.flops / metrics.seconds / run_.peak_flops;
+}
+
+void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
+  console_.attempt("old checkpoints were not removed", [&] { prune_training(run_.config); });
+  // The picture can be drawn from the metrics at any time.
+  console_.attempt("loss.svg was not drawn", [&] { records_.plot(parameters, tokens); });
+}
+
+void RunKeeper::write_trace(StepTrace trace, int64_t step) {
+  console_.attempt("the trace was not written", [&] {
+    const fs::path path =
+        records_.write_trace(std::move(trace), run_.peak_flops / run_.mesh.ranks());
+    console_.info(
+        "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
+        path.string());
+  });
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#include "config/mesh_of.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/config_test_support.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A dense model whose sizes divide by 12, or one with experts.
+RunConfig layout(const std::vector<std::string>& keys, bool experts = false) {
+  const std::string model = experts
+                                ? "[model]\nfamily = 'olmoe'\nexperts = 6\nexperts_per_token = 2\n"
+                                  "expert_size = 20\nshared_experts = 1\n"
+                                : "[model]\nfamily = 'llama'\nfeed_forward_size = 48\n";
+  return parse(model +
+                   "layers = 2\nhidden_size = 96\nheads = 12\nkv_heads = 4\n"
+                   "vocabulary_size = 120\n"
+                   "[data]\ncontext = 96\n"
+                   "[train]\nmicro_batch = 2\nglobal_batch = 24\n",
+               keys);
+}
+
+std::string refusal(const std::vector<std::string>& keys, int ranks, bool experts = false) {
+  return error_of([&] { mesh_of(layout(keys, experts), ranks); });
+}
+
+/// Whether the layout is taken.
+bool taken(const std::vector<std::string>& keys, int ranks) {
+  return mesh_of(layout(keys), ranks).ranks() == ranks;
+}
+
+TEST(MeshOf, GivesDataTheRanksThatAreLeft) {
+  const Mesh mesh = mesh_of(layout({"parallel.tensor=2", "parallel.context=3"}), 24);
+  EXPECT_EQ(mesh.text(), "2 tensor x 3 context x 4 data");
+  EXPECT_EQ(data_ranks(mesh), 4);
+  EXPECT_EQ(mesh_of(layout({}), 1).ranks(), 1);
+  const Mesh experts = mesh_of(layout({"parallel.expert=3"}, true), 6);
+  EXPECT_EQ(experts.size(experts.expert()), 3);
+  EXPECT_EQ(experts.size(experts.expert_data()), 2);
+}
+
+TEST(MeshOf, NamesTheSizesThatDoNotDivideTheRanks) {
+  EXPECT_THAT(refusal({"parallel.tensor=2", "parallel.context=2"}, 6),
+              AllOf(HasSubstr("parallel.tensor (2) * parallel.context (2)"),
+                    HasSubstr("is 4, which does not divide --ranks (6)")));
+  EXPECT_THAT(refusal({}, 0), HasSubstr("--ranks is 0"));
+  EXPECT_THAT(refusal({"parallel.expert=3"}, 4, true), HasSubstr("parallel.expert = 3"));
+}
+
+TEST(MeshOf, NamesWhatOfTheModelDoesNotDivide) {
+  EXPECT_THAT(refusal({"parallel.tensor=5"}, 5),
+              AllOf(HasSubstr("parallel.tensor (5) does not divide model.heads (12)"),
+                    HasSubstr("parallel.tensor (5) and model.kv_heads (4): neither divides"),
+                    HasSubstr("parallel.tensor (5) does not divide model.feed_forward_size (48)"),
+                    HasSubstr("data.context (96)")));
+  EXPECT_THAT(refusal({"parallel.tensor=4", "model.vocabulary_size=122"}, 4),
+              HasSubstr("parallel.tensor (4) does not divide model.vocabulary_size (122)"));
+  EXPECT_TRUE(taken({"parallel.tensor=12"}, 12)) << "more ranks than key heads";
+  EXPECT_THAT(refusal({"parallel.tensor=3"}, 3, true),
+              HasSubstr("model.shared_experts * model.expert_size (20)"));
+  EXPECT_THAT(refusal({"parallel.expert=4"}, 4, true),
+              HasSubstr("parallel.expert (4) does not divide model.experts (6)"));
+  EXPECT_THAT(refusal({"parallel.expert=2"}, 2), HasSubstr("the model has no experts"));
+}
+
+TEST(MeshOf, SplitsContextsInZigzagAndThenOverTensorRanks) {
+  EXPECT_TRUE(taken({"parallel.context=3"}, 3));
+  EXPECT_THAT(refusal({"parallel.context=5"}, 5),
+              AllOf(HasSubstr("data.context (96)"), HasSubstr("parallel.context (5)"),
+                    HasSubstr("a multiple of 10")));
+  EXPECT_THAT(refusal({"parallel.context=3", "data.context=51"}, 3), HasSubstr("multiple of 6"));
+  EXPECT_THAT(refusal({"parallel.context=2", "parallel.tensor=4", "data.context=100"}, 8),
+              HasSubstr("a multiple of 16"));
+}
+
+TEST(MeshOf, GivesEachDataRankWholeMicroBatches) {
+  EXPECT_TRUE(taken({}, 12));
+  EXPECT_THAT(refusal({}, 8),
+              AllOf(HasSubstr("train.micro_batch (2) times 8 data-parallel ranks is 16"),
+                    HasSubstr("train.global_batch (24)")));
+}
+
+}  // namespace
+}  // namespace tessera

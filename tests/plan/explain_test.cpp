@@ -1,0 +1,80 @@
+#include "plan/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+/// A small dense model; a step has two micro-batches on each of two data-parallel ranks.
+RunConfig dense(const std::vector<std::string>& keys = {}) {
+  return parse_config(
+      "[model]\nfamily = 'llama'\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
+      "feed_forward_size = 48\nvocabulary_size = 64\n"
+      "[data]\ncontext = 16\n[train]\nmicro_batch = 2\nglobal_batch = 8\nprecision = 'fp32'\n",
+      "test", keys);
+}
+
+StepPlan plan_of(const RunConfig& config, int ranks, int rank = 0) {
+  return plan_step(config, {.threads = 1}, {mesh_of(config, ranks), rank});
+}
+
+Json json_of(const RunConfig& config, int ranks, int rank = 0) {
+  return Json::parse(explain_json(plan_of(config, ranks, rank)));
+}
+
+TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
+  const Json json = json_of(dense(), 4);
+  int64_t gradients = 0;
+  const StepPlan plan = plan_of(dense(), 4);
+  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+    gradients += 4 * unit.elements;
+  }
+  // 2 (n - 1) / n of the gradients in f32 once a step, and the sum of the losses.
+  const Json& sent = json["totals"]["sent_bytes_per_step"];
+  EXPECT_EQ(sent.size(), 1U);
+  EXPECT_NEAR(sent["data"].get<double>(), 2 * 3 / 4.0 * static_cast<double>(gradients), 64);
+  EXPECT_EQ(json["layout"]["ranks"], 4);
+  EXPECT_EQ(json["layout"]["axes"]["data"], 4);
+}
+
+TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {
+  const Json one = json_of(dense(), 1);
+  const Json half = json_of(dense({"parallel.context=2"}), 4, 3);
+  EXPECT_TRUE(one["totals"]["sent_bytes_per_step"].empty());
+  EXPECT_EQ(half["layout"]["rank"], 3);
+  EXPECT_EQ(half["totals"]["parameters"], one["totals"]["parameters"]);
+  EXPECT_EQ(half["totals"]["parameters_on_rank"], one["totals"]["parameters"]);
+  EXPECT_EQ(half["totals"]["tokens_per_step"], 64) << "of a data-parallel rank";
+  EXPECT_GT(half["totals"]["sent_bytes_per_step"]["context"], 0);
+  bool zigzag = false;
+  for (const Json& operation : half["operations"]) {
+    for (const Json& type : operation["types"]) {
+      zigzag = zigzag || type.get<std::string>().find("zigzag") != std::string::npos;
+    }
+  }
+  EXPECT_TRUE(zigzag);
+}
+
+TEST(Explain, ShowsTypesAndTheLayoutWhereTheyAreAsked) {
+  const RunConfig config = dense({"parallel.context=2"});
+  const StepPlan plan = plan_of(config, 4, 1);
+  const std::string types = explain(config, plan, {.types = true});
+  EXPECT_THAT(types, AllOf(HasSubstr("rank 1 of 4 (2 context x 2 data)"), HasSubstr("zigzag"),
+                           HasSubstr("sent a step over context"), HasSubstr("all_gather")));
+  EXPECT_THAT(explain(config, plan, {}), Not(HasSubstr("zigzag")));
+  EXPECT_THAT(explain(dense(), plan_of(dense(), 1), {}),
+              AllOf(Not(HasSubstr("rank ")), Not(HasSubstr("sent"))));
+}
+
+}  // namespace
+}  // namespace tessera
