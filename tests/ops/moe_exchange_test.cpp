@@ -356,6 +356,12 @@ TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
     // Tokens that were not gathered are not those of the choices.
     EXPECT_THAT(refusal_of([&] { gather_tokens(builder, routed.x, places); }),
                 AllOf(HasSubstr("gather_tokens: on expert"), HasSubstr("expected")));
+    // Nor are those of which each rank is said to have the one copy: their gradient is a sum.
+    Spec one = builder.spec(gathered(routed.x));
+    one.distribution = one.distribution.with(axis, invariant());
+    const Value invariant_x = builder.input("invariant x", one);
+    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, invariant_x, places); }),
+                AllOf(HasSubstr("'invariant x' is invariant"), HasSubstr("expected replicated")));
     const Value rows = gather_tokens(builder, gathered(routed.x), places);
     EXPECT_THAT(refusal_of([&] { reduce_experts(builder, rows, routed.weights, places); }),
                 HasSubstr("reduce_experts: on expert"));
