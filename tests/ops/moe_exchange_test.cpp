@@ -372,14 +372,22 @@ TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
   }
 }
 
-TEST(RoutedTypes, ForcedUniformRoutingIsRefusedForSplitTokens) {
-  Program program;
-  Builder builder(program);
-  const Value probabilities =
-      builder.input("probabilities", {{4, 4}, DType::f64, all_tokens(program.mesh())});
-  EXPECT_THAT(
-      refusal_of([&] { router_top_k(builder, probabilities, {.k = 2, .forced_uniform = true}); }),
-      AllOf(HasSubstr("router_top_k: 'probabilities' is sharded"), HasSubstr("must be whole")));
+TEST(RouterTopKOfRanks, ForcedUniformRoutingCountsTheTokensOfAllRanks) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const MeshRun run(
+      mesh,
+      [&](Builder& builder) {
+        const Value probabilities =
+            builder.input("probabilities", {{3, 5}, DType::f64, all_tokens(mesh)});
+        const Value chosen =
+            router_top_k(builder, probabilities, {.k = 2, .forced_uniform = true}).indices;
+        builder.name(chosen, "chosen");
+        builder.output(chosen);
+      },
+      [&](int, const ValueInfo& value) { return drawn(value.spec, "probabilities"); });
+  std::vector<double> expected;
+  for (int i = 0; i < 12 * 2; ++i) expected.push_back(i % 5);
+  EXPECT_EQ(numbers_of(run.whole("chosen")), expected);
 }
 
 }  // namespace
