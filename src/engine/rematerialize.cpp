@@ -82,7 +82,11 @@ class Rematerialization {
     const std::vector<Value> outputs = node.operation->recompute(builder_, node, inputs, kept);
     TESSERA_CHECK(outputs.size() == node.outputs.size(), "{} recomputed {} of {} outputs",
                   node.operation->name(), outputs.size(), node.outputs.size());
-    for (size_t i = 0; i < outputs.size(); ++i) again_[index(node.outputs[i])] = outputs[i];
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      again_[index(node.outputs[i])] = outputs[i];
+      const std::optional<Rows> rows = builder_.program().info(node.outputs[i]).rows;
+      if (rows && outputs[i]) builder_.rows(outputs[i], *rows);
+    }
   }
 
   Builder& builder_;

@@ -7,6 +7,34 @@
 
 namespace tessera {
 
+namespace {
+
+/// Whether dim 0 of two values has the rows of one exchange.
+bool of_one_exchange(const Mesh& mesh, const Spec& a, const Spec& b) {
+  if (a.shape.rank() == 0 || b.shape.rank() == 0 || a.shape[0] != b.shape[0] ||
+      a.distribution.view() != b.distribution.view()) {
+    return false;
+  }
+  return std::ranges::any_of(mesh.of_view(a.distribution.view()), [&](Axis axis) {
+    const TypeOnAxis& of_a = a.distribution.on(axis);
+    const TypeOnAxis& of_b = b.distribution.on(axis);
+    return of_a.placement == Placement::varying && of_a.dim == 0 &&
+           of_a.pieces.kind == PieceKind::exchange && of_a == of_b;
+  });
+}
+
+/// The rows of a computed value: those of an input of which it has the rows.
+std::optional<Rows> inherited_rows(const Program& program, std::span<const Value> inputs,
+                                   const Spec& spec) {
+  for (const Value input : inputs) {
+    const ValueInfo& info = program.info(input);
+    if (info.rows && of_one_exchange(program.mesh(), info.spec, spec)) return info.rows;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Value Builder::add_value(std::string name, Spec spec, ValueKind kind) {
   ValueInfo info{.name = std::move(name), .spec = std::move(spec), .kind = kind};
   info.differentiable =
@@ -38,9 +66,12 @@ Value Builder::state(std::string name, Spec spec) {
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
   const std::vector<Spec> input_specs = program_.specs(inputs);
-  // Types come first: where they do not fit, neither do this rank's shapes, which say less.
-  const std::vector<Distribution> distributions = distributions_of(*operation, inputs, input_specs);
+  // On several ranks, the shapes of one do not fit where the types do not, and say less.
+  const bool types_first = program_.mesh().ranks() > 1;
+  std::vector<Distribution> distributions;
+  if (types_first) distributions = distributions_of(*operation, inputs, input_specs);
   std::vector<Spec> specs = operation->infer(input_specs);
+  if (!types_first) distributions = distributions_of(*operation, inputs, input_specs);
   TESSERA_CHECK(distributions.size() == specs.size(), "{} has {} outputs and labels for {}",
                 operation->name(), specs.size(), distributions.size());
   for (size_t i = 0; i < specs.size(); ++i) specs[i].distribution = distributions[i];
@@ -53,6 +84,7 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
         qualified(fmt::format("{}#{}{}", operation->name(), program_.nodes_.size(), suffix)), spec,
         ValueKind::computed));
     info(outputs.back()).differentiable = differentiable && is_floating(spec.dtype);
+    info(outputs.back()).rows = inherited_rows(program_, inputs, spec);
     note_view(*operation, static_cast<int>(outputs.size()) - 1, inputs, outputs.back());
   }
   program_.nodes_.push_back(

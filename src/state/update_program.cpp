@@ -189,8 +189,11 @@ class UpdateWriter {
         const int place = group.places[static_cast<size_t>(parameter.unit_index)];
         if (place >= 0) sections.push_back({section_of(parameter, place), decays(config_, parameter)});
       }
+      const MeshView of_group = view(group.units.front());
       adamw(builder_,
-            {.scale = update_.scale, .learning_rate = update_.learning_rate, .step = update_.step},
+            {.scale = cross(builder_, update_.scale, of_group),
+             .learning_rate = cross(builder_, update_.learning_rate, of_group),
+             .step = cross(builder_, update_.step, of_group)},
             states, std::move(sections),
             {.beta1 = config_.beta1,
              .beta2 = config_.beta2,

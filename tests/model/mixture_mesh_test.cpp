@@ -63,7 +63,8 @@ std::vector<NamedMesh> meshes() {
           {"1x2", {.tensor = 2}},
           {"2x2", {.tensor = 2, .data = {2}, .expert = 2}},
           {"4x1", {.context = 2, .data = {2}, .expert = 4}},
-          {"4x2", {.tensor = 2, .data = {2, 2}, .expert = 4}}};
+          {"4x2", {.tensor = 2, .data = {2, 2}, .expert = 4}},
+          {"8x1", {.tensor = 2, .context = 2, .data = {2}, .expert = 8}}};
 }
 
 void expect_near(const std::map<std::string, std::vector<double>>& own,
@@ -155,6 +156,68 @@ TEST_P(MixtureOnMeshes, MoreRowsThanAreReservedAreAnErrorThatSaysWhatToDo) {
   MixtureSetting enough = setting;
   enough.layout.rows_bound = 2;
   EXPECT_NO_THROW(MixtureRun{enough});
+}
+
+/// The bytes on the wire of a pass, as nodes count them; of hidden activations alone, or of all.
+double wire_bytes(const Program& program, Phase phase, int64_t width) {
+  double bytes = 0;
+  for (const Node& node : program.nodes()) {
+    const std::vector<Spec> outputs = program.specs(node.outputs);
+    if (node.phase != phase || outputs.empty()) continue;
+    const Shape& shape = outputs[0].shape;
+    if (width > 0 && (shape.rank() != 2 || shape[1] != width)) continue;
+    for (const WireBytes& wire : node.operation->cost(program.specs(node.inputs), outputs).wire) {
+      bytes += wire.bytes;
+    }
+  }
+  return bytes;
+}
+
+TEST_P(MixtureOnMeshes, BytesOnTheWireAreThoseOfTheEquations) {
+  // Each rank's tokens choose all experts equally often.
+  Choices choices;
+  for (int t = 0; t < 64; ++t) choices.push_back({2 * t % kExperts, (2 * t + 1) % kExperts});
+  for (const int ranks : {2, 4, 8}) {
+    const MixtureRun run({.mesh = {.tensor = ranks, .expert = ranks},
+                          .layout = {.exchange = GetParam()},
+                          .choices = choices});
+    // MegaScale-MoE, equations 3 and 4, of the n ranks' b·s tokens; in each pass.
+    const double n = ranks, k = 2, hidden = kExperts + 1;
+    const double all = 64 * hidden * 8;
+    const double equation = GetParam() == ExpertExchange::all_to_all ? 2 * k / n * all * (n - 1) / n
+                                                                     : 2 * all * (n - 1) / n;
+    const Program& program = run.run().program();
+    const auto width = static_cast<int64_t>(hidden);
+    EXPECT_DOUBLE_EQ(wire_bytes(program, Phase::forward, width), equation) << ranks;
+    EXPECT_DOUBLE_EQ(wire_bytes(program, Phase::backward, width), equation) << ranks;
+    double sent = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      sent += static_cast<double>(run.run().sent_bytes(rank, std::vector{run.mesh().expert()}));
+    }
+    EXPECT_DOUBLE_EQ(
+        sent / n, wire_bytes(program, Phase::forward, 0) + wire_bytes(program, Phase::backward, 0))
+        << ranks;
+  }
+}
+
+TEST_P(MixtureOnMeshes, RowsThatAreNotKnownBeforeTheRunAreMarked) {
+  const MixtureRun run({.mesh = {.tensor = 2, .expert = 2},
+                        .layout = {.exchange = GetParam(), .rows_bound = 1.25},
+                        .choices = workloads().at("balanced")});
+  const Program& program = run.run().program();
+  int bounded = 0;
+  for (const ValueInfo& value : program.values()) {
+    if (value.kind != ValueKind::computed || value.spec.shape.rank() != 2) continue;
+    if (value.spec.shape[0] != 60) {  // a quarter more than the 48 of an even load
+      EXPECT_FALSE(value.rows) << value.name;
+      continue;
+    }
+    ++bounded;
+    ASSERT_TRUE(value.rows) << value.name;
+    EXPECT_EQ(value.rows->expected, 48);
+    EXPECT_EQ(value.rows->key, "parallel.expert_rows_bound");
+  }
+  EXPECT_GE(bounded, 8);  // gate, up, activation, down and their gradients
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace tessera::testing {
 
-/// How numbers of a program lie: rows of tokens are split over data, and the vocabulary's rows over
-/// tensor.
+/// How the values of an embedding or a head lie: tokens are split over data, and the rows of the
+/// vocabulary over tensor.
 struct HeadLayout {
   explicit HeadLayout(const Mesh& mesh) : t(mesh.tensor()), d(mesh.data()[0]) {}
   Distribution tokens(const TypeOnAxis& on_tensor) const {
@@ -24,6 +24,7 @@ struct HeadLayout {
   Axis t, d;
 };
 
+/// Names a value that is read after the run.
 inline void mark(Builder& builder, Value value, const std::string& name) {
   builder.name(value, name);
   builder.output(value);
@@ -54,6 +55,7 @@ inline void expect_results(const RankResults& actual, const RankResults& expecte
   }
 }
 
+/// Meshes on which a program is compared with that of one rank.
 inline const std::vector<MeshSizes>& head_layouts() {
   static const std::vector<MeshSizes> all{
       {.tensor = 2}, {.tensor = 4}, {.data = {2}}, {.tensor = 2, .data = {2}}};

@@ -1,11 +1,12 @@
 #include "train/layout_run.h"
 
 #include <cmath>
+#include <functional>
+#include <ostream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
-
-#include "model/families/families.h"
 
 namespace tessera {
 namespace {
@@ -33,38 +34,123 @@ ModelConfig dense() {
   return config;
 }
 
-void expect_same(const LayoutTrial& trial, const std::string& layout) {
-  SCOPED_TRACE(layout);
+ModelConfig mixture() {
+  ModelConfig config = dense();
+  config.feed_forward_size = 0;
+  config.experts = 8;
+  config.experts_per_token = 3;
+  config.expert_size = 12;
+  config.balance_coefficient = 0.05;
+  config.router_z_coefficient = 0.01;
+  return config;
+}
+
+/// A model with some keys changed, and how its ranks share it.
+struct Case {
+  std::string name;
+  ModelConfig model;
+  std::function<void(LayoutTrial&)> change = [](LayoutTrial&) {};
+};
+
+void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
+
+std::vector<Case> cases() {
+  const auto with = [](ModelConfig config, auto&& change) {
+    change(config);
+    return config;
+  };
+  return {
+      {"dense", dense()},
+      {"few_key_heads", with(dense(), [](ModelConfig& c) { c.kv_heads = 1; })},
+      {"row_norms", with(dense(), [](ModelConfig& c) {
+         c.query_key_norm = QueryKeyNorm::projection;
+         c.clip_qkv = 0.6;
+       })},
+      {"head_norms_tied", with(dense(), [](ModelConfig& c) {
+         c.query_key_norm = QueryKeyNorm::head;
+         c.tied_head = true;
+         c.z_loss_coefficient = 0.01;
+       })},
+      {"norms_without_weights", with(dense(), [](ModelConfig& c) {
+         c.norm = NormKind::layer;
+         c.norm_weights = false;
+         c.query_key_norm = QueryKeyNorm::projection;
+       })},
+      {"recomputed", dense(),
+       [](LayoutTrial& trial) { trial.recompute = {.norm = true, .attention = true}; }},
+      {"mixture", mixture()},
+      {"mixture_all_gather", mixture(),
+       [](LayoutTrial& trial) { trial.experts.exchange = ExpertExchange::all_gather; }},
+      {"mixture_all_to_all", mixture(),
+       [](LayoutTrial& trial) { trial.experts.exchange = ExpertExchange::all_to_all; }},
+      {"mixture_shared_dense_renormalised", with(mixture(), [](ModelConfig& c) {
+         c.shared_experts = 1;
+         c.dense_layers = 1;
+         c.feed_forward_size = 24;
+         c.renormalise_weights = true;
+       })},
+      {"mixture_pooled_recomputed", with(mixture(), [](ModelConfig& c) {
+         c.balance_form = BalanceForm::pooled;
+       }),
+       [](LayoutTrial& trial) {
+         trial.recompute.layer = true;
+         trial.experts.exchange = ExpertExchange::all_to_all;
+       }},
+      {"mixture_capacity", with(mixture(), [](ModelConfig& c) { c.capacity_factor = 1.1; })},
+      {"mixture_forced", with(mixture(), [](ModelConfig& c) { c.forced_uniform_routing = true; })},
+  };
+}
+
+std::vector<MeshSizes> meshes(bool experts) {
+  std::vector<MeshSizes> result{{.data = {2}},
+                                {.tensor = 2},
+                                {.tensor = 4},
+                                {.context = 2},
+                                {.tensor = 2, .data = {2}},
+                                {.context = 2, .data = {2, 2}},
+                                {.tensor = 2, .context = 2, .data = {2}}};
+  if (!experts) return result;
+  for (const int ranks : {2, 4, 8}) {
+    result.push_back({.data = {ranks}, .expert = ranks});
+    result.push_back({.tensor = 2, .data = {2}, .expert = std::min(ranks, 4)});
+  }
+  result.push_back({.tensor = 2, .context = 2, .data = {4}, .expert = 8});
+  return result;
+}
+
+class LayoutRun : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LayoutRun, GivesWhatOneRankGives) {
+  LayoutTrial trial{.model = GetParam().model,
+                    .size = {.sequences = 8, .context = 16, .document_mask = true},
+                    .mesh = {}};
+  GetParam().change(trial);
   const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
-  LayoutTrial one = trial;
-  one.mesh = Mesh();
-  const LayoutResults expected = run_layout(one, batches);
-  const LayoutResults found = run_layout(trial, batches);
-  ASSERT_EQ(expected.steps.size(), found.steps.size());
-  for (size_t i = 0; i < expected.steps.size(); ++i) {
-    const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
-    EXPECT_NEAR(b.cross_entropy / a.cross_entropy, 1, 1e-12);
-    EXPECT_NEAR(b.gradient_norm / a.gradient_norm, 1, 1e-12);
-    EXPECT_EQ(expected.steps[i].expert_tokens, found.steps[i].expert_tokens);
-  }
-  for (const auto& [name, tensor] : expected.gradients) {
-    EXPECT_LT(relative_difference(tensor, found.gradients.at(name)), 1e-11) << name;
-  }
-  for (const auto& [name, tensor] : expected.weights) {
-    EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+  const LayoutResults expected = run_layout(trial, batches);
+  for (const MeshSizes& sizes : meshes(trial.model.mixture())) {
+    trial.mesh = Mesh(sizes);
+    SCOPED_TRACE(trial.mesh.text());
+    const LayoutResults found = run_layout(trial, batches);
+    ASSERT_EQ(expected.steps.size(), found.steps.size());
+    for (size_t i = 0; i < expected.steps.size(); ++i) {
+      const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
+      EXPECT_NEAR(b.cross_entropy / a.cross_entropy, 1, 1e-12);
+      EXPECT_NEAR(b.balance, a.balance, 1e-12 * a.balance);
+      EXPECT_NEAR(b.router_z, a.router_z, 1e-12 * a.router_z);
+      EXPECT_NEAR(b.gradient_norm / a.gradient_norm, 1, 1e-12);
+      EXPECT_EQ(expected.steps[i].expert_tokens, found.steps[i].expert_tokens);
+    }
+    for (const auto& [name, tensor] : expected.gradients) {
+      EXPECT_LT(relative_difference(tensor, found.gradients.at(name)), 1e-11) << name;
+    }
+    for (const auto& [name, tensor] : expected.weights) {
+      EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+    }
   }
 }
 
-TEST(LayoutRun, ADenseModelIsTheSameOnEveryMesh) {
-  const ProgramSize size{.sequences = 4, .context = 8, .document_mask = true};
-  for (const MeshSizes& sizes : {MeshSizes{.data = {2}}, MeshSizes{.tensor = 2},
-                                 MeshSizes{.tensor = 2, .data = {2}}, MeshSizes{.tensor = 4},
-                                 MeshSizes{.context = 2}, MeshSizes{.data = {2, 2}},
-                                 MeshSizes{.tensor = 2, .context = 2, .data = {2}}}) {
-    const LayoutTrial trial{.model = dense(), .size = size, .mesh = Mesh(sizes)};
-    expect_same(trial, trial.mesh.text());
-  }
-}
+INSTANTIATE_TEST_SUITE_P(Models, LayoutRun, ::testing::ValuesIn(cases()),
+                         [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -5,9 +5,9 @@ namespace tessera {
 namespace {
 
 /// Sharded or varying -> replicated or invariant. Input: this rank's piece. Output: the whole.
-class AllGather final : public Collection {
+class AllGather final : public CollectiveOperation {
  public:
-  using Collection::Collection;
+  using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "all_gather"; }
   void run(const Execution& execution) const override {
     group(execution).all_gather(execution.name, *move().before, execution.inputs[0],

@@ -6,9 +6,9 @@ namespace {
 
 /// Partial -> invariant or replicated. Input: this rank's addend. Output: the sum, which may be the
 /// input's memory.
-class AllReduce final : public Collection {
+class AllReduce final : public CollectiveOperation {
  public:
-  using Collection::Collection;
+  using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "all_reduce"; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {

@@ -14,9 +14,9 @@ namespace {
 /// whole. It is packed before it is sent, unless the new pieces are blocks of the whole, one for
 /// each rank: then it lies like that already. Likewise, it is unpacked unless the old pieces are
 /// such blocks.
-class AllToAll final : public Collection {
+class AllToAll final : public CollectiveOperation {
  public:
-  using Collection::Collection;
+  using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "all_to_all"; }
 
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {

@@ -76,7 +76,7 @@ class MoveOperation : public Operation {
 };
 
 /// An operation in which the ranks meet.
-class Collection : public MoveOperation {
+class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   Lane lane() const override { return Lane::network; }
@@ -85,7 +85,7 @@ class Collection : public MoveOperation {
 /// Conversions that move nothing. They are the input's memory under another type.
 std::shared_ptr<const Operation> make_retype(std::vector<Conversion> conversions);
 
-/// The operation of a movement. Each is in a file of its own.
+/// The operations of movements.
 std::shared_ptr<const Operation> make_all_gather(Move move);
 std::shared_ptr<const Operation> make_reduce_scatter(Move move);
 std::shared_ptr<const Operation> make_all_reduce(Move move);

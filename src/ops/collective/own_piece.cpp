@@ -10,6 +10,10 @@ class OwnPiece final : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   std::string_view name() const override { return "own_piece"; }
+  /// Of the whole, only the piece is read.
+  Cost cost(std::span<const Spec>, std::span<const Spec> outputs) const override {
+    return {.bytes = 2 * static_cast<double>(outputs[0].bytes())};
+  }
   void run(const Execution& execution) const override {
     const Tensor& whole = execution.inputs[0];
     const Tensor& piece = execution.outputs[0];

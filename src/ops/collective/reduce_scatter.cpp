@@ -5,9 +5,9 @@ namespace tessera {
 namespace {
 
 /// Partial -> sharded or varying. Input: this rank's addend. Output: its piece of the sum.
-class ReduceScatter final : public Collection {
+class ReduceScatter final : public CollectiveOperation {
  public:
-  using Collection::Collection;
+  using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "reduce_scatter"; }
   void run(const Execution& execution) const override {
     group(execution).reduce_scatter(execution.name, *move().after, execution.inputs[0],

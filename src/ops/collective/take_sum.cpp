@@ -11,9 +11,9 @@ namespace {
 
 /// Updated input: this rank's addend, which becomes the sum. The view of it that follows has the
 /// type of the sum.
-class TakeSum final : public Collection {
+class TakeSum final : public CollectiveOperation {
  public:
-  using Collection::Collection;
+  using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "take_sum"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -24,7 +24,7 @@ class TakeSum final : public Collection {
     return std::vector<Distribution>{};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    Collection::infer(inputs);
+    CollectiveOperation::infer(inputs);
     return {};
   }
   std::vector<Value> gradient(Builder&, const Node&, std::span<const Value>) const override {

@@ -129,6 +129,18 @@ class MoveRows final : public ExchangeOperation {
  public:
   MoveRows(const ExchangeOptions& options, int ranks, Side from)
       : ExchangeOperation(options, ranks), from_(from) {}
+
+  /// Appends a node. How many rows are received is known only at run time.
+  static Value apply(Builder& builder, const std::shared_ptr<const MoveRows>& move,
+                     std::vector<Value> inputs) {
+    const Value output = builder.apply_single(move, std::move(inputs));
+    const RowBound& bound = move->options_.bound;
+    if (move->to() == Side::received) {
+      builder.rows(output, {.expected = bound.balanced, .key = bound.key});
+    }
+    return output;
+  }
+
   std::string_view name() const override {
     return from_ == Side::sent ? "exchange_rows" : "return_rows";
   }
@@ -156,7 +168,7 @@ class MoveRows final : public ExchangeOperation {
     if (!of_outputs[0]) return result;
     std::vector<Value> inputs = self.inputs;
     inputs[0] = of_outputs[0];
-    result[0] = builder.apply_single(std::make_shared<MoveRows>(options_, ranks_, to()), inputs);
+    result[0] = apply(builder, std::make_shared<MoveRows>(options_, ranks_, to()), inputs);
     return result;
   }
 
@@ -291,8 +303,8 @@ Value move_rows(Builder& builder, Value rows, const RowExchange& exchange, Side 
   if (ranks == 1) {
     return builder.apply_single(std::make_shared<ExchangeInPlace>(options, from), {rows});
   }
-  return builder.apply_single(std::make_shared<MoveRows>(options, ranks, from),
-                              {rows, exchange.sent, exchange.received, exchange.offsets});
+  return MoveRows::apply(builder, std::make_shared<MoveRows>(options, ranks, from),
+                         {rows, exchange.sent, exchange.received, exchange.offsets});
 }
 
 }  // namespace

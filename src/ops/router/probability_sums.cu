@@ -1,4 +1,5 @@
 #include "device/kernel.h"
+#include "device/packs.h"
 #include "ops/router/router_kernels.h"
 
 namespace tessera {
@@ -6,18 +7,23 @@ namespace {
 
 constexpr int kProbabilityThreads = 128;
 
-/// parts[layer, block, e] = the sum of p_te over the block's tokens.
+/// parts[layer, block, e] = the sum of p_te over the block's tokens. A thread has a pack of experts.
+template <int size>
 __global__ void sum_probabilities(BalanceLayers layers, float* parts) {
+  const int64_t row_packs = layers.experts / size;
   const int64_t blocks = gridDim.x;
   const int64_t each = (layers.tokens + blocks - 1) / blocks;
   const int64_t begin = std::min(blockIdx.x * each, layers.tokens);
   const int64_t end = std::min(begin + each, layers.tokens);
   const float* const probabilities = layers.probabilities[blockIdx.y];
-  float* const sums = parts + (blockIdx.y * blocks + blockIdx.x) * layers.experts;
-  for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
-    float sum = 0;
-    for (int64_t t = begin; t < end; ++t) sum += probabilities[t * layers.experts + e];
-    sums[e] = sum;
+  const int64_t row = blockIdx.y * blocks + blockIdx.x;
+  for (int64_t p = threadIdx.x; p < row_packs; p += blockDim.x) {
+    Pack<float, size> sum{};
+    for (int64_t t = begin; t < end; ++t) {
+      const Pack<float, size> pack = load_pack<size>(probabilities, t * row_packs + p);
+      for (int i = 0; i < size; ++i) sum.values[i] += pack.values[i];
+    }
+    store_pack(parts, row * row_packs + p, sum);
   }
 }
 
@@ -31,12 +37,21 @@ __global__ void add_probability_parts(const float* parts, int64_t count, int64_t
   sums[e] = sum;
 }
 
-/// A block for each token.
-__global__ void repeat_of_sums(int64_t experts, const double* of_sums, float* of_probabilities) {
-  float* const row = of_probabilities + static_cast<int64_t>(blockIdx.x) * experts;
-  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
-    row[e] = static_cast<float>(of_sums[e]);
-  }
+/// A thread for each pack of the result, whose rows are all the same.
+template <int size>
+__global__ void repeat_of_sums(int64_t packs, int row_packs, const double* of_sums,
+                               float* of_probabilities) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= packs) return;
+  const double* const column = of_sums + at % row_packs * size;
+  Pack<float, size> pack;
+  for (int i = 0; i < size; ++i) pack.values[i] = static_cast<float>(column[i]);
+  store_pack(of_probabilities, at, pack);
+}
+
+/// The blocks of threads for so many items.
+int64_t probability_grid(int64_t items) {
+  return (items + kProbabilityThreads - 1) / kProbabilityThreads;
 }
 
 }  // namespace
@@ -45,19 +60,27 @@ template <typename Vendor>
 void probability_sums_device(const BalanceLayers& layers, float* parts, double* sums,
                              Stream& stream) {
   const int64_t blocks = probability_blocks(layers.count, layers.tokens);
-  launch(sum_probabilities, {.blocks = blocks, .threads = kProbabilityThreads, .blocks_y = layers.count},
-         stream, layers, parts);
+  with_pack_size<kPackSize<float>>(layers.experts, [&](auto size) {
+    const auto packs = static_cast<int>(std::min<int64_t>(layers.experts / size, kProbabilityThreads));
+    launch(sum_probabilities<size>,
+           {.blocks = blocks, .threads = (packs + kLanes - 1) / kLanes * kLanes, .blocks_y = layers.count},
+           stream, layers, parts);
+  });
   launch(add_probability_parts,
-         {.blocks = (layers.experts + kProbabilityThreads - 1) / kProbabilityThreads, .threads = kProbabilityThreads},
-         stream, parts, blocks * layers.count, layers.experts, sums);
+         {.blocks = probability_grid(layers.experts), .threads = kProbabilityThreads}, stream, parts,
+         blocks * layers.count, layers.experts, sums);
 }
 
 template <typename Vendor>
 void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* of_sums,
                                       float* of_probabilities, Stream& stream) {
   if (tokens == 0) return;
-  launch(repeat_of_sums, {.blocks = tokens, .threads = kProbabilityThreads}, stream, experts, of_sums,
-         of_probabilities);
+  with_pack_size<kPackSize<float>>(experts, [&](auto size) {
+    const int64_t row_packs = experts / size;
+    launch(repeat_of_sums<size>,
+           {.blocks = probability_grid(tokens * row_packs), .threads = kProbabilityThreads}, stream,
+           tokens * row_packs, static_cast<int>(row_packs), of_sums, of_probabilities);
+  });
 }
 
 template void probability_sums_device<ThisVendor>(const BalanceLayers&, float*, double*, Stream&);

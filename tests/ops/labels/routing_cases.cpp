@@ -1,4 +1,5 @@
 #include "ops/labels/cases.h"
+#include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/gather_tokens.h"
 #include "ops/moe/reduce_experts.h"
 #include "ops/moe/routing.h"
@@ -59,6 +60,8 @@ void add_moves(std::vector<LabelCase>& cases) {
 
 }  // namespace
 
+/// The exchanges of rows over several ranks have no labels that could be tried on one; their tests
+/// are in moe_exchange_test.cpp.
 std::vector<LabelCase> routing_label_cases() {
   std::vector<LabelCase> cases;
   const RoutingOptions three{.experts = 3, .local_experts = 3};
@@ -88,6 +91,13 @@ std::vector<LabelCase> routing_label_cases() {
        {{0, chosen}, {1, offsets}, {2, given_values({"b", "l"}, [](int64_t) { return 0; })}},
        {},
        {"n", "k", "f", "b", "l"}});
+  cases.push_back({"drop_over_capacity",
+                   {{"n", 4}, {"k", 2}},
+                   [=](Builder& builder, const LabelRanges& of) {
+                     const Value indices = declared(builder, {of("n"), of("k")}, DType::i32);
+                     drop_over_capacity(builder, indices, 3, 0.5, TokenSet::micro_batch);
+                   },
+                   {{0, chosen}}});
   add_moves(cases);
   return cases;
 }

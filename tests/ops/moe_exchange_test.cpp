@@ -1,0 +1,380 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "engine/differentiate.h"
+#include "ops/collective/convert.h"
+#include "ops/moe/drop_over_capacity.h"
+#include "ops/moe/exchange.h"
+#include "ops/moe/gather_tokens.h"
+#include "ops/moe/grouped_linear.h"
+#include "ops/moe/reduce_experts.h"
+#include "ops/router/router.h"
+#include "support/error_of.h"
+#include "support/mesh_programs.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kOwnTokens = 7;
+constexpr int64_t kChoices = 2;
+constexpr int64_t kWidth = 3;
+
+/// The experts that the tokens of a rank choose. Rank 1 chooses none, nobody chooses expert 0.
+std::vector<int32_t> choices_of_rank(int rank, int64_t experts) {
+  const CounterRandom random(3, "choices of ranks");
+  std::vector<int32_t> choices;
+  for (int64_t i = 0; i < kOwnTokens * kChoices; ++i) {
+    const auto drawn =
+        random.bits(static_cast<uint64_t>(rank * 1000 + i)) % static_cast<uint64_t>(experts + 1);
+    const auto expert = static_cast<int32_t>(drawn);
+    choices.push_back(rank == 1 || expert == 0 || expert == experts ? -1 : expert);
+  }
+  return choices;
+}
+
+/// A row says which rank and token it is of; small enough for bf16.
+double row_number(int rank, int64_t token, int64_t column) {
+  return static_cast<double>(rank * 16 + token * 2 + (column == 1 ? 1 : 0));
+}
+
+Distribution all_tokens(const Mesh& mesh) {
+  Distribution tokens;
+  for (size_t level = mesh.data().size(); level-- > 0;) {
+    tokens = tokens.with(mesh.data()[level], sharded(0));
+  }
+  return tokens.with(mesh.context(), sharded(0)).with(mesh.tensor(), sharded(0));
+}
+
+struct ExchangeCase {
+  MeshSizes sizes;
+  int64_t local_experts = 2;
+  DType dtype = DType::f64;
+};
+
+/// Rows sent to their experts and back, on every rank.
+class Exchanged {
+ public:
+  explicit Exchanged(const ExchangeCase& of)
+      : case_(of),
+        mesh_(of.sizes),
+        run_(
+            mesh_, [this](Builder& builder) { write(builder); },
+            [this](int rank, const ValueInfo& value) { return given(rank, value); }) {}
+
+  int64_t experts() const { return case_.local_experts * mesh_.size(mesh_.expert()); }
+  const Mesh& mesh() const { return mesh_; }
+  const MeshRun& run() const { return run_; }
+
+  /// What arrives at a rank: its experts in order, for each the ranks that sent, for each its
+  /// tokens in order.
+  std::vector<std::pair<int, int64_t>> expected_rows(int rank) const {
+    const int64_t first = case_.local_experts * mesh_.coordinate(rank, mesh_.expert());
+    const Axis over[] = {mesh_.expert()};
+    std::vector<std::pair<int, int64_t>> rows;
+    for (int64_t expert = first; expert < first + case_.local_experts; ++expert) {
+      for (const int source : mesh_.group(rank, over)) {
+        const std::vector<int32_t> choices = choices_of_rank(source, experts());
+        for (size_t i = 0; i < choices.size(); ++i) {
+          if (choices[i] == expert) rows.emplace_back(source, static_cast<int64_t>(i) / kChoices);
+        }
+      }
+    }
+    return rows;
+  }
+
+ private:
+  int64_t bound() const { return kOwnTokens * kChoices * mesh_.size(mesh_.expert()); }
+
+  void write(Builder& builder) {
+    const Distribution tokens = all_tokens(mesh_);
+    const Value x = builder.input("x", {{kOwnTokens, kWidth}, case_.dtype, tokens});
+    const Value chosen = builder.input("chosen", {{kOwnTokens, kChoices}, DType::i32, tokens});
+    const Value indices = cross(builder, chosen, MeshView::expert);
+    const RoutingOptions routing{.experts = experts(), .local_experts = experts(), .identity = 1};
+    const TokenCounts counts = token_counts(builder, indices, routing);
+    const TokenIndices places = token_indices(builder, indices, counts, routing);
+    const RowExchange exchange =
+        exchange_counts(builder, counts.offsets,
+                        {.axis = mesh_.expert(),
+                         .local_experts = case_.local_experts,
+                         .sent_rows = kOwnTokens * kChoices,
+                         .bound = {.rows = bound(), .balanced = kOwnTokens, .key = "key"},
+                         .sent_identity = 1,
+                         .received_identity = 2});
+    const Value sent = gather_tokens(builder, cross(builder, x, MeshView::expert), places);
+    const Value rows = exchange_rows(builder, sent, exchange);
+    const Value back = return_rows(builder, rows, exchange);
+    const Value of_back = builder.input("of_back", builder.spec(back));
+    const Value of_x = differentiate(builder, std::vector{Seed{back, of_back}}, std::vector{x})[0];
+    for (const auto& [value, name] :
+         {std::pair(sent, "sent"), std::pair(rows, "rows"), std::pair(back, "back"),
+          std::pair(of_x, "of_x"), std::pair(places.output_indices, "rows of choices")}) {
+      builder.name(value, name);
+      builder.output(value);
+    }
+  }
+
+  Tensor given(int rank, const ValueInfo& value) const {
+    std::vector<double> numbers;
+    if (value.name == "chosen") {
+      const std::vector<int32_t> choices = choices_of_rank(rank, experts());
+      numbers.assign(choices.begin(), choices.end());
+    } else if (value.name == "x") {
+      for (int64_t t = 0; t < kOwnTokens; ++t) {
+        for (int64_t c = 0; c < kWidth; ++c) numbers.push_back(row_number(rank, t, c));
+      }
+    } else {
+      numbers = small_numbers(value.spec.shape.elements(), fmt::format("of_back {}", rank));
+    }
+    return tensor_of(value.spec.shape, value.spec.dtype, numbers);
+  }
+
+  ExchangeCase case_;
+  Mesh mesh_;
+  MeshRun run_;
+};
+
+std::vector<ExchangeCase> exchange_cases() {
+  return {{.sizes = {}},
+          {.sizes = {.tensor = 2, .expert = 2}, .local_experts = 3},
+          {.sizes = {.tensor = 3, .expert = 3}, .local_experts = 1},
+          {.sizes = {.tensor = 2, .data = {2}, .expert = 2}, .dtype = DType::f32},
+          {.sizes = {.context = 2, .data = {2}, .expert = 4}, .dtype = DType::bf16}};
+}
+
+TEST(ExchangeRows, BringsEveryRowToItsExpertInTheOrderOfRanksAndTokens) {
+  for (const ExchangeCase& of : exchange_cases()) {
+    const Exchanged exchanged(of);
+    for (int rank = 0; rank < exchanged.mesh().ranks(); ++rank) {
+      const std::vector<double> rows = numbers_of(exchanged.run().value(rank, "rows"));
+      std::vector<double> expected;
+      for (const auto& [source, token] : exchanged.expected_rows(rank)) {
+        for (int64_t c = 0; c < kWidth; ++c) expected.push_back(row_number(source, token, c));
+      }
+      EXPECT_LT(expected.size(), rows.size());
+      expected.resize(rows.size());  // the rest is zero
+      EXPECT_EQ(rows, expected) << exchanged.mesh().text() << ", rank " << rank;
+    }
+  }
+}
+
+TEST(ExchangeRows, ReturnsWhatWasSent) {
+  for (const ExchangeCase& of : exchange_cases()) {
+    const Exchanged exchanged(of);
+    for (int rank = 0; rank < exchanged.mesh().ranks(); ++rank) {
+      EXPECT_EQ(numbers_of(exchanged.run().value(rank, "back")),
+                numbers_of(exchanged.run().value(rank, "sent")));
+    }
+  }
+}
+
+TEST(ExchangeRows, GradientsGoTheOtherWay) {
+  for (const ExchangeCase& of : exchange_cases()) {
+    const Exchanged exchanged(of);
+    for (int rank = 0; rank < exchanged.mesh().ranks(); ++rank) {
+      const std::vector<double> places = numbers_of(exchanged.run().value(rank, "rows of choices"));
+      const std::vector<double> of_back =
+          small_numbers(kOwnTokens * kChoices * kWidth, fmt::format("of_back {}", rank));
+      std::vector<double> expected(kOwnTokens * kWidth);
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (places[i] < 0) continue;
+        for (size_t c = 0; c < kWidth; ++c) {
+          expected[i / kChoices * kWidth + c] +=
+              of_back[static_cast<size_t>(places[i]) * kWidth + c];
+        }
+      }
+      EXPECT_EQ(numbers_of(exchanged.run().value(rank, "of_x")), expected);
+    }
+  }
+}
+
+TEST(ExchangeRows, OnOneRankTheyAreTheSameMemory) {
+  const Exchanged exchanged({});
+  for (const Node& node : exchanged.run().program().nodes()) {
+    if (node.operation->name() != "exchange_in_place") continue;
+    EXPECT_TRUE(exchanged.run().program().info(node.outputs[0]).view);
+  }
+}
+
+TEST(DropOverCapacity, OfTheTokensOfEachRankCountsThemAlone) {
+  const Mesh mesh({.tensor = 2});
+  // Capacity ceil(1 · 3 · 1 / 2) = 2 of each expert and rank.
+  const std::vector<std::vector<double>> chosen{{1, 1, 1}, {0, 1, 0}};
+  const std::vector<std::vector<double>> kept{{1, 1, -1}, {0, 1, 0}};
+  const MeshRun run(
+      mesh,
+      [&](Builder& builder) {
+        const Value indices = builder.input("chosen", {{3, 1}, DType::i32, all_tokens(mesh)});
+        const Value own = drop_over_capacity(builder, indices, 2, 1.0, TokenSet::rank);
+        builder.name(own, "kept");
+        builder.output(own);
+        EXPECT_EQ(builder.spec(own), builder.spec(indices));
+      },
+      [&](int rank, const ValueInfo& value) {
+        return tensor_of(value.spec.shape, DType::i32, chosen[static_cast<size_t>(rank)]);
+      });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(numbers_of(run.value(rank, "kept")), kept[static_cast<size_t>(rank)]);
+  }
+}
+
+// ---- programs that are wrong
+
+/// The tokens and the rows of a layer's routing, of which a test uses some wrongly.
+struct RoutedProgram {
+  explicit RoutedProgram(const MeshSizes& sizes = {}) : program(Mesh(sizes)) {
+    const Mesh& mesh = program.mesh();
+    const Distribution tokens = all_tokens(mesh);
+    const Value chosen = builder.input("chosen", {{4, 2}, DType::i32, tokens});
+    x = cross(builder, builder.input("x", {{4, 6}, DType::f64, tokens}), MeshView::expert);
+    weights =
+        cross(builder, builder.input("weights", {{4, 2}, DType::f64, tokens}), MeshView::expert);
+    indices = cross(builder, chosen, MeshView::expert);
+  }
+
+  /// The routing of these tokens, whose rows have this identity.
+  std::pair<TokenCounts, TokenIndices> route(int identity) {
+    const RoutingOptions routing{.experts = 4, .local_experts = 4, .identity = identity};
+    const TokenCounts counts = token_counts(builder, indices, routing);
+    return {counts, token_indices(builder, indices, counts, routing)};
+  }
+
+  RowExchange exchange(const TokenCounts& counts, int sent, int received) {
+    const Axis axis = program.mesh().expert();
+    return exchange_counts(builder, counts.offsets,
+                           {.axis = axis,
+                            .local_experts = 4 / program.mesh().size(axis),
+                            .sent_rows = 8,
+                            .bound = {.rows = 8, .balanced = 8, .key = "key"},
+                            .sent_identity = sent,
+                            .received_identity = received});
+  }
+
+  Program program;
+  Builder builder{program};
+  Value x, weights, indices;
+};
+
+template <typename Action>
+std::string refusal_of(Action&& action) {
+  try {
+    action();
+  } catch (const DistributionError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const std::vector<MeshSizes>& meshes_of_mistakes() {
+  static const std::vector<MeshSizes> meshes{
+      {}, {.tensor = 2, .expert = 2}, {.tensor = 2}, {.tensor = 2, .data = {2}, .expert = 2}};
+  return meshes;
+}
+
+TEST(RoutedTypes, RowsAreNotCombinedByThePlanOfAnotherExchange) {
+  for (const MeshSizes& sizes : meshes_of_mistakes()) {
+    RoutedProgram routed(sizes);
+    const auto [counts, places] = routed.route(1);
+    const auto [other_counts, other_places] = routed.route(2);
+    const Value rows = gather_tokens(routed.builder, routed.x, places);
+    EXPECT_EQ(refusal_of([&] { reduce_experts(routed.builder, rows, routed.weights, places); }),
+              "accepted");
+    EXPECT_THAT(refusal_of([&, other = other_places] {
+                  reduce_experts(routed.builder, rows, routed.weights, other);
+                }),
+                AllOf(HasSubstr("reduce_experts: on expert"), HasSubstr("gather_tokens"),
+                      HasSubstr("expected the same rows"), HasSubstr("exchange 1"),
+                      HasSubstr("exchange 2")));
+  }
+}
+
+TEST(RoutedTypes, RowsAreNotReturnedByThePlanOfAnotherExchange) {
+  for (const MeshSizes& sizes : meshes_of_mistakes()) {
+    RoutedProgram routed(sizes);
+    const auto [counts, places] = routed.route(1);
+    const auto [other_counts, other_places] = routed.route(3);
+    const RowExchange exchange = routed.exchange(counts, 1, 2);
+    const RowExchange other = routed.exchange(other_counts, 3, 4);
+    const Value sent = gather_tokens(routed.builder, routed.x, places);
+    EXPECT_THAT(refusal_of([&] { exchange_rows(routed.builder, sent, other); }),
+                HasSubstr("exchange 1"));
+    const Value rows = exchange_rows(routed.builder, sent, exchange);
+    EXPECT_THAT(
+        refusal_of([&] { return_rows(routed.builder, rows, other); }),
+        AllOf(HasSubstr("on expert_data"), HasSubstr("exchange 2"), HasSubstr("exchange 4")));
+    EXPECT_EQ(refusal_of([&] { return_rows(routed.builder, rows, exchange); }), "accepted");
+  }
+}
+
+TEST(RoutedTypes, RowsDoNotMeetTheOffsetsOfAnotherExchange) {
+  for (const MeshSizes& sizes : meshes_of_mistakes()) {
+    RoutedProgram routed(sizes);
+    const auto [counts, places] = routed.route(1);
+    const auto [other_counts, other_places] = routed.route(3);
+    const RowExchange exchange = routed.exchange(counts, 1, 2);
+    const RowExchange other = routed.exchange(other_counts, 3, 4);
+    Builder& builder = routed.builder;
+    const Mesh& mesh = routed.program.mesh();
+    const Value rows = exchange_rows(builder, gather_tokens(builder, routed.x, places), exchange);
+    const Distribution experts = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
+    const Value stored =
+        builder.parameter("weight", {{4 / mesh.size(mesh.expert()), 5, 6}, DType::f64, experts});
+    const Value weight = use(builder, stored, std::vector{mesh.expert_data()});
+    const auto apply = [&](Value of_weight, Value offsets) {
+      return refusal_of([&] { grouped_linear(builder, rows, std::vector{of_weight}, offsets); });
+    };
+    EXPECT_EQ(apply(weight, exchange.offsets), "accepted");
+    EXPECT_THAT(apply(weight, other.offsets),
+                AllOf(HasSubstr("grouped_linear"), HasSubstr("expert_data"),
+                      HasSubstr("expected the same pieces")));
+    // A weight that is not retyped where ranks have rows of their own: its gradient would never be
+    // summed over expert_data.
+    EXPECT_THAT(apply(stored, exchange.offsets),
+                AllOf(HasSubstr("'weight' is invariant on expert_data"), HasSubstr("replicated")));
+  }
+}
+
+TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
+  for (const MeshSizes& sizes : meshes_of_mistakes()) {
+    RoutedProgram routed(sizes);
+    Builder& builder = routed.builder;
+    const Axis axis = routed.program.mesh().expert();
+    const auto gathered = [&](Value value) {
+      return convert(builder, value, axis, Placement::varying, replicated());
+    };
+    const RoutingOptions routing{.experts = 4,
+                                 .local_experts = 4 / routed.program.mesh().size(axis),
+                                 .expert_axis = axis,
+                                 .identity = 1};
+    const Value indices = gathered(routed.indices);
+    const TokenCounts counts = token_counts(builder, indices, routing);
+    const TokenIndices places = token_indices(builder, indices, counts, routing);
+    // Tokens that were not gathered are not those of the choices.
+    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, routed.x, places); }),
+                AllOf(HasSubstr("gather_tokens: on expert"), HasSubstr("expected")));
+    const Value rows = gather_tokens(builder, gathered(routed.x), places);
+    EXPECT_THAT(refusal_of([&] { reduce_experts(builder, rows, routed.weights, places); }),
+                HasSubstr("reduce_experts: on expert"));
+    const Value sum = reduce_experts(builder, rows, gathered(routed.weights), places);
+    EXPECT_EQ(builder.spec(sum).distribution.on(axis), partial());
+    EXPECT_THAT(refusal_of([&] { cross(builder, sum, MeshView::dense); }),
+                HasSubstr("cannot cross to the dense view"));
+  }
+}
+
+TEST(RoutedTypes, ForcedUniformRoutingIsRefusedForSplitTokens) {
+  Program program;
+  Builder builder(program);
+  const Value probabilities =
+      builder.input("probabilities", {{4, 4}, DType::f64, all_tokens(program.mesh())});
+  EXPECT_THAT(
+      refusal_of([&] { router_top_k(builder, probabilities, {.k = 2, .forced_uniform = true}); }),
+      AllOf(HasSubstr("router_top_k: 'probabilities' is sharded"), HasSubstr("must be whole")));
+}
+
+}  // namespace
+}  // namespace tessera::testing
