@@ -162,6 +162,40 @@ void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
   });
 }
 
+TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
+  const auto mixture = [](const std::string& run, std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
+                 "model.feed_forward_size=0", "model.shared_experts=1",
+                 "model.balance_coefficient=0.01", "model.router_z_coefficient=0.001",
+                 "model.capacity_factor=1.5", "train.steps=8"});
+    return config(run, more);
+  };
+  // The balance loss and the capacity are of the micro-batch of all ranks.
+  const auto expect_same = [&](int ranks, const std::string& run,
+                               const std::vector<std::string>& keys) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, join(keys, ", ")));
+    train_on(ranks, mixture(run, keys));
+    const std::string one = run + "-one";
+    train_on(1, mixture(one, {ranks == 4 ? "train.micro_batch=8" : "train.micro_batch=4"}));
+    expect_same_training(metrics(run), metrics(one), 1e-9);
+    for (size_t i = 0; i < metrics(run).size(); ++i) {
+      EXPECT_EQ(metrics(run)[i].expert_load, metrics(one)[i].expert_load);
+      EXPECT_NEAR(*metrics(run)[i].balance_loss / *metrics(one)[i].balance_loss, 1, 1e-9);
+    }
+  };
+  int number = 0;
+  for (const std::string exchange : {"all_gather", "all_to_all"}) {
+    const std::string by = "parallel.expert_exchange=\"" + exchange + "\"";
+    for (const int64_t experts : {1, 2, 4}) {
+      expect_same(4, fmt::format("experts-{}", ++number),
+                  {by, fmt::format("parallel.expert={}", experts)});
+    }
+    expect_same(4, fmt::format("experts-{}", ++number),
+                {by, "parallel.expert=4", "parallel.tensor=2", "train.micro_batch=4"});
+  }
+}
+
 TEST_F(Ranks, SaveWholeTensorsThatAnyLayoutLoads) {
   const auto layout = [](int64_t tensor, int64_t context) {
     return std::vector{fmt::format("parallel.tensor={}", tensor),
