@@ -46,6 +46,14 @@ void check_experts(const RunConfig& config, Contradictions& found) {
     return;
   }
   require_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
+  const double bound = config.parallel.expert_rows_bound;
+  if (bound > 0 && bound < 1) {
+    found.add(
+        "parallel.expert_rows_bound is {}: an even load would exceed it; choose 1 or more, or 0 "
+        "for "
+        "as many rows as can come",
+        bound);
+  }
 }
 
 /// Positions are split in zigzag over the context axis, each rank having two chunks, and what a
@@ -80,6 +88,12 @@ int64_t data_ranks(const Mesh& mesh) {
   int64_t ranks = 1;
   for (const Axis level : mesh.data()) ranks *= mesh.size(level);
   return ranks;
+}
+
+ExpertLayout expert_layout(const ParallelSection& parallel) {
+  return {.exchange = parallel.expert_exchange,
+          .rows_bound = parallel.expert_rows_bound,
+          .capacity_tokens = parallel.capacity_tokens};
 }
 
 Mesh mesh_of(const RunConfig& config, int ranks) {

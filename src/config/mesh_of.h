@@ -14,6 +14,9 @@ int64_t ranks_of_a_model(const ParallelSection& parallel);
 /// batches do not divide over them.
 Mesh mesh_of(const RunConfig& config, int ranks);
 
+/// How the experts lie over the ranks, as [parallel] says.
+ExpertLayout expert_layout(const ParallelSection& parallel);
+
 /// The ranks of a mesh that have sequences of their own.
 int64_t data_ranks(const Mesh& mesh);
 

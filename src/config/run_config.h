@@ -67,6 +67,8 @@ struct ParallelSection {
   int64_t pipeline = 1;  ///< stages; this version has one
   int64_t expert = 1;    ///< ranks that share the experts of a layer
   ExpertExchange expert_exchange = ExpertExchange::automatic;
+  double expert_rows_bound = 0;  ///< rows a rank has memory for, over an even load; 0: all
+  TokenSet capacity_tokens = TokenSet::micro_batch;
 };
 
 /// Everything about a run, as in one TOML file.

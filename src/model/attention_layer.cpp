@@ -36,8 +36,8 @@ class AttentionWriter {
     const Heads heads = project(x);
     const int64_t hidden = config_.hidden_size;
     const Value mixed = place_.cache_position ? cached(heads) : mix(heads);
-    const Value output = writer_.output_matrix("output", {hidden, size(config_.heads)},
-                                               writer_.over_tensor(1));
+    const Value output =
+        writer_.output_matrix("output", {hidden, size(config_.heads)}, writer_.over_tensor(1));
     return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
   }
 
@@ -98,9 +98,7 @@ class AttentionWriter {
                    split);
   }
 
-  Value rotated(Value x) {
-    return rotary(builder_, x, place_.rotary_table, config_.head_size());
-  }
+  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
 
   Value fused(std::string_view name, Value x, int64_t size, int64_t group) {
     if (config_.clip_qkv == 0) {

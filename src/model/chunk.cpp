@@ -44,8 +44,7 @@ class ChunkWriter {
   void declare() {
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
-    chunk_.batch =
-        declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);
+    chunk_.batch = declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);
     if (!range_.embedding) chunk_.boundary_in = boundary_inputs("boundary_in");
   }
 
@@ -156,10 +155,9 @@ class ChunkWriter {
     const auto scope = builder_.scope("head", Block::head);
     const Value hidden = writer_.gather_positions(hidden_);
     loss_seed_ = use_like(builder_, chunk_.target_seed, chunk_.batch.targets);
-    const CrossEntropy result =
-        linear_cross_entropy_with_gradient(
-            builder_, hidden, use_like(builder_, weight, chunk_.batch.targets),
-            chunk_.batch.targets, loss_seed_, writer_.config.z_loss_coefficient);
+    const CrossEntropy result = linear_cross_entropy_with_gradient(
+        builder_, hidden, use_like(builder_, weight, chunk_.batch.targets), chunk_.batch.targets,
+        loss_seed_, writer_.config.z_loss_coefficient);
     chunk_.loss = result.loss;
     chunk_.token_loss = result.token_loss;
     builder_.output(chunk_.loss);

@@ -66,9 +66,9 @@ struct Chunk {
   /// Outputs for the next chunk, and their gradients, which are inputs of the backward pass.
   Boundary boundary_out, of_boundary_out;
 
-  /// The gradients of the losses, [1]: states that are set before a step, to the same on all ranks. For the loss it is one
-  /// over the number of target tokens in the *global* batch. For the router losses it is one over
-  /// the number of all its tokens. There is no mean of means.
+  /// The gradients of the losses, [1]: states that are set before a step, to the same on all ranks.
+  /// For the loss it is one over the number of target tokens in the *global* batch. For the router
+  /// losses it is one over the number of all its tokens. There is no mean of means.
   Value target_seed;
   Value token_seed;
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/words.h"
-#include "ops/moe/drop_over_capacity.h"
+#include "ops/moe/token_set.h"
 
 namespace tessera {
 

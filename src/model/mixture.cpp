@@ -1,15 +1,15 @@
 #include "model/mixture.h"
 
-#include <ranges>
-
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "model/feed_forward.h"
 #include "ops/activation/activation.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
+#include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/exchange.h"
 #include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
@@ -49,10 +49,9 @@ Routing route(ModelWriter& writer, Value x) {
   const ModelConfig& config = writer.config;
   Builder& builder = writer.builder;
   const auto scope = builder.scope("router", Block::router);
-  const Value weight = use_like(builder,
-                                writer.matrix("weight", {config.experts, config.hidden_size}, {},
-                                              ParameterRole::router),
-                                x);
+  const Value weight = use_like(
+      builder,
+      writer.matrix("weight", {config.experts, config.hidden_size}, {}, ParameterRole::router), x);
   const Value logits = linear(builder, cast(builder, x, writer.wide()), weight);
   const Value probabilities = router_softmax(builder, logits);
   // The router losses come after all layers, so their gradients come first. If these small values

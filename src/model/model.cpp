@@ -50,9 +50,9 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
   evaluation.batch = declare_batch(builder, size, writer.layout);
   const AttentionPlace tokens{.sequence = own_context(place.mesh, size),
                               .positions = evaluation.batch.positions,
-                             .rotary_table = table_of_angles(writer, evaluation.batch.positions),
-                             .document_starts = evaluation.batch.document_starts,
-                             .cache_position = {}};
+                              .rotary_table = table_of_angles(writer, evaluation.batch.positions),
+                              .document_starts = evaluation.batch.document_starts,
+                              .cache_position = {}};
   const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, tokens);
   const auto scope = builder.scope("head", Block::head);
   const Value head = use_like(builder, trunk.head, evaluation.batch.targets);

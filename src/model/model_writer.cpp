@@ -44,13 +44,14 @@ NormResult ModelWriter::norm(std::string_view name, Value x, int64_t size, int64
 
 Value ModelWriter::norm_and_rotary(std::string_view name, Value x, int64_t size, int64_t group,
                                    Value table, int64_t head_dim) {
-  return tessera::norm_and_rotary(builder, x, norm_weight(name, size, x), norm_options(group), table,
-                                  head_dim);
+  return tessera::norm_and_rotary(builder, x, norm_weight(name, size, x), norm_options(group),
+                                  table, head_dim);
 }
 
 Value ModelWriter::split_norm(std::string_view name, Value x, int64_t size) {
   std::optional<Value> weight = norm_weight(name, size, x);
-  if (weight) weight = convert(builder, *weight, mesh().tensor(), Placement::replicated, sharded(0));
+  if (weight)
+    weight = convert(builder, *weight, mesh().tensor(), Placement::replicated, sharded(0));
   return tessera::split_norm(builder, x, weight, mesh().tensor(), norm_options(0));
 }
 

@@ -17,8 +17,8 @@ namespace tessera {
 struct ModelWriter {
   Builder& builder;
   const ModelConfig& config;
-  DType compute;                ///< of activations and matrices
-  TokenDistribution layout;     ///< of the tokens
+  DType compute;             ///< of activations and matrices
+  TokenDistribution layout;  ///< of the tokens
   ExpertLayout experts = {};
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next

@@ -56,11 +56,14 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   const DType compute = compute_dtype(config.train.precision);
   const ProgramSize size = size_of(config, place.mesh);
-  StepPrograms programs = step_programs(
-      write_training(config.model, compute, size, recompute_of(config.train.recompute), place),
-      config.optimizer);
+  const ExpertLayout experts = expert_layout(config.parallel);
+  StepPrograms programs =
+      step_programs(write_training(config.model, compute, size,
+                                   recompute_of(config.train.recompute), place, experts),
+                    config.optimizer);
   if (config.train.evaluate_every > 0) {
-    programs.evaluation = write_evaluation(inference_config(config.model), compute, size, place);
+    programs.evaluation =
+        write_evaluation(inference_config(config.model), compute, size, place, experts);
   }
   return programs;
 }

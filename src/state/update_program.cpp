@@ -89,8 +89,8 @@ Section section_of(const ParameterSpec& parameter, int unit) {
 
 /// Units that an operation takes together, because they lie alike.
 struct UnitGroup {
-  std::vector<size_t> units;   // indices
-  std::vector<int> places;     // by unit: its place in `units`, or -1
+  std::vector<size_t> units;  // indices
+  std::vector<int> places;    // by unit: its place in `units`, or -1
 };
 
 /// Units by a property of theirs, in the order in which the properties appear.
@@ -154,8 +154,7 @@ class UpdateWriter {
   Value squares() {
     std::vector<Value> gradients;
     for (const AdamWUnit& unit : states_) {
-      gradients.push_back(
-          cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)));
+      gradients.push_back(cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)));
     }
     const auto lies = [&](size_t unit) { return builder_.spec(gradients[unit]).distribution; };
     std::vector<Value> addends;
@@ -187,7 +186,8 @@ class UpdateWriter {
       std::vector<AdamWSection> sections;
       for (const ParameterSpec& parameter : parameters_) {
         const int place = group.places[static_cast<size_t>(parameter.unit_index)];
-        if (place >= 0) sections.push_back({section_of(parameter, place), decays(config_, parameter)});
+        if (place >= 0)
+          sections.push_back({section_of(parameter, place), decays(config_, parameter)});
       }
       const MeshView of_group = view(group.units.front());
       adamw(builder_,

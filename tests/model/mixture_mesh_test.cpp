@@ -200,6 +200,22 @@ TEST_P(MixtureOnMeshes, BytesOnTheWireAreThoseOfTheEquations) {
   }
 }
 
+TEST(MixtureExchange, TheOneThatSendsLessIsChosen) {
+  const auto sends_rows = [](int ranks, ExpertExchange exchange) {
+    const MixtureRun run({.mesh = {.tensor = ranks, .expert = ranks},
+                          .layout = {.exchange = exchange},
+                          .choices = workloads().at("balanced")});
+    return std::ranges::any_of(run.run().program().nodes(), [](const Node& node) {
+      return node.operation->name() == "exchange_rows";
+    });
+  };
+  // A token has two experts.
+  EXPECT_FALSE(sends_rows(2, ExpertExchange::automatic));
+  EXPECT_TRUE(sends_rows(4, ExpertExchange::automatic));
+  EXPECT_TRUE(sends_rows(2, ExpertExchange::all_to_all));
+  EXPECT_FALSE(sends_rows(4, ExpertExchange::all_gather));
+}
+
 TEST_P(MixtureOnMeshes, RowsThatAreNotKnownBeforeTheRunAreMarked) {
   const MixtureRun run({.mesh = {.tensor = 2, .expert = 2},
                         .layout = {.exchange = GetParam(), .rows_bound = 1.25},

@@ -356,6 +356,12 @@ TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
     // Tokens that were not gathered are not those of the choices.
     EXPECT_THAT(refusal_of([&] { gather_tokens(builder, routed.x, places); }),
                 AllOf(HasSubstr("gather_tokens: on expert"), HasSubstr("expected")));
+    // Nor are those of which each rank is said to have the one copy: their gradient is a sum.
+    Spec one = builder.spec(gathered(routed.x));
+    one.distribution = one.distribution.with(axis, invariant());
+    const Value invariant_x = builder.input("invariant x", one);
+    EXPECT_THAT(refusal_of([&] { gather_tokens(builder, invariant_x, places); }),
+                AllOf(HasSubstr("'invariant x' is invariant"), HasSubstr("expected replicated")));
     const Value rows = gather_tokens(builder, gathered(routed.x), places);
     EXPECT_THAT(refusal_of([&] { reduce_experts(builder, rows, routed.weights, places); }),
                 HasSubstr("reduce_experts: on expert"));
@@ -366,14 +372,22 @@ TEST(RoutedTypes, SumsOverExpertsOfOtherRanksMustBeTaken) {
   }
 }
 
-TEST(RoutedTypes, ForcedUniformRoutingIsRefusedForSplitTokens) {
-  Program program;
-  Builder builder(program);
-  const Value probabilities =
-      builder.input("probabilities", {{4, 4}, DType::f64, all_tokens(program.mesh())});
-  EXPECT_THAT(
-      refusal_of([&] { router_top_k(builder, probabilities, {.k = 2, .forced_uniform = true}); }),
-      AllOf(HasSubstr("router_top_k: 'probabilities' is sharded"), HasSubstr("must be whole")));
+TEST(RouterTopKOfRanks, ForcedUniformRoutingCountsTheTokensOfAllRanks) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const MeshRun run(
+      mesh,
+      [&](Builder& builder) {
+        const Value probabilities =
+            builder.input("probabilities", {{3, 5}, DType::f64, all_tokens(mesh)});
+        const Value chosen =
+            router_top_k(builder, probabilities, {.k = 2, .forced_uniform = true}).indices;
+        builder.name(chosen, "chosen");
+        builder.output(chosen);
+      },
+      [&](int, const ValueInfo& value) { return drawn(value.spec, "probabilities"); });
+  std::vector<double> expected;
+  for (int i = 0; i < 12 * 2; ++i) expected.push_back(i % 5);
+  EXPECT_EQ(numbers_of(run.whole("chosen")), expected);
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ class MeshRun {
       const Tensor given = give(number, values[id]);
       if (given.defined()) run.bind(Value{static_cast<int>(id)}, copy_of(given));
     }
+    run.poison();
     run.run();
     for (size_t id = 0; id < values.size(); ++id) {
       const Value value{static_cast<int>(id)};

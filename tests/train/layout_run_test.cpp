@@ -62,20 +62,23 @@ std::vector<Case> cases() {
   return {
       {"dense", dense()},
       {"few_key_heads", with(dense(), [](ModelConfig& c) { c.kv_heads = 1; })},
-      {"row_norms", with(dense(), [](ModelConfig& c) {
-         c.query_key_norm = QueryKeyNorm::projection;
-         c.clip_qkv = 0.6;
-       })},
-      {"head_norms_tied", with(dense(), [](ModelConfig& c) {
-         c.query_key_norm = QueryKeyNorm::head;
-         c.tied_head = true;
-         c.z_loss_coefficient = 0.01;
-       })},
-      {"norms_without_weights", with(dense(), [](ModelConfig& c) {
-         c.norm = NormKind::layer;
-         c.norm_weights = false;
-         c.query_key_norm = QueryKeyNorm::projection;
-       })},
+      {"row_norms", with(dense(),
+                         [](ModelConfig& c) {
+                           c.query_key_norm = QueryKeyNorm::projection;
+                           c.clip_qkv = 0.6;
+                         })},
+      {"head_norms_tied", with(dense(),
+                               [](ModelConfig& c) {
+                                 c.query_key_norm = QueryKeyNorm::head;
+                                 c.tied_head = true;
+                                 c.z_loss_coefficient = 0.01;
+                               })},
+      {"norms_without_weights", with(dense(),
+                                     [](ModelConfig& c) {
+                                       c.norm = NormKind::layer;
+                                       c.norm_weights = false;
+                                       c.query_key_norm = QueryKeyNorm::projection;
+                                     })},
       {"recomputed", dense(),
        [](LayoutTrial& trial) { trial.recompute = {.norm = true, .attention = true}; }},
       {"mixture", mixture()},
@@ -83,15 +86,15 @@ std::vector<Case> cases() {
        [](LayoutTrial& trial) { trial.experts.exchange = ExpertExchange::all_gather; }},
       {"mixture_all_to_all", mixture(),
        [](LayoutTrial& trial) { trial.experts.exchange = ExpertExchange::all_to_all; }},
-      {"mixture_shared_dense_renormalised", with(mixture(), [](ModelConfig& c) {
-         c.shared_experts = 1;
-         c.dense_layers = 1;
-         c.feed_forward_size = 24;
-         c.renormalise_weights = true;
-       })},
-      {"mixture_pooled_recomputed", with(mixture(), [](ModelConfig& c) {
-         c.balance_form = BalanceForm::pooled;
-       }),
+      {"mixture_shared_dense_renormalised", with(mixture(),
+                                                 [](ModelConfig& c) {
+                                                   c.shared_experts = 1;
+                                                   c.dense_layers = 1;
+                                                   c.feed_forward_size = 24;
+                                                   c.renormalise_weights = true;
+                                                 })},
+      {"mixture_pooled_recomputed",
+       with(mixture(), [](ModelConfig& c) { c.balance_form = BalanceForm::pooled; }),
        [](LayoutTrial& trial) {
          trial.recompute.layer = true;
          trial.experts.exchange = ExpertExchange::all_to_all;

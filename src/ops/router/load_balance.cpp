@@ -1,10 +1,9 @@
-#include <numeric>
-
 #include "ops/collective/convert.h"
 #include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
 #include "ops/router/router_kernels.h"
+#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -150,24 +149,6 @@ class LoadBalanceLoss final : public Operation {
  private:
   Balance balance_;
 };
-
-/// The tokens of all ranks, of which a value has this rank's along dim 0.
-int64_t tokens_of_all(const Mesh& mesh, int rank, const Spec& spec) {
-  int64_t tokens = spec.shape[0];
-  for (const Axis axis : mesh.of_view(spec.distribution.view())) {
-    const TypeOnAxis& type = spec.distribution.on(axis);
-    if (!type.split() || type.dim != 0) continue;
-    if (type.pieces.kind == PieceKind::uneven) {
-      const std::vector<int64_t>& sizes = type.pieces.sizes;
-      const int64_t own = sizes[static_cast<size_t>(mesh.coordinate(rank, axis))];
-      TESSERA_CHECK(own > 0, "a rank without tokens cannot tell how many there are");
-      tokens = tokens / own * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    } else {
-      tokens *= mesh.size(axis);
-    }
-  }
-  return tokens;
-}
 
 }  // namespace
 

@@ -13,7 +13,7 @@ struct TopKOptions {
   bool renormalise = false;  ///< divide the chosen weights by their sum (Mixtral)
   /// Forced uniform routing (Optimus §2.3), for measuring a balanced load. The j-th choice of token
   /// t is expert (t k + j) mod experts, whatever the probabilities are. They still give the
-  /// weights.
+  /// weights. Tokens of several ranks are counted among those of all.
   bool forced_uniform = false;
 };
 

@@ -1,6 +1,7 @@
 #include "ops/router/kernels.h"
 #include "ops/router/router.h"
 #include "ops/router/router_kernels.h"
+#include "ops/router/split_tokens.h"
 #include "ops/router/top_k_rows.h"
 
 namespace tessera {
@@ -71,15 +72,22 @@ class RouterTopKGradient final : public Operation {
   bool renormalise_;
 };
 
+/// The tokens that forced routing chooses for.
+struct ForcedTokens {
+  bool split = false;           ///< whether ranks have their own, whose places are known
+  std::vector<int64_t> places;  ///< of this rank's tokens among those of all; empty if it has all
+};
+
 /// input: probabilities [tokens, experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  explicit RouterTopK(const TopKOptions& options) : options_(options) {}
+  RouterTopK(const TopKOptions& options, ForcedTokens tokens)
+      : options_(options), tokens_(std::move(tokens)) {}
   std::string_view name() const override { return "router_top_k"; }
 
-  /// Forced routing counts tokens from the first one of all.
+  /// Forced routing counts tokens from the first one of all ranks.
   std::string labels(std::span<const Spec>) const override {
-    return options_.forced_uniform ? "n! E! -> n k, n k" : "n E! -> n k, n k";
+    return options_.forced_uniform && !tokens_.split ? "n! E! -> n k, n k" : "n E! -> n k, n k";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
@@ -100,6 +108,13 @@ class RouterTopK final : public Operation {
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     return {.bytes = operand_bytes(inputs, outputs)};
+  }
+
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (tokens_.places.empty() || runtime.accelerator() == nullptr) return;
+    throw Error(
+        "model.forced_uniform_routing with tokens of several ranks runs on the processor "
+        "only; set it to false or run.device = \"cpu\"");
   }
 
   void run(const Execution& execution) const override {
@@ -141,6 +156,7 @@ class RouterTopK final : public Operation {
               int32_t* chosen) const {
     const int64_t k = options_.k;
     if (options_.forced_uniform) {
+      if (!tokens_.places.empty()) token = tokens_.places[static_cast<size_t>(token)];
       for (int64_t j = 0; j < k; ++j) {
         chosen[j] = static_cast<int32_t>((token * k + j) % experts);
       }
@@ -151,13 +167,28 @@ class RouterTopK final : public Operation {
   }
 
   TopKOptions options_;
+  ForcedTokens tokens_;
 };
+
+/// The tokens of which a rank has these probabilities.
+ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
+  if (!splits_tokens(program.mesh(), probabilities)) return {};
+  const int64_t all = tokens_of_all(program.mesh(), program.rank(), probabilities);
+  if (all == probabilities.shape[0]) return {.split = true};
+  return {
+      .split = true,
+      .places = piece_of_dim(program.mesh(), probabilities.distribution, 0, all, program.rank())};
+}
 
 }  // namespace
 
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options) {
+  ForcedTokens tokens;
+  if (options.forced_uniform) {
+    tokens = forced_tokens(builder.program(), builder.spec(probabilities));
+  }
   const std::vector<Value> outputs =
-      builder.apply(std::make_shared<RouterTopK>(options), {probabilities});
+      builder.apply(std::make_shared<RouterTopK>(options, std::move(tokens)), {probabilities});
   return {outputs[0], outputs[1]};
 }
 

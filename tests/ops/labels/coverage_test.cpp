@@ -108,9 +108,8 @@ TEST_F(Coverage, EveryOperationOfAProgramIsInTheTableOfLabels) {
         const Chunk chunk = write_training(config, compute, size, recompute);
         require(chunk.program);
         require(write_step_start(chunk.parameters.units(), chunk.sums()));
-        require(
-            write_update(chunk.parameters.units(), chunk.parameters.specs(), chunk.sums(), {})
-                .program);
+        require(write_update(chunk.parameters.units(), chunk.parameters.specs(), chunk.sums(), {})
+                    .program);
         require(write_rounding(chunk.parameters.units()));
         require(write_evaluation(config, compute, size).program);
       }
