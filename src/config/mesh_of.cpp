@@ -106,11 +106,11 @@ Mesh mesh_of(const RunConfig& config, int ranks) {
         "not divide --ranks ({}); give a multiple of {}, or change the sizes",
         parallel.tensor, parallel.context, parallel.pipeline, each, ranks, each);
   }
-  const Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
-                   .context = static_cast<int>(parallel.context),
-                   .pipeline = static_cast<int>(parallel.pipeline),
-                   .data = {static_cast<int>(ranks / each)},
-                   .expert = static_cast<int>(parallel.expert)});
+  Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
+             .context = static_cast<int>(parallel.context),
+             .pipeline = static_cast<int>(parallel.pipeline),
+             .data = {static_cast<int>(ranks / each)},
+             .expert = static_cast<int>(parallel.expert)});
   Contradictions found;
   const Number tensor{"parallel.tensor", parallel.tensor};
   check_heads(config.model, tensor, found);

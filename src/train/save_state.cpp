@@ -1,7 +1,6 @@
 #include "train/save_state.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "checkpoint/save.h"
 
@@ -41,7 +40,9 @@ std::vector<GroupStream> streams(const StateToSave& save, const StateRanks& rank
 Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankGroups& groups) {
   Tensor whole = piece;
   for (int dim = 0; dim < piece.shape().rank(); ++dim) {
-    for (const Axis axis : distribution.order(dim) | std::views::reverse) {  // the innermost first
+    const auto order = distribution.order(dim);
+    const std::vector<Axis> axes(order.rbegin(), order.rend());
+    for (const Axis axis : axes) {  // the innermost first
       const int ranks = groups.mesh().size(axis);
       if (ranks == 1) continue;
       const TypeOnAxis& type = distribution.on(axis);

@@ -164,11 +164,10 @@ void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
 
 TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
   const auto mixture = [](const std::string& run, std::vector<std::string> more) {
-    more.insert(more.end(),
-                {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
-                 "model.feed_forward_size=0", "model.shared_experts=1",
-                 "model.balance_coefficient=0.01", "model.router_z_coefficient=0.001",
-                 "model.capacity_factor=1.5", "train.steps=8"});
+    more.insert(more.end(), {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
+                             "model.feed_forward_size=0", "model.shared_experts=1",
+                             "model.balance_coefficient=0.01", "model.router_z_coefficient=0.001",
+                             "model.capacity_factor=1.5", "train.steps=8"});
     return config(run, more);
   };
   // The balance loss and the capacity are of the micro-batch of all ranks.
