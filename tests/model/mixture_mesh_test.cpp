@@ -128,6 +128,27 @@ TEST_P(MixtureOnMeshes, TokensBeyondTheCapacityOfTheMicroBatchAreThoseOfOneRank)
   }
 }
 
+TEST_P(MixtureOnMeshes, RecomputedExpertsHaveTheSameBits) {
+  MixtureSetting setting{.mesh = {.tensor = 2, .data = {2}, .expert = 2},
+                         .layout = {.exchange = GetParam()},
+                         .choices = workloads().at("random skew")};
+  const MixtureRun kept(setting);
+  setting.recomputes = true;
+  const MixtureRun recomputed(setting);
+  const auto nodes = [](const MixtureRun& run) { return run.run().program().nodes().size(); };
+  EXPECT_GT(nodes(recomputed), nodes(kept));
+  EXPECT_EQ(recomputed.results(), kept.results());
+}
+
+TEST_P(MixtureOnMeshes, ExpertsThatDoNotDivideAreRefused) {
+  const MixtureSetting setting{.mesh = {.tensor = 4, .expert = 4},
+                               .layout = {.exchange = GetParam()},
+                               .choices = workloads().at("balanced"),
+                               .experts = 9};
+  EXPECT_THAT(error_of([&] { MixtureRun{setting}; }),
+              AllOf(HasSubstr("model.experts = 9"), HasSubstr("4 parts")));
+}
+
 TEST_P(MixtureOnMeshes, OneRankHasTheSameBitsWithTypes) {
   const Choices choices = workloads().at("random skew");
   const MixtureRun typed({.layout = {.exchange = GetParam()}, .choices = choices});
