@@ -140,6 +140,26 @@ TEST_P(MixtureOnMeshes, RecomputedExpertsHaveTheSameBits) {
   EXPECT_EQ(recomputed.results(), kept.results());
 }
 
+TEST_P(MixtureOnMeshes, AllRanksTogetherCountTheOperationsOfOne) {
+  const Choices choices = workloads().at("balanced");
+  const auto flops = [](const MixtureRun& run) {
+    double flops = 0;
+    for (const Node& node : run.run().program().nodes()) {
+      flops += node.operation
+                   ->cost(run.run().program().specs(node.inputs),
+                          run.run().program().specs(node.outputs))
+                   .flops;
+    }
+    return flops * run.mesh().ranks();
+  };
+  const double one = flops(MixtureRun({.choices = choices, .typed = false}));
+  for (const NamedMesh& mesh : meshes()) {
+    const MixtureRun run(
+        {.mesh = mesh.sizes, .layout = {.exchange = GetParam()}, .choices = choices});
+    EXPECT_DOUBLE_EQ(flops(run), one) << mesh.name;
+  }
+}
+
 TEST_P(MixtureOnMeshes, ExpertsThatDoNotDivideAreRefused) {
   const MixtureSetting setting{.mesh = {.tensor = 4, .expert = 4},
                                .layout = {.exchange = GetParam()},
