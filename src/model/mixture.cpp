@@ -68,6 +68,7 @@ class ExpertsWriter {
     Value counts;
   };
   Result write() {
+    require_equal_parts();
     const Result result = sends_rows() ? write_all_to_all() : write_all_gather();
     return {split_ ? cross(builder_, result.output, MeshView::dense) : result.output,
             sum_over_ranks(drops_here_ ? counts_before_dropping() : result.counts)};
@@ -77,12 +78,13 @@ class ExpertsWriter {
   Axis axis() const { return mesh_.expert(); }
   int ranks() const { return mesh_.size(axis()); }
   int view_ranks() const { return ranks() * mesh_.size(mesh_.expert_data()); }
-  int64_t local_experts() const {
-    if (config_.experts % ranks() != 0) {
-      throw Error("model.experts = {} do not divide into the {} parts of parallel.expert",
-                  config_.experts, ranks());
-    }
-    return config_.experts / ranks();
+  int64_t local_experts() const { return config_.experts / ranks(); }
+  void require_equal_parts() const {
+    if (config_.experts % ranks() == 0) return;
+    throw Error(
+        "model.experts = {} do not divide into the {} parts of parallel.expert; give one "
+        "that divides them",
+        config_.experts, ranks());
   }
   bool sends_rows() const {
     if (!split_ || layout_.exchange == ExpertExchange::all_gather) return false;
