@@ -14,6 +14,7 @@ void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_explain_command(CLI::App& app);
+void add_verify_command(CLI::App& app);
 void add_checkpoint_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plot_command(CLI::App& app);

@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
   add_eval_command(app);
   add_generate_command(app);
   add_explain_command(app);
+  add_verify_command(app);
   add_checkpoint_command(app);
   add_bench_command(app);
   add_plot_command(app);

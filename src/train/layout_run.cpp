@@ -1,5 +1,6 @@
 #include "train/layout_run.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -90,14 +91,14 @@ class RankRun {
  public:
   RankRun(const LayoutTrial& trial, RankGroups& groups)
       : trial_(trial),
-        runtime_(host_target(1)),
+        runtime_(host_target(std::max(1, trial.threads / trial.mesh.ranks()))),
         programs_(programs_of(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(executor_, programs_.update_number(), programs_.rounding_number(),
                chunk().parameters),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
-    store_.initialize(trial.seed, 1);
+    store_.initialize(trial.seed, runtime_.threads());
   }
 
   void run(std::span<const std::vector<Batch>> steps, Collected& collected) {

@@ -22,6 +22,7 @@ struct LayoutTrial {
   uint64_t seed = 1;
   Mesh mesh;
   ExpertLayout experts;
+  int threads = 1;  ///< of the machine, shared out to the ranks
 };
 
 /// One of the steps. All ranks have the same.

@@ -1,0 +1,128 @@
+#include "train/verify.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RunConfig small_mixture() {
+  RunConfig config = parse_config(R"(
+    [model]
+    family = "olmoe"
+    layers = 2
+    hidden_size = 16
+    heads = 4
+    kv_heads = 4
+    experts = 8
+    experts_per_token = 2
+    expert_size = 8
+    vocabulary_size = 32
+    [data]
+    directory = "none"
+    context = 8
+    [train]
+    micro_batch = 2
+    global_batch = 16
+    precision = "fp32"
+    [parallel]
+    tensor = 2
+    expert = 4
+  )",
+                                 "test");
+  config.run.threads = 1;
+  return config;
+}
+
+class VerifyTest : public ::testing::Test {
+ protected:
+  RunConfig config_ = small_mixture();
+  Mesh mesh_ = mesh_of(config_, 4);
+};
+
+TEST_F(VerifyTest, ALayoutOfTensorExpertAndDataIsTheModelOfOneRank) {
+  const Verification found = verify(config_, mesh_, {});
+  EXPECT_TRUE(found.same()) << verification_text(found);
+  EXPECT_EQ(found.exact.size(), 7U);
+  EXPECT_THAT(verification_text(found),
+              AllOf(HasSubstr("2 tensor x 4 expert x 2 data"), HasSubstr("the same model")));
+  const auto json = nlohmann::json::parse(verification_json(found));
+  EXPECT_EQ(json["same"], true);
+  EXPECT_EQ(json["ranks"], 4);
+  // Another order of sums is other rounding: the layout was really another one.
+  double rounding = 0;
+  for (const Deviation& deviation : found.exact) rounding += deviation.relative;
+  EXPECT_GT(rounding, 0);
+}
+
+/// What someone who forgets something would give: the results of one rank with one change.
+class OneMistake : public VerifyTest {
+ protected:
+  OneMistake() {
+    trial_ = verify(config_, mesh_, {.steps = 1}).trial;
+    trial_.compute = DType::f64;
+    trial_.mesh = Mesh();
+    const auto batches = random_batches(trial_.size, 32, 1, 1, 3);
+    one_ = run_layout(trial_, batches);
+    other_ = run_layout(trial_, batches);
+  }
+  /// The verification of one rank's results against the changed ones.
+  Verification found() const {
+    return {.trial = trial_, .exact = deviations(one_, other_)};
+  }
+
+  LayoutTrial trial_;
+  LayoutResults one_, other_;
+};
+
+TEST_F(OneMistake, IsNone) { EXPECT_TRUE(found().same()) << verification_text(found()); }
+
+TEST_F(OneMistake, OfOneElementOfOneGradientIsNamed) {
+  const Tensor& gradient = other_.gradients.at("layers.1.experts.down");
+  double largest = 0;
+  for (const double element : gradient.values<double>()) largest = std::max(largest, element);
+  gradient.data<double>()[5] += 1e-9 * largest;
+  EXPECT_FALSE(found().same());
+  EXPECT_THAT(verification_text(found()), HasSubstr("layers.1.experts.down"));
+}
+
+TEST_F(OneMistake, OfTheNormAloneIsNamed) {
+  other_.steps[0].results.gradient_norm *= 1 + 1e-6;
+  EXPECT_FALSE(found().same());
+  EXPECT_THAT(verification_text(found()), HasSubstr("gradient norm   1.0e-06"));
+}
+
+TEST_F(OneMistake, OfAWeightThatIsNoNumberIsNamed) {
+  const Tensor& weight = other_.weights.at("layers.0.attention.query");
+  weight.data<double>()[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(found().same());
+  EXPECT_THAT(verification_text(found()), HasSubstr("layers.0.attention.query"));
+}
+
+TEST_F(OneMistake, OfOneTokenThatChoseAnotherExpertIsNamed) {
+  other_.steps[0].expert_tokens[1][3] += 1;
+  EXPECT_FALSE(found().same());
+  EXPECT_THAT(verification_text(found()), HasSubstr("mixture layer 1, expert 3, step 1"));
+}
+
+TEST(ShortContext, DividesOverTheMesh) {
+  RunConfig config = small_mixture();
+  config.data.context = 4096;
+  EXPECT_EQ(short_context(config), 64);
+  config.parallel.tensor = 3;
+  config.parallel.context = 5;
+  EXPECT_EQ(short_context(config), 90);
+}
+
+}  // namespace
+}  // namespace tessera
