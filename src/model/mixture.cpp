@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 
 #include "model/feed_forward.h"
 #include "ops/activation/activation.h"
@@ -26,25 +25,6 @@ struct Routing {
   RouterSelection selection;
 };
 
-/// Chooses the experts of each token. A forced choice goes by a token's number among those of all
-/// ranks, so all of them choose for all tokens.
-RouterSelection choose(Builder& builder, Value probabilities, const TopKOptions& options) {
-  if (!options.forced_uniform) return router_top_k(builder, probabilities, options);
-  const Distribution own = builder.spec(probabilities).distribution;
-  const std::vector<Axis> axes(own.order(0).begin(), own.order(0).end());
-  for (const Axis axis : axes | std::views::reverse) {
-    probabilities = convert(builder, probabilities, axis, Placement::sharded, replicated());
-  }
-  RouterSelection chosen = router_top_k(builder, probabilities, options);
-  for (Value* value : {&chosen.weights, &chosen.indices}) {
-    for (const Axis axis : axes) {
-      const Placement from = builder.spec(*value).distribution.on(axis).placement;
-      *value = convert(builder, *value, axis, from, own.on(axis));
-    }
-  }
-  return chosen;
-}
-
 Routing route(ModelWriter& writer, Value x) {
   const ModelConfig& config = writer.config;
   Builder& builder = writer.builder;
@@ -61,7 +41,7 @@ Routing route(ModelWriter& writer, Value x) {
   const TopKOptions options{.k = config.experts_per_token,
                             .renormalise = config.renormalise_weights,
                             .forced_uniform = config.forced_uniform_routing};
-  return {logits, probabilities, choose(builder, probabilities, options)};
+  return {logits, probabilities, router_top_k(builder, probabilities, options)};
 }
 
 /// Writes the experts of a layer. Their tokens are in the expert view.
@@ -88,6 +68,7 @@ class ExpertsWriter {
     Value counts;
   };
   Result write() {
+    require_equal_parts();
     const Result result = sends_rows() ? write_all_to_all() : write_all_gather();
     return {split_ ? cross(builder_, result.output, MeshView::dense) : result.output,
             sum_over_ranks(drops_here_ ? counts_before_dropping() : result.counts)};
@@ -97,12 +78,13 @@ class ExpertsWriter {
   Axis axis() const { return mesh_.expert(); }
   int ranks() const { return mesh_.size(axis()); }
   int view_ranks() const { return ranks() * mesh_.size(mesh_.expert_data()); }
-  int64_t local_experts() const {
-    if (config_.experts % ranks() != 0) {
-      throw Error("model.experts = {} do not divide into the {} parts of parallel.expert",
-                  config_.experts, ranks());
-    }
-    return config_.experts / ranks();
+  int64_t local_experts() const { return config_.experts / ranks(); }
+  void require_equal_parts() const {
+    if (config_.experts % ranks() == 0) return;
+    throw Error(
+        "model.experts = {} do not divide into the {} parts of parallel.expert; give one "
+        "that divides them",
+        config_.experts, ranks());
   }
   bool sends_rows() const {
     if (!split_ || layout_.exchange == ExpertExchange::all_gather) return false;

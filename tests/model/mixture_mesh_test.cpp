@@ -128,6 +128,47 @@ TEST_P(MixtureOnMeshes, TokensBeyondTheCapacityOfTheMicroBatchAreThoseOfOneRank)
   }
 }
 
+TEST_P(MixtureOnMeshes, RecomputedExpertsHaveTheSameBits) {
+  MixtureSetting setting{.mesh = {.tensor = 2, .data = {2}, .expert = 2},
+                         .layout = {.exchange = GetParam()},
+                         .choices = workloads().at("random skew")};
+  const MixtureRun kept(setting);
+  setting.recomputes = true;
+  const MixtureRun recomputed(setting);
+  const auto nodes = [](const MixtureRun& run) { return run.run().program().nodes().size(); };
+  EXPECT_GT(nodes(recomputed), nodes(kept));
+  EXPECT_EQ(recomputed.results(), kept.results());
+}
+
+TEST_P(MixtureOnMeshes, AllRanksTogetherCountTheOperationsOfOne) {
+  const Choices choices = workloads().at("balanced");
+  const auto flops = [](const MixtureRun& run) {
+    double flops = 0;
+    for (const Node& node : run.run().program().nodes()) {
+      flops += node.operation
+                   ->cost(run.run().program().specs(node.inputs),
+                          run.run().program().specs(node.outputs))
+                   .flops;
+    }
+    return flops * run.mesh().ranks();
+  };
+  const double one = flops(MixtureRun({.choices = choices, .typed = false}));
+  for (const NamedMesh& mesh : meshes()) {
+    const MixtureRun run(
+        {.mesh = mesh.sizes, .layout = {.exchange = GetParam()}, .choices = choices});
+    EXPECT_DOUBLE_EQ(flops(run), one) << mesh.name;
+  }
+}
+
+TEST_P(MixtureOnMeshes, ExpertsThatDoNotDivideAreRefused) {
+  const MixtureSetting setting{.mesh = {.tensor = 4, .expert = 4},
+                               .layout = {.exchange = GetParam()},
+                               .choices = workloads().at("balanced"),
+                               .experts = 9};
+  EXPECT_THAT(error_of([&] { MixtureRun{setting}; }),
+              AllOf(HasSubstr("model.experts = 9"), HasSubstr("4 parts")));
+}
+
 TEST_P(MixtureOnMeshes, OneRankHasTheSameBitsWithTypes) {
   const Choices choices = workloads().at("random skew");
   const MixtureRun typed({.layout = {.exchange = GetParam()}, .choices = choices});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/differentiate.h"
+#include "engine/rematerialize.h"
 #include "model/mixture.h"
 #include "ops/collective/convert.h"
 #include "ops/router/losses.h"
@@ -22,6 +23,7 @@ struct MixtureSetting {
   std::vector<std::vector<int>> choices;
   int64_t experts = 8;
   double capacity_factor = 0;
+  bool recomputes = false;  ///< the experts, with their exchange
   /// Whether the tokens have the types of a mesh. Without them all is one rank's.
   bool typed = true;
 };
@@ -120,6 +122,7 @@ class MixtureRun {
     const Value of_x = differentiate(builder, seeds, std::vector{x})[0];
     builder.name(of_x, "of_x");
     for (const Value value : {layer.output, layer.counts, balance, z, of_x}) builder.output(value);
+    if (setting_.recomputes) rematerialize(builder, {.experts = true});
     writer.parameters.note_gradients(builder.program());
     lists_[static_cast<size_t>(builder.program().rank())] = std::move(writer.parameters);
   }

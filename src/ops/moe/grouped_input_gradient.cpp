@@ -4,6 +4,7 @@
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/moe/token_rows.h"
 #include "ops/support.h"
@@ -16,6 +17,7 @@ namespace {
 /// [experts + 1]; output [rows, in].
 class GroupedLinearInputGradient final : public Operation {
  public:
+  explicit GroupedLinearInputGradient(int64_t expected_rows) : expected_rows_(expected_rows) {}
   std::string_view name() const override { return "grouped_linear_input_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -49,7 +51,7 @@ class GroupedLinearInputGradient final : public Operation {
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (size_t i = 0; i < inputs.size() / 2; ++i) {
-      cost.flops += product_flops(inputs[i].shape, outputs[0].shape[1]);
+      cost.flops += product_flops({expected_rows_, inputs[i].shape[1]}, outputs[0].shape[1]);
     }
     return cost;
   }
@@ -216,6 +218,8 @@ class GroupedLinearInputGradient final : public Operation {
                    });
     clear_rows_from(execution.runtime, dx, offsets.back());
   }
+
+  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -228,7 +232,8 @@ Value grouped_linear_input_gradient(Builder& builder, std::span<const Value> gra
   }
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.push_back(offsets);
-  return builder.apply_single(std::make_shared<GroupedLinearInputGradient>(), std::move(inputs));
+  return builder.apply_single(
+      std::make_shared<GroupedLinearInputGradient>(expected_rows(builder, x)), std::move(inputs));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "ops/labels.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/moe/token_rows.h"
 #include "ops/support.h"
@@ -17,6 +18,7 @@ namespace {
 /// [rows, out_i].
 class GroupedLinear final : public Operation {
  public:
+  explicit GroupedLinear(int64_t expected_rows) : expected_rows_(expected_rows) {}
   std::string_view name() const override { return "grouped_linear"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -70,11 +72,11 @@ class GroupedLinear final : public Operation {
     return result;
   }
 
-  /// Counts every routed row. Fewer are used only if choices are dropped or remote.
+  /// Counts the rows of an even load. Fewer are used if choices are dropped.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& output : outputs) {
-      cost.flops += product_flops(output.shape, inputs[0].shape[1]);
+      cost.flops += product_flops({expected_rows_, output.shape[1]}, inputs[0].shape[1]);
     }
     return cost;
   }
@@ -218,6 +220,8 @@ class GroupedLinear final : public Operation {
                   static_cast<size_t>(piece.rows * row_bytes));
     }
   }
+
+  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -227,7 +231,8 @@ std::vector<Value> grouped_linear(Builder& builder, Value x, std::span<const Val
   std::vector<Value> inputs{x};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.push_back(offsets);
-  return builder.apply(std::make_shared<GroupedLinear>(), std::move(inputs));
+  return builder.apply(std::make_shared<GroupedLinear>(expected_rows(builder, x)),
+                       std::move(inputs));
 }
 
 }  // namespace tessera

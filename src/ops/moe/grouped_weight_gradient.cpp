@@ -5,6 +5,7 @@
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
+#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
@@ -17,7 +18,8 @@ namespace {
 /// shape.
 class GroupedLinearWeightGradient final : public Operation {
  public:
-  explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
+  GroupedLinearWeightGradient(bool accumulate, int64_t expected_rows)
+      : accumulate_(accumulate), expected_rows_(expected_rows) {}
   std::string_view name() const override { return "grouped_linear_weight_gradient"; }
 
   std::string labels(std::span<const Spec>) const override {
@@ -41,7 +43,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = product_flops(inputs[0].shape, inputs[1].shape[1]),
+    return {.flops = product_flops({expected_rows_, inputs[0].shape[1]}, inputs[1].shape[1]),
             .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
@@ -224,6 +226,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   bool accumulate_;
+  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -231,12 +234,14 @@ class GroupedLinearWeightGradient final : public Operation {
 Value grouped_linear_weight_gradient(Builder& builder, Value x, Value gradient, Value offsets,
                                      Value weight) {
   gradient = cast(builder, gradient, builder.spec(x).dtype);
+  const int64_t rows = expected_rows(builder, x);
   const Value main = builder.main_gradient(weight);
   if (!main) {
-    return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false),
+    return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false, rows),
                                 {x, gradient, offsets});
   }
-  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true), {x, gradient, offsets, main});
+  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true, rows),
+                {x, gradient, offsets, main});
   return main;
 }
 

@@ -16,6 +16,11 @@ void require_row_bound(const Execution& execution, const std::optional<RowBound>
       bound->balanced, bound->rows, bound->key);
 }
 
+int64_t expected_rows(const Builder& builder, Value value) {
+  const ValueInfo& info = builder.program().info(value);
+  return info.rows ? info.rows->expected : info.spec.shape[0];
+}
+
 void refuse_experts_on_device(const Runtime& runtime, std::string_view operation) {
   if (runtime.accelerator() == nullptr) return;
   throw Error(

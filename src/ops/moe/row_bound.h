@@ -13,6 +13,10 @@ namespace tessera {
 void require_row_bound(const Execution& execution, const std::optional<RowBound>& bound,
                        int64_t rows);
 
+/// The rows of a value [rows, width] if the load is even: where dim 0 is a bound, those that are
+/// expected of it. The costs of experts' products count these.
+int64_t expected_rows(const Builder& builder, Value value);
+
 /// Throws Error if the runtime has an accelerator: what experts over several ranks need does not
 /// run there.
 void refuse_experts_on_device(const Runtime& runtime, std::string_view operation);

@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "config/resolve.h"
+#include "plan/programs.h"
+
+namespace tessera {
+namespace {
+
+/// A layout as [parallel] and --ranks give it.
+struct Layout {
+  ParallelSection parallel;
+  int ranks = 1;
+};
+
+/// Each axis with 2 and with 4 ranks, alone and in pairs. The expert axis takes ranks of others, at
+/// least of data.
+std::vector<Layout> layouts(bool mixture) {
+  std::vector<Layout> result;
+  const auto add = [&](int tensor, int context, int data, int expert) {
+    if (expert > 1 && !mixture) return;
+    result.push_back({.parallel = {.tensor = tensor, .context = context, .expert = expert},
+                      .ranks = tensor * context * data});
+  };
+  for (const int n : {2, 4}) {
+    add(n, 1, 1, 1);
+    add(1, n, 1, 1);
+    add(1, 1, n, 1);
+    add(1, 1, n, n);
+    for (const int m : {2, 4}) {
+      add(n, m, 1, 1);
+      add(n, 1, m, 1);
+      add(1, n, m, 1);
+      add(n, 1, m, m);
+      add(1, n, m, m);
+      add(1, 1, 2 * n, m);
+    }
+  }
+  return result;
+}
+
+/// A shipped model with as many layers as it has kinds of them: types do not depend on the number.
+RunConfig shortened(const fs::path& path) {
+  RunConfig config = load_config(path);
+  if (config.model.vocabulary_size == 0) config.model.vocabulary_size = 4096;
+  config = resolve(config);
+  config.model.layers = std::min<int64_t>(config.model.layers, 2);
+  config.model.dense_layers = std::min<int64_t>(config.model.dense_layers, 1);
+  config.train.micro_batch = 1;
+  config.train.global_batch = 64;
+  config.train.evaluate_every = 1;  // the evaluation's program too
+  return config;
+}
+
+void expect_whole_parameters(const Mesh& mesh, const ParameterList& parameters) {
+  for (const ParameterSpec& spec : parameters.specs()) {
+    int64_t elements = spec.piece_shape.elements();
+    for (const Axis axis : mesh.of_view(spec.distribution.view())) {
+      if (spec.distribution.on(axis).split()) elements *= mesh.size(axis);
+    }
+    EXPECT_EQ(elements, spec.shape.elements()) << spec.name;
+  }
+}
+
+/// Writing a program is the check of its types. Nothing is computed, and no weight has memory.
+TEST(Types, EveryFamilyIsAcceptedOnEveryMesh) {
+  int written = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    RunConfig config = shortened(entry.path());
+    for (const Layout& layout : layouts(config.model.mixture())) {
+      config.parallel = layout.parallel;
+      for (const ExpertExchange exchange :
+           {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+        if (layout.parallel.expert == 1 && exchange != ExpertExchange::all_gather) continue;
+        config.parallel.expert_exchange = exchange;
+        const Mesh mesh = mesh_of(config, layout.ranks);
+        SCOPED_TRACE(fmt::format("{} on {}", entry.path().filename().string(), mesh.text()));
+        const StepPrograms programs = step_programs(config, {mesh, layout.ranks - 1});
+        const ParameterList& parameters = programs.chunks.front().parameters;
+        expect_whole_parameters(mesh, parameters);
+        // Each gradient is a sum over the ranks that use the weight on their own data.
+        for (const ParameterUnit& unit : parameters.units()) {
+          for (const Axis axis : mesh.of_view(unit.distribution.view())) {
+            EXPECT_TRUE(unit.distribution.on(axis).split() !=
+                        (unit.gradient_distribution.on(axis).placement == Placement::partial))
+                << unit.name << " on " << mesh.name(axis);
+          }
+        }
+        ++written;
+      }
+    }
+  }
+  EXPECT_GT(written, 500);
+}
+
+}  // namespace
+}  // namespace tessera
