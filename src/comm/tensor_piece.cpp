@@ -1,5 +1,6 @@
 #include "comm/tensor_piece.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -16,8 +17,9 @@ TensorPiece::TensorPiece(const Mesh& mesh, const Distribution& distribution, con
     TESSERA_CHECK(type.placement != Placement::varying, "{} over {} is no piece of a whole",
                   type.text(), mesh.name(axis));
   }
+  const auto several = [&](Axis axis) { return mesh.size(axis) > 1; };
   for (int dim = 0; dim < whole.rank(); ++dim) {
-    if (distribution.order(dim).empty()) continue;
+    if (std::ranges::none_of(distribution.order(dim), several)) continue;
     indices_.resize(static_cast<size_t>(whole.rank()));
     auto& indices = indices_[static_cast<size_t>(dim)];
     indices = piece_of_dim(mesh, distribution, dim, whole[dim], rank);
