@@ -8,6 +8,11 @@
 
 #include <gtest/gtest.h>
 
+#include "comm/in_process/world.h"
+#include "engine/executor.h"
+#include "ops/host_target.h"
+#include "plan/programs.h"
+
 namespace tessera {
 namespace {
 
@@ -149,6 +154,66 @@ TEST_P(LayoutRun, GivesWhatOneRankGives) {
     for (const auto& [name, tensor] : expected.weights) {
       EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
     }
+  }
+}
+
+/// A rank whose targets are all left out adds nothing, and no NaN.
+TEST(LayoutOfRanks, MayHaveNoTargetOnARank) {
+  LayoutTrial trial{.model = mixture(), .size = {.sequences = 4, .context = 8}, .mesh = {}};
+  auto batches = random_batches(trial.size, trial.model.vocabulary_size, 2, 1, 5);
+  for (std::vector<Batch>& step : batches) {
+    Batch& batch = step.front();
+    for (size_t t = 0; t < 16; ++t) {  // the first two sequences, which the first rank has
+      batch.target_count -= batch.targets[t] >= 0 ? 1 : 0;
+      batch.targets[t] = -1;
+    }
+  }
+  const LayoutResults expected = run_layout(trial, batches);
+  trial.mesh = Mesh({.data = {2}, .expert = 2});
+  const LayoutResults found = run_layout(trial, batches);
+  EXPECT_TRUE(found.steps.back().results.updated);
+  EXPECT_NEAR(found.steps.back().results.cross_entropy,
+              expected.steps.back().results.cross_entropy, 1e-12);
+  for (const auto& [name, tensor] : expected.weights) {
+    EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+  }
+}
+
+/// The norm of gradients that are all ones is the root of their number, in every layout: no piece
+/// is forgotten and none counts twice.
+TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
+  for (const MeshSizes& sizes : meshes(true)) {
+    const Mesh mesh(sizes);
+    SCOPED_TRACE(mesh.text());
+    World world(mesh.ranks());
+    run_ranks(world, [&](int rank) {
+      RankGroups groups(mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
+        return world.group(rank, ranks, lane);
+      });
+      Runtime runtime(host_target(1));
+      runtime.join(groups);
+      const ProgramSize size{.sequences = 8, .context = 16};
+      const StepPrograms programs = step_programs(
+          write_training(mixture(), DType::f64, size, {}, {mesh, rank}), OptimizerConfig{});
+      Executor executor(programs.list(), programs.actions(), runtime);
+      const ParameterList& parameters = programs.chunks.front().parameters;
+      for (const ParameterSpec& spec : parameters.specs()) {
+        const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
+        double addends = 1;  // each rank has an equal part of a sum that is not taken yet
+        for (const Axis axis : mesh.of_view(unit.gradient_distribution.view())) {
+          const bool partial = unit.gradient_distribution.on(axis).placement == Placement::partial;
+          if (partial) addends *= mesh.size(axis);
+        }
+        const Tensor gradient = executor.tensor("gradient:" + unit.name)
+                                    .view(spec.unit_offset, spec.piece_shape);
+        for (double& element : gradient.values<double>()) element = 1 / addends;
+      }
+      executor.run({.segment = Segment::whole, .program = programs.update_number()});
+      const Tensor& norm =
+          executor.tensor(programs.update.gradient_norm, programs.update_number());
+      EXPECT_DOUBLE_EQ(*norm.data<double>(),
+                       std::sqrt(static_cast<double>(parameters.elements())));
+    });
   }
 }
 

@@ -39,7 +39,7 @@ RunConfig small_mixture() {
     tensor = 2
     expert = 4
   )",
-                                 "test");
+                                  "test");
   config.run.threads = 1;
   return config;
 }
@@ -77,9 +77,7 @@ class OneMistake : public VerifyTest {
     other_ = run_layout(trial_, batches);
   }
   /// The verification of one rank's results against the changed ones.
-  Verification found() const {
-    return {.trial = trial_, .exact = deviations(one_, other_)};
-  }
+  Verification found() const { return {.trial = trial_, .exact = deviations(one_, other_)}; }
 
   LayoutTrial trial_;
   LayoutResults one_, other_;
