@@ -302,12 +302,12 @@ TEST_F(Ranks, EndTogetherWhereOneCannotWriteItsRecords) {
   const auto fill = [&](int rank, int64_t step) {
     if (rank == 0 && step == 4) limit.emplace(fs::file_size(folder("filled") / "metrics.jsonl"));
   };
-  const std::string problem =
-      error_of([&] { train_on(4, config("filled"), {.before_step = fill}); });
+  const std::string problem = error_of(
+      [&] { train_on(4, config("filled", {"parallel.tensor=2"}), {.before_step = fill}); });
   limit.reset();
   EXPECT_THAT(problem,
               AllOf(HasSubstr("cannot write " + (folder("filled") / "metrics.jsonl").string()),
-                    HasSubstr("step 4 could not be saved")));
+                    HasSubstr("step 4 could not be saved: cannot write")));
   EXPECT_EQ(metrics("filled").size(), 3U);
 }
 
