@@ -43,7 +43,8 @@ double bytes_sent(const Program& program, std::span<const Axis> axes, Counts&& c
 }
 
 /// MegaScale-MoE, equation 1: 2 b s h (n-1) / n elements for the attention of a layer, which are an
-/// all-gather and a reduce-scatter. It is as many in the backward pass, and in a feed-forward block.
+/// all-gather and a reduce-scatter. It is as many in the backward pass, and in a feed-forward
+/// block.
 TEST(BytesOfLayouts, TensorParallelismSendsWhatEquationOneSays) {
   for (const int n : {2, 4, 8}) {
     const StepPrograms programs = programs_on({.tensor = n});

@@ -172,8 +172,8 @@ TEST(LayoutOfRanks, MayHaveNoTargetOnARank) {
   trial.mesh = Mesh({.data = {2}, .expert = 2});
   const LayoutResults found = run_layout(trial, batches);
   EXPECT_TRUE(found.steps.back().results.updated);
-  EXPECT_NEAR(found.steps.back().results.cross_entropy,
-              expected.steps.back().results.cross_entropy, 1e-12);
+  EXPECT_NEAR(found.steps.back().results.cross_entropy, expected.steps.back().results.cross_entropy,
+              1e-12);
   for (const auto& [name, tensor] : expected.weights) {
     EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
   }
@@ -204,15 +204,13 @@ TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
           const bool partial = unit.gradient_distribution.on(axis).placement == Placement::partial;
           if (partial) addends *= mesh.size(axis);
         }
-        const Tensor gradient = executor.tensor("gradient:" + unit.name)
-                                    .view(spec.unit_offset, spec.piece_shape);
+        const Tensor gradient =
+            executor.tensor("gradient:" + unit.name).view(spec.unit_offset, spec.piece_shape);
         for (double& element : gradient.values<double>()) element = 1 / addends;
       }
       executor.run({.segment = Segment::whole, .program = programs.update_number()});
-      const Tensor& norm =
-          executor.tensor(programs.update.gradient_norm, programs.update_number());
-      EXPECT_DOUBLE_EQ(*norm.data<double>(),
-                       std::sqrt(static_cast<double>(parameters.elements())));
+      const Tensor& norm = executor.tensor(programs.update.gradient_norm, programs.update_number());
+      EXPECT_DOUBLE_EQ(*norm.data<double>(), std::sqrt(static_cast<double>(parameters.elements())));
     });
   }
 }

@@ -79,7 +79,9 @@ TEST_F(Mistake, TheWeightOfANormIsNotRetyped) {
 TEST_F(Mistake, TheGradientOfANormsWeightIsNotSummed) {
   const Value gradient = input("gradient", {4}, on(t_, partial()));
   const std::vector<Value> gradients{gradient};
-  EXPECT_THAT(refusal([&] { sum_of_squares(builder_, gradients, {{0, 0, 4}}); }),
+  EXPECT_THAT(refusal([&] {
+                sum_of_squares(builder_, gradients, {{0, 0, 4}});
+              }),
               AllOf(HasSubstr("'gradient' is partial on tensor"), HasSubstr("not linear")));
 }
 
@@ -106,7 +108,9 @@ TEST_F(Mistake, TheNormOfWhatIsSplitIsNotSummed) {
     return sum_of_squares(builder_, std::vector{value}, {{0, 0, 4}});
   };
   const Value of_split = squares(split), of_whole = squares(whole);
-  EXPECT_THAT(refusal([&] { add(builder_, std::vector{of_whole, of_split}, DType::f64); }),
+  EXPECT_THAT(refusal([&] {
+                add(builder_, std::vector{of_whole, of_split}, DType::f64);
+              }),
               AllOf(HasSubstr("invariant on tensor"), HasSubstr("is partial")));
 }
 
@@ -117,7 +121,9 @@ TEST_F(Mistake, ASumOfTheZLossIsTakenTwiceOrNotAtAll) {
   EXPECT_THAT(refusal([&] { sum_of(whole, t_); }),
               AllOf(HasSubstr("on tensor"), HasSubstr("is invariant")));
   const Value other = input("other", {1});
-  EXPECT_THAT(refusal([&] { add(builder_, std::vector{other, loss}, DType::f64); }),
+  EXPECT_THAT(refusal([&] {
+                add(builder_, std::vector{other, loss}, DType::f64);
+              }),
               AllOf(HasSubstr("invariant on tensor"), HasSubstr("is partial")));
 }
 
