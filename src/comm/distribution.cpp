@@ -57,6 +57,11 @@ std::span<const Axis> Distribution::order(int dim) const {
   return index < orders_.size() ? std::span<const Axis>(orders_[index]) : std::span<const Axis>();
 }
 
+std::vector<Axis> Distribution::joining_order(int dim) const {
+  const std::span<const Axis> axes = order(dim);
+  return {axes.rbegin(), axes.rend()};
+}
+
 Distribution Distribution::with(Axis axis, const TypeOnAxis& type) const {
   TESSERA_CHECK(axis.index >= 0 && (!type.split() || type.dim >= 0), "axis {}, dim {}", axis.index,
                 type.dim);

@@ -92,6 +92,8 @@ class Distribution {
   const TypeOnAxis& on(Axis axis) const;
   /// The axes that split a dim, outermost first.
   std::span<const Axis> order(int dim) const;
+  /// The same axes, innermost first: the order in which their pieces are joined.
+  std::vector<Axis> joining_order(int dim) const;
   /// Whether it is invariant on every axis.
   bool invariant() const { return types_.empty(); }
 

@@ -215,6 +215,7 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
              stream,
              program.info(named).name});
   if (check_finite_) check_outputs(program, node);
+  if (observer_) observer_(program, node, outputs_);
 }
 
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -68,6 +69,11 @@ class Executor {
   /// Whether to check every floating result for NaN and infinity. The first one found throws Error
   /// with the name of the value and of the operation that made it.
   void set_check_finite(bool check) { check_finite_ = check; }
+  /// Is called after each node that runs, with its outputs; an empty function ends that. Only the
+  /// processor's nodes are done by then.
+  using Observer =
+      std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
   /// Whether an action is captured as a graph when it runs for the second time, and launched as one
   /// from then on; by default it is. Only accelerators have graphs.
   void set_graphs(bool graphs) { graphs_ = graphs; }
@@ -104,6 +110,7 @@ class Executor {
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
   bool check_finite_ = false;
+  Observer observer_;
   bool graphs_ = true;
   CapturedActions captured_;
 };

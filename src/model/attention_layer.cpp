@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ranges>
 #include <vector>
 
 #include "base/error.h"
@@ -149,9 +148,8 @@ class AttentionWriter {
   /// Attention of the tokens of one sequence, which no other rank has a part of.
   Value cached(const Heads& heads) {
     const Distribution split = builder_.spec(heads.query).distribution;
-    const std::vector<Axis> axes(split.order(0).begin(), split.order(0).end());
     const auto gather = [&](Value x) {
-      for (const Axis axis : axes | std::views::reverse) {
+      for (const Axis axis : split.joining_order(0)) {
         x = convert(builder_, x, axis, Placement::sharded, replicated());
       }
       return x;
@@ -163,7 +161,7 @@ class AttentionWriter {
     const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
     Value mixed = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
                                    key_cache, value_cache, *place_.cache_position, options());
-    for (const Axis axis : axes) {
+    for (const Axis axis : split.order(0)) {
       mixed = convert(builder_, mixed, axis, Placement::replicated, split.on(axis));
     }
     return mixed;

@@ -1,7 +1,5 @@
 #include "model/model.h"
 
-#include <ranges>
-
 #include "model/layers.h"
 #include "ops/collective/convert.h"
 #include "ops/linear/linear.h"
@@ -27,9 +25,7 @@ Trunk write_trunk(ModelWriter& writer, Value tokens, const AttentionPlace& place
 
 /// A value of all tokens, of which each rank along data and context has its own.
 Value gathered_tokens(Builder& builder, Value own) {
-  const auto order = builder.spec(own).distribution.order(0);
-  const std::vector<Axis> splits(order.begin(), order.end());
-  for (const Axis axis : splits | std::views::reverse) {
+  for (const Axis axis : builder.spec(own).distribution.joining_order(0)) {
     own = convert(builder, own, axis, Placement::sharded, invariant());
   }
   return own;

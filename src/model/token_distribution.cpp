@@ -1,6 +1,6 @@
 #include "model/token_distribution.h"
 
-#include <ranges>
+#include <span>
 
 #include "base/error.h"
 
@@ -9,9 +9,10 @@ namespace tessera {
 TokenDistribution distribute_tokens(const Mesh& mesh, int64_t sequences) {
   TokenDistribution result;
   int64_t ranks = 1;
-  for (const Axis level : mesh.data() | std::views::reverse) {  // the outermost first
-    result.tokens = result.tokens.with(level, sharded(0));
-    ranks *= mesh.size(level);
+  const std::span<const Axis> levels = mesh.data();
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {  // the outermost first
+    result.tokens = result.tokens.with(*level, sharded(0));
+    ranks *= mesh.size(*level);
   }
   if (sequences % ranks != 0) {
     throw Error("{} sequences do not divide over {} data-parallel ranks", sequences, ranks);

@@ -1,7 +1,6 @@
 #include "state/update_program.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
@@ -72,9 +71,7 @@ Value total(Builder& builder, Value value) {
 /// A value of which one rank has all, where an axis has only one.
 Value whole_on_single_ranks(Builder& builder, Value value) {
   const Mesh& mesh = builder.program().mesh();
-  const auto order = builder.spec(value).distribution.order(0);
-  const std::vector<Axis> splits(order.begin(), order.end());
-  for (const Axis axis : splits | std::views::reverse) {
+  for (const Axis axis : builder.spec(value).distribution.joining_order(0)) {
     if (mesh.size(axis) > 1) break;
     value = convert(builder, value, axis, Placement::sharded, invariant());
   }

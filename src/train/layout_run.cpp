@@ -63,8 +63,13 @@ class Collected {
       throw Error("ranks report different results of step {}", number + 1);
     }
   }
+  void put_stream(int rank, int ranks, ValueStream stream) {
+    const std::scoped_lock lock(mutex_);
+    streams_.resize(static_cast<size_t>(ranks));
+    streams_[static_cast<size_t>(rank)] = std::move(stream);
+  }
   LayoutResults results() const {
-    LayoutResults results{.steps = steps_};
+    LayoutResults results{.steps = steps_, .streams = streams_};
     for (const auto& [name, whole] : wholes_.at("gradient")) {
       results.gradients.emplace(name, whole.values());
     }
@@ -77,6 +82,7 @@ class Collected {
  private:
   std::mutex mutex_;
   std::vector<LayoutStep> steps_;
+  std::vector<ValueStream> streams_;                                  // by rank
   std::map<std::string, std::map<std::string, WholeTensor>> wholes_;  // by kind and name
 };
 
@@ -104,7 +110,18 @@ class RankRun {
   void run(std::span<const std::vector<Batch>> steps, Collected& collected) {
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto number = static_cast<int64_t>(i) + 1;
+      ValueStream stream;
+      if (trial_.streams && i == 0) {
+        executor_.set_observer(
+            [&](const Program& program, const Node& node, std::span<const Tensor> outputs) {
+              if (&program == &chunk().program) stream.note(program, node, outputs);
+            });
+      }
       step_.accumulate(steps[i]);
+      executor_.set_observer({});
+      if (trial_.streams && i == 0) {
+        collected.put_stream(chunk().program.rank(), trial_.mesh.ranks(), std::move(stream));
+      }
       step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
       for (const ParameterState& state : store_.parameters()) {

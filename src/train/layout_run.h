@@ -9,6 +9,7 @@
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
 #include "train/training_step.h"
+#include "train/value_stream.h"
 
 namespace tessera {
 
@@ -22,7 +23,8 @@ struct LayoutTrial {
   uint64_t seed = 1;
   Mesh mesh;
   ExpertLayout experts;
-  int threads = 1;  ///< of the machine, shared out to the ranks
+  int threads = 1;       ///< of the machine, shared out to the ranks
+  bool streams = false;  ///< whether to keep all values of the first step's micro-batches
 };
 
 /// One of the steps. All ranks have the same.
@@ -38,6 +40,7 @@ struct LayoutResults {
   /// By the parameter's name: the gradients of the first step, and the weights after the last one.
   std::map<std::string, Tensor> gradients;
   std::map<std::string, Tensor> weights;
+  std::vector<ValueStream> streams;  ///< by rank, if the trial wants them
 };
 
 /// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of

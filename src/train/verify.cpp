@@ -99,6 +99,19 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const VerifyOpti
           .threads = static_cast<int>(config.run.threads)};
 }
 
+/// Runs the first micro-batch once more and compares all values. A difference that needs more than
+/// one micro-batch is not found.
+std::optional<StreamDifference> first_difference(const LayoutTrial& of,
+                                                 std::span<const std::vector<Batch>> batches) {
+  const std::vector<std::vector<Batch>> once{{batches[0][0]}};
+  LayoutTrial trial = of;
+  trial.streams = true;
+  const LayoutResults layout = run_layout(trial, once);
+  trial.mesh = Mesh();
+  const LayoutResults one = run_layout(trial, once);
+  return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound).first;
+}
+
 void add_lines(std::string& text, std::span<const Deviation> deviations, double bound) {
   for (const Deviation& deviation : deviations) {
     text +=
@@ -163,6 +176,7 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
   };
   const LayoutResults exact = run(Mesh(), DType::f64);
   found.exact = deviations(exact, run(mesh, DType::f64));
+  if (!found.same()) found.first = first_difference(found.trial, batches);
   const DType precision = compute_dtype(config.train.precision);
   const LayoutResults rounded = run(Mesh(), precision);
   found.rounded = deviations(rounded, run(mesh, precision));
@@ -179,6 +193,10 @@ std::string verification_text(const Verification& found) {
       found.trial.mesh.text(), found.steps, found.micro_batches, size.sequences, size.context,
       Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
+  if (found.first) {
+    text += fmt::format("the first value that differs, by {:.1e}: {}\n", found.first->relative,
+                        found.first->place);
+  }
   text += fmt::format("in {}, the layout from one rank (and one rank from fp64):\n",
                       dtype_name(found.trial.compute));
   for (size_t i = 0; i < found.rounded.size(); ++i) {
@@ -190,7 +208,12 @@ std::string verification_text(const Verification& found) {
 }
 
 std::string verification_json(const Verification& found) {
-  return nlohmann::json{{"layout", found.trial.mesh.text()},
+  nlohmann::json first;
+  if (found.first) {
+    first = {{"place", found.first->place}, {"relative_difference", found.first->relative}};
+  }
+  return nlohmann::json{{"first_difference", first},
+                        {"layout", found.trial.mesh.text()},
                         {"ranks", found.trial.mesh.ranks()},
                         {"same", found.same()},
                         {"bound", Verification::kBound},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Verification {
   int steps = 0;
   int micro_batches = 0;         ///< of a step
   std::vector<Deviation> exact;  ///< in f64
+  /// If a quantity differs: where the first value does that both compute.
+  std::optional<StreamDifference> first;
   /// In the configured precision: of the layout from one rank, and of one rank from f64, which is
   /// the rounding to be expected. Choices of experts that flip are among both.
   std::vector<Deviation> rounded;

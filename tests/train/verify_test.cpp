@@ -1,6 +1,7 @@
 #include "train/verify.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -111,6 +112,41 @@ TEST_F(OneMistake, OfOneTokenThatChoseAnotherExpertIsNamed) {
   other_.steps[0].expert_tokens[1][3] += 1;
   EXPECT_FALSE(found().same());
   EXPECT_THAT(verification_text(found()), HasSubstr("mixture layer 1, expert 3, step 1"));
+}
+
+/// The values that a layout and one rank compute, of which the layout's model may have a mistake.
+class Streams : public VerifyTest {
+ protected:
+  StreamComparison compare(const std::function<void(ModelConfig&)>& mistake) {
+    LayoutTrial trial{.model = config_.model,
+                      .size = {.sequences = 8, .context = 8},
+                      .mesh = {},
+                      .streams = true};
+    const auto batches = random_batches(trial.size, 32, 1, 1, 3);
+    const LayoutResults one = run_layout(trial, batches);
+    trial.mesh = mesh_;
+    mistake(trial.model);
+    return compare_streams(one.streams[0], mesh_, run_layout(trial, batches).streams, 1e-10);
+  }
+};
+
+TEST_F(Streams, OfALayoutHaveNearlyAllValuesOfOneRank) {
+  const StreamComparison found = compare([](ModelConfig&) {});
+  EXPECT_FALSE(found.first) << found.first->place;
+  EXPECT_GT(found.compared, 4 * found.unmatched) << found.unmatched;
+}
+
+TEST_F(Streams, NameTheFirstOperationThatDiffers) {
+  const StreamComparison epsilon = compare([](ModelConfig& model) { model.norm_epsilon = 1e-2; });
+  ASSERT_TRUE(epsilon.first);
+  EXPECT_EQ(epsilon.first->place, "layers.0 norm: rms_norm (forward), output 0");
+  const StreamComparison angles = compare([](ModelConfig& model) { model.rope_theta = 77; });
+  ASSERT_TRUE(angles.first);
+  EXPECT_EQ(angles.first->place, "attention: rotary_table (forward), output 0");
+  const StreamComparison z_loss =
+      compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
+  ASSERT_TRUE(z_loss.first);
+  EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
 }
 
 TEST(ShortContext, DividesOverTheMesh) {
