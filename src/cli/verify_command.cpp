@@ -16,7 +16,7 @@ namespace tessera {
 void add_verify_command(CLI::App& app) {
   struct Arguments {
     ConfigArguments config;
-    int ranks = 1;
+    int ranks = 2;
     VerifyOptions options;
     bool json = false;
   };
@@ -28,8 +28,8 @@ void add_verify_command(CLI::App& app) {
       ->add_option("--ranks", arguments->ranks,
                    "Ranks as threads of this process, laid out as "
                    "[parallel] says")
-      ->check(CLI::Range(1, kMostRanks))
-      ->capture_default_str();
+      ->required()
+      ->check(CLI::Range(2, kMostRanks));
   command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -9,6 +9,7 @@
 
 #include "base/physical_memory.h"
 #include "base/text.h"
+#include "config/mesh_of.h"
 #include "engine/action.h"
 
 namespace tessera {
@@ -189,6 +190,13 @@ std::string layout_text(const MeshRank& place) {
   return fmt::format("rank {} of {} ({})\n", place.rank, place.mesh.ranks(), place.mesh.text());
 }
 
+/// The tokens of a micro-batch for which a rank does the FLOPs: those of its data-parallel group,
+/// divided by the ranks that share them.
+double tokens_of_rank(const StepPlan& plan) {
+  const Mesh& mesh = plan.place().mesh;
+  return static_cast<double>(plan.tokens * data_ranks(mesh)) / static_cast<double>(mesh.ranks());
+}
+
 nlohmann::ordered_json layout_json(const MeshRank& place) {
   nlohmann::ordered_json axes = nlohmann::ordered_json::object();
   for (const AxisInfo& axis : place.mesh.axes()) axes[axis.name] = axis.size;
@@ -205,7 +213,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
   }
-  const auto tokens = static_cast<double>(plan.tokens);
+  const double tokens = tokens_of_rank(plan);
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   Table totals({"total", "value", "exactly"});
   const auto count = [&](const char* name, double value) {
@@ -220,8 +228,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   count("FLOPs a token, forward", plan.flops.forward / tokens);
   count("FLOPs a token, backward", plan.flops.backward / tokens);
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
-  count("FLOPs a step", plan.flops.useful() * micro_batches);
-  count("tokens a step", tokens * micro_batches);
+  const std::string of_rank = several ? ", this rank" : "";
+  count(("FLOPs a step" + of_rank).c_str(), plan.flops.useful() * micro_batches);
+  count("tokens a step", static_cast<double>(config.train.global_batch * config.data.context));
   for (const auto& [axes, sent] : sent_in_step(plan, rows)) {
     bytes(fmt::format("sent a step over {}", axes).c_str(), static_cast<int64_t>(sent));
   }
@@ -271,22 +280,23 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
                           {"types", type_texts(plan.place().mesh, row.types)},
                           {"sent_bytes", row.sent}});
   }
-  const auto tokens = static_cast<double>(plan.tokens);
-  const OrderedJson totals{{"parameters", plan.parameters},
-                           {"active_parameters", plan.active_parameters},
-                           {"flops_per_token", plan.flops.useful() / tokens},
-                           {"forward_flops_per_token", plan.flops.forward / tokens},
-                           {"backward_flops_per_token", plan.flops.backward / tokens},
-                           {"repeated_flops_per_token", plan.flops.repeated / tokens},
-                           {"tokens_per_step", plan.tokens * plan.micro_batches},
-                           {"parameters_on_rank", elements_on_rank(plan)},
-                           {"sent_bytes_per_step", sent_in_step(plan, rows)},
-                           {"state_bytes", plan.memory.kept_bytes},
-                           {"input_bytes", plan.input_bytes},
-                           {"saved_bytes", plan.memory.programs.front().saved_bytes},
-                           {"peak_bytes", plan.memory.arena_bytes},
-                           {"live_bytes", plan.memory.live_bytes},
-                           {"peak_operation", peak_row(rows, plan.memory)}};
+  const double tokens = tokens_of_rank(plan);
+  const OrderedJson totals{
+      {"parameters", plan.parameters},
+      {"active_parameters", plan.active_parameters},
+      {"flops_per_token", plan.flops.useful() / tokens},
+      {"forward_flops_per_token", plan.flops.forward / tokens},
+      {"backward_flops_per_token", plan.flops.backward / tokens},
+      {"repeated_flops_per_token", plan.flops.repeated / tokens},
+      {"tokens_per_step", plan.tokens * plan.micro_batches * data_ranks(plan.place().mesh)},
+      {"parameters_on_rank", elements_on_rank(plan)},
+      {"sent_bytes_per_step", sent_in_step(plan, rows)},
+      {"state_bytes", plan.memory.kept_bytes},
+      {"input_bytes", plan.input_bytes},
+      {"saved_bytes", plan.memory.programs.front().saved_bytes},
+      {"peak_bytes", plan.memory.arena_bytes},
+      {"live_bytes", plan.memory.live_bytes},
+      {"peak_operation", peak_row(rows, plan.memory)}};
   OrderedJson json{
       {"layout", layout_json(plan.place())}, {"operations", operations}, {"totals", totals}};
   if (fit != nullptr) json["fit"] = fit_json(*fit);

@@ -62,8 +62,11 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
                                    recompute_of(config.train.recompute), place, experts),
                     config.optimizer);
   if (config.train.evaluate_every > 0) {
+    // It drops no token, so more rows may come than in training.
+    ExpertLayout unbounded = experts;
+    unbounded.rows_bound = 0;
     programs.evaluation =
-        write_evaluation(inference_config(config.model), compute, size, place, experts);
+        write_evaluation(inference_config(config.model), compute, size, place, unbounded);
   }
   return programs;
 }

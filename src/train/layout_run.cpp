@@ -37,7 +37,12 @@ class WholeTensor {
       }
     }
   }
-  const Tensor& values() const { return values_; }
+  /// Throws InternalError if the pieces did not make a whole.
+  const Tensor& values(const std::string& name) const {
+    TESSERA_CHECK(std::ranges::find(known_, false) == known_.end(), "no rank holds some of {}",
+                  name);
+    return values_;
+  }
 
  private:
   Tensor values_;
@@ -71,10 +76,10 @@ class Collected {
   LayoutResults results() const {
     LayoutResults results{.steps = steps_, .streams = streams_};
     for (const auto& [name, whole] : wholes_.at("gradient")) {
-      results.gradients.emplace(name, whole.values());
+      results.gradients.emplace(name, whole.values(name));
     }
     for (const auto& [name, whole] : wholes_.at("weight")) {
-      results.weights.emplace(name, whole.values());
+      results.weights.emplace(name, whole.values(name));
     }
     return results;
   }

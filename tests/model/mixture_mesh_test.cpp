@@ -77,6 +77,7 @@ void expect_near(const std::map<std::string, std::vector<double>>& own,
     double largest = 0, difference = 0;
     for (size_t i = 0; i < numbers.size(); ++i) {
       largest = std::max(largest, std::abs(numbers[i]));
+      ASSERT_FALSE(std::isnan(found[i])) << what << ": " << name;
       difference = std::max(difference, std::abs(numbers[i] - found[i]));
     }
     EXPECT_GT(largest, 0) << what << ": " << name;

@@ -54,7 +54,11 @@ TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {
   EXPECT_EQ(half["layout"]["rank"], 3);
   EXPECT_EQ(half["totals"]["parameters"], one["totals"]["parameters"]);
   EXPECT_EQ(half["totals"]["parameters_on_rank"], one["totals"]["parameters"]);
-  EXPECT_EQ(half["totals"]["tokens_per_step"], 64) << "of a data-parallel rank";
+  EXPECT_EQ(half["totals"]["tokens_per_step"], 128) << "of all ranks";
+  const Json split = json_of(dense({"parallel.tensor=2"}), 4);
+  EXPECT_EQ(split["totals"]["tokens_per_step"], 128);
+  EXPECT_DOUBLE_EQ(split["totals"]["flops_per_token"].get<double>(),
+                   one["totals"]["flops_per_token"].get<double>());
   EXPECT_GT(half["totals"]["sent_bytes_per_step"]["context"], 0);
   bool zigzag = false;
   for (const Json& operation : half["operations"]) {

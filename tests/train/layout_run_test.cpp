@@ -22,7 +22,9 @@ double relative_difference(const Tensor& expected, const Tensor& found) {
   for (int64_t i = 0; i < expected.elements(); ++i) {
     const double number = expected.data<double>()[i];
     largest = std::max(largest, std::abs(number));
-    difference = std::max(difference, std::abs(number - found.data<double>()[i]));
+    const double apart = std::abs(number - found.data<double>()[i]);
+    if (std::isnan(apart)) return apart;  // less than nothing
+    difference = std::max(difference, apart);
   }
   return difference / std::max(largest, 1e-300);
 }

@@ -130,10 +130,11 @@ class Streams : public VerifyTest {
   }
 };
 
-TEST_F(Streams, OfALayoutHaveNearlyAllValuesOfOneRank) {
+TEST_F(Streams, OfALayoutHaveMostValuesOfOneRank) {
   const StreamComparison found = compare([](ModelConfig&) {});
   EXPECT_FALSE(found.first) << found.first->place;
-  EXPECT_GT(found.compared, 4 * found.unmatched) << found.unmatched;
+  // Norms of split rows and rows of an exchange have no counterpart.
+  EXPECT_GT(found.compared, 2 * found.unmatched) << found.unmatched;
 }
 
 TEST_F(Streams, NameTheFirstOperationThatDiffers) {
