@@ -36,7 +36,7 @@ void print(const ExplainArguments& arguments, const RunConfig& config, const Ste
 
 MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
   const Mesh mesh = mesh_of(config, arguments.ranks);
-  if (arguments.rank >= mesh.ranks()) {
+  if (arguments.rank < 0 || arguments.rank >= mesh.ranks()) {
     throw Error("--rank is {}; the run has {} ({}), counted from 0", arguments.rank,
                 mesh.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", mesh.ranks()), mesh.text());
   }
@@ -94,7 +94,6 @@ void add_explain_command(CLI::App& app) {
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str();
   command->add_option("--rank", arguments->rank, "The rank whose program is shown, counted from 0")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_flag("--all", arguments->options.all_layers, "Every layer, not only the first");
   command->add_flag("--types", arguments->options.types,
