@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "comm/in_process/world.h"
+#include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "inference/evaluate_checkpoint.h"
 #include "metrics/metrics.h"
@@ -193,6 +194,45 @@ TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
     expect_same(4, fmt::format("experts-{}", ++number),
                 {by, "parallel.expert=4", "parallel.tensor=2", "train.micro_batch=4"});
   }
+}
+
+/// The demo's model with shorter sequences, by its own file. It runs under the thread sanitizer
+/// too.
+TEST_F(Ranks, TrainTheDemosModel) {
+  const auto demo = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> keys{fmt::format("run.directory=\"{}\"", folder(run).string()),
+                                  fmt::format("data.directory=\"{}\"", folder("data").string()),
+                                  "data.context=32",
+                                  "model.vocabulary_size=260",
+                                  "train.precision=\"fp32\"",
+                                  "train.global_batch=4",
+                                  "train.steps=3",
+                                  "train.evaluate_every=3",
+                                  "optimizer.warmup_steps=1",
+                                  "run.threads=2"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    return load_config(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml", keys);
+  };
+  train_on(1, demo("demo-1", {"train.micro_batch=2", "train.evaluate_batches=2"}));
+  train_on(4, demo("demo-4", {"train.micro_batch=1", "train.evaluate_batches=4",
+                              "parallel.tensor=2", "parallel.expert=2"}));
+  expect_same_training(metrics("demo-4"), metrics("demo-1"), 1e-5);
+}
+
+TEST_F(Ranks, GoOnBitForBit) {
+  const std::vector<std::string> layout{"parallel.tensor=2"};
+  train_on(4, config("straight", layout));
+  train_on(4, config("stopped", {"parallel.tensor=2", "train.stop_after=7"}));
+  train_on(4, config("stopped", layout), {.resume = true});
+  EXPECT_TRUE(tensors("stopped", 20) == tensors("straight", 20));
+}
+
+TEST_F(Ranks, WithMoreRowsThanAreReservedEndByThatError) {
+  const RunConfig bounded = config(
+      "bounded", {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
+                  "model.feed_forward_size=0", "parallel.expert=4", "parallel.expert_rows_bound=1",
+                  "parallel.expert_exchange=\"all_to_all\""});
+  EXPECT_THAT(error_of([&] { train_on(4, bounded); }), HasSubstr("parallel.expert_rows_bound"));
 }
 
 TEST_F(Ranks, SaveWholeTensorsThatAnyLayoutLoads) {
