@@ -196,27 +196,28 @@ TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
   }
 }
 
-/// The demo's model with shorter sequences, by its own file. It runs under the thread sanitizer
-/// too.
+/// The demo's model with fewer layers and shorter sequences, by its own file. It runs under the
+/// thread sanitizer too, which does not see into oneDNN; fp64 does without it.
 TEST_F(Ranks, TrainTheDemosModel) {
   const auto demo = [&](const std::string& run, const std::vector<std::string>& more) {
     std::vector<std::string> keys{fmt::format("run.directory=\"{}\"", folder(run).string()),
                                   fmt::format("data.directory=\"{}\"", folder("data").string()),
                                   "data.context=32",
                                   "model.vocabulary_size=260",
-                                  "train.precision=\"fp32\"",
-                                  "train.global_batch=4",
-                                  "train.steps=3",
-                                  "train.evaluate_every=3",
+                                  "model.layers=2",
+                                  "train.precision=\"fp64\"",
+                                  "train.global_batch=2",
+                                  "train.steps=2",
+                                  "train.evaluate_every=2",
                                   "optimizer.warmup_steps=1",
-                                  "run.threads=2"};
+                                  "run.threads=1"};
     keys.insert(keys.end(), more.begin(), more.end());
     return load_config(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml", keys);
   };
   train_on(1, demo("demo-1", {"train.micro_batch=2", "train.evaluate_batches=2"}));
   train_on(4, demo("demo-4", {"train.micro_batch=1", "train.evaluate_batches=4",
                               "parallel.tensor=2", "parallel.expert=2"}));
-  expect_same_training(metrics("demo-4"), metrics("demo-1"), 1e-5);
+  expect_same_training(metrics("demo-4"), metrics("demo-1"), 1e-10);
 }
 
 TEST_F(Ranks, GoOnBitForBit) {
