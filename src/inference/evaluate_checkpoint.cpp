@@ -11,7 +11,7 @@
 #include "base/round_up.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "comm/in_process/world.h"
+#include "comm/in_process/run_mesh.h"
 #include "inference/loaded_model.h"
 #include "ops/host_target.h"
 
@@ -80,10 +80,8 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const 
                                                 const Mesh& mesh, int threads) {
   std::vector<SourceEvaluation> result;
   World world(mesh.ranks());
-  run_ranks(world, [&](int rank) {
-    RankGroups groups(mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
-      return world.group(rank, ranks, lane);
-    });
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    const int rank = groups.rank();
     const RankControl control(groups.world("control"));
     Runtime runtime(host_target(std::max(1, threads / mesh.ranks())));
     runtime.join(groups);

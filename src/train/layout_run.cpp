@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "comm/in_process/world.h"
+#include "comm/in_process/run_mesh.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
@@ -165,12 +165,8 @@ class RankRun {
 LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
   World world(trial.mesh.ranks());
   Collected collected;
-  run_ranks(world, [&](int rank) {
-    RankGroups groups(trial.mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
-      return world.group(rank, ranks, lane);
-    });
-    RankRun(trial, groups).run(steps, collected);
-  });
+  run_mesh(world, trial.mesh,
+           [&](RankGroups& groups) { RankRun(trial, groups).run(steps, collected); });
   return collected.results();
 }
 

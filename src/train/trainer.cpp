@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/in_process/world.h"
+#include "comm/in_process/run_mesh.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
@@ -93,10 +93,8 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
   }
   World world(run.mesh.ranks(), kRankTimeout);
   TrainReport report;
-  run_ranks(world, [&](int rank) {
-    RankGroups groups(run.mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
-      return world.group(rank, ranks, lane);
-    });
+  run_mesh(world, run.mesh, [&](RankGroups& groups) {
+    const int rank = groups.rank();
     const RankControl control(groups.world("control"));
     Runtime runtime(run_target(run.config, nullptr, run.mesh.ranks()), nullptr);
     runtime.join(groups);

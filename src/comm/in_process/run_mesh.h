@@ -1,0 +1,22 @@
+#pragma once
+
+#include <functional>
+
+#include "comm/in_process/world.h"
+#include "comm/rank_groups.h"
+
+namespace tessera {
+
+/// run_ranks() of a mesh: calls body for every rank of the world, with the groups in which that
+/// rank meets the others.
+inline void run_mesh(World& world, const Mesh& mesh,
+                     const std::function<void(RankGroups& groups)>& body) {
+  run_ranks(world, [&](int rank) {
+    RankGroups groups(mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
+      return world.group(rank, ranks, lane);
+    });
+    body(groups);
+  });
+}
+
+}  // namespace tessera
