@@ -28,17 +28,36 @@ class HeadOperation : public Operation {
     return inputs[0].shape[1] / unit;
   }
 
+  /// For `single`, the tensor of heads without copies: calls `head(copies, index)` for each head,
+  /// or on a device `launch(vendor, copies, stream)` once.
+  template <typename Head, typename Launch>
+  void run_heads(const Execution& execution, const Tensor& single, Head head, Launch launch) const {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        launch(vendor, copies<decltype(type)>(execution, single), *execution.stream);
+      });
+    }
+    dispatch_floating(single.dtype(), [&](auto type) {
+      const auto heads = copies<decltype(type)>(execution, single);
+      parallel_ranges(execution.runtime.threads(), heads.heads, row_grain(head_dim_ * times_),
+                      [=](int64_t begin, int64_t end, int) {
+                        for (int64_t index = begin; index < end; ++index) head(heads, index);
+                      });
+    });
+  }
+
+  int64_t head_dim_;
+  int64_t times_;
+
+ private:
   template <typename T>
-  HeadCopies<T> copies(const Execution& execution, int64_t elements) const {
-    return {.heads = elements / head_dim_,
+  HeadCopies<T> copies(const Execution& execution, const Tensor& single) const {
+    return {.heads = single.elements() / head_dim_,
             .head_dim = head_dim_,
             .times = times_,
             .from = execution.inputs[0].pointer<T>(),
             .to = execution.outputs[0].pointer<T>()};
   }
-
-  int64_t head_dim_;
-  int64_t times_;
 };
 
 /// input: gradient [tokens, heads * times * head_dim]. output: [tokens, heads * head_dim].
@@ -52,22 +71,12 @@ class RepeatHeadsGradient final : public HeadOperation {
     return {{{inputs[0].shape[0], heads * head_dim_}, inputs[0].dtype}};
   }
   void run(const Execution& execution) const override {
-    const int64_t elements = execution.outputs[0].elements();
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        add_head_copies_device<decltype(vendor)>(copies<decltype(type)>(execution, elements),
-                                                 *execution.stream);
-      });
-    }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const HeadCopies<T> heads = copies<T>(execution, elements);
-      parallel_ranges(execution.runtime.threads(), heads.heads,
-                      row_grain(heads.head_dim * heads.times),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t head = begin; head < end; ++head) add_copies(heads, head);
-                      });
-    });
+    run_heads(
+        execution, execution.outputs[0],
+        [](const auto& heads, int64_t index) { add_copies(heads, index); },
+        [](auto vendor, const auto& heads, Stream& stream) {
+          add_head_copies_device<decltype(vendor)>(heads, stream);
+        });
   }
 
  private:
@@ -102,28 +111,21 @@ class RepeatHeads final : public HeadOperation {
   }
   bool cheap_to_repeat() const override { return true; }
   void run(const Execution& execution) const override {
-    const int64_t elements = execution.inputs[0].elements();
-    if (execution.stream != nullptr) {
-      return on_device(execution, [&](auto vendor, auto type) {
-        repeat_heads_device<decltype(vendor)>(copies<decltype(type)>(execution, elements),
-                                              *execution.stream);
-      });
+    run_heads(
+        execution, execution.inputs[0],
+        [](const auto& heads, int64_t index) { copy(heads, index); },
+        [](auto vendor, const auto& heads, Stream& stream) {
+          repeat_heads_device<decltype(vendor)>(heads, stream);
+        });
+  }
+
+ private:
+  template <typename T>
+  static void copy(const HeadCopies<T>& heads, int64_t head) {
+    T* const to = heads.to + head * heads.times * heads.head_dim;
+    for (int64_t time = 0; time < heads.times; ++time) {
+      std::copy_n(heads.from + head * heads.head_dim, heads.head_dim, to + time * heads.head_dim);
     }
-    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const HeadCopies<T> heads = copies<T>(execution, elements);
-      parallel_ranges(execution.runtime.threads(), heads.heads,
-                      row_grain(heads.head_dim * heads.times),
-                      [=](int64_t begin, int64_t end, int) {
-                        for (int64_t head = begin; head < end; ++head) {
-                          T* const to = heads.to + head * heads.times * heads.head_dim;
-                          for (int64_t copy = 0; copy < heads.times; ++copy) {
-                            std::copy_n(heads.from + head * heads.head_dim, heads.head_dim,
-                                        to + copy * heads.head_dim);
-                          }
-                        }
-                      });
-    });
   }
 };
 
