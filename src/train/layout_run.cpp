@@ -109,7 +109,11 @@ class RankRun {
                chunk().parameters),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
-    store_.initialize(trial.seed, runtime_.threads());
+    if (trial.initial.empty()) {
+      store_.initialize(trial.seed, runtime_.threads());
+    } else {
+      take_initial();
+    }
   }
 
   void run(std::span<const std::vector<Batch>> steps, Collected& collected) {
@@ -140,6 +144,15 @@ class RankRun {
 
  private:
   const Chunk& chunk() const { return programs_.chunks.front(); }
+
+  void take_initial() {
+    for (const ParameterState& state : store_.parameters()) {
+      const Tensor whole(state.spec.shape, state.master.dtype());
+      convert(trial_.initial.at(state.spec.name), whole);
+      store_.piece(state.spec).take(whole, state.master);
+    }
+    store_.masters_to_weights();
+  }
 
   std::vector<std::vector<double>> expert_tokens() {
     std::vector<std::vector<double>> layers;

@@ -21,6 +21,8 @@ struct LayoutTrial {
   ProgramSize size;  ///< of a micro-batch of all ranks
   DType compute = DType::f64;
   uint64_t seed = 1;
+  /// Whole weights to begin with, by the parameters' names. If there are none, all are drawn.
+  std::map<std::string, Tensor> initial = {};
   Mesh mesh;
   ExpertLayout experts;
   int threads = 1;       ///< of the machine, shared out to the ranks

@@ -73,6 +73,22 @@ std::vector<std::string> ReferenceModel::names() {
   return names;
 }
 
+OptimizerConfig ReferenceModel::optimizer() {
+  OptimizerConfig optimizer;
+  optimizer.weight_decay = 0.1;
+  optimizer.decay_rule = DecayRule::all;
+  optimizer.beta1 = 0.9;
+  optimizer.beta2 = 0.95;
+  // AdamW divides a gradient by its own size: with a smaller epsilon the steps of entries that are
+  // nearly zero would be those of their rounding errors, theirs and ours.
+  optimizer.epsilon = 1e-5;
+  optimizer.clip_norm = 1;
+  optimizer.learning_rate = 1e-3;
+  optimizer.schedule = Schedule::constant;
+  optimizer.warmup_steps = 0;
+  return optimizer;
+}
+
 Batch ReferenceModel::batch(int64_t step) const {
   const std::vector<int32_t> all = tensors_.i32("tokens");
   const int64_t tokens = sequences_ * context_;

@@ -5,6 +5,7 @@
 
 #include "data/loader.h"
 #include "model/model_config.h"
+#include "state/optimizer_config.h"
 #include "support/reference_tensors.h"
 
 namespace tessera::testing {
@@ -22,6 +23,8 @@ class ReferenceModel {
   int64_t sequences() const { return sequences_; }
   int64_t context() const { return context_; }
 
+  /// What the trained weights were trained with.
+  static OptimizerConfig optimizer();
   /// The batch of a step, complete.
   Batch batch(int64_t step) const;
   /// A tensor of expected.safetensors, f32.

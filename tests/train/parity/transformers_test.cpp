@@ -7,9 +7,9 @@
 #include "model/model.h"
 #include "ops/host_target.h"
 #include "state/parameter_store.h"
-#include "support/larger.h"
 #include "support/run_program.h"
 #include "support/tested_devices.h"
+#include "train/parity/parity_errors.h"
 #include "train/parity/reference_model.h"
 #include "train/training_step.h"
 
@@ -19,38 +19,6 @@
 
 namespace tessera::testing {
 namespace {
-
-constexpr double kTolerance = 1e-5;  // of a tensor's largest entry
-/// Two computations in bf16 round in different places: how far one's error may be above the
-/// other's. In models this small a single token that goes to another expert, or a single entry that
-/// passes a clipping limit, is much of the error.
-constexpr double kRoundingSlack = 2;
-
-/// The largest difference over the largest expected entry.
-double largest_error(std::span<const double> found, std::span<const float> expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double difference = 0;
-  double largest = 0;
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    difference = larger(difference, std::abs(found[i] - static_cast<double>(expected[i])));
-    largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
-  }
-  EXPECT_GT(largest, 0);
-  return difference / largest;
-}
-
-/// The root of the mean squared difference over that of the expected entries.
-double mean_error(std::span<const double> found, std::span<const float> expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double difference = 0;
-  double size = 0;
-  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-    difference += std::pow(found[i] - static_cast<double>(expected[i]), 2);
-    size += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  EXPECT_GT(size, 0);
-  return std::sqrt(difference / size);
-}
 
 /// A reference model's training program with its weights, ready to run.
 class ParityMachine {
@@ -129,7 +97,8 @@ TEST_P(Transformers, Logits) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     ParityMachine machine(reference, dtype);
     for (const int64_t piece : {reference.context(), int64_t{5}, int64_t{1}}) {
-      EXPECT_LT(largest_error(logits_of(machine, reference, dtype, piece), expected), kTolerance)
+      EXPECT_LT(largest_error(logits_of(machine, reference, dtype, piece), expected),
+                kParityTolerance)
           << dtype_name(dtype) << ", " << piece << " tokens at once";
     }
   }
@@ -155,14 +124,14 @@ void expect_losses_and_gradients(ParityMachine& machine, const ReferenceModel& r
   machine.step.accumulate(batches);
   const StepResults losses = machine.step.results().wait();
   const double loss = reference.expected("loss")[0];
-  EXPECT_NEAR(losses.cross_entropy, loss, kTolerance * loss) << what;
+  EXPECT_NEAR(losses.cross_entropy, loss, kParityTolerance * loss) << what;
   const double balance = reference.expected("balance_loss")[0];
-  EXPECT_NEAR(losses.balance, balance, kTolerance * balance) << what;
+  EXPECT_NEAR(losses.balance, balance, kParityTolerance * balance) << what;
   EXPECT_EQ(balance > 0, reference.config().mixture());
   for (const ParameterState& parameter : machine.store.parameters()) {
     EXPECT_LT(largest_error(machine.values(parameter.gradient),
                             reference.expected("gradient/" + parameter.spec.name)),
-              kTolerance)
+              kParityTolerance)
         << parameter.spec.name << " in " << what;
   }
 }
@@ -201,18 +170,7 @@ TEST_P(Transformers, GradientsInBfloat16AreAsNearAsTransformersAre) {
 
 TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   const ReferenceModel reference(GetParam());
-  OptimizerConfig optimizer;
-  optimizer.weight_decay = 0.1;
-  optimizer.decay_rule = DecayRule::all;
-  optimizer.beta1 = 0.9;
-  optimizer.beta2 = 0.95;
-  // AdamW divides a gradient by its own size: with a smaller epsilon the steps of entries that are
-  // nearly zero would be those of their rounding errors, theirs and ours.
-  optimizer.epsilon = 1e-5;
-  optimizer.clip_norm = 1;
-  optimizer.learning_rate = 1e-3;
-  optimizer.schedule = Schedule::constant;
-  optimizer.warmup_steps = 0;
+  const OptimizerConfig optimizer = reference.optimizer();
   ParityMachine machine(reference, DType::f32, optimizer);
   for (int64_t i = 0; i < reference.steps(); ++i) {
     const std::vector<Batch> batches{reference.batch(i)};
@@ -223,7 +181,7 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
     const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);
     const std::vector<float> after = reference.expected("trained/" + parameter.spec.name);
     EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after), 1e-3);
-    EXPECT_LT(largest_error(machine.values(parameter.master), after), kTolerance)
+    EXPECT_LT(largest_error(machine.values(parameter.master), after), kParityTolerance)
         << parameter.spec.name;
   }
 }
