@@ -109,11 +109,16 @@ std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
 
 std::string Mesh::text() const {
   std::vector<std::string> parts;
-  for (size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i].size == 1 || Axis{static_cast<int>(i)} == expert_data()) continue;
-    parts.push_back(fmt::format("{} {}", axes_[i].size, axes_[i].name));
-  }
-  return parts.empty() ? "one rank" : join(parts, " x ");
+  const auto add = [&](Axis axis) {
+    if (size(axis) > 1) parts.push_back(fmt::format("{} {}", size(axis), name(axis)));
+  };
+  add(tensor());
+  add(context());
+  add(pipeline());
+  for (const Axis level : data()) add(level);
+  if (parts.empty()) return "one rank";
+  const std::string experts = size(expert()) > 1 ? fmt::format(", {} expert", size(expert())) : "";
+  return join(parts, " x ") + experts;
 }
 
 }  // namespace tessera

@@ -85,7 +85,8 @@ class Mesh {
   /// positions, the first of the axes being the innermost. All axes are of one view.
   std::vector<int> group(int rank, std::span<const Axis> axes) const;
 
-  /// The layout in words: "2 tensor x 4 data, 4 expert", or "one rank".
+  /// The layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product is the number
+  /// of ranks; the experts' axis lies over the same ones.
   std::string text() const;
 
  private:

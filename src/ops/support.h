@@ -22,19 +22,6 @@ inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
 }
 
-/// Returns the bytes of all the operands by the rule of Cost::bytes. `updated` has the positions of
-/// the inputs that are read and written as a whole (see Operation::updated_inputs()).
-inline double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
-                            const std::vector<int>& updated = {}) {
-  double bytes = 0;
-  for (const Spec& spec : inputs) bytes += static_cast<double>(spec.bytes());
-  for (const Spec& spec : outputs) bytes += static_cast<double>(spec.bytes());
-  for (const int input : updated) {
-    bytes += static_cast<double>(inputs[static_cast<size_t>(input)].bytes());
-  }
-  return bytes;
-}
-
 /// Returns the FLOPs of the product of a matrix [rows, k] and a matrix [k, columns]: 2 per
 /// multiply-add. As an integer this may overflow for fairly large tensors.
 inline double product_flops(const Shape& matrix, int64_t columns) {

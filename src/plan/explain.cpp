@@ -10,97 +10,15 @@
 #include "base/physical_memory.h"
 #include "base/text.h"
 #include "config/mesh_of.h"
-#include "engine/action.h"
+#include "plan/explain_held.h"
+#include "plan/explain_rows.h"
 
 namespace tessera {
 namespace {
 
-/// A node as the tables show it.
-struct Row {
-  int program = 0;
-  int node = 0;
-  std::string operation, block, phase, outputs, results;
-  std::vector<Distribution> types;  // of the outputs
-  int layer = -1;
-  Cost cost;
-  std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
-  int64_t saved_bytes = 0;
-  int64_t memory_bytes = 0;
-};
-
-std::map<std::string, double> sent_by_axes(const Mesh& mesh, const Cost& cost) {
-  std::map<std::string, double> sent;
-  for (const WireBytes& wire : cost.wire) {
-    std::vector<std::string> names;
-    for (const Axis axis : wire.axes) names.push_back(mesh.name(axis));
-    sent[join(names, "+")] += wire.bytes;
-  }
-  return sent;
-}
-
-Row row_of(const StepPlan& plan, const Program& program, int number, int index) {
-  const ProgramPlaces& places = plan.memory.programs[static_cast<size_t>(number)];
-  const Node& node = program.nodes()[static_cast<size_t>(index)];
-  const std::vector<Spec> outputs = program.specs(node.outputs);
-  Row row{.program = number,
-          .node = index,
-          .operation = std::string(node.operation->name()),
-          .block = std::string(word(node.block)),
-          .phase = std::string(word(node.phase)),
-          .outputs = {},
-          .results = {},
-          .types = {},
-          .layer = node.layer,
-          .cost = node.operation->cost(program.specs(node.inputs), outputs),
-          .sent = {}};
-  row.sent = sent_by_axes(program.mesh(), row.cost);
-  for (const Spec& spec : outputs) {
-    row.types.push_back(spec.distribution);
-    row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
-                               spec.shape.text());
-  }
-  const std::vector<int> updated = node.operation->updated_inputs();
-  constexpr size_t kNamed = 1;  // the first represents all
-  for (size_t i = 0; i < std::min(updated.size(), kNamed); ++i) {
-    row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
-                               program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
-  }
-  if (updated.size() > kNamed) row.outputs += fmt::format(" and {} more", updated.size() - kNamed);
-  bool result = false;
-  for (const Value output : node.outputs) {
-    result = result || program.is_output(output);
-    if (places.saved[static_cast<size_t>(output.id)]) {
-      row.saved_bytes += program.spec(output).bytes();
-    }
-  }
-  row.results = node.phase == Phase::recompute ? "recomputed"
-                : row.saved_bytes > 0          ? "saved"
-                : result                       ? "result"
-                                               : "";
-  row.memory_bytes = places.live_bytes[static_cast<size_t>(index)];
-  return row;
-}
-
-/// Returns the operations of a step's programs, for one micro-batch.
-std::vector<Row> operation_rows(const StepPlan& plan) {
-  const StepPrograms& programs = plan.programs;
-  const std::vector<const Program*> list = programs.list();
-  std::vector<int> order{programs.start_number()};
-  for (int chunk = 0; chunk < programs.start_number(); ++chunk) order.push_back(chunk);
-  order.push_back(programs.update_number());
-  std::vector<Row> rows;
-  for (const int number : order) {
-    const auto p = static_cast<size_t>(number);
-    for (const int node : segment_nodes(*list[p], Segment::whole)) {
-      rows.push_back(row_of(plan, *list[p], number, node));
-    }
-  }
-  return rows;
-}
-
 /// The row in which the most memory is in use, or -1 if that is in the evaluation.
-int peak_row(const std::vector<Row>& rows, const MemoryPlan& plan) {
-  const auto found = std::ranges::find_if(rows, [&](const Row& row) {
+int peak_row(const std::vector<ExplainRow>& rows, const MemoryPlan& plan) {
+  const auto found = std::ranges::find_if(rows, [&](const ExplainRow& row) {
     return row.program == plan.peak_program && row.node == plan.peak_node;
   });
   return found == rows.end() ? -1 : static_cast<int>(found - rows.begin());
@@ -108,17 +26,12 @@ int peak_row(const std::vector<Row>& rows, const MemoryPlan& plan) {
 
 std::string number_or_blank(double value) { return value > 0 ? format_count(value) : ""; }
 
-/// How values lie over the axes of more than one rank, each type once.
-std::string types_text(const Mesh& mesh, const std::vector<Distribution>& types) {
+/// How a node's results lie: once if they lie alike, else each in order.
+std::string types_of_outputs(const Mesh& mesh, const std::vector<Distribution>& types) {
   std::vector<std::string> texts;
-  for (Distribution type : types) {
-    for (const Axis axis : mesh.of_view(type.view())) {
-      if (mesh.size(axis) == 1) type = type.with(axis, invariant());
-    }
-    const std::string text = type.text(mesh);
-    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-  }
-  return join(texts, "; ");
+  for (const Distribution& type : types) texts.push_back(type_of_ranks(mesh, type));
+  const bool alike = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
+  return alike && !texts.empty() ? texts[0] : join(texts, "; ");
 }
 
 std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribution>& types) {
@@ -127,34 +40,16 @@ std::vector<std::string> type_texts(const Mesh& mesh, const std::vector<Distribu
   return texts;
 }
 
-double total(const std::map<std::string, double>& sent) {
-  double bytes = 0;
-  for (const auto& [axes, of_axes] : sent) bytes += of_axes;
-  return bytes;
-}
-
-/// The bytes that the rank sends in a step, by axes. Its model's programs run once a micro-batch.
-std::map<std::string, double> sent_in_step(const StepPlan& plan, const std::vector<Row>& rows) {
-  std::map<std::string, double> sent;
-  for (const Row& row : rows) {
-    const bool of_model = row.program < plan.programs.start_number();
-    for (const auto& [axes, bytes] : row.sent) {
-      sent[axes] += bytes * static_cast<double>(of_model ? plan.micro_batches : 1);
-    }
-  }
-  return sent;
-}
-
-std::string operations_table(const StepPlan& plan, const std::vector<Row>& rows,
+std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>& rows,
                              int64_t first_mixture, const ExplainOptions& options) {
   const bool several = plan.place().mesh.ranks() > 1;
   std::vector<std::string> columns{"phase", "layer",   "block", "operation", "FLOPs",
                                    "bytes", "results", "saved", "in use"};
   if (several) columns.emplace_back("sent");
   columns.emplace_back("outputs");
-  if (options.types) columns.emplace_back("types");
+  if (options.types) columns.insert(columns.end(), {"types", "dims"});
   Table table(columns);
-  for (const Row& row : rows) {
+  for (const ExplainRow& row : rows) {
     if (!options.all_layers && row.layer > 0 && row.layer != first_mixture) continue;
     std::vector<std::string> cells{row.phase,
                                    row.layer < 0 ? "" : std::to_string(row.layer),
@@ -170,18 +65,13 @@ std::string operations_table(const StepPlan& plan, const std::vector<Row>& rows,
       cells.push_back(sent > 0 ? format_bytes(static_cast<int64_t>(sent)) : "");
     }
     cells.push_back(row.outputs);
-    if (options.types) cells.push_back(types_text(plan.place().mesh, row.types));
+    if (options.types) {
+      cells.push_back(types_of_outputs(plan.place().mesh, row.types));
+      cells.push_back(row.labels);
+    }
     table.add(cells);
   }
   return table.text();
-}
-
-int64_t elements_on_rank(const StepPlan& plan) {
-  int64_t elements = 0;
-  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
-    elements += spec.piece_shape.elements();
-  }
-  return elements;
 }
 
 /// "rank 1 of 4 (2 tensor x 2 data)"; empty for one rank.
@@ -206,10 +96,13 @@ nlohmann::ordered_json layout_json(const MeshRank& place) {
 }  // namespace
 
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options) {
-  const std::vector<Row> rows = operation_rows(plan);
+  const std::vector<ExplainRow> rows = operation_rows(plan, options.types);
   const bool several = plan.place().mesh.ranks() > 1;
-  std::string text =
-      layout_text(plan.place()) + operations_table(plan, rows, config.model.dense_layers, options);
+  std::string text = layout_text(plan.place());
+  if (several || options.types) {
+    text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
+  }
+  text += operations_table(plan, rows, config.model.dense_layers, options);
   if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
   }
@@ -264,8 +157,8 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
 std::string explain_json(const StepPlan& plan, const Fit* fit) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
-  const std::vector<Row> rows = operation_rows(plan);
-  for (const Row& row : rows) {
+  const std::vector<ExplainRow> rows = operation_rows(plan, false);
+  for (const ExplainRow& row : rows) {
     operations.push_back({{"phase", row.phase},
                           {"layer", row.layer},
                           {"block", row.block},
@@ -278,6 +171,7 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
                           {"in_use_bytes", row.memory_bytes},
                           {"outputs", row.outputs},
                           {"types", type_texts(plan.place().mesh, row.types)},
+                          {"dims", row.labels},
                           {"sent_bytes", row.sent}});
   }
   const double tokens = tokens_of_rank(plan);
@@ -297,8 +191,10 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
       {"peak_bytes", plan.memory.arena_bytes},
       {"live_bytes", plan.memory.live_bytes},
       {"peak_operation", peak_row(rows, plan.memory)}};
-  OrderedJson json{
-      {"layout", layout_json(plan.place())}, {"operations", operations}, {"totals", totals}};
+  OrderedJson json{{"layout", layout_json(plan.place())},
+                   {"held", held_json(plan)},
+                   {"operations", operations},
+                   {"totals", totals}};
   if (fit != nullptr) json["fit"] = fit_json(*fit);
   return json.dump(1) + "\n";
 }

@@ -10,14 +10,15 @@ namespace tessera {
 
 struct ExplainOptions {
   bool all_layers = false;  ///< otherwise only the first layer of each kind is listed
-  bool types = false;       ///< also say how each result lies over the ranks
+  /// Also say how each result lies over the ranks, and list the retypings, which move nothing.
+  bool types = false;
 };
 
 /// Returns the step program of one rank of a resolved configuration as a table for a terminal. It
 /// lists every operation with its block, shape, FLOPs, bytes and what becomes of its results: saved
-/// for the backward pass, recomputed there, or a result of the run; with several ranks also the
-/// bytes that the rank sends. Totals follow: parameters, active parameters, FLOPs per token, bytes
-/// sent by axis, memory.
+/// for the backward pass, recomputed there, or a result of the run; with several ranks also what
+/// the rank holds and the bytes that it sends. Totals follow: parameters, active parameters, FLOPs
+/// per token, bytes sent by axis, memory.
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options);
 
 /// Returns a line that says that the step needs more memory than this machine has, or that the
@@ -25,7 +26,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
 std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the same as explain() as JSON, with every layer and all types: {"layout": {...},
-/// "operations": [...], "totals": {...}}, and the fit as "fit" if there is one.
+/// "held": [...], "operations": [...], "totals": {...}}, and the fit as "fit" if there is one.
 std::string explain_json(const StepPlan& plan, const Fit* fit = nullptr);
 
 }  // namespace tessera

@@ -1,8 +1,33 @@
 #include "program/operation.h"
 
+#include <algorithm>
+
 #include "program/builder.h"
+#include "program/matrix_products.h"
 
 namespace tessera {
+
+double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
+                     std::span<const int> updated) {
+  double bytes = 0;
+  for (const Spec& spec : inputs) bytes += static_cast<double>(spec.bytes());
+  for (const Spec& spec : outputs) bytes += static_cast<double>(spec.bytes());
+  for (const int input : updated) {
+    bytes += static_cast<double>(inputs[static_cast<size_t>(input)].bytes());
+  }
+  return bytes;
+}
+
+Cost Operation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {
+  const std::vector<int> updated = updated_inputs();
+  std::vector<Shape> operands;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
+    operands.push_back(inputs[i].shape);
+  }
+  return {.flops = matrix_product_flops(parse_labels(labels(inputs)), operands),
+          .bytes = operand_bytes(inputs, outputs, updated)};
+}
 
 std::vector<Value> Operation::gradient(Builder&, const Node& self, std::span<const Value>) const {
   return std::vector<Value>(self.inputs.size());

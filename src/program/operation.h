@@ -60,6 +60,11 @@ struct Cost {
   std::vector<WireBytes> wire;
 };
 
+/// The bytes of all operands by the rule of Cost::bytes. `updated` has the positions of the inputs
+/// that are read and written as a whole (see Operation::updated_inputs()).
+double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs,
+                     std::span<const int> updated = {});
+
 /// One run of an operation. On an accelerator it is put into a stream, and happens later. Tensors
 /// are contiguous and have the inferred specs. `workspace` has the size that workspace_bytes()
 /// returned and is aligned to 64 bytes.
@@ -124,8 +129,10 @@ class Operation {
                                        std::span<const Value> inputs,
                                        std::span<const Value> kept) const;
 
-  /// The cost of one run on these inputs.
-  virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const = 0;
+  /// The cost of one run on these inputs. The default follows from the labels: all operands are
+  /// read or written once, and what they name a matrix product counts as one (see
+  /// matrix_product_flops()).
+  virtual Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const;
 
   /// Whether repeating it in the backward pass is always better than keeping its results (a cast).
   virtual bool cheap_to_repeat() const { return false; }

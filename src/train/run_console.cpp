@@ -12,11 +12,12 @@ namespace tessera {
 
 namespace {
 
-/// "2 threads", or "2 tensor x 2 data ranks of 4 threads".
+/// "2 threads", or "4 ranks (2 tensor x 2 data) on 4 threads".
 std::string ranks_text(const Mesh& mesh, const Target& target) {
   const std::string threads =
       fmt::format("{} {}", target.threads, target.threads == 1 ? "thread" : "threads");
-  return mesh.ranks() == 1 ? threads : fmt::format("{} ranks of {}", mesh.text(), threads);
+  if (mesh.ranks() == 1) return threads;
+  return fmt::format("{} ranks ({}) on {}", mesh.ranks(), mesh.text(), threads);
 }
 
 }  // namespace

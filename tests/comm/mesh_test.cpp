@@ -45,6 +45,7 @@ TEST(Mesh, NeighboursAreOfTheAxesThatCommunicateMost) {
   EXPECT_THAT(group(mesh, 0, mesh.expert()), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(group(mesh, 4, mesh.expert()), ElementsAre(4, 5, 12, 13));
   EXPECT_THAT(group(mesh, 13, mesh.expert_data()), ElementsAre(3, 13, 17));
+  EXPECT_EQ(mesh.text(), "2 tensor x 3 context x 2 pipeline x 2 data, 4 expert");
 }
 
 TEST(Mesh, LevelsOfDataAreAxes) {

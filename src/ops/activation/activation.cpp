@@ -27,9 +27,6 @@ class GatedActivationGradient final : public Operation {
                    "gate, up and a gradient of one shape and type");
     return {inputs[0], inputs[1]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int in_place_input(int output) const override { return output; }
 
   void run(const Execution& execution) const override {
@@ -90,9 +87,6 @@ class GatedActivation final : public Operation {
                               std::span<const Value> of_outputs) const override {
     return builder.apply(std::make_shared<GatedActivationGradient>(kind_),
                          {self.inputs[0], self.inputs[1], of_outputs[0]});
-  }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 0; }
 

@@ -12,9 +12,6 @@ namespace {
 class HeadOperation : public Operation {
  public:
   HeadOperation(int64_t head_dim, int64_t times) : head_dim_(head_dim), times_(times) {}
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
  protected:
   /// The columns of `unit` that rows of x divide into.

@@ -45,10 +45,6 @@ class Add final : public Operation {
     return std::vector<Value>(self.inputs.size(), of_outputs[0]);
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   /// The sum may take the first addend's memory if that has the sum's type, because each element is
   /// read before it is written.
   int in_place_input(int) const override { return 0; }
@@ -132,9 +128,6 @@ class Scale final : public Operation {
     return {scale(builder, of_outputs[0], factor_)};
   }
   bool takes_wide_gradients() const override { return true; }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
@@ -165,9 +158,6 @@ class Clamp final : public Operation {
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override;
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return map_on_device(execution, ElementMap::clamp, bound_);
     map_elements(execution, [bound = bound_](auto x) {
@@ -194,9 +184,6 @@ class ClampGradient final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "two inputs of one shape");
     return {inputs[1]};
-  }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
   int in_place_input(int) const override { return 1; }
   void run(const Execution& execution) const override {
@@ -242,9 +229,6 @@ class Cast final : public Operation {
                               std::span<const Value> of_outputs) const override {
     return {of_outputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   bool cheap_to_repeat() const override { return true; }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return map_on_device(execution, ElementMap::copy, 0);
@@ -267,9 +251,6 @@ class Accumulate final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == 2 && inputs[0].shape == inputs[1].shape,
                    "an accumulator and an addend of one shape");
     return {};
-  }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {

@@ -41,14 +41,6 @@ class LinearInputGradient final : public Operation {
     return {{{inputs[0].shape[0], inputs[pairs].shape[1]}, inputs[0].dtype}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    Cost cost{.bytes = operand_bytes(inputs, outputs)};
-    for (size_t i = 0; i < inputs.size() / 2; ++i) {
-      cost.flops += product_flops(inputs[i].shape, outputs[0].shape[1]);
-    }
-    return cost;
-  }
-
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (target.device != Device::cpu) return device_workspace_bytes(target, inputs);
     const Plan plan(inputs);

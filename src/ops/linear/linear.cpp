@@ -61,12 +61,6 @@ class Linear final : public Operation {
     return result;
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    Cost cost{.bytes = operand_bytes(inputs, outputs)};
-    for (size_t i = 0; i < outputs.size(); ++i) cost.flops += shape(inputs, i, 1).flops();
-    return cost;
-  }
-
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     int64_t bytes = 0;
     for (size_t i = 0; i + 1 < inputs.size(); ++i) {

@@ -32,11 +32,6 @@ class LinearWeightGradient final : public Operation {
     return {};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = shape(inputs[0].shape, inputs[1].shape, inputs[0].dtype, 1).flops(),
-            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
-  }
-
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     const Shape& gradient = inputs[1].shape;
     const GemmShape product = shape(inputs[0].shape, gradient, inputs[0].dtype, target.threads);

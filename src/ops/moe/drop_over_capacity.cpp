@@ -29,9 +29,6 @@ class DropOverCapacity final : public Operation {
     TESSERA_EXPECT(*this, factor_ > 0, "a capacity factor of {}; it must be positive", factor_);
     return {inputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int64_t workspace_bytes(const Target&, std::span<const Spec>) const override {
     return experts_ * dtype_size(DType::i32);
   }

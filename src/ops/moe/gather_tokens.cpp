@@ -29,9 +29,6 @@ class GatherTokensGradient final : public Operation {
                    "a gradient of routed rows and their output indices are expected");
     return {{{inputs[1].shape[0], inputs[0].shape[1]}, dtype_}};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   void run(const Execution& execution) const override {
     sum_rows(execution, execution.inputs[0], execution.inputs[1], nullptr, execution.outputs[0]);
   }

@@ -50,9 +50,6 @@ class ReduceExpertsGradient final : public Operation {
                    "the operands of reduce_experts and its gradient are expected");
     return {inputs[0], inputs[1]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   /// Each routed row is read before it is written, and it belongs to one token.
   int in_place_input(int output) const override { return output == 0 ? 0 : -1; }
 
@@ -151,10 +148,6 @@ class ReduceExperts final : public Operation {
     result[0] = gradients[0];
     result[1] = gradients[1];
     return result;
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {

@@ -45,10 +45,6 @@ class CountTokens final : public Operation {
             {{blocks, options_.local_experts}, DType::i32}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
     return token_blocks(inputs[0].shape[0]) * options_.experts * dtype_size(DType::i32);
   }

@@ -34,10 +34,6 @@ class IndexTokens final : public Operation {
     return {{{row_bound_.value_or(indices.elements())}, DType::i32}, {indices, DType::i32}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     return target.device == Device::cpu ? inputs[2].bytes() : 0;
   }

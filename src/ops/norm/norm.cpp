@@ -122,10 +122,6 @@ class Norm final : public Operation {
     return outputs;
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   /// The output may take x's memory, and the sum the residual's. A row of both is read before the
   /// row of the output is written.
   int in_place_input(int output) const override {

@@ -51,10 +51,6 @@ class NormGradient final : public Operation {
     return {x, {weight.shape, weight.dtype}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   /// The bytes of the parts in which fast kernels sum the weight's gradient.
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
     if (!weighted_ || use_plain(target, inputs[0].dtype)) return 0;

@@ -11,9 +11,6 @@ namespace {
 /// What the steps of a norm have in common.
 class RowOperation : public Operation {
  public:
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (runtime.accelerator() == nullptr) return;
     throw Error(

@@ -38,10 +38,6 @@ class Rotary final : public Operation {
             {}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {

@@ -55,10 +55,6 @@ class RotaryTable final : public Operation {
     return {{{inputs[0].shape[0], options_.channels}, dtype_}};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
-
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const int32_t* positions = execution.inputs[0].data<int32_t>();

@@ -58,9 +58,6 @@ class LoadBalanceGradient final : public Operation {
                    "the gradient of a scalar and counts are expected");
     return {{inputs[1].shape, DType::f64}};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
   /// Σ_t p_te enters the loss with the factor scale · f_e / L.
   void run(const Execution& execution) const override {
@@ -119,10 +116,6 @@ class LoadBalanceLoss final : public Operation {
     inputs[0] = of_outputs[0];
     result[0] = builder.apply_single(std::make_shared<LoadBalanceGradient>(balance_), inputs);
     return result;
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void run(const Execution& execution) const override {

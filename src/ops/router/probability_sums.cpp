@@ -23,9 +23,6 @@ class ProbabilitySumsGradient final : public Operation {
                    probabilities_.shape[1]);
     return {probabilities_};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
   void run(const Execution& execution) const override {
     const Tensor& result = execution.outputs[0];
@@ -83,10 +80,6 @@ class ProbabilitySums final : public Operation {
     const Value shared = builder.apply_single(
         std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0])), {of_outputs[0]});
     return std::vector<Value>(self.inputs.size(), shared);
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {

@@ -18,9 +18,6 @@ class RouterSoftmaxGradient final : public Operation {
                    "two f32 or f64 matrices of one shape are expected");
     return {inputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int in_place_input(int) const override { return 1; }
 
   void run(const Execution& execution) const override {
@@ -69,9 +66,6 @@ class RouterSoftmax final : public Operation {
                                  {self.outputs[0], of_outputs[0]})};
   }
 
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int in_place_input(int) const override { return 0; }
 
   void run(const Execution& execution) const override {

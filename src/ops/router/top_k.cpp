@@ -27,9 +27,6 @@ class RouterTopKGradient final : public Operation {
                    dtype_name(inputs[0].dtype), inputs[0].shape.text());
     return {inputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
@@ -104,10 +101,6 @@ class RouterTopK final : public Operation {
     if (!of_outputs[0]) return {Value{}};
     return {builder.apply_single(std::make_shared<RouterTopKGradient>(options_.renormalise),
                                  {self.inputs[0], self.outputs[1], of_outputs[0]})};
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {

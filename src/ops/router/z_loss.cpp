@@ -20,9 +20,6 @@ class RouterZLossGradient final : public Operation {
                    "logits and the gradient of a scalar are expected");
     return {inputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
   /// Computes 2 · coefficient · z_t · softmax(logits_t) times the gradient of the loss, with z_t =
   /// log Σ_e exp logits_te.
@@ -78,10 +75,6 @@ class RouterZLoss final : public Operation {
     if (!of_outputs[0]) return {Value{}};
     return {builder.apply_single(std::make_shared<RouterZLossGradient>(coefficient_),
                                  {self.inputs[0], of_outputs[0]})};
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {

@@ -28,9 +28,6 @@ class Clip final : public Operation {
     }
     return {inputs[0], inputs[0]};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const auto value = [&](size_t input) { return *execution.inputs[input].data<double>(); };

@@ -40,9 +40,6 @@ class SumOfSquares final : public Operation {
     }
     return {{{1}, DType::f64, {}}};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
     if (target.device != Device::cpu) {
       int64_t blocks = 0;

@@ -1,0 +1,114 @@
+#include "plan/explain_held.h"
+
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+/// One line of the table.
+struct Held {
+  std::string name;
+  std::string dtype;
+  std::optional<Shape> whole;  ///< of parameters
+  Shape piece;
+  Distribution type;
+  std::optional<Distribution> gradient;  ///< the main gradient's, of parameters
+  int layer = -1;
+};
+
+/// The layer that a name such as "layers.3.attention.query" begins with; -1 if there is none.
+int layer_of(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  return name.starts_with(kLayers) ? std::stoi(name.substr(kLayers.size())) : -1;
+}
+
+/// A parameter's main gradient lies as the parameter, and is partial where that of its unit is.
+Distribution gradient_of(const Mesh& mesh, const ParameterSpec& spec, const ParameterUnit& unit) {
+  Distribution result = spec.distribution;
+  for (const Axis axis : mesh.of_view(result.view())) {
+    const TypeOnAxis type = unit.gradient_distribution.on(axis);
+    if (type.placement == Placement::partial) result = result.with(axis, type);
+  }
+  return result;
+}
+
+std::vector<Held> held(const StepPlan& plan) {
+  const Chunk& chunk = plan.programs.chunks.front();
+  const Mesh& mesh = chunk.program.mesh();
+  std::vector<Held> result;
+  for (const ParameterSpec& spec : chunk.parameters.specs()) {
+    const auto unit = static_cast<size_t>(spec.unit_index);
+    result.push_back({.name = spec.name,
+                      .dtype = std::string(dtype_name(spec.dtype)),
+                      .whole = spec.shape,
+                      .piece = spec.piece_shape,
+                      .type = spec.distribution,
+                      .gradient = gradient_of(mesh, spec, chunk.parameters.units()[unit]),
+                      .layer = layer_of(spec.name)});
+  }
+  std::vector<Value> inputs{chunk.batch.tokens, chunk.batch.targets, chunk.batch.positions};
+  if (chunk.batch.document_starts) inputs.push_back(*chunk.batch.document_starts);
+  for (const Value input : inputs) {
+    const ValueInfo& info = chunk.program.info(input);
+    result.push_back({.name = info.name,
+                      .dtype = std::string(dtype_name(info.spec.dtype)),
+                      .whole = std::nullopt,
+                      .piece = info.spec.shape,
+                      .type = info.spec.distribution,
+                      .gradient = std::nullopt});
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string type_of_ranks(const Mesh& mesh, Distribution type) {
+  for (const Axis axis : mesh.of_view(type.view())) {
+    if (mesh.size(axis) == 1) type = type.with(axis, invariant());
+  }
+  return type.text(mesh);
+}
+
+std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers) {
+  const Mesh mesh = plan.place().mesh;
+  Table table({"held", "whole", "here", "type", "main gradient"});
+  for (const Held& value : held(plan)) {
+    if (!all_layers && value.layer > 0 && value.layer != first_mixture) continue;
+    table.add({value.name, value.whole ? value.whole->text() : "input",
+               fmt::format("{} {}", value.dtype, value.piece.text()),
+               type_of_ranks(mesh, value.type),
+               value.gradient ? type_of_ranks(mesh, *value.gradient) : ""});
+  }
+  return table.text();
+}
+
+nlohmann::ordered_json held_json(const StepPlan& plan) {
+  const Mesh mesh = plan.place().mesh;
+  nlohmann::ordered_json result = nlohmann::ordered_json::array();
+  for (const Held& value : held(plan)) {
+    nlohmann::ordered_json json{{"name", value.name},
+                                {"dtype", value.dtype},
+                                {"here", value.piece.text()},
+                                {"type", value.type.text(mesh)}};
+    if (value.whole) json["whole"] = value.whole->text();
+    if (value.gradient) json["main_gradient"] = value.gradient->text(mesh);
+    result.push_back(json);
+  }
+  return result;
+}
+
+int64_t elements_on_rank(const StepPlan& plan) {
+  int64_t elements = 0;
+  for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {
+    elements += spec.piece_shape.elements();
+  }
+  return elements;
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include "plan/explain_rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "engine/action.h"
+
+namespace tessera {
+namespace {
+
+std::map<std::string, double> sent_by_axes(const Mesh& mesh, const Cost& cost) {
+  std::map<std::string, double> sent;
+  for (const WireBytes& wire : cost.wire) {
+    std::vector<std::string> names;
+    for (const Axis axis : wire.axes) names.push_back(mesh.name(axis));
+    sent[join(names, "+")] += wire.bytes;
+  }
+  return sent;
+}
+
+ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int index) {
+  const ProgramPlaces& places = plan.memory.programs[static_cast<size_t>(number)];
+  const Node& node = program.nodes()[static_cast<size_t>(index)];
+  const std::vector<Spec> outputs = program.specs(node.outputs);
+  ExplainRow row{.program = number,
+                 .node = index,
+                 .operation = std::string(node.operation->name()),
+                 .block = std::string(word(node.block)),
+                 .phase = std::string(word(node.phase)),
+                 .outputs = {},
+                 .results = {},
+                 .types = {},
+                 .layer = node.layer,
+                 .cost = node.operation->cost(program.specs(node.inputs), outputs),
+                 .sent = {}};
+  row.sent = sent_by_axes(program.mesh(), row.cost);
+  for (const Spec& spec : outputs) {
+    row.types.push_back(spec.distribution);
+    row.outputs += fmt::format("{}{} {}", row.outputs.empty() ? "" : ", ", dtype_name(spec.dtype),
+                               spec.shape.text());
+  }
+  const std::vector<int> updated = node.operation->updated_inputs();
+  constexpr size_t kNamed = 1;  // the first represents all
+  for (size_t i = 0; i < std::min(updated.size(), kNamed); ++i) {
+    row.outputs += fmt::format("{}adds into {}", row.outputs.empty() ? "" : ", ",
+                               program.info(node.inputs[static_cast<size_t>(updated[i])]).name);
+  }
+  if (updated.size() > kNamed) row.outputs += fmt::format(" and {} more", updated.size() - kNamed);
+  bool result = false;
+  for (const Value output : node.outputs) {
+    result = result || program.is_output(output);
+    if (places.saved[static_cast<size_t>(output.id)]) {
+      row.saved_bytes += program.spec(output).bytes();
+    }
+  }
+  row.results = node.phase == Phase::recompute ? "recomputed"
+                : row.saved_bytes > 0          ? "saved"
+                : result                       ? "result"
+                                               : "";
+  row.memory_bytes = places.live_bytes[static_cast<size_t>(index)];
+  return row;
+}
+
+std::vector<int> all_nodes(const Program& program) {
+  std::vector<int> nodes(program.nodes().size());
+  std::iota(nodes.begin(), nodes.end(), 0);
+  return nodes;
+}
+
+}  // namespace
+
+std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views) {
+  const StepPrograms& programs = plan.programs;
+  const std::vector<const Program*> list = programs.list();
+  std::vector<int> order{programs.start_number()};
+  for (int chunk = 0; chunk < programs.start_number(); ++chunk) order.push_back(chunk);
+  order.push_back(programs.update_number());
+  std::vector<ExplainRow> rows;
+  for (const int number : order) {
+    const auto p = static_cast<size_t>(number);
+    for (const int node : views ? all_nodes(*list[p]) : segment_nodes(*list[p], Segment::whole)) {
+      rows.push_back(row_of(plan, *list[p], number, node));
+    }
+  }
+  return rows;
+}
+
+double total(const std::map<std::string, double>& sent) {
+  double bytes = 0;
+  for (const auto& [axes, of_axes] : sent) bytes += of_axes;
+  return bytes;
+}
+
+std::map<std::string, double> sent_in_step(const StepPlan& plan,
+                                           const std::vector<ExplainRow>& rows) {
+  std::map<std::string, double> sent;
+  for (const ExplainRow& row : rows) {
+    const bool of_model = row.program < plan.programs.start_number();
+    for (const auto& [axes, bytes] : row.sent) {
+      sent[axes] += bytes * static_cast<double>(of_model ? plan.micro_batches : 1);
+    }
+  }
+  return sent;
+}
+
+}  // namespace tessera

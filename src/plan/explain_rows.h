@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/step_plan.h"
+
+namespace tessera {
+
+/// A node as the tables show it.
+struct ExplainRow {
+  int program = 0;
+  int node = 0;
+  std::string operation, block, phase, outputs, results;
+  std::string labels;               // the dims of its operands by name (program/labels.h)
+  std::vector<Distribution> types;  // of the outputs
+  int layer = -1;
+  Cost cost;
+  std::map<std::string, double> sent;  // bytes by the axes, "tensor" or "tensor+data"
+  int64_t saved_bytes = 0;
+  int64_t memory_bytes = 0;
+};
+
+/// The nodes of a step's programs on one rank, for one micro-batch, in the order in which they run.
+/// Views, which only name memory anew (retyping among them), are left out unless they are wanted.
+std::vector<ExplainRow> operation_rows(const StepPlan& plan, bool views);
+
+/// The bytes of a row over all axes.
+double total(const std::map<std::string, double>& sent);
+
+/// The bytes that the rank sends in a step, by axes. Its model's programs run once a micro-batch.
+std::map<std::string, double> sent_in_step(const StepPlan& plan,
+                                           const std::vector<ExplainRow>& rows);
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+// The commands that take --ranks, on the demo's model with eight ranks that share its tensors, its
+// experts and its data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/program.h"
+#include "metrics/metrics.h"
+#include "support/prepared_data.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+using Result = testing::ProgramResult;
+using Arguments = std::vector<std::string>;
+
+class RanksCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override { testing::prepare_small_data(folder_.path()); }
+
+  /// Runs a command with the demo's file. Only what makes a run long is smaller.
+  Result run(const std::string& command, const Arguments& more) const {
+    Arguments arguments{command, std::string(TESSERA_SOURCE) + "/configs/demo.toml"};
+    for (const std::string& key :
+         {fmt::format("data.directory=\"{}\"", (folder_ / "data").string()),
+          std::string("data.context=32"), std::string("train.global_batch=8"),
+          std::string("train.precision=\"fp64\""), std::string("train.steps=3"),
+          std::string("train.evaluate_every=3"), std::string("optimizer.warmup_steps=1"),
+          std::string("run.trace_step=0")}) {
+      arguments.insert(arguments.end(), {"--set", key});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_program(folder_, arguments);
+  }
+  std::string directory(const std::string& name) const {
+    return fmt::format("run.directory=\"{}\"", (folder_ / name).string());
+  }
+  std::vector<StepMetrics> metrics(const std::string& run) const {
+    return read_metrics(folder_ / run / "metrics.jsonl");
+  }
+
+  /// 2 tensor x 4 data, 4 expert: a micro-batch of all ranks has four sequences.
+  const Arguments eight_{"--ranks", "8",
+                         "--set",   "parallel.tensor=2",
+                         "--set",   "parallel.expert=4",
+                         "--set",   "train.micro_batch=1"};
+  const Arguments one_{"--set", "train.micro_batch=4"};
+  TemporaryFolder folder_;
+};
+
+Arguments joined(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+size_t occurrences(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(RanksCommandTest, EightRanksTrainTheDemosModelToTheLossesOfOne) {
+  const Result one = run("train", joined(one_, {"--set", directory("one")}));
+  ASSERT_EQ(one.status, 0) << one.output;
+  for (const std::string exchange : {"all_gather", "all_to_all"}) {
+    const Arguments by{"--set", directory(exchange), "--set",
+                       "parallel.expert_exchange=\"" + exchange + "\""};
+    const Result eight = run("train", joined(eight_, by));
+    ASSERT_EQ(eight.status, 0) << eight.output;
+    EXPECT_THAT(eight.output, HasSubstr("8 ranks (2 tensor x 4 data, 4 expert)"));
+    EXPECT_EQ(occurrences(eight.output, "active a token"), 1U) << "one log";
+    EXPECT_EQ(occurrences(eight.output, "saved"), occurrences(one.output, "saved"));
+    ASSERT_EQ(metrics(exchange).size(), 3U);
+    for (size_t i = 0; i < 3; ++i) {
+      const StepMetrics &a = metrics(exchange)[i], &b = metrics("one")[i];
+      EXPECT_NEAR(a.loss / b.loss, 1, 1e-10) << "step " << a.step;
+      EXPECT_NEAR(a.grad_norm / b.grad_norm, 1, 1e-10);
+      EXPECT_NEAR(*a.balance_loss / *b.balance_loss, 1, 1e-10);
+      EXPECT_EQ(a.expert_load, b.expert_load);
+      EXPECT_EQ(a.tokens, b.tokens);
+    }
+    EXPECT_NEAR(*metrics(exchange).back().held_out_loss / *metrics("one").back().held_out_loss, 1,
+                1e-10);
+  }
+}
+
+TEST_F(RanksCommandTest, VerifySaysThatTheyAreTheSameModel) {
+  const Result text = run("verify", eight_);
+  EXPECT_EQ(text.status, 0) << text.output;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("2 tensor x 4 data, 4 expert"),
+                                 HasSubstr("the layout computes the same model")));
+  const Result json = run("verify", joined(eight_, {"--steps", "1", "--json"}));
+  EXPECT_EQ(json.status, 0);
+  const Json found = Json::parse(json.output.substr(json.output.find('{')));
+  EXPECT_EQ(found["same"], true);
+  EXPECT_EQ(found["ranks"], 8);
+  EXPECT_TRUE(found["first_difference"].is_null());
+}
+
+TEST_F(RanksCommandTest, ExplainSaysWhatOneOfThemHoldsComputesAndSends) {
+  const Result text = run("explain", joined(eight_, {"--rank", "3", "--types"}));
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.output,
+              AllOf(HasSubstr("rank 3 of 8 (2 tensor x 4 data, 4 expert)"),
+                    HasSubstr("expert: sharded (dim 0, even)"), HasSubstr("reduce_scatter"),
+                    HasSubstr("sent a step over expert")));
+  const Json json = Json::parse(run("explain", joined(eight_, {"--json"})).output);
+  int64_t elements = 0;
+  for (const Json& held : json["held"]) {
+    if (held["name"] == "layers.0.experts.gate") {
+      EXPECT_EQ(held["whole"], "[16, 128, 256]");
+      EXPECT_EQ(held["here"], "[4, 128, 256]");
+      EXPECT_THAT(held["main_gradient"].get<std::string>(), HasSubstr("expert_data: partial"));
+      ++elements;
+    }
+    if (held["name"] == "layers.0.attention.query") {
+      EXPECT_EQ(held["whole"], "[256, 256]");
+      EXPECT_EQ(held["here"], "[128, 256]");
+      EXPECT_THAT(held["main_gradient"].get<std::string>(), HasSubstr("data: partial"));
+      ++elements;
+    }
+  }
+  EXPECT_EQ(elements, 2);
+}
+
+TEST_F(RanksCommandTest, WhatDoesNotDivideIsAnErrorThatNamesTheNumbersAndLeavesNothing) {
+  const std::string key = directory("refused");
+  for (const auto& [arguments, words] : std::vector<std::pair<Arguments, Arguments>>{
+           {{"--ranks", "3", "--set", "parallel.tensor=2"}, {"parallel.tensor", "2", "3"}},
+           {{"--ranks", "8", "--set", "parallel.tensor=8", "--set", "train.micro_batch=1"},
+            {"heads", "4", "8"}},
+           {{"--ranks", "6", "--set", "parallel.expert=4"}, {"parallel.expert", "4", "6"}},
+           {{"--ranks", "0"}, {"--ranks"}},
+           {{"--ranks", "3"}, {"global_batch", "8", "3"}}}) {
+    const Result result = run("train", joined(arguments, {"--set", key}));
+    EXPECT_NE(result.status, 0) << result.output;
+    for (const std::string& word : words) EXPECT_THAT(result.output, HasSubstr(word));
+    EXPECT_THAT(result.output, Not(HasSubstr("internal")));
+    EXPECT_FALSE(fs::exists(folder_ / "refused"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
