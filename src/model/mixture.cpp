@@ -260,7 +260,7 @@ RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout&
     const auto scope = builder.scope("shared_experts", Block::feed_forward);
     output = add(builder, std::vector{routed.output, shared}, writer.compute);
   }
-  return {output, routing.logits, routing.probabilities, routed.counts};
+  return {output, routing.logits, routing.probabilities, routing.selection.indices, routed.counts};
 }
 
 }  // namespace tessera
