@@ -78,6 +78,22 @@ void check_batches(const TrainSection& train, int64_t data, Contradictions& foun
       train.micro_batch * data);
 }
 
+/// The choices of all ranks' tokens have 32-bit numbers: so do the rows that a rank gets, and the
+/// counts of experts, which are summed over the ranks.
+void check_choices(const RunConfig& config, int64_t data, Contradictions& found) {
+  if (!config.model.mixture()) return;
+  const double choices = static_cast<double>(config.train.micro_batch) * static_cast<double>(data) *
+                         static_cast<double>(config.data.context) *
+                         static_cast<double>(config.model.experts_per_token);
+  if (choices < 0x1p31) return;
+  found.add(
+      "train.micro_batch ({}) * {} data-parallel ranks * data.context ({}) * "
+      "model.experts_per_token ({}) is {:.0f}; it must be less than {}: choose a smaller "
+      "micro-batch or a shorter context",
+      config.train.micro_batch, data, config.data.context, config.model.experts_per_token, choices,
+      int64_t{1} << 31);
+}
+
 }  // namespace
 
 int64_t ranks_of_a_model(const ParallelSection& parallel) {
@@ -118,6 +134,7 @@ Mesh mesh_of(const RunConfig& config, int ranks) {
   check_experts(config, found);
   check_context(config, found);
   check_batches(config.train, data_ranks(mesh), found);
+  check_choices(config, data_ranks(mesh), found);
   found.require_none();
   return mesh;
 }

@@ -7,6 +7,7 @@
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/loss/cross_entropy.h"
+#include "ops/router/balance_counts.h"
 #include "ops/router/losses.h"
 #include "ops/update/running_sum.h"
 
@@ -79,11 +80,17 @@ class ChunkWriter {
     return layers;
   }
 
-  /// Declares a sum and adds a value to it, of which a rank may have its own part.
-  StepSum add_up(const std::string& name, Value value, const Shape& shape) {
-    const Distribution lies = sum_distribution(value);
-    add_to_sum(builder_, builder_.state(name, {shape, DType::f64, lies}), value);
-    return {name, shape, lies};
+  /// Declares a sum and adds a value to it, of which a rank may have its own part. Returns the
+  /// sum, of the micro-batches so far.
+  Value add_up(const StepSum& sum, Value value) {
+    const Value state = builder_.state(sum.name, {sum.shape, DType::f64, sum.distribution});
+    add_to_sum(builder_, state, value);
+    return state;
+  }
+  StepSum scalar_sum(const std::string& name, Value value) {
+    StepSum sum{name, {1}, sum_distribution(value)};
+    add_up(sum, value);
+    return sum;
   }
 
   /// How a sum of a value's elements lies: not yet taken over the axes on which ranks have their
@@ -104,33 +111,51 @@ class ChunkWriter {
   void write_router_losses(const std::vector<RoutedLayer>& routed) {
     const ModelConfig& config = writer_.config;
     const auto scope = builder_.scope("router_losses", Block::router);
-    std::vector<Value> z_losses;
+    std::vector<Value> z_losses, tokens_so_far;
     int64_t number = std::max(range_.layers.first, config.dense_layers);
     for (const RoutedLayer& layer : routed) {
-      chunk_.expert_tokens.push_back(add_up(fmt::format("sum:expert_tokens.{}", number++),
-                                            layer.counts, builder_.spec(layer.counts).shape));
+      chunk_.expert_tokens.push_back({fmt::format("sum:expert_tokens.{}", number++),
+                                      builder_.spec(layer.counts).shape,
+                                      sum_distribution(layer.counts)});
+      tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
       if (config.router_z_coefficient > 0) {
         z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
       }
     }
     if (config.balance_coefficient > 0 && !routed.empty()) {
-      chunk_.balance_loss = total(balance_losses(routed));
+      chunk_.balance_loss = total(balance_losses(routed, tokens_so_far));
       builder_.output(chunk_.balance_loss);
-      chunk_.balance_sum = add_up("sum:balance_loss", chunk_.balance_loss, {1});
+      chunk_.balance_sum = scalar_sum("sum:balance_loss", chunk_.balance_loss);
     }
     if (!z_losses.empty()) {
       chunk_.router_z_loss = total(z_losses);
       builder_.output(chunk_.router_z_loss);
-      chunk_.router_z_sum = add_up("sum:router_z_loss", chunk_.router_z_loss, {1});
+      chunk_.router_z_sum = scalar_sum("sum:router_z_loss", chunk_.router_z_loss);
     }
   }
 
-  std::vector<Value> balance_losses(const std::vector<RoutedLayer>& routed) {
+  /// The counts that a layer's balance loss takes. Where one data-parallel rank has all tokens, its
+  /// micro-batch is that of all ranks.
+  Value balance_counts(const RoutedLayer& layer, Value tokens_so_far) {
+    const BalanceTokens tokens = writer_.config.balance_tokens;
+    if (tokens == BalanceTokens::global_batch) {
+      return step_counts(builder_, tokens_so_far, layer.counts);
+    }
+    const Mesh& mesh = writer_.mesh();
+    const bool splits_sequences =
+        std::ranges::any_of(mesh.data(), [&](Axis level) { return mesh.size(level) > 1; });
+    return tokens == BalanceTokens::rank && splits_sequences
+               ? set_counts(builder_, layer.chosen, writer_.config.experts)
+               : layer.counts;
+  }
+
+  std::vector<Value> balance_losses(const std::vector<RoutedLayer>& routed,
+                                    std::span<const Value> tokens_so_far) {
     const ModelConfig& config = writer_.config;
     std::vector<Value> probabilities, counts, losses;
-    for (const RoutedLayer& layer : routed) {
-      probabilities.push_back(layer.probabilities);
-      counts.push_back(layer.counts);
+    for (size_t i = 0; i < routed.size(); ++i) {
+      probabilities.push_back(routed[i].probabilities);
+      counts.push_back(balance_counts(routed[i], tokens_so_far[i]));
     }
     const bool pooled = config.balance_form == BalanceForm::pooled;
     TESSERA_CHECK(!pooled || (range_.layers.first == 0 && range_.layers.end == config.layers),
@@ -163,7 +188,7 @@ class ChunkWriter {
     builder_.output(chunk_.loss);
     builder_.output(chunk_.token_loss);
     const auto sums = builder_.scope("sums", Block::loss);
-    chunk_.cross_entropy_sum = add_up("sum:cross_entropy", chunk_.token_loss, {1});
+    chunk_.cross_entropy_sum = scalar_sum("sum:cross_entropy", chunk_.token_loss);
   }
 
   void write_backward() {

@@ -10,6 +10,7 @@ struct RoutedLayer {
   Value output;         ///< [tokens, hidden]
   Value logits;         ///< [tokens, experts], of the router
   Value probabilities;  ///< [tokens, experts]
+  Value chosen;         ///< i32 [tokens, k], before dropping
   /// i32 [experts], invariant: how many tokens of all ranks chose each expert, before dropping.
   Value counts;
 };

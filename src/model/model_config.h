@@ -72,6 +72,7 @@ struct ModelConfig {
   bool renormalise_weights = false;  ///< chosen experts' weights sum to one (Mixtral)
   double balance_coefficient = 0;    ///< load-balance loss
   BalanceForm balance_form = BalanceForm::per_layer;
+  BalanceTokens balance_tokens = BalanceTokens::micro_batch;
   double router_z_coefficient = 0;
   double capacity_factor = 0;           ///< 0: dropless
   bool forced_uniform_routing = false;  ///< FUR, for measurements (Optimus §2.3)

@@ -16,10 +16,12 @@ namespace tessera {
 namespace {
 
 /// Keys of [model] that concern training only, not what the weights mean.
-constexpr std::array<std::string_view, 10> kOfTraining{
-    "model.max_context",          "model.balance_coefficient", "model.balance_form",
-    "model.router_z_coefficient", "model.capacity_factor",     "model.forced_uniform_routing",
-    "model.z_loss_coefficient",   "model.initialization",      "model.initialization_deviation",
+constexpr std::array<std::string_view, 11> kOfTraining{
+    "model.max_context",          "model.balance_coefficient",
+    "model.balance_form",         "model.balance_tokens",
+    "model.capacity_factor",      "model.router_z_coefficient",
+    "model.initialization",       "model.forced_uniform_routing",
+    "model.z_loss_coefficient",   "model.initialization_deviation",
     "model.initialization_cutoff"};
 
 /// Opens the initial checkpoint. Logs the newer checkpoints that are skipped if there is a logger.

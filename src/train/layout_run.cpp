@@ -183,6 +183,27 @@ LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<B
   return collected.results();
 }
 
+std::vector<std::vector<Batch>> divide_batches(std::span<const std::vector<Batch>> steps,
+                                               int64_t parts) {
+  std::vector<std::vector<Batch>> result(steps.size());
+  for (size_t step = 0; step < steps.size(); ++step) {
+    for (const Batch& whole : steps[step]) {
+      const int64_t rows = whole.rows / parts;
+      for (int64_t part = 0; part < parts; ++part) {
+        Batch batch{.rows = rows, .context = whole.context};
+        for (auto Batch::*const member :
+             {&Batch::tokens, &Batch::targets, &Batch::document_starts, &Batch::positions}) {
+          const auto begin = (whole.*member).begin() + part * rows * whole.context;
+          (batch.*member).assign(begin, begin + rows * whole.context);
+        }
+        batch.target_count = std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
+        result[step].push_back(std::move(batch));
+      }
+    }
+  }
+  return result;
+}
+
 std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
                                                int steps, int micro_batches, uint64_t seed) {
   const CounterRandom random(seed, "verify");

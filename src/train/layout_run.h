@@ -55,4 +55,9 @@ LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<B
 std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
                                                int steps, int micro_batches, uint64_t seed);
 
+/// Every batch as `parts` batches of equal rows, in the order of the rows: what data-parallel ranks
+/// have of it, as one rank takes it one after the other.
+std::vector<std::vector<Batch>> divide_batches(std::span<const std::vector<Batch>> steps,
+                                               int64_t parts);
+
 }  // namespace tessera

@@ -99,13 +99,30 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const VerifyOpti
           .threads = static_cast<int>(config.run.threads)};
 }
 
+/// Into how many micro-batches one rank divides that of all ranks, so that its balance loss has the
+/// sets of tokens that theirs have. Throws Error if its experts' capacity would then have others.
+int64_t micro_batches_of_one(const RunConfig& config, const Mesh& mesh) {
+  const int64_t ranks = data_ranks(mesh);
+  if (!config.model.mixture() || config.model.balance_tokens != BalanceTokens::rank) return 1;
+  if (ranks > 1 && config.model.capacity_factor > 0 &&
+      config.parallel.capacity_tokens == TokenSet::micro_batch) {
+    throw Error(
+        "model.balance_tokens is \"rank\" and parallel.capacity_tokens is \"micro_batch\": with "
+        "{} data-parallel ranks, one rank cannot have both sets of tokens; verify with "
+        "model.balance_tokens = \"micro_batch\"",
+        ranks);
+  }
+  return ranks;
+}
+
 /// Runs the first micro-batch once more and compares all values. A difference that needs more than
-/// one micro-batch is not found.
+/// one micro-batch is not found. One micro-batch of one rank has the balance loss of all tokens.
 std::optional<StreamDifference> first_difference(const LayoutTrial& of,
                                                  std::span<const std::vector<Batch>> batches) {
   const std::vector<std::vector<Batch>> once{{batches[0][0]}};
   LayoutTrial trial = of;
   trial.streams = true;
+  trial.model.balance_tokens = BalanceTokens::micro_batch;
   const LayoutResults layout = run_layout(trial, once);
   trial.mesh = Mesh();
   const LayoutResults one = run_layout(trial, once);
@@ -168,17 +185,26 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
                      .micro_batches = static_cast<int>(kMicroBatches)};
   const auto batches = random_batches(found.trial.size, config.model.vocabulary_size, options.steps,
                                       found.micro_batches, config.train.seed);
+  const int64_t parts = micro_batches_of_one(config, mesh);
+  const auto divided = divide_batches(batches, parts);
   const auto run = [&](const Mesh& on, DType compute) {
     LayoutTrial trial = found.trial;
     trial.mesh = on;
     trial.compute = compute;
     return run_layout(trial, batches);
   };
-  const LayoutResults exact = run(Mesh(), DType::f64);
+  const auto run_one = [&](DType compute) {
+    LayoutTrial trial = found.trial;
+    trial.size.sequences /= parts;
+    trial.mesh = Mesh();
+    trial.compute = compute;
+    return run_layout(trial, divided);
+  };
+  const LayoutResults exact = run_one(DType::f64);
   found.exact = deviations(exact, run(mesh, DType::f64));
   if (!found.same()) found.first = first_difference(found.trial, batches);
   const DType precision = compute_dtype(config.train.precision);
-  const LayoutResults rounded = run(Mesh(), precision);
+  const LayoutResults rounded = run_one(precision);
   found.rounded = deviations(rounded, run(mesh, precision));
   found.expected = deviations(exact, rounded);
   found.trial.compute = precision;

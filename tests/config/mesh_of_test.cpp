@@ -79,6 +79,17 @@ TEST(MeshOf, SplitsContextsInZigzagAndThenOverTensorRanks) {
               HasSubstr("a multiple of 16"));
 }
 
+TEST(MeshOf, CountsTheChoicesOfAllRanksIn32Bits) {
+  const std::vector<std::string> keys{"data.context=1048576", "train.micro_batch=16",
+                                      "train.global_batch=1024"};
+  // Two experts for each of 2^24 tokens of a rank.
+  EXPECT_NO_THROW(mesh_of(layout(keys, true), 32));
+  EXPECT_NO_THROW(mesh_of(layout(keys), 64));  // without experts
+  EXPECT_THAT(refusal(keys, 64, true),
+              AllOf(HasSubstr("train.micro_batch (16) * 64 data-parallel ranks"),
+                    HasSubstr("is 2147483648; it must be less than 2147483648")));
+}
+
 TEST(MeshOf, GivesEachDataRankWholeMicroBatches) {
   EXPECT_TRUE(taken({}, 12));
   EXPECT_THAT(refusal({}, 8),

@@ -25,6 +25,7 @@ std::vector<ModelConfig> variants() {
   ModelConfig pooled = small_mixture();
   pooled.renormalise_weights = true;
   pooled.balance_form = BalanceForm::pooled;
+  pooled.balance_tokens = BalanceTokens::global_batch;
   pooled.norm = NormKind::layer;
   pooled.activation = Activation::gelu;
   pooled.clip_qkv = 0.5;

@@ -9,6 +9,7 @@
 #include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/reduce_experts.h"
+#include "ops/moe/routed_types.h"
 #include "ops/router/router.h"
 #include "support/error_of.h"
 #include "support/mesh_programs.h"
@@ -198,6 +199,40 @@ TEST(ExchangeRows, OnOneRankTheyAreTheSameMemory) {
     if (node.operation->name() != "exchange_in_place") continue;
     EXPECT_TRUE(exchanged.run().program().info(node.outputs[0]).view);
   }
+}
+
+/// Four ranks that say how many rows they send to the first of four experts, and nothing else.
+void exchange_numbers(int32_t rows, int64_t bound) {
+  const Mesh mesh({.tensor = 4, .expert = 4});
+  const MeshRun run(
+      mesh,
+      [&](Builder& builder) {
+        const Distribution rows_of_tokens = Distribution(MeshView::expert)
+                                                .with(mesh.expert(), rows_of_exchange(1))
+                                                .with(mesh.expert_data(), rows_of_exchange(1));
+        const Value offsets = builder.input("offsets", {{5}, DType::i32, rows_of_tokens});
+        const RowExchange exchange =
+            exchange_counts(builder, offsets,
+                            {.axis = mesh.expert(),
+                             .local_experts = 1,
+                             .sent_rows = rows,
+                             .bound = {.rows = bound, .balanced = 100, .key = "key"},
+                             .sent_identity = 1,
+                             .received_identity = 2});
+        builder.output(exchange.offsets);
+      },
+      [&](int, const ValueInfo&) {
+        const double sent = rows;
+        return tensor_of({5}, DType::i32, std::vector{0.0, sent, sent, sent, sent});
+      });
+}
+
+TEST(ExchangeRows, AreCountedBeforeTheirNumbersAreNarrowed) {
+  // 4 * 2^30 rows would be none in 32 bits.
+  EXPECT_THAT(error_of([] { exchange_numbers(1 << 30, 400); }),
+              AllOf(HasSubstr("rank 0 got 4294967296 rows"), HasSubstr("400 are reserved")));
+  EXPECT_NO_THROW(exchange_numbers(100, 400));
+  EXPECT_THROW(exchange_numbers(100, int64_t{1} << 31), InternalError);
 }
 
 TEST(DropOverCapacity, OfTheTokensOfEachRankCountsThemAlone) {

@@ -106,6 +106,16 @@ std::vector<Case> cases() {
          trial.recompute.layer = true;
          trial.experts.exchange = ExpertExchange::all_to_all;
        }},
+      {"mixture_recomputed_experts_all_gather", mixture(),
+       [](LayoutTrial& trial) {
+         trial.recompute.experts = true;
+         trial.experts.exchange = ExpertExchange::all_gather;
+       }},
+      {"mixture_recomputed_experts_all_to_all", mixture(),
+       [](LayoutTrial& trial) {
+         trial.recompute.experts = true;
+         trial.experts.exchange = ExpertExchange::all_to_all;
+       }},
       {"mixture_capacity", with(mixture(), [](ModelConfig& c) { c.capacity_factor = 1.1; })},
       {"mixture_forced", with(mixture(), [](ModelConfig& c) { c.forced_uniform_routing = true; })},
   };
@@ -125,10 +135,33 @@ std::vector<MeshSizes> meshes(bool experts) {
     result.push_back({.tensor = 2, .data = {2}, .expert = std::min(ranks, 4)});
   }
   result.push_back({.tensor = 2, .context = 2, .data = {4}, .expert = 8});
+  result.push_back({.context = 2, .expert = 2});
+  result.push_back({.context = 2, .data = {2}, .expert = 4});
+  result.push_back({.tensor = 4, .expert = 4});
+  result.push_back({.tensor = 4, .data = {2}, .expert = 2});
+  result.push_back({.tensor = 4, .data = {2}, .expert = 8});
   return result;
 }
 
 class LayoutRun : public ::testing::TestWithParam<Case> {};
+
+void expect_same_model(const LayoutResults& expected, const LayoutResults& found) {
+  ASSERT_EQ(expected.steps.size(), found.steps.size());
+  for (size_t i = 0; i < expected.steps.size(); ++i) {
+    const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
+    EXPECT_NEAR(b.cross_entropy / a.cross_entropy, 1, 1e-12);
+    EXPECT_NEAR(b.balance, a.balance, 1e-12 * a.balance);
+    EXPECT_NEAR(b.router_z, a.router_z, 1e-12 * a.router_z);
+    EXPECT_NEAR(b.gradient_norm / a.gradient_norm, 1, 1e-12);
+    EXPECT_EQ(expected.steps[i].expert_tokens, found.steps[i].expert_tokens);
+  }
+  for (const auto& [name, tensor] : expected.gradients) {
+    EXPECT_LT(relative_difference(tensor, found.gradients.at(name)), 1e-11) << name;
+  }
+  for (const auto& [name, tensor] : expected.weights) {
+    EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+  }
+}
 
 TEST_P(LayoutRun, GivesWhatOneRankGives) {
   LayoutTrial trial{.model = GetParam().model,
@@ -140,21 +173,37 @@ TEST_P(LayoutRun, GivesWhatOneRankGives) {
   for (const MeshSizes& sizes : meshes(trial.model.mixture())) {
     trial.mesh = Mesh(sizes);
     SCOPED_TRACE(trial.mesh.text());
-    const LayoutResults found = run_layout(trial, batches);
-    ASSERT_EQ(expected.steps.size(), found.steps.size());
-    for (size_t i = 0; i < expected.steps.size(); ++i) {
-      const StepResults &a = expected.steps[i].results, &b = found.steps[i].results;
-      EXPECT_NEAR(b.cross_entropy / a.cross_entropy, 1, 1e-12);
-      EXPECT_NEAR(b.balance, a.balance, 1e-12 * a.balance);
-      EXPECT_NEAR(b.router_z, a.router_z, 1e-12 * a.router_z);
-      EXPECT_NEAR(b.gradient_norm / a.gradient_norm, 1, 1e-12);
-      EXPECT_EQ(expected.steps[i].expert_tokens, found.steps[i].expert_tokens);
-    }
-    for (const auto& [name, tensor] : expected.gradients) {
-      EXPECT_LT(relative_difference(tensor, found.gradients.at(name)), 1e-11) << name;
-    }
-    for (const auto& [name, tensor] : expected.weights) {
-      EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+    expect_same_model(expected, run_layout(trial, batches));
+  }
+}
+
+/// Experts that drop among each rank's own tokens do what those of one rank do that takes the
+/// ranks' micro-batches one after the other.
+TEST(LayoutOfRanks, MayDropAmongEachRanksTokens) {
+  LayoutTrial trial{.model = mixture(), .size = {.sequences = 8, .context = 16}, .mesh = {}};
+  trial.model.capacity_factor = 1.1;
+  trial.model.balance_tokens = BalanceTokens::rank;  // the same tokens
+  const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
+  for (const auto exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+    for (const MeshSizes& sizes :
+         {MeshSizes{.data = {2}}, MeshSizes{.data = {2}, .expert = 2},
+          MeshSizes{.data = {4}, .expert = 2}, MeshSizes{.data = {2, 2}, .expert = 4}}) {
+      const Mesh mesh(sizes);
+      SCOPED_TRACE(mesh.text() + ", " + std::string(word(exchange)));
+      LayoutTrial one = trial;
+      one.size.sequences /= mesh.ranks();
+      const LayoutResults expected = run_layout(one, divide_batches(batches, mesh.ranks()));
+      LayoutTrial several = trial;
+      several.mesh = mesh;
+      several.experts = {.exchange = exchange, .capacity_tokens = TokenSet::rank};
+      expect_same_model(expected, run_layout(several, batches));
+      // The micro-batch of all ranks drops others.
+      several.experts.capacity_tokens = TokenSet::micro_batch;
+      const LayoutResults of_all = run_layout(several, batches);
+      EXPECT_GT(
+          std::abs(of_all.steps[0].results.cross_entropy / expected.steps[0].results.cross_entropy -
+                   1),
+          1e-6);
     }
   }
 }

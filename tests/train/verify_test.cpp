@@ -10,6 +10,7 @@
 
 #include "config/load_config.h"
 #include "config/mesh_of.h"
+#include "support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -64,6 +65,20 @@ TEST_F(VerifyTest, ALayoutOfTensorExpertAndDataIsTheModelOfOneRank) {
   double rounding = 0;
   for (const Deviation& deviation : found.exact) rounding += deviation.relative;
   EXPECT_GT(rounding, 0);
+}
+
+TEST_F(VerifyTest, OneRankTakesTheBalanceLossesSetsOfTokens) {
+  config_.model.balance_coefficient = 0.5;
+  for (const auto set : {BalanceTokens::rank, BalanceTokens::global_batch}) {
+    config_.model.balance_tokens = set;
+    const Verification found = verify(config_, mesh_, {});
+    EXPECT_TRUE(found.same()) << word(set) << ": " << verification_text(found);
+  }
+  config_.model.balance_tokens = BalanceTokens::rank;
+  config_.model.capacity_factor = 1.5;
+  EXPECT_THAT(error_of([&] { verify(config_, mesh_, {}); }),
+              AllOf(HasSubstr("model.balance_tokens"), HasSubstr("2 data-parallel ranks"),
+                    HasSubstr("parallel.capacity_tokens")));
 }
 
 /// What someone who forgets something would give: the results of one rank with one change.

@@ -75,6 +75,10 @@ void add_routing(SectionWriter<ModelConfig>& writer) {
            "weight of the load-balance loss")
       .key("balance_form", &ModelConfig::balance_form, word_rule<BalanceForm>(),
            "load-balance loss of each layer, or of all layers' tokens together")
+      .key("balance_tokens", &ModelConfig::balance_tokens, word_rule<BalanceTokens>(),
+           "the tokens among which the load-balance loss wants the load even: the micro-batch of "
+           "one data-parallel rank, the micro-batch of all ranks, or all micro-batches of the step "
+           "so far")
       .key("router_z_coefficient", &ModelConfig::router_z_coefficient, number_at_least(0),
            "weight of the router's z-loss")
       .key("capacity_factor", &ModelConfig::capacity_factor, number_at_least(0),

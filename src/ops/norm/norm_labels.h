@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <fmt/format.h>
+
 #include "ops/labels.h"
 
 namespace tessera {
@@ -11,13 +13,16 @@ namespace tessera {
 struct NormLabels {
   NormLabels(int rank, bool by_heads)
       : x(element_labels(rank - 1) + (by_heads ? " (head channel!)" : " channel!")),
-        statistic((rank == 1   ? "row!"
-                   : rank == 2 ? "a"
-                               : "(" + element_labels(rank - 1) + ")") +
-                  (by_heads ? " head" : " one!")) {}
+        statistic(rows(rank) + (by_heads ? " head" : " one!")) {}
 
   std::string x;
   std::string statistic;  ///< [rows, heads], or [rows, 1]
+
+ private:
+  static std::string rows(int rank) {
+    if (rank == 1) return "row!";
+    return rank == 2 ? "a" : fmt::format("({})", element_labels(rank - 1));
+  }
 };
 
 }  // namespace tessera

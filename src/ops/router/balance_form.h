@@ -13,4 +13,15 @@ enum class BalanceForm { per_layer, pooled };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<BalanceForm>{"layer", "pooled"};
 
+/// The set of tokens among which a load-balance loss wants the load even. ops/router/losses.h has
+/// the formulas.
+enum class BalanceTokens {
+  rank,  ///< the micro-batch of one data-parallel rank, of all ranks that share its sequences
+  micro_batch,  ///< the micro-batch of all ranks
+  global_batch  ///< all micro-batches of the step so far, of all ranks
+};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<BalanceTokens>{"rank", "micro_batch",
+                                                                       "global_batch"};
+
 }  // namespace tessera

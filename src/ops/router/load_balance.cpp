@@ -1,4 +1,5 @@
-#include "ops/collective/convert.h"
+#include <fmt/format.h>
+
 #include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
@@ -12,14 +13,18 @@ namespace {
 struct Balance {
   double scale = 0;    ///< coefficient · E, per layer / k
   int64_t layers = 1;  ///< L
-  int64_t tokens = 0;  ///< T, of all ranks
+  int64_t tokens = 0;  ///< T, of a set
   DType dtype = DType::f32;
 
-  /// Returns f_e: the choices of expert e per token, over all layers.
+  /// Returns f_e: the choices of expert e per token, over all layers. If there are several sets,
+  /// their experts follow each other.
   double fraction(std::span<const Tensor> counts, int64_t expert) const {
     if (tokens == 0) return 0;
     double sum = 0;
-    for (const Tensor& layer : counts) sum += layer.data<int32_t>()[expert];
+    for (const Tensor& layer : counts) {
+      sum += layer.dtype() == DType::i32 ? layer.data<int32_t>()[expert]
+                                         : layer.data<double>()[expert];
+    }
     return sum / static_cast<double>(layers * tokens);
   }
 
@@ -33,25 +38,32 @@ struct Balance {
 
 /// What a device's kernels need to know of the layers.
 BalanceLayers layers_on_device(std::span<const Tensor> counts) {
-  BalanceLayers layers{.count = static_cast<int>(counts.size()), .experts = counts[0].elements()};
+  BalanceLayers layers{.means = counts[0].dtype() == DType::f64,
+                       .count = static_cast<int>(counts.size()),
+                       .experts = counts[0].elements()};
+  TESSERA_CHECK(counts[0].shape().rank() == 1, "a load-balance loss of several sets on a device");
   TESSERA_CHECK(layers.count <= BalanceLayers::kMost && layers.experts <= kMostDeviceExperts,
                 "a load-balance loss of {} layers of {} experts; a device takes up to {} of {}",
                 layers.count, layers.experts, BalanceLayers::kMost, kMostDeviceExperts);
   for (size_t layer = 0; layer < counts.size(); ++layer) {
-    layers.counts[layer] = counts[layer].pointer<int32_t>();
+    layers.counts[layer] = counts[layer].address();
   }
   return layers;
 }
 
-/// inputs: the gradient of the loss [1], then each layer's counts i32 [experts]; output: the
-/// gradient of the sums of probabilities, f64 [experts].
+/// The labels of sums and counts: of one set of tokens, or of several.
+std::string_view set_labels(const Spec& counts) { return counts.shape.rank() == 1 ? "E!" : "s E!"; }
+
+/// inputs: the gradient of the loss [1], then each layer's counts [experts] or [sets, experts];
+/// output: the gradient of the sums of probabilities, f64 of the same shape.
 class LoadBalanceGradient final : public Operation {
  public:
   explicit LoadBalanceGradient(const Balance& balance) : balance_(balance) {}
   std::string_view name() const override { return "load_balance_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return "~u!, " + repeated("E!", inputs.size() - 1) + " -> E";
+    return "~u!, " + repeated(set_labels(inputs[1]), inputs.size() - 1) +
+           (inputs[1].shape.rank() == 1 ? " -> E" : " -> s E");
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, inputs.size() >= 2 && inputs[0].shape == Shape({1}),
@@ -84,24 +96,29 @@ class LoadBalanceGradient final : public Operation {
   Balance balance_;
 };
 
-/// inputs: the sums of probabilities f64 [experts], then each layer's counts i32 [experts]; output
-/// [1].
+/// inputs: the sums of probabilities f64 [experts] or [sets, experts], then each layer's counts of
+/// the same shape, i32 or f64; output [1].
 class LoadBalanceLoss final : public Operation {
  public:
   explicit LoadBalanceLoss(const Balance& balance) : balance_(balance) {}
   std::string_view name() const override { return "load_balance_loss"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return "~E!, " + repeated("E!", inputs.size() - 1) + " -> u";
+    const std::string_view labels = set_labels(inputs[0]);
+    return fmt::format("~{}, {} -> u", labels, repeated(labels, inputs.size() - 1));
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, std::ssize(inputs) == balance_.layers + 1,
                    "{} inputs; sums and the counts of {} layers are expected", inputs.size(),
                    balance_.layers);
-    TESSERA_EXPECT(*this, inputs[0].dtype == DType::f64 && inputs[0].shape.rank() == 1,
+    TESSERA_EXPECT(*this,
+                   inputs[0].dtype == DType::f64 &&
+                       (inputs[0].shape.rank() == 1 || inputs[0].shape.rank() == 2),
                    "sums {} {}", dtype_name(inputs[0].dtype), inputs[0].shape.text());
     for (const Spec& counts : inputs.subspan(1)) {
-      TESSERA_EXPECT(*this, counts.dtype == DType::i32 && counts.shape == inputs[0].shape,
+      TESSERA_EXPECT(*this,
+                     (counts.dtype == DType::i32 || counts.dtype == DType::f64) &&
+                         counts.dtype == inputs[1].dtype && counts.shape == inputs[0].shape,
                      "counts {} {} for sums {}", dtype_name(counts.dtype), counts.shape.text(),
                      inputs[0].shape.text());
     }
@@ -152,20 +169,18 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                 "a load-balance loss of {} layers in the form of one", probabilities.size());
   const Program& program = builder.program();
   const Spec spec = builder.spec(probabilities[0]);
+  const Shape of_counts = builder.spec(counts[0]).shape;
+  const auto sets = of_counts.rank() == 2 ? std::optional(of_counts[0]) : std::nullopt;
   const auto experts = static_cast<double>(spec.shape[1]);
   const Balance balance{
       .scale =
           (form == BalanceForm::per_layer ? coefficient / static_cast<double>(k) : coefficient) *
           experts,
       .layers = std::ssize(probabilities),
-      .tokens = tokens_of_all(program.mesh(), program.rank(), spec),
+      .tokens = sets ? tokens_of_set(program.mesh(), program.rank(), spec, *sets)
+                     : tokens_of_all(program.mesh(), program.rank(), spec),
       .dtype = spec.dtype};
-  Value sums = probability_sums(builder, probabilities);
-  for (const Axis axis : program.mesh().of_view(spec.distribution.view())) {
-    if (builder.spec(sums).distribution.on(axis).placement != Placement::partial) continue;
-    sums = convert(builder, sums, axis, Placement::partial, invariant());
-  }
-  std::vector<Value> inputs{sums};
+  std::vector<Value> inputs{sum_of_ranks(builder, probability_sums(builder, probabilities, sets))};
   inputs.insert(inputs.end(), counts.begin(), counts.end());
   return builder.apply_single(std::make_shared<LoadBalanceLoss>(balance), std::move(inputs));
 }

@@ -6,18 +6,37 @@ namespace {
 
 constexpr int kBalanceThreads = 256;
 
-/// Σ_l counts_le.
-__device__ int64_t choices_of(const BalanceLayers& layers, int64_t expert) {
-  int64_t sum = 0;
-  for (int layer = 0; layer < layers.count; ++layer) sum += layers.counts[layer][expert];
+/// Σ_l counts_le. A sum of integers is exact.
+__device__ double choices_of(const BalanceLayers& layers, int64_t expert) {
+  double sum = 0;
+  for (int layer = 0; layer < layers.count; ++layer) {
+    const void* const counts = layers.counts[layer];
+    sum += layers.means ? static_cast<const double*>(counts)[expert]
+                        : static_cast<const int32_t*>(counts)[expert];
+  }
   return sum;
+}
+
+/// One block. The sums of integers are exact, in any order.
+__global__ void mean_of_counts(int64_t experts, const double* sum, const int32_t* counts,
+                               double* means) {
+  double all = 0, own = 0;
+  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    all += sum[e];
+    own += counts[e];
+  }
+  all = block_sum(all);
+  own = block_sum(own);
+  for (int64_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    means[e] = all == 0 ? 0 : sum[e] * own / all;
+  }
 }
 
 /// One block.
 __global__ void balance_loss(BalanceLayers layers, float factor, const double* sums, float* loss) {
   float total = 0;
   for (int64_t e = threadIdx.x; e < layers.experts; e += blockDim.x) {
-    total += static_cast<float>(static_cast<double>(choices_of(layers, e)) * sums[e]);
+    total += static_cast<float>(choices_of(layers, e) * sums[e]);
   }
   total = block_sum(total);
   if (threadIdx.x == 0) *loss = factor * total;
@@ -47,9 +66,17 @@ void load_balance_gradient_device(const BalanceLayers& layers, double factor, co
          of_loss, of_sums);
 }
 
+template <typename Vendor>
+void step_counts_device(int64_t experts, const double* sum, const int32_t* counts, double* means,
+                        Stream& stream) {
+  launch(mean_of_counts, {.threads = kBalanceThreads}, stream, experts, sum, counts, means);
+}
+
 template void load_balance_loss_device<ThisVendor>(const BalanceLayers&, double, const double*,
                                                    float*, Stream&);
 template void load_balance_gradient_device<ThisVendor>(const BalanceLayers&, double, const float*,
                                                        double*, Stream&);
+template void step_counts_device<ThisVendor>(int64_t, const double*, const int32_t*, double*,
+                                             Stream&);
 
 }  // namespace tessera

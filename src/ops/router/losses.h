@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "ops/router/balance_form.h"
@@ -13,25 +15,37 @@ namespace tessera {
 // batch.
 
 /// The load-balance loss. For each layer, `probabilities` holds [tokens, experts] and `counts`
-/// holds i32 [experts]: how many tokens chose each expert, before any are dropped. There are L
-/// layers, T tokens and E experts. With f_e = Σ_l counts_le / (L T) and P_e = Σ_lt p_lte / (L T),
-/// the mean is
+/// [experts] how many tokens chose each expert, before any are dropped. There are L layers, T
+/// tokens and E experts. With f_e = Σ_l counts_le / (L T) and P_e = Σ_lt p_lte / (L T), the mean is
 ///
 /// per_layer (one layer): coefficient · E / k · Σ_e f_e P_e, which is `coefficient` in balance;
 /// pooled: coefficient · E · Σ_e f_e P_e, which is `coefficient` · k in balance.
 ///
 /// The probabilities have a gradient, the counts have none.
 ///
-/// Tokens that are split over ranks are those of one set: the sums over them are taken over all
-/// ranks, T counts them all, and the loss is invariant. So its strength does not depend on the
-/// layout. The counts are those of all ranks, and invariant.
+/// The counts say of which set the tokens are (BalanceTokens). The sums over its tokens are taken
+/// over all ranks that share it, and T counts them all. So a loss does not depend on how ranks
+/// share a set.
+///
+/// micro_batch: i32 [experts], the counts of all ranks, invariant. So is the loss.
+/// rank: i32 [sets, experts] of set_counts(). Each set has its own f and P, and the loss is the sum
+///   of those of the sets: it is partial over the axes that tell sets apart.
+/// global_batch: f64 [experts] of step_counts(). With n micro-batches so far, of counts c_1 to c_n,
+///   f_e is their mean, Σ_i c_ie / (n T), without a gradient, and P_e that of this micro-batch. So
+///   do Megatron-LM (`global_aux_loss` in core/transformer/moe/router.py) and Qwen (Qiu et al.,
+///   arXiv 2501.11873, section 3): the counts of micro-batches to come are not known yet.
+///
+/// In balance f_e = k / E whatever the set, and Σ_e P_e = 1. So the mean over a step's tokens is
+/// the same for all three, and each is a sum over sets of (the mean · the set's tokens).
 Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
                         std::span<const Value> counts, double coefficient, int64_t k,
                         BalanceForm form);
 
 /// Σ_lt p_lte in f64 [experts], from the probabilities of each layer. It is partial over the axes
-/// that split the tokens.
-Value probability_sums(Builder& builder, std::span<const Value> probabilities);
+/// that split the tokens. With `sets`, those of a rank's sets of tokens apart, [sets, experts], as
+/// set_counts() has them.
+Value probability_sums(Builder& builder, std::span<const Value> probabilities,
+                       std::optional<int64_t> sets = {});
 
 /// The router z-loss, coefficient · mean over tokens of (log Σ_e exp logit_te)². Logits are
 /// [tokens, experts] in f32 (or f64). It is partial over the axes that split the tokens.

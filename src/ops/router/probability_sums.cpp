@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
@@ -6,19 +8,29 @@
 namespace tessera {
 namespace {
 
-/// input: the gradient of the sums, f64 [experts]; output: that of the probabilities of a layer,
-/// [tokens, experts], of which all rows are the same.
+/// The sets of tokens whose probabilities are summed apart; none if all are one sum.
+using Sets = std::optional<int64_t>;
+
+Shape shape_of_sums(const Sets& sets, int64_t experts) {
+  return sets ? Shape{*sets, experts} : Shape{experts};
+}
+
+/// input: the gradient of the sums, f64 [experts] or [sets, experts]; output: that of the
+/// probabilities of a layer, [tokens, experts], of which all rows of a set are the same.
 class ProbabilitySumsGradient final : public Operation {
  public:
-  explicit ProbabilitySumsGradient(Spec probabilities) : probabilities_(std::move(probabilities)) {}
+  ProbabilitySumsGradient(Spec probabilities, Sets sets)
+      : probabilities_(std::move(probabilities)), sets_(sets) {}
   std::string_view name() const override { return "probability_sums_gradient"; }
 
-  std::string labels(std::span<const Spec>) const override { return "~E, ?n E -> n E"; }
+  std::string labels(std::span<const Spec>) const override {
+    return sets_ ? "~s E, ?(s n) E -> (s n) E" : "~E, ?n E -> n E";
+  }
   std::vector<Spec> shape_operands() const override { return {probabilities_}; }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
                    inputs.size() == 1 && inputs[0].dtype == DType::f64 &&
-                       inputs[0].shape == Shape({probabilities_.shape[1]}),
+                       inputs[0].shape == shape_of_sums(sets_, probabilities_.shape[1]),
                    "the f64 gradient of a sum for each of {} experts is expected",
                    probabilities_.shape[1]);
     return {probabilities_};
@@ -37,12 +49,14 @@ class ProbabilitySumsGradient final : public Operation {
     }
     dispatch_wide(result.dtype(), [&](auto type) {
       using T = decltype(type);
-      const double* of_sums = execution.inputs[0].data<double>();
+      const double* sums = execution.inputs[0].data<double>();
       T* rows = result.data<T>();
+      const int64_t each = tokens / sets_.value_or(1);
       parallel_ranges(execution.runtime.threads(), tokens, row_grain(experts),
                       [=](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           T* row = rows + t * experts;
+                          const double* of_sums = sums + t / each * experts;
 #pragma omp simd
                           for (int64_t e = 0; e < experts; ++e) row[e] = static_cast<T>(of_sums[e]);
                         }
@@ -52,15 +66,19 @@ class ProbabilitySumsGradient final : public Operation {
 
  private:
   Spec probabilities_;
+  Sets sets_;
 };
 
-/// inputs: the probabilities of each layer, [tokens, experts]; output: f64 [experts].
+/// inputs: the probabilities of each layer, [tokens, experts]; output: f64 [experts], or
+/// [sets, experts].
 class ProbabilitySums final : public Operation {
  public:
+  explicit ProbabilitySums(Sets sets) : sets_(sets) {}
   std::string_view name() const override { return "probability_sums"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    return repeated("~n E", inputs.size(), " + ") + " -> E";
+    return sets_ ? repeated("~(s n) E", inputs.size(), " + ") + " -> s E"
+                 : repeated("~n E", inputs.size(), " + ") + " -> E";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this, !inputs.empty(), "the probabilities of a layer are expected");
@@ -71,14 +89,17 @@ class ProbabilitySums final : public Operation {
                      "probabilities {} {} of a layer, the first are {} {}", dtype_name(layer.dtype),
                      layer.shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
     }
-    return {{{inputs[0].shape[1]}, DType::f64}};
+    TESSERA_EXPECT(*this, inputs[0].shape[0] % sets_.value_or(1) == 0, "{} tokens in {} sets",
+                   inputs[0].shape[0], *sets_);
+    return {{shape_of_sums(sets_, inputs[0].shape[1]), DType::f64}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
     if (!of_outputs[0]) return std::vector<Value>(self.inputs.size());
     const Value shared = builder.apply_single(
-        std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0])), {of_outputs[0]});
+        std::make_shared<ProbabilitySumsGradient>(builder.spec(self.inputs[0]), sets_),
+        {of_outputs[0]});
     return std::vector<Value>(self.inputs.size(), shared);
   }
 
@@ -88,7 +109,7 @@ class ProbabilitySums final : public Operation {
     if (target.device != Device::cpu) {
       return layers * probability_blocks(layers, shape[0]) * shape[1] * dtype_size(DType::f32);
     }
-    return layers * blocks(shape[0]) * shape[1] * dtype_size(inputs[0].dtype);
+    return layers * sets() * blocks(shape[0]) * shape[1] * dtype_size(inputs[0].dtype);
   }
 
   void run(const Execution& execution) const override {
@@ -101,9 +122,12 @@ class ProbabilitySums final : public Operation {
   /// The number of tokens whose probabilities are summed in one go. It is fixed, so the sum does
   /// not depend on the number of threads.
   static constexpr int64_t kBlock = 256;
-  static int64_t blocks(int64_t tokens) { return (tokens + kBlock - 1) / kBlock; }
+  int64_t sets() const { return sets_.value_or(1); }
+  /// The blocks of a set, of so many tokens in all sets.
+  int64_t blocks(int64_t tokens) const { return (tokens / sets() + kBlock - 1) / kBlock; }
 
-  static void run_on_device(const Execution& execution) {
+  void run_on_device(const Execution& execution) const {
+    TESSERA_CHECK(sets() == 1, "the probabilities of {} sets on a device", sets());
     const Shape& shape = execution.inputs[0].shape();
     BalanceLayers layers{.count = static_cast<int>(execution.inputs.size()),
                          .tokens = shape[0],
@@ -121,29 +145,32 @@ class ProbabilitySums final : public Operation {
   }
 
   template <typename T>
-  static void evaluate(const Execution& execution) {
+  void evaluate(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
-    const int64_t tokens = shape[0];
+    const int64_t tokens = shape[0] / sets();  // of a set
     const int64_t experts = shape[1];
-    const int64_t parts = std::ssize(execution.inputs) * blocks(tokens);
-    T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [parts, experts]
-    parallel_ranges(
-        execution.runtime.threads(), parts, row_grain(kBlock * experts),
-        [&](int64_t begin, int64_t end, int) {
-          for (int64_t part = begin; part < end; ++part) {
-            const Tensor& layer = execution.inputs[static_cast<size_t>(part / blocks(tokens))];
-            const int64_t first = part % blocks(tokens) * kBlock;
-            sum_columns(layer.data<T>() + first * experts, std::min(kBlock, tokens - first),
-                        experts, sums + part * experts);
-          }
-        });
+    const int64_t each = blocks(shape[0]);
+    const int64_t parts = std::ssize(execution.inputs) * sets() * each;
+    T* sums = reinterpret_cast<T*>(execution.workspace.data());  // [layers, sets, blocks, experts]
+    parallel_ranges(execution.runtime.threads(), parts, row_grain(kBlock * experts),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t part = begin; part < end; ++part) {
+                        const int64_t set = part / each;  // of all layers
+                        const Tensor& layer = execution.inputs[static_cast<size_t>(set / sets())];
+                        const int64_t first = part % each * kBlock;
+                        sum_columns(layer.data<T>() + (set % sets() * tokens + first) * experts,
+                                    std::min(kBlock, tokens - first), experts,
+                                    sums + part * experts);
+                      }
+                    });
     double* result = execution.outputs[0].data<double>();
-    for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t i = 0; i < sets() * experts; ++i) {
       double sum = 0;
       for (int64_t part = 0; part < parts; ++part) {
-        sum += static_cast<double>(sums[part * experts + e]);
+        if (part / each % sets() != i / experts) continue;
+        sum += static_cast<double>(sums[part * experts + i % experts]);
       }
-      result[e] = sum;
+      result[i] = sum;
     }
   }
 
@@ -156,12 +183,15 @@ class ProbabilitySums final : public Operation {
       for (int64_t e = 0; e < columns; ++e) sums[e] += rows[t * columns + e];
     }
   }
+
+  Sets sets_;
 };
 
 }  // namespace
 
-Value probability_sums(Builder& builder, std::span<const Value> probabilities) {
-  return builder.apply_single(std::make_shared<ProbabilitySums>(),
+Value probability_sums(Builder& builder, std::span<const Value> probabilities,
+                       std::optional<int64_t> sets) {
+  return builder.apply_single(std::make_shared<ProbabilitySums>(sets),
                               {probabilities.begin(), probabilities.end()});
 }
 

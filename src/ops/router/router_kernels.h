@@ -75,7 +75,8 @@ void router_z_loss_gradient_device(int64_t tokens, int64_t experts, double coeff
 struct BalanceLayers {
   static constexpr int kMost = 128;
   std::array<const float*, kMost> probabilities{};  // each [tokens, experts]
-  std::array<const int32_t*, kMost> counts{};       // each [experts]
+  std::array<const void*, kMost> counts{};          // each [experts]: i32, or f64 if they are means
+  bool means = false;
   int count = 0;
   int64_t tokens = 0;
   int64_t experts = 0;
@@ -98,6 +99,11 @@ void probability_sums_device(const BalanceLayers& layers, float* parts, double* 
 template <typename Vendor>
 void probability_sums_gradient_device(int64_t tokens, int64_t experts, const double* of_sums,
                                       float* of_probabilities, Stream& stream);
+
+/// means_e = sum_e Σ_e counts_e / Σ_e sum_e, [experts].
+template <typename Vendor>
+void step_counts_device(int64_t experts, const double* sum, const int32_t* counts, double* means,
+                        Stream& stream);
 
 /// loss[0] = factor · Σ_e (Σ_l counts_le) sums_e. It reads no probabilities.
 template <typename Vendor>

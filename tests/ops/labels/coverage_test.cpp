@@ -62,6 +62,7 @@ std::vector<ModelConfig> all_models() {
     ModelConfig config = small_mixture();
     config.query_key_norm = norm;
     config.balance_form = BalanceForm::pooled;
+    config.balance_tokens = BalanceTokens::global_batch;
     config.capacity_factor = 1.5;
     config.shared_experts = 1;
     config.dense_layers = 1;

@@ -70,6 +70,7 @@ TEST(LabelCheck, FindsLabelsThatShouldBeWhole) {
       {"router_softmax", "n E! -> n E", "n E -> n E", "E split"},
       {"router_top_k", "n! E! -> n k, n k", "n E! -> n k, n k", "n split"},
       {"load_balance_loss", "~E!, E! -> u", "~E, E -> u", "E split"},
+      {"step_counts", "E!, E! -> E", "E, E -> E", "E split"},
       {"rotary", "~t (h d!), t r! -> t (h d)", "~t (h d), t r! -> t (h d)", "d split"},
       {"token_counts", "n! k! -> E, f, b l", "n k! -> E, f, b l", "n split"},
       {"view", "~w0! w1! -> d0 d1", "~w0 w1! -> w0 d1", "w0 split"}};
@@ -83,6 +84,8 @@ TEST(LabelCheck, FindsDimsThatAreNamedWrongly) {
   const std::vector<Mistake> mistakes{
       {"linear", "~t i, ~o0 i -> t o0", "~t i, ~o0 i -> t i", "i split"},
       {"linear_weight_gradient", "~t i, ~t o -> o i", "~t i, ~t o -> i o", "i split"},
+      {"probability_sums", "~(s n) E -> s E", "~(n s) E -> s E", "s split"},
+      {"set_counts", "(s n) k -> s E", "(n s) k -> s E", "s split"},
       {"attention", "(b s!) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d), b h s; h=g",
        "(b s!) (h d!), (b z!) (g d!), (b z!) (g d!) -> (b s) (h d), b h s", "h split"},
       {"grouped_linear", "~(E r) i, ~E o0 i, (E r) -> (E r) o0",

@@ -1,4 +1,5 @@
 #include "ops/labels/cases.h"
+#include "ops/router/balance_counts.h"
 #include "ops/router/losses.h"
 #include "ops/router/router.h"
 
@@ -74,6 +75,66 @@ void add_balance(std::vector<LabelCase>& cases, size_t layers) {
   }
 }
 
+/// The same where a rank has some sets of tokens, each with its own sums and counts.
+void add_balance_of_sets(std::vector<LabelCase>& cases, size_t layers) {
+  const std::map<std::string, int64_t> extents{{"s", 2}, {"n", 3}, {"E", 4}, {"k", 2}, {"u", 1}};
+  const auto probabilities = [=](Builder& builder, const LabelRanges& of) {
+    std::vector<Value> values;
+    for (size_t i = 0; i < layers; ++i) {
+      values.push_back(declared(builder, {of("s") * of("n"), of("E")}));
+    }
+    return values;
+  };
+  const auto sums = [=](Builder& builder, const LabelRanges& of) {
+    return probability_sums(builder, probabilities(builder, of), of("s"));
+  };
+  cases.push_back({"probability_sums", extents, sums});
+  cases.push_back(
+      {"probability_sums_gradient", extents, [=](Builder& builder, const LabelRanges& of) {
+         const Value value = sums(builder, of);
+         const Node node = builder.program().nodes().back();
+         const Value of_sums = declared(builder, builder.spec(value).shape);
+         node.operation->gradient(builder, node, std::vector{of_sums});
+       }});
+  const auto loss = [=](Builder& builder, const LabelRanges& of) {
+    std::vector<Value> counts;
+    for (size_t i = 0; i < layers; ++i) {
+      counts.push_back(declared(builder, {of("s"), of("E")}, DType::i32));
+    }
+    load_balance_loss(builder, probabilities(builder, of), counts, 0.3, 2,
+                      layers == 1 ? BalanceForm::per_layer : BalanceForm::pooled);
+  };
+  std::map<size_t, GivenInput> given;
+  for (size_t i = 1; i <= layers; ++i) {
+    given[i] = given_values({"s", "E"}, [](int64_t e) { return 2 * e + 1; });
+  }
+  cases.push_back({"load_balance_loss", extents, loss, given});
+  cases.push_back({"load_balance_gradient", extents,
+                   [=](Builder& builder, const LabelRanges& of) {
+                     loss(builder, of);
+                     write_gradient(builder);
+                   },
+                   given});
+}
+
+void add_balance_counts(std::vector<LabelCase>& cases) {
+  cases.push_back(
+      {"set_counts",
+       {{"s", 2}, {"n", 3}, {"k", 2}},
+       [](Builder& builder, const LabelRanges& of) {
+         const Value indices = declared(builder, {of("s") * of("n"), of("k")}, DType::i32);
+         set_counts(builder, indices, 4, of("s"));
+       },
+       {{0, given_values({"s", "n", "k"}, [](int64_t i) { return i * i % 5; })}}});
+  cases.push_back({"step_counts",
+                   {{"E", 4}},
+                   [](Builder& builder, const LabelRanges& of) {
+                     const Value sum = declared(builder, {of("E")});
+                     step_counts(builder, sum, declared(builder, {of("E")}, DType::i32));
+                   },
+                   {{1, given_values({"E"}, [](int64_t e) { return e + 1; })}}});
+}
+
 /// An operation on logits, and its gradient.
 template <typename Function>
 void add_with_gradient(std::vector<LabelCase>& cases, const std::string& operation,
@@ -100,7 +161,11 @@ std::vector<LabelCase> router_label_cases() {
       add_choices(cases, {.k = 0, .renormalise = renormalise, .forced_uniform = forced});
     }
   }
-  for (const size_t layers : {1, 2}) add_balance(cases, layers);
+  for (const size_t layers : {1, 2}) {
+    add_balance(cases, layers);
+    add_balance_of_sets(cases, layers);
+  }
+  add_balance_counts(cases);
   return cases;
 }
 

@@ -1,0 +1,73 @@
+#include "model/expert_tokens.h"
+
+#include "ops/collective/convert.h"
+#include "ops/moe/drop_over_capacity.h"
+#include "ops/moe/routing.h"
+
+namespace tessera {
+namespace {
+
+/// The choices of this rank's tokens, in the dense view, without those beyond the capacity. If that
+/// is of the micro-batch, every rank sees the choices of all.
+Value within_capacity(ModelWriter& writer, TokenSet set, Value indices) {
+  Builder& builder = writer.builder;
+  const Distribution own = builder.spec(indices).distribution;
+  const std::span<const Axis> axes = own.order(0);
+  const bool gathers = set == TokenSet::micro_batch;
+  for (size_t i = axes.size(); gathers && i-- > 0;) {
+    indices = convert(builder, indices, axes[i], Placement::sharded, invariant());
+  }
+  indices = drop_over_capacity(builder, indices, writer.config.experts,
+                               writer.config.capacity_factor, set);
+  for (size_t i = 0; gathers && i < axes.size(); ++i) {
+    indices = convert(builder, indices, axes[i], Placement::invariant, own.on(axes[i]));
+  }
+  return indices;
+}
+
+}  // namespace
+
+ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout, Value x,
+                                const RouterSelection& selection) {
+  Builder& builder = writer.builder;
+  const Mesh& mesh = writer.mesh();
+  const bool split = builder.spec(x).distribution.on(mesh.tensor()).split();
+  const bool several = mesh.size(mesh.expert()) * mesh.size(mesh.expert_data()) > 1;
+  const auto in_expert_view = [&](Value value) {
+    return split ? cross(builder, value, MeshView::expert) : value;
+  };
+  ExpertTokens tokens;
+  tokens.split = split;
+  tokens.dropped = split && several && writer.config.capacity_factor > 0;
+  tokens.x = in_expert_view(x);
+  tokens.weights = in_expert_view(selection.weights);
+  tokens.chosen = in_expert_view(selection.indices);
+  tokens.kept = tokens.chosen;
+  if (tokens.dropped) {
+    tokens.kept =
+        in_expert_view(within_capacity(writer, layout.capacity_tokens, selection.indices));
+  }
+  return tokens;
+}
+
+Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
+  Builder& builder = writer.builder;
+  if (tokens.dropped) {
+    const int64_t experts = writer.config.experts;
+    counts = token_counts(
+                 builder, tokens.chosen,
+                 {.experts = experts, .local_experts = experts, .identity = sent_rows_of(builder)})
+                 .counts;
+  }
+  if (!tokens.split) return counts;
+  for (const Axis over : writer.mesh().of_view(MeshView::expert)) {
+    const Placement placement = builder.spec(counts).distribution.on(over).placement;
+    counts = convert(builder, counts, over, placement, invariant());
+  }
+  return cross(builder, counts, MeshView::dense);
+}
+
+int received_rows_of(const Builder& builder) { return 2 * builder.layer(); }
+int sent_rows_of(const Builder& builder) { return 2 * builder.layer() + 1; }
+
+}  // namespace tessera
