@@ -96,7 +96,7 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const 
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options) {
   require_ranks(options);
   const Mesh mesh({.data = {options.ranks}});
-  const int threads = threads_or_all(options.threads);
+  const int threads = threads_or_all(options.threads, "--threads");
   Runtime runtime(host_target(threads, Kernels::fast, options.device));
   LoadedModel model = load_model(options.checkpoint, threads);
   model.move_to(runtime);
