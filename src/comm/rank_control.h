@@ -22,11 +22,19 @@ class RankControl {
 
   bool first() const { return world_ == nullptr || world_->position() == 0; }
   bool several() const { return world_ != nullptr; }
+  /// This rank.
+  int rank() const {
+    return world_ == nullptr ? 0 : world_->ranks()[static_cast<size_t>(world_->position())];
+  }
 
   /// Whether any rank says so.
   bool any(bool own) const;
   /// The text of the first rank that has one; none if no rank has one.
   std::optional<std::string> any_text(const std::optional<std::string>& own) const;
+  /// The text of the rank with the lowest number, and of several such ranks the first. Ranks
+  /// without a text do not count; none if no rank has one.
+  std::optional<std::string> lowest_text(int64_t number,
+                                         const std::optional<std::string>& own) const;
   /// What the first rank says.
   int tell(int number) const;
   /// Waits for all ranks.

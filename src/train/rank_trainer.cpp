@@ -207,15 +207,11 @@ std::string RankTrainer::how_to_go_on() const {
 /// those before the step.
 void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
   if (keeper_ != nullptr) keeper_->console().clear();
-  try {
-    step_.report_non_finite(batches);
-  } catch (const Error& error) {
-    throw Error(
-        "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
-        "optimizer.learning_rate, or look at the data, and {}",
-        metrics.step, metrics.loss, metrics.grad_norm, error.what(), how_to_go_on());
-  }
-  throw InternalError("no value of a step was named that is not finite");
+  throw Error(
+      "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
+      "optimizer.learning_rate, or look at the data, and {}",
+      metrics.step, metrics.loss, metrics.grad_norm, step_.find_non_finite(batches, control_),
+      how_to_go_on());
 }
 
 void RankTrainer::evaluate(StepMetrics& metrics) {

@@ -1,5 +1,6 @@
 #include "comm/rank_control.h"
 
+#include <array>
 #include <atomic>
 
 #include <gtest/gtest.h>
@@ -45,6 +46,22 @@ TEST(RankControl, TakesTheTextOfTheFirstOfSeveral) {
     const Text own = world.position() == 0 ? Text() : std::to_string(world.position());
     EXPECT_EQ(RankControl(world).any_text(own), "1");
   });
+}
+
+TEST(RankControl, TakesTheTextWithTheLowestNumber) {
+  run_group(4, [](Communicator& world) {
+    const int position = world.position();
+    const RankControl control(world);
+    EXPECT_EQ(control.rank(), position);
+    const std::string text = std::to_string(position);
+    // Rank 2 has the lowest number, rank 3 too, and rank 0 has no text for its still lower one.
+    const Text own = position == 0 ? Text() : text;
+    const int64_t number = std::array<int64_t, 4>{1, 9, 5, 5}[static_cast<size_t>(position)];
+    EXPECT_EQ(control.lowest_text(number, own), "2");
+    EXPECT_EQ(control.lowest_text(7, text), "0");
+    EXPECT_EQ(control.lowest_text(0, {}), std::nullopt);
+  });
+  EXPECT_EQ(RankControl().lowest_text(3, "own"), "own");
 }
 
 TEST(RankControl, MakesAFailureThatOfAllRanks) {
