@@ -37,13 +37,12 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
   return losses;
 }
 
-Evaluation Evaluator::run(Loader& loader, int64_t instances, const RankControl& control) {
+Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
   double total = 0;
   for (int64_t done = 0; done < result.instances;) {
-    Batch batch;
-    control.together([&] { batch = loader.next(); });
+    Batch batch = loader.next();
     // The last batch may have more rows than are asked for. Those rows do not count.
     const int64_t rows = std::min(batch.rows, result.instances - done);
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
@@ -87,8 +86,7 @@ void require_evaluation_memory(const ModelConfig& config, DType compute,
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances,
-                                               const RankControl& control) {
+                                               int64_t rows, int64_t instances) {
   std::vector<SourceEvaluation> results;
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
@@ -96,7 +94,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
     Loader loader(
         {data.tokenizer, {source}},
         {.split = Split::held_out, .rows = rows, .vocabulary_size = evaluator.vocabulary_size()});
-    results.push_back({source.name, source.weight, evaluator.run(loader, instances, control)});
+    results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
   }
   if (results.empty()) {
     throw Error(

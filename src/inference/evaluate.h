@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/rank_control.h"
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
@@ -31,8 +30,9 @@ class Evaluator {
   /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
   /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
   /// Error on a token outside the model's vocabulary. All ranks of the program run it together,
-  /// each with a loader of its own.
-  Evaluation run(Loader& loader, int64_t instances = 0, const RankControl& control = {});
+  /// each with a loader of its own; if it throws on one, the others wait for that one in the
+  /// program.
+  Evaluation run(Loader& loader, int64_t instances = 0);
   /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
   /// program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
@@ -85,10 +85,9 @@ struct SourceEvaluation {
 /// Evaluates on the held-out part of every source that has one, at most `instances` instances of
 /// each (0: all). `rows` instances run at a time; it must be the evaluator's number. Throws Error
 /// when no source has a held-out part, and as Evaluator::run() does. All ranks of the program call
-/// it together.
+/// it together, as Evaluator::run().
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances,
-                                               const RankControl& control = {});
+                                               int64_t rows, int64_t instances);
 
 /// Returns the rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer
 /// if no source has that many.

@@ -67,26 +67,24 @@ struct HeldOut {
 
 /// Evaluates on one rank, or as one of several that share the weights.
 std::vector<SourceEvaluation> evaluate_as(const LoadedModel& model, const HeldOut& held_out,
-                                          Runtime& runtime, const MeshRank& place,
-                                          const RankControl& control) {
+                                          Runtime& runtime, const MeshRank& place) {
   StandaloneEvaluator evaluator(model.config.model, compute_dtype(model.config.train.precision),
                                 model.weights, held_out.size, runtime, place);
-  return evaluate_sources(*evaluator, held_out.data, held_out.size.sequences, held_out.instances,
-                          control);
+  return evaluate_sources(*evaluator, held_out.data, held_out.size.sequences, held_out.instances);
 }
 
 /// The same on all ranks of a mesh, as threads of this process.
 std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const HeldOut& held_out,
-                                                const Mesh& mesh, int threads) {
+                                                const Mesh& mesh, int threads,
+                                                std::chrono::milliseconds rank_timeout) {
   std::vector<SourceEvaluation> result;
-  World world(mesh.ranks());
+  World world(mesh.ranks(), rank_timeout);
   run_mesh(world, mesh, [&](RankGroups& groups) {
     const int rank = groups.rank();
-    const RankControl control(groups.world("control"));
     Runtime runtime(host_target(std::max(1, threads / mesh.ranks())));
     runtime.join(groups);
-    auto of_rank = evaluate_as(model, held_out, runtime, {mesh, rank}, control);
-    if (control.first()) result = std::move(of_rank);
+    auto of_rank = evaluate_as(model, held_out, runtime, {mesh, rank});
+    if (rank == 0) result = std::move(of_rank);
   });
   return result;
 }
@@ -112,8 +110,9 @@ CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& opti
                             held_out.size, runtime, mesh);
   CheckpointEvaluation result{.checkpoint = model.checkpoint, .step = model.step};
   if (options.baselines) result.baselines = baseline(data);
-  result.sources = mesh.ranks() > 1 ? evaluate_on_ranks(model, held_out, mesh, threads)
-                                    : evaluate_as(model, held_out, runtime, {}, {});
+  result.sources = mesh.ranks() > 1
+                       ? evaluate_on_ranks(model, held_out, mesh, threads, options.rank_timeout)
+                       : evaluate_as(model, held_out, runtime, {});
   result.model = mean_evaluation(result.sources);
   return result;
 }

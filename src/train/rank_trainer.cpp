@@ -217,13 +217,12 @@ void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const 
 void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!evaluates_after(metrics.step)) return;
   std::vector<SourceEvaluation> evaluations;
-  end_where_it_fails([&] {
-    evaluations =
-        evaluate_sources(*evaluator_, data_, rows(),
-                         config_.train.evaluate_batches * config_.train.micro_batch, control_);
+  const std::optional<std::string> failure = control_.attempt_work([&] {
+    evaluations = evaluate_sources(*evaluator_, data_, rows(),
+                                   config_.train.evaluate_batches * config_.train.micro_batch);
   });
-  if (evaluations.empty()) {
-    *ending_ += fmt::format("; the held-out loss of step {} is lost", metrics.step);
+  if (failure) {
+    ending_ = fmt::format("{}; the held-out loss of step {} is lost", *failure, metrics.step);
     return;
   }
   add_held_out(metrics, evaluations);

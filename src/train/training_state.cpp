@@ -171,6 +171,12 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
   }
   std::string last_problem = "there is none";
   for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
+    const int step = ranks.control.tell(static_cast<int>(found->step));
+    if (step != found->step) {
+      throw Error("rank {} finds {} to resume from, and rank 0 step {}; {} must be the same to all",
+                  ranks.control.rank(), found->path.string(), step,
+                  checkpoints_directory(config).string());
+    }
     TrainingPosition position;
     std::optional<std::string> damage;
     ranks.control.together([&] {

@@ -54,7 +54,7 @@ std::set<std::string> found_non_finite(const Mesh& mesh, const std::vector<Plant
       }
     }
     TrainingStep step(programs, executor, store);
-    const std::string text = step.find_non_finite(batches, RankControl(groups.world("control")));
+    const std::string text = step.find_non_finite(batches, RankControl(groups));
     const std::scoped_lock lock(mutex);
     said.insert(text);
   });

@@ -149,7 +149,7 @@ void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
     RankGroups groups(mesh, rank, [&](std::span<const int> of, std::string_view lane) {
       return world.group(rank, of, lane);
     });
-    const RankControl control(groups.world("control"));
+    const RankControl control(groups);
     Runtime runtime(run_target(config, nullptr, ranks));
     runtime.join(groups);
     StepPlan& plan = plans[static_cast<size_t>(rank)];
