@@ -110,12 +110,29 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   step_.set_trace(trace);
-  step_.accumulate(next.batches);
+  accumulate(next.batches);
   if (issued_) settle();
   next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
   next.results = step_.results();
   issued_ = std::move(next);
   if (trace != nullptr) issued_->results.wait();
+}
+
+/// Runs the passes of a step. If one of several ranks fails in them, for example because its
+/// experts get more rows than are reserved, the run saves the state before the step and ends.
+void RankTrainer::accumulate(std::span<const Batch> batches) {
+  if (!control_.several()) return step_.accumulate(batches);
+  const auto failure = control_.attempt_work([&] { step_.accumulate(batches); });
+  if (failure) end_before_step(*failure);
+}
+
+/// Ends the run where a step cannot be computed, after saving the state before it.
+void RankTrainer::end_before_step(const std::string& failure) {
+  if (issued_) settle();
+  if (position_.step == saved_step_) throw Error("{} ({})", failure, how_to_go_on());
+  ending_ = failure;
+  save();  // always throws, because ending_ is set
+  throw InternalError("a run went on after its end");
 }
 
 /// Waits for the issued step, and reports it.
@@ -148,12 +165,8 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   std::vector<Batch> batches;
   const std::optional<std::string> failure =
       control_.attempt([&] { batches = loader_.next(config_.train.global_batch / rows()); });
-  if (!failure) return batches;
-  if (issued_) settle();
-  if (position_.step == saved_step_) throw Error("{}", *failure);
-  ending_ = failure;
-  save();  // always throws, because ending_ is set
-  throw InternalError("a run went on after its end");
+  if (failure) end_before_step(*failure);
+  return batches;
 }
 
 /// Only the first rank's step is traced.

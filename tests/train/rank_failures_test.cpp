@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/find_checkpoint.h"
 #include "comm/in_process/run_mesh.h"
 #include "comm/rank_control.h"
 #include "config/load_config.h"
@@ -15,6 +17,7 @@
 #include "inference/evaluate.h"
 #include "inference/evaluate_checkpoint.h"
 #include "inference/loaded_model.h"
+#include "metrics/metrics.h"
 #include "ops/host_target.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
@@ -119,6 +122,39 @@ TEST_F(RankFailures, OfAnyFileEndAnEvaluation) {
                              .ranks = 4,
                              .rank_timeout = kTimeout});
       });
+}
+
+TEST_F(RankFailures, OfExpertsWithTooManyRowsLoseNoStep) {
+  // A router that learns this fast soon prefers some experts.
+  const auto mixture = [&](const std::string& run, double bound, const std::string& more) {
+    return config(
+        run, {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
+              "model.feed_forward_size=0", "parallel.tensor=1", "parallel.expert=4",
+              "parallel.expert_exchange=\"all_to_all\"", "train.global_batch=4", "train.steps=40",
+              "train.evaluate_every=0", "optimizer.learning_rate=0.1", "checkpoint.every=0",
+              fmt::format("parallel.expert_rows_bound={}", bound), more});
+  };
+  const auto tensors = [&](const std::string& run, int64_t step) {
+    const fs::path folder = checkpoint_path(root_ / run / kCheckpointsName, step);
+    return read_file(folder / "parameters.safetensors") +
+           read_file(folder / "optimizer.safetensors");
+  };
+  const std::string problem =
+      error_of([&] { train_on_four(mixture("bounded", 1.8, "train.stop_after=0")); });
+  const auto saved = latest_checkpoint(root_ / "bounded" / kCheckpointsName);
+  ASSERT_TRUE(saved.path.has_value()) << problem;
+  const int64_t step = step_of_name(*saved.path).value();
+  EXPECT_THAT(problem, AllOf(HasSubstr("times the 64 of an even load"),
+                             HasSubstr("parallel.expert_rows_bound a larger value"),
+                             HasSubstr(fmt::format("step {} was saved: go on", step))));
+  EXPECT_EQ(read_metrics(root_ / "bounded" / "metrics.jsonl").size(), static_cast<size_t>(step));
+
+  const auto stop_after = [](int64_t last) { return fmt::format("train.stop_after={}", last); };
+  train_on_four(mixture("free", 0, stop_after(step)));
+  EXPECT_TRUE(tensors("free", step) == tensors("bounded", step));
+  train_on_four(mixture("free", 0, stop_after(step + 2)), true);
+  train_on_four(mixture("bounded", 0, stop_after(step + 2)), true);
+  EXPECT_TRUE(tensors("free", step + 2) == tensors("bounded", step + 2));
 }
 
 /// Held-out data that fails on one rank: as soon as it is asked for anything, or when it is read.
