@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/physical_memory.h"
@@ -57,20 +58,31 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
 
 StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
                                          const GivenTensors& weights, const ProgramSize& size,
-                                         Runtime& runtime, const MeshRank& place)
-    : program_(write_evaluation(inference_config(config), compute, size, place)),
+                                         Runtime& runtime)
+    : StandaloneEvaluator(write_evaluation(inference_config(config), compute, size), weights,
+                          runtime) {}
+
+StandaloneEvaluator::StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights,
+                                         Runtime& runtime)
+    : program_(std::move(program)),
       executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
       evaluator_(program_, executor_, 0) {}
 
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime, const Mesh& mesh) {
-  const Program program =
-      write_evaluation(inference_config(config), compute, size, {mesh, 0}).program;
-  const Program* const programs[] = {&program};
+                               const Runtime& runtime) {
+  int64_t held = 0;
+  for (const auto& [name, tensor] : weights) held += tensor.bytes();
+  require_evaluation_memory(write_evaluation(inference_config(config), compute, size), weights,
+                            size, runtime, 1, held);
+}
+
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
+                               const ProgramSize& size, const Runtime& runtime, int ranks,
+                               int64_t held) {
+  const Program* const programs[] = {&program.program};
   int64_t needed =
-      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), weights).arena_bytes *
-      mesh.ranks();
+      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), shared).arena_bytes * ranks;
   if (const Accelerator* device = runtime.accelerator()) {
     if (needed <= device->free_bytes()) return;
     throw Error(
@@ -79,7 +91,7 @@ void require_evaluation_memory(const ModelConfig& config, DType compute,
         size.sequences, size.context, format_bytes(needed), device->name(),
         format_bytes(device->free_bytes()));
   }
-  for (const auto& [name, tensor] : weights) needed += tensor.bytes();
+  needed += held;
   if (needed <= physical_memory()) return;
   throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
               size.sequences, size.context, format_bytes(needed), format_bytes(physical_memory()));

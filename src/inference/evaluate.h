@@ -52,10 +52,12 @@ class Evaluator {
 /// An evaluator with its own program and executor, on existing weights.
 class StandaloneEvaluator {
  public:
-  /// `weights` are the units of the model's parameters, this rank's pieces of them. They are
-  /// shared, not copied. `runtime` must outlive the evaluator.
+  /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
+  /// outlive the evaluator.
   StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
-                      const ProgramSize& size, Runtime& runtime, const MeshRank& place = {});
+                      const ProgramSize& size, Runtime& runtime);
+  /// With a program that is written already, as by write_evaluation().
+  StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
 
@@ -69,11 +71,17 @@ class StandaloneEvaluator {
 };
 
 /// Throws Error when a StandaloneEvaluator of this size would take more memory than there is, on
-/// the processor beside the weights, on a device beside what it holds by now. On a mesh all ranks
-/// share the weights and the memory. Takes no memory itself.
+/// the processor beside the weights, on a device beside what it holds by now. Takes no memory
+/// itself.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime, const Mesh& mesh = {});
+                               const Runtime& runtime);
+/// The same for a program, of which each of `ranks` ranks has one. They share the memory of the
+/// machine, `held` bytes of which the weights have that all ranks use as they are, and which
+/// `shared` names.
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
+                               const ProgramSize& size, const Runtime& runtime, int ranks,
+                               int64_t held);
 
 /// The losses of a model on one source.
 struct SourceEvaluation {

@@ -203,8 +203,10 @@ TEST_F(RankFailures, OfAnEvaluationsDataAreAgreedUpon) {
         }
         Runtime runtime(host_target(1));
         runtime.join(groups);
-        StandaloneEvaluator evaluator(model, DType::f64, weights, {.sequences = 4, .context = 32},
-                                      runtime, {mesh, groups.rank()});
+        StandaloneEvaluator evaluator(
+            write_evaluation(model, DType::f64, {.sequences = 4, .context = 32},
+                             {mesh, groups.rank()}),
+            weights, runtime);
         const RankControl control(groups);
         const auto failure = control.attempt_work([&] { evaluate_sources(*evaluator, own, 4, 8); });
         EXPECT_THAT(failure.value_or(""),

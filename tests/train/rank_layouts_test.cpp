@@ -1,10 +1,13 @@
-// What a layout may change, and what not, when a run goes on under another one.
+// What a layout may change, and what not: resuming and evaluating under another one.
+#include <chrono>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/load_config.h"
+#include "inference/evaluate_checkpoint.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "train/trainer.h"
@@ -80,6 +83,46 @@ TEST_F(RankLayouts, AMixtureGoesOnOnlyWithTheSameSetsOfTokens) {
   // Neither: nothing of a token depends on others but its loss.
   begun("free", {});
   EXPECT_EQ(resume("free", {"train.micro_batch=1"}, 4), 4);
+}
+
+TEST_F(RankLayouts, EvaluateACheckpointUnderALayoutOfTraining) {
+  const std::vector<std::string> experts{"model.experts=8",         "model.experts_per_token=2",
+                                         "model.expert_size=16",    "model.feed_forward_size=48",
+                                         "model.dense_layers=1",    "model.shared_experts=1",
+                                         "model.capacity_factor=1", "train.stop_after=10"};
+  train_on(1, config("laid-out-dense", {"train.stop_after=10"}));
+  train_on(1, config("laid-out-experts", experts));
+  for (const std::string run : {"laid-out-dense", "laid-out-experts"}) {
+    CheckpointEvaluationOptions options{.checkpoint = (root_ / run).string(),
+                                        .threads = 1,
+                                        .rank_timeout = std::chrono::minutes(1)};
+    const CheckpointEvaluation one = evaluate_checkpoint(options);
+    const int64_t expert = run == "laid-out-experts" ? 2 : 1;
+    for (const auto& [ranks, parallel] : std::vector<std::pair<int, ParallelSection>>{
+             {2, {.tensor = 2}},
+             {2, {.context = 2}},
+             {2, {.expert = expert}},
+             {4, {.tensor = 2, .expert = 2 * expert}},
+             {8, {.tensor = 2, .context = 2, .expert = 4 * expert}},
+             {8, {.tensor = 2, .expert = expert, .expert_rows_bound = 1}}}) {
+      if (parallel.expert > 1 && expert == 1) continue;  // a dense model
+      SCOPED_TRACE(fmt::format("{}: {} ranks, tensor {}, context {}, expert {}", run, ranks,
+                               parallel.tensor, parallel.context, parallel.expert));
+      options.ranks = ranks;
+      options.parallel = parallel;
+      const CheckpointEvaluation several = evaluate_checkpoint(options);
+      EXPECT_NEAR(several.model.loss / one.model.loss, 1, 1e-12);
+      EXPECT_EQ(several.model.targets, one.model.targets);
+    }
+    options.ranks = 4;
+    options.parallel = {.tensor = 3};
+    EXPECT_THAT(error_of([&] { evaluate_checkpoint(options); }),
+                AllOf(HasSubstr("parallel.tensor (3)"), HasSubstr("--ranks (4)")));
+    options.ranks = 8;
+    options.parallel = {.tensor = 8};
+    EXPECT_THAT(error_of([&] { evaluate_checkpoint(options); }),
+                AllOf(HasSubstr("parallel.tensor (8)"), HasSubstr("model.heads (4)")));
+  }
 }
 
 }  // namespace
