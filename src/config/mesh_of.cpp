@@ -122,14 +122,14 @@ ExpertLayout expert_layout(const ParallelSection& parallel) {
 
 Mesh mesh_of_model(const RunConfig& config, int ranks) {
   Contradictions found;
-  const Mesh mesh = laid_out(config, ranks, found);
+  Mesh mesh = laid_out(config, ranks, found);
   found.require_none();
   return mesh;
 }
 
 Mesh mesh_of(const RunConfig& config, int ranks) {
   Contradictions found;
-  const Mesh mesh = laid_out(config, ranks, found);
+  Mesh mesh = laid_out(config, ranks, found);
   check_batches(config.train, data_ranks(mesh), found);
   found.require_none();
   return mesh;

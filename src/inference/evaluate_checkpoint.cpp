@@ -59,7 +59,7 @@ Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const Loaded
   RunConfig config = model.config;
   config.parallel = options.parallel;
   config.data.context = context;
-  const Mesh mesh = mesh_of_model(config, options.ranks);
+  Mesh mesh = mesh_of_model(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {
     throw Error(
         "--batch ({}) does not divide over {} data-parallel ranks, which --ranks ({}) leaves "

@@ -20,7 +20,9 @@
 #include "metrics/metrics.h"
 #include "ops/host_target.h"
 #include "support/error_of.h"
+#include "support/known_peak.h"
 #include "support/prepared_data.h"
+#include "train/layout_run.h"
 #include "train/trainer.h"
 
 namespace tessera {
@@ -37,13 +39,17 @@ constexpr std::chrono::seconds kTimeout(30);
 
 class RankFailures : public ::testing::Test {
  protected:
-  RankFailures() : root_(fs::canonical(folder_.path())) { testing::prepare_small_data(root_); }
+  RankFailures() : root_(fs::canonical(folder_.path())) {
+    testing::prepare_small_data(root_);
+    testing::write_known_peak(root_ / "hardware.json");
+  }
   ~RankFailures() override { testing::arm_fault(Fault::none, 0, ""); }
 
   RunConfig config(const std::string& run, const std::vector<std::string>& more = {}) const {
     const std::string text =
         "[run]\ndirectory = \"" + (root_ / run).string() +
-        "\"\nthreads = 1\ntensorboard = false\n"
+        "\"\nthreads = 1\ntensorboard = false\nhardware = \"" + (root_ / "hardware.json").string() +
+        "\"\n"
         "[model]\nfamily = \"llama\"\nlayers = 1\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
         "feed_forward_size = 24\nvocabulary_size = 260\n"
         "[data]\ndirectory = \"" +
@@ -216,6 +222,23 @@ TEST_F(RankFailures, OfAnEvaluationsDataAreAgreedUpon) {
       EXPECT_LT(std::chrono::steady_clock::now() - begin, kTimeout / 2);
     }
   }
+}
+
+TEST_F(RankFailures, OfALayoutThatIsComparedEndIt) {
+  LayoutTrial trial{.model = config("none").model,
+                    .size = {.sequences = 4, .context = 32},
+                    .mesh = Mesh({.data = {4}, .expert = 4}),
+                    .experts = {.exchange = ExpertExchange::all_to_all, .rows_bound = 1}};
+  trial.model.feed_forward_size = 0;
+  trial.model.experts = 8;
+  trial.model.experts_per_token = 2;
+  trial.model.expert_size = 16;
+  const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 1, 2, 7);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(
+      error_of([&] { run_layout(trial, batches); }),
+      AllOf(HasSubstr("times the 64 of an even load"), HasSubstr("parallel.expert_rows_bound")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kTimeout / 2);
 }
 
 }  // namespace

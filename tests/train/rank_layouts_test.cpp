@@ -9,6 +9,7 @@
 #include "config/load_config.h"
 #include "inference/evaluate_checkpoint.h"
 #include "support/error_of.h"
+#include "support/known_peak.h"
 #include "support/prepared_data.h"
 #include "train/trainer.h"
 
@@ -20,12 +21,16 @@ using ::testing::HasSubstr;
 
 class RankLayouts : public ::testing::Test {
  protected:
-  RankLayouts() : root_(folder_.path()) { testing::prepare_small_data(root_); }
+  RankLayouts() : root_(folder_.path()) {
+    testing::prepare_small_data(root_);
+    testing::write_known_peak(root_ / "hardware.json");
+  }
 
   RunConfig config(const std::string& run, const std::vector<std::string>& more = {}) const {
     const std::string text =
         "[run]\ndirectory = \"" + (root_ / run).string() +
-        "\"\nthreads = 1\ntensorboard = false\n"
+        "\"\nthreads = 1\ntensorboard = false\nhardware = \"" + (root_ / "hardware.json").string() +
+        "\"\n"
         "[model]\nfamily = \"llama\"\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
         "feed_forward_size = 48\nvocabulary_size = 260\n"
         "[data]\ndirectory = \"" +
