@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <omp.h>
+
 #include "base/error.h"
 
 namespace tessera {
@@ -52,7 +54,16 @@ void require_startable(int threads, int cores) {
 
 }  // namespace
 
-int threads_or_all(int wanted) {
+TeamLimit team_limit() {
+  if (omp_get_max_active_levels() == 0) {
+    return {.threads = 1, .variable = "OMP_MAX_ACTIVE_LEVELS", .value = 0};
+  }
+  const int threads = omp_get_thread_limit();
+  if (threads >= kMostThreads) return {.threads = kMostThreads};
+  return {.threads = threads, .variable = "OMP_THREAD_LIMIT", .value = threads};
+}
+
+int threads_or_all(int wanted, std::string_view setting) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (wanted > kMostThreads) {
     throw Error(
@@ -60,7 +71,15 @@ int threads_or_all(int wanted) {
         "stands",
         wanted, kMostThreads, cores);
   }
-  const int threads = wanted > 0 ? wanted : std::min(cores, kMostThreads);
+  const TeamLimit limit = team_limit();
+  if (wanted > limit.threads) {
+    throw Error(
+        "{} is {}, but {} is {} in the environment, with which OpenMP computes on at most {} at "
+        "once; ask for that many or for 0, or change the variable",
+        setting, wanted, limit.variable, limit.value,
+        limit.threads == 1 ? "1 thread" : fmt::format("{} threads", limit.threads));
+  }
+  const int threads = wanted > 0 ? wanted : std::min(cores, limit.threads);
   require_startable(threads, cores);
   return threads;
 }

@@ -3,11 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "config/load_config.h"
 #include "inference/evaluate_checkpoint.h"
 #include "inference/multiple_choice/answer_tasks.h"
+#include "train/initial_weights.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +23,8 @@ struct EvalArguments {
   std::string device{word(Device::cpu)};
   std::string predictions;  // file for the scores of each question; empty: none
   bool json = false;
+  std::string config;                  // whose [parallel] the ranks take; empty: none
+  std::vector<std::string> overrides;  // of single keys of [parallel]
 };
 
 void add_task_options(CLI::App& command, EvalArguments& arguments,
@@ -58,11 +63,26 @@ void answer(const EvalArguments& arguments) {
   if (!arguments.predictions.empty()) write_file(arguments.predictions, answers.predictions());
 }
 
-void run(const EvalArguments& arguments) {
+/// How the ranks share the work: as [parallel] of the configuration says, with its overrides.
+ParallelSection parallel_of(const EvalArguments& arguments) {
+  for (const std::string& override : arguments.overrides) {
+    if (!override.starts_with("parallel.")) {
+      throw Error(
+          "--set {}: an evaluation takes keys of [parallel] only, such as parallel.tensor=2",
+          override);
+    }
+  }
+  return arguments.config.empty()
+             ? parse_config("", "the command line", arguments.overrides).parallel
+             : load_config(arguments.config, arguments.overrides, initial_model).parallel;
+}
+
+void run(EvalArguments& arguments) {
   if (!arguments.files.empty()) {
     answer(arguments);
     return;
   }
+  arguments.held_out.parallel = parallel_of(arguments);
   const CheckpointEvaluation evaluation = evaluate_checkpoint(arguments.held_out);
   fmt::print("{}", arguments.json ? evaluation.json() : evaluation.text());
 }
@@ -95,9 +115,16 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  auto* ranks = command->add_option("--ranks", options.ranks,
-                                    "Ranks, as threads of this process, that share the sequences");
+  auto* ranks = command->add_option(
+      "--ranks", options.ranks,
+      "Ranks, as threads of this process. They share the sequences, unless [parallel] says more");
   ranks->check(CLI::Range(1, kMostThreads))->capture_default_str();
+  auto* config = command->add_option(
+      "--config", arguments->config,
+      "A configuration, of which [parallel] says how the ranks share the work; only that is used");
+  auto* overrides = command->add_option("--set", arguments->overrides,
+                                        "Set a key of [parallel]: parallel.KEY=VALUE (repeatable)");
+  overrides->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--device", arguments->device, "What computes")
       ->check(CLI::IsMember(words_of<Device>()))
       ->capture_default_str();
@@ -107,7 +134,7 @@ void add_eval_command(CLI::App& app) {
                                    "Also count a unigram and a bigram model on the training split")
                         ->excludes(instances);
   command->add_flag("--json", arguments->json, "One JSON object");
-  add_task_options(*command, *arguments, {data, instances, baselines, ranks});
+  add_task_options(*command, *arguments, {data, instances, baselines, ranks, config, overrides});
   command->callback([arguments] {
     arguments->held_out.device = from_word<Device>(arguments->device);
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);

@@ -49,7 +49,7 @@ void write_text(const LoadedModel& model, const GenerateArguments& arguments, Ru
 }
 
 void run(const GenerateArguments& arguments) {
-  const int threads = threads_or_all(arguments.threads);
+  const int threads = threads_or_all(arguments.threads, "--threads");
   Runtime runtime(host_target(threads, Kernels::fast, from_word<Device>(arguments.device)));
   LoadedModel model = load_model(arguments.checkpoint, threads);
   model.move_to(runtime);

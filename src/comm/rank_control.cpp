@@ -1,6 +1,7 @@
 #include "comm/rank_control.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tessera {
 
@@ -30,6 +31,18 @@ std::optional<std::string> RankControl::any_text(const std::optional<std::string
   if (world_->position() == root) std::ranges::copy(*own, text.data<uint8_t>());
   world_->broadcast("text", root, text);
   return std::string(text.data<uint8_t>(), text.data<uint8_t>() + bytes);
+}
+
+std::optional<std::string> RankControl::lowest_text(int64_t number,
+                                                    const std::optional<std::string>& own) const {
+  if (world_ == nullptr) return own;
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const double negative = own ? -static_cast<double>(number) : -kNone;
+  const Tensor lowest({1}, DType::f64);
+  lowest.data<double>()[0] = negative;
+  world_->all_reduce("lowest_text", lowest, lowest, Reduction::maximum);
+  const bool is_own = own && lowest.data<double>()[0] == negative;
+  return any_text(is_own ? own : std::nullopt);
 }
 
 int RankControl::tell(int number) const {

@@ -14,6 +14,10 @@
 
 namespace tessera {
 
+/// The lane on which ranks agree between the steps of their programs, and bring their state
+/// together.
+inline constexpr std::string_view kControlLane = "control";
+
 /// The groups in which one rank of a mesh meets the others. Each lane has its own communicators,
 /// because the order of calls on one says nothing of that on another.
 class RankGroups {
@@ -21,8 +25,14 @@ class RankGroups {
   /// Makes the communicator of this rank in an ordered list of ranks, for a lane.
   using Join = std::function<Communicator(std::span<const int> ranks, std::string_view lane)>;
 
-  RankGroups(Mesh mesh, int rank, Join join)
-      : mesh_(std::move(mesh)), rank_(rank), join_(std::move(join)) {}
+  /// Ends the calls of all ranks on all lanes but kControlLane: see World::end_work().
+  using EndWork = std::function<void(std::string_view why)>;
+
+  RankGroups(Mesh mesh, int rank, Join join, EndWork end_work = {})
+      : mesh_(std::move(mesh)),
+        rank_(rank),
+        join_(std::move(join)),
+        end_work_(std::move(end_work)) {}
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
@@ -34,12 +44,19 @@ class RankGroups {
   /// The communicator of all ranks of the mesh.
   Communicator& world(std::string_view lane);
 
+  /// Says that this rank cannot go on with the work of the programs, and why. What other ranks wait
+  /// for in it ends by an error, and they still meet on kControlLane.
+  void end_work(std::string_view why) const {
+    if (end_work_) end_work_(why);
+  }
+
  private:
   Communicator& find(std::vector<int> ranks, std::string_view lane);
 
   Mesh mesh_;
   int rank_;
   Join join_;
+  EndWork end_work_;
   std::mutex mutex_;  // of communicators_
   std::map<std::pair<std::vector<int>, std::string>, Communicator> communicators_;
 };

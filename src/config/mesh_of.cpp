@@ -94,6 +94,30 @@ void check_choices(const RunConfig& config, int64_t data, Contradictions& found)
       int64_t{1} << 31);
 }
 
+/// The mesh of so many ranks, and what of the model does not divide over them.
+Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
+  const ParallelSection& parallel = config.parallel;
+  const int64_t each = ranks_of_a_model(parallel);
+  if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
+  if (ranks % each != 0) {
+    throw Error(
+        "parallel.tensor ({}) * parallel.context ({}) * parallel.pipeline ({}) is {}, which does "
+        "not divide --ranks ({}); give a multiple of {}, or change the sizes",
+        parallel.tensor, parallel.context, parallel.pipeline, each, ranks, each);
+  }
+  Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
+             .context = static_cast<int>(parallel.context),
+             .pipeline = static_cast<int>(parallel.pipeline),
+             .data = {static_cast<int>(ranks / each)},
+             .expert = static_cast<int>(parallel.expert)});
+  const Number tensor{"parallel.tensor", parallel.tensor};
+  check_heads(config.model, tensor, found);
+  check_matrices(config.model, tensor, found);
+  check_experts(config, found);
+  check_context(config, found);
+  return mesh;
+}
+
 }  // namespace
 
 int64_t ranks_of_a_model(const ParallelSection& parallel) {
@@ -112,27 +136,16 @@ ExpertLayout expert_layout(const ParallelSection& parallel) {
           .capacity_tokens = parallel.capacity_tokens};
 }
 
-Mesh mesh_of(const RunConfig& config, int ranks) {
-  const ParallelSection& parallel = config.parallel;
-  const int64_t each = ranks_of_a_model(parallel);
-  if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
-  if (ranks % each != 0) {
-    throw Error(
-        "parallel.tensor ({}) * parallel.context ({}) * parallel.pipeline ({}) is {}, which does "
-        "not divide --ranks ({}); give a multiple of {}, or change the sizes",
-        parallel.tensor, parallel.context, parallel.pipeline, each, ranks, each);
-  }
-  Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
-             .context = static_cast<int>(parallel.context),
-             .pipeline = static_cast<int>(parallel.pipeline),
-             .data = {static_cast<int>(ranks / each)},
-             .expert = static_cast<int>(parallel.expert)});
+Mesh mesh_of_model(const RunConfig& config, int ranks) {
   Contradictions found;
-  const Number tensor{"parallel.tensor", parallel.tensor};
-  check_heads(config.model, tensor, found);
-  check_matrices(config.model, tensor, found);
-  check_experts(config, found);
-  check_context(config, found);
+  Mesh mesh = laid_out(config, ranks, found);
+  found.require_none();
+  return mesh;
+}
+
+Mesh mesh_of(const RunConfig& config, int ranks) {
+  Contradictions found;
+  Mesh mesh = laid_out(config, ranks, found);
   check_batches(config.train, data_ranks(mesh), found);
   check_choices(config, data_ranks(mesh), found);
   found.require_none();

@@ -14,6 +14,9 @@ int64_t ranks_of_a_model(const ParallelSection& parallel);
 /// batches do not divide over them.
 Mesh mesh_of(const RunConfig& config, int ranks);
 
+/// The same for a model that computes without training: nothing is said of batches.
+Mesh mesh_of_model(const RunConfig& config, int ranks);
+
 /// How the experts lie over the ranks, as [parallel] says.
 ExpertLayout expert_layout(const ParallelSection& parallel);
 

@@ -34,7 +34,7 @@ RunConfig resolve_data(RunConfig config) {
 }
 
 RunConfig resolve(RunConfig config) {
-  config.run.threads = threads_or_all(static_cast<int>(config.run.threads));
+  config.run.threads = threads_or_all(static_cast<int>(config.run.threads), "run.threads");
   return resolve_data(std::move(config));
 }
 

@@ -72,7 +72,7 @@ class Preparation {
   Preparation(const PrepareOptions& options, const Logger& logger)
       : options_(options),
         logger_(logger),
-        threads_(threads_or_all(options.threads)),
+        threads_(threads_or_all(options.threads, "--threads")),
         read_options_{options.text_field, options.fail_on_invalid_utf8} {
     check_options(options);
     if (!options.tokenizer.empty()) {

@@ -179,7 +179,9 @@ void Executor::run(const Action& action) {
   end(action, static_cast<int>(segment));
 }
 
-bool Executor::captures() const { return lanes_ && graphs_ && trace_ == nullptr && !check_finite_; }
+bool Executor::captures() const {
+  return lanes_ && graphs_ && trace_ == nullptr && finite_check_ == nullptr;
+}
 
 void Executor::run_nodes(size_t program, const Frame& frame, size_t segment) {
   const std::vector<int>& nodes = plan_.programs[program].nodes[segment];
@@ -214,7 +216,7 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
               static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
              stream,
              program.info(named).name});
-  if (check_finite_) check_outputs(program, node);
+  if (finite_check_ != nullptr && !finite_check_->first) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);
 }
 
@@ -247,10 +249,13 @@ void Executor::check_outputs(const Program& program, const Node& node) const {
     if (!is_floating(outputs_[i].dtype())) continue;
     const int64_t at = first_non_finite(outputs_[i]);
     if (at >= 0) {
-      throw Error("{} is not finite at element {} (made by {} in the {} pass)",
-                  program.info(node.outputs[i]).name, at, node.operation->name(), word(node.phase));
+      finite_check_->first = fmt::format(
+          "{} is not finite at element {} (made by {} in the {} pass)",
+          program.info(node.outputs[i]).name, at, node.operation->name(), word(node.phase));
+      return;
     }
   }
+  ++finite_check_->nodes;
 }
 
 int64_t first_non_finite(const Tensor& tensor) {

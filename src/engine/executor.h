@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,13 @@
 #include "tensor/arena.h"
 
 namespace tessera {
+
+/// A check of every floating result of nodes for NaN and infinity.
+struct FiniteCheck {
+  int64_t nodes = 0;  ///< that gave finite numbers, before the first that did not
+  /// The first value that was not finite, and the operation that made it; none if all were.
+  std::optional<std::string> first;
+};
 
 /// Runs programs as they were planned. The memory of all values and workspaces is one arena,
 /// reserved at construction.
@@ -66,9 +74,9 @@ class Executor {
   /// Records each node's time in `trace` from now on; null ends that. An accelerator's times are
   /// added when it ends, after waiting for its work.
   void set_trace(Trace* trace);
-  /// Whether to check every floating result for NaN and infinity. The first one found throws Error
-  /// with the name of the value and of the operation that made it.
-  void set_check_finite(bool check) { check_finite_ = check; }
+  /// Checks every node that runs from now on; null ends that. The nodes run on behind a value that
+  /// is not finite, so that ranks which meet in them do so.
+  void set_finite_check(FiniteCheck* check) { finite_check_ = check; }
   /// Is called after each node that runs, with its outputs; an empty function ends that. Only the
   /// processor's nodes are done by then.
   using Observer =
@@ -109,7 +117,7 @@ class Executor {
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
-  bool check_finite_ = false;
+  FiniteCheck* finite_check_ = nullptr;
   Observer observer_;
   bool graphs_ = true;
   CapturedActions captured_;

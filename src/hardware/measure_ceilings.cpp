@@ -100,8 +100,9 @@ void measure_on_device(MeasuredCeilings& result, std::optional<MemorySweep> memo
 }  // namespace
 
 MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& logger) {
-  MeasuredCeilings result{.hardware = {this_processor(threads_or_all(options.threads)), {}, {}},
-                          .gemm = options.gemm};
+  MeasuredCeilings result{
+      .hardware = {this_processor(threads_or_all(options.threads, "--threads")), {}, {}},
+      .gemm = options.gemm};
   if (options.device != Device::cpu) {
     measure_on_device(result, options.memory, options.device, logger);
     return result;

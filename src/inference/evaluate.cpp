@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/physical_memory.h"
@@ -37,13 +38,12 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
   return losses;
 }
 
-Evaluation Evaluator::run(Loader& loader, int64_t instances, const RankControl& control) {
+Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
   double total = 0;
   for (int64_t done = 0; done < result.instances;) {
-    Batch batch;
-    control.together([&] { batch = loader.next(); });
+    Batch batch = loader.next();
     // The last batch may have more rows than are asked for. Those rows do not count.
     const int64_t rows = std::min(batch.rows, result.instances - done);
     std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
@@ -58,20 +58,31 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances, const RankControl& 
 
 StandaloneEvaluator::StandaloneEvaluator(const ModelConfig& config, DType compute,
                                          const GivenTensors& weights, const ProgramSize& size,
-                                         Runtime& runtime, const MeshRank& place)
-    : program_(write_evaluation(inference_config(config), compute, size, place)),
+                                         Runtime& runtime)
+    : StandaloneEvaluator(write_evaluation(inference_config(config), compute, size), weights,
+                          runtime) {}
+
+StandaloneEvaluator::StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights,
+                                         Runtime& runtime)
+    : program_(std::move(program)),
       executor_({&program_.program}, std::span(&kEvaluate, 1), runtime, weights),
       evaluator_(program_, executor_, 0) {}
 
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime, const Mesh& mesh) {
-  const Program program =
-      write_evaluation(inference_config(config), compute, size, {mesh, 0}).program;
-  const Program* const programs[] = {&program};
+                               const Runtime& runtime) {
+  int64_t held = 0;
+  for (const auto& [name, tensor] : weights) held += tensor.bytes();
+  require_evaluation_memory(write_evaluation(inference_config(config), compute, size), weights,
+                            size, runtime, 1, held);
+}
+
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
+                               const ProgramSize& size, const Runtime& runtime, int ranks,
+                               int64_t held) {
+  const Program* const programs[] = {&program.program};
   int64_t needed =
-      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), weights).arena_bytes *
-      mesh.ranks();
+      plan_memory(programs, std::span(&kEvaluate, 1), runtime.target(), shared).arena_bytes * ranks;
   if (const Accelerator* device = runtime.accelerator()) {
     if (needed <= device->free_bytes()) return;
     throw Error(
@@ -80,15 +91,14 @@ void require_evaluation_memory(const ModelConfig& config, DType compute,
         size.sequences, size.context, format_bytes(needed), device->name(),
         format_bytes(device->free_bytes()));
   }
-  for (const auto& [name, tensor] : weights) needed += tensor.bytes();
+  needed += held;
   if (needed <= physical_memory()) return;
   throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
               size.sequences, size.context, format_bytes(needed), format_bytes(physical_memory()));
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances,
-                                               const RankControl& control) {
+                                               int64_t rows, int64_t instances) {
   std::vector<SourceEvaluation> results;
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
@@ -96,7 +106,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
     Loader loader(
         {data.tokenizer, {source}},
         {.split = Split::held_out, .rows = rows, .vocabulary_size = evaluator.vocabulary_size()});
-    results.push_back({source.name, source.weight, evaluator.run(loader, instances, control)});
+    results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
   }
   if (results.empty()) {
     throw Error(

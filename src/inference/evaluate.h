@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/rank_control.h"
 #include "data/loader.h"
 #include "engine/executor.h"
 #include "model/model.h"
@@ -31,8 +30,9 @@ class Evaluator {
   /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
   /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
   /// Error on a token outside the model's vocabulary. All ranks of the program run it together,
-  /// each with a loader of its own.
-  Evaluation run(Loader& loader, int64_t instances = 0, const RankControl& control = {});
+  /// each with a loader of its own; if it throws on one, the others wait for that one in the
+  /// program.
+  Evaluation run(Loader& loader, int64_t instances = 0);
   /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
   /// program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
@@ -52,10 +52,12 @@ class Evaluator {
 /// An evaluator with its own program and executor, on existing weights.
 class StandaloneEvaluator {
  public:
-  /// `weights` are the units of the model's parameters, this rank's pieces of them. They are
-  /// shared, not copied. `runtime` must outlive the evaluator.
+  /// `weights` are the units of the model's parameters. They are shared, not copied. `runtime` must
+  /// outlive the evaluator.
   StandaloneEvaluator(const ModelConfig& config, DType compute, const GivenTensors& weights,
-                      const ProgramSize& size, Runtime& runtime, const MeshRank& place = {});
+                      const ProgramSize& size, Runtime& runtime);
+  /// With a program that is written already, as by write_evaluation().
+  StandaloneEvaluator(EvaluationProgram program, const GivenTensors& weights, Runtime& runtime);
   StandaloneEvaluator(const StandaloneEvaluator&) = delete;
   StandaloneEvaluator& operator=(const StandaloneEvaluator&) = delete;
 
@@ -69,11 +71,17 @@ class StandaloneEvaluator {
 };
 
 /// Throws Error when a StandaloneEvaluator of this size would take more memory than there is, on
-/// the processor beside the weights, on a device beside what it holds by now. On a mesh all ranks
-/// share the weights and the memory. Takes no memory itself.
+/// the processor beside the weights, on a device beside what it holds by now. Takes no memory
+/// itself.
 void require_evaluation_memory(const ModelConfig& config, DType compute,
                                const GivenTensors& weights, const ProgramSize& size,
-                               const Runtime& runtime, const Mesh& mesh = {});
+                               const Runtime& runtime);
+/// The same for a program, of which each of `ranks` ranks has one. They share the memory of the
+/// machine, `held` bytes of which the weights have that all ranks use as they are, and which
+/// `shared` names.
+void require_evaluation_memory(const EvaluationProgram& program, const GivenTensors& shared,
+                               const ProgramSize& size, const Runtime& runtime, int ranks,
+                               int64_t held);
 
 /// The losses of a model on one source.
 struct SourceEvaluation {
@@ -85,10 +93,9 @@ struct SourceEvaluation {
 /// Evaluates on the held-out part of every source that has one, at most `instances` instances of
 /// each (0: all). `rows` instances run at a time; it must be the evaluator's number. Throws Error
 /// when no source has a held-out part, and as Evaluator::run() does. All ranks of the program call
-/// it together.
+/// it together, as Evaluator::run().
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,
-                                               int64_t rows, int64_t instances,
-                                               const RankControl& control = {});
+                                               int64_t rows, int64_t instances);
 
 /// Returns the rows of a batch that evaluates `instances` (0: all) of each source: `rows`, or fewer
 /// if no source has that many.

@@ -12,8 +12,11 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "comm/in_process/run_mesh.h"
+#include "config/mesh_of.h"
 #include "inference/loaded_model.h"
+#include "inference/rank_weights.h"
 #include "ops/host_target.h"
+#include "plan/programs.h"
 
 namespace tessera {
 namespace {
@@ -45,48 +48,75 @@ BaselineLoss baseline(const TrainingData& data) {
   return ngram_baseline(source, data.tokenizer.range.vocabulary_size);
 }
 
-/// Throws Error unless the ranks can share a batch.
-void require_ranks(const CheckpointEvaluationOptions& options) {
-  if (options.ranks == 1) return;
-  if (options.device != Device::cpu) {
+/// The ranks of an evaluation of sequences of `context` tokens. Throws Error unless they can share
+/// the model and a batch.
+Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const LoadedModel& model,
+                        int64_t context) {
+  if (options.ranks > 1 && options.device != Device::cpu) {
     throw Error("--ranks is {}: several ranks compute on the processor, and --device is \"{}\"",
                 options.ranks, word(options.device));
   }
-  if (options.batch % options.ranks != 0) {
-    throw Error("--ranks ({}) does not divide --batch ({}); choose a multiple", options.ranks,
-                options.batch);
+  RunConfig config = model.config;
+  config.parallel = options.parallel;
+  config.data.context = context;
+  Mesh mesh = mesh_of_model(config, options.ranks);
+  if (options.batch % data_ranks(mesh) != 0) {
+    throw Error(
+        "--batch ({}) does not divide over {} data-parallel ranks, which --ranks ({}) leaves "
+        "beside parallel.tensor ({}) and parallel.context ({}); choose a multiple",
+        options.batch, data_ranks(mesh), options.ranks, options.parallel.tensor,
+        options.parallel.context);
   }
+  return mesh;
 }
 
-/// What a checkpoint is evaluated on.
-struct HeldOut {
+/// What a checkpoint is evaluated on, and how.
+struct Task {
+  const CheckpointEvaluationOptions& options;
+  const LoadedModel& model;
   const TrainingData& data;
+  const Mesh& mesh;
   ProgramSize size;
-  int64_t instances;
+  int threads;  // of all ranks
+
+  EvaluationProgram program(int rank) const {
+    ExpertLayout experts = expert_layout(options.parallel);
+    experts.rows_bound = 0;  // no token is dropped, so more rows may come than in training
+    return write_evaluation(inference_config(model.config.model),
+                            compute_dtype(model.config.train.precision), size, {mesh, rank},
+                            experts);
+  }
+  std::vector<SourceEvaluation> run(Evaluator& evaluator) const {
+    return evaluate_sources(evaluator, data, size.sequences, options.instances);
+  }
 };
 
-/// Evaluates on one rank, or as one of several that share the weights.
-std::vector<SourceEvaluation> evaluate_as(const LoadedModel& model, const HeldOut& held_out,
-                                          Runtime& runtime, const MeshRank& place,
-                                          const RankControl& control) {
-  StandaloneEvaluator evaluator(model.config.model, compute_dtype(model.config.train.precision),
-                                model.weights, held_out.size, runtime, place);
-  return evaluate_sources(*evaluator, held_out.data, held_out.size.sequences, held_out.instances,
-                          control);
+void require_memory(const Task& task, const Runtime& runtime) {
+  int64_t held = 0;
+  for (const auto& [name, tensor] : task.model.weights) held += tensor.bytes();
+  const EvaluationProgram of_first = task.program(0);
+  require_evaluation_memory(of_first, shared_weights(task.model, of_first.parameters), task.size,
+                            runtime, task.mesh.ranks(), held);
+}
+
+std::vector<SourceEvaluation> evaluate_on_one(const Task& task, Runtime& runtime) {
+  StandaloneEvaluator evaluator(task.program(0), task.model.weights, runtime);
+  return task.run(*evaluator);
 }
 
 /// The same on all ranks of a mesh, as threads of this process.
-std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const HeldOut& held_out,
-                                                const Mesh& mesh, int threads) {
+std::vector<SourceEvaluation> evaluate_on_ranks(const Task& task) {
   std::vector<SourceEvaluation> result;
-  World world(mesh.ranks());
-  run_mesh(world, mesh, [&](RankGroups& groups) {
-    const int rank = groups.rank();
-    const RankControl control(groups.world("control"));
-    Runtime runtime(host_target(std::max(1, threads / mesh.ranks())));
+  World world(task.mesh.ranks(), task.options.rank_timeout);
+  run_mesh(world, task.mesh, [&](RankGroups& groups) {
+    Runtime runtime(host_target(std::max(1, task.threads / task.mesh.ranks())));
     runtime.join(groups);
-    auto of_rank = evaluate_as(model, held_out, runtime, {mesh, rank}, control);
-    if (control.first()) result = std::move(of_rank);
+    EvaluationProgram program = task.program(groups.rank());
+    const GivenTensors weights =
+        rank_weights(task.model, program.parameters, {task.mesh, groups.rank()});
+    StandaloneEvaluator evaluator(std::move(program), weights, runtime);
+    auto of_rank = task.run(*evaluator);
+    if (groups.rank() == 0) result = std::move(of_rank);
   });
   return result;
 }
@@ -94,26 +124,26 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const LoadedModel& model, const 
 }  // namespace
 
 CheckpointEvaluation evaluate_checkpoint(const CheckpointEvaluationOptions& options) {
-  require_ranks(options);
-  const Mesh mesh({.data = {options.ranks}});
-  const int threads = threads_or_all(options.threads);
+  const int threads = threads_or_all(options.threads, "--threads");
   Runtime runtime(host_target(threads, Kernels::fast, options.device));
   LoadedModel model = load_model(options.checkpoint, threads);
-  model.move_to(runtime);
-  const RunConfig& config = model.config;
   const TrainingData data = open_data_of(options, model);
+  const int64_t context = data.sources.front().instances->context();
+  const Mesh mesh = mesh_of_evaluation(options, model, context);
+  model.move_to(runtime);
   const int64_t rows = evaluation_rows(data, options.batch, options.instances);
-  const HeldOut held_out{.data = data,
-                         .size = {.sequences = round_up(rows, options.ranks),
-                                  .context = data.sources.front().instances->context(),
-                                  .document_mask = config.data.document_mask},
-                         .instances = options.instances};
-  require_evaluation_memory(config.model, compute_dtype(config.train.precision), model.weights,
-                            held_out.size, runtime, mesh);
+  const Task task{.options = options,
+                  .model = model,
+                  .data = data,
+                  .mesh = mesh,
+                  .size = {.sequences = round_up(rows, data_ranks(mesh)),
+                           .context = context,
+                           .document_mask = model.config.data.document_mask},
+                  .threads = threads};
+  require_memory(task, runtime);
   CheckpointEvaluation result{.checkpoint = model.checkpoint, .step = model.step};
   if (options.baselines) result.baselines = baseline(data);
-  result.sources = mesh.ranks() > 1 ? evaluate_on_ranks(model, held_out, mesh, threads)
-                                    : evaluate_as(model, held_out, runtime, {}, {});
+  result.sources = mesh.ranks() > 1 ? evaluate_on_ranks(task) : evaluate_on_one(task, runtime);
   result.model = mean_evaluation(result.sources);
   return result;
 }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "config/run_config.h"
 #include "data/ngram.h"
 #include "data/sources/open_data.h"
 #include "inference/evaluate.h"
@@ -18,10 +20,13 @@ struct CheckpointEvaluationOptions {
   /// Data tokenized as the model's training data was. Without a path: the held-out part of the
   /// model's training data.
   SourceConfig data;
-  int64_t batch = 8;            ///< sequences at a time
-  int64_t instances = 0;        ///< at most this many of each source; 0: all
-  int threads = 0;              ///< of all ranks together; 0: all cores
-  int ranks = 1;                ///< threads of this process that share the sequences of a batch
+  int64_t batch = 8;         ///< sequences at a time
+  int64_t instances = 0;     ///< at most this many of each source; 0: all
+  int threads = 0;           ///< of all ranks together; 0: all cores
+  int ranks = 1;             ///< threads of this process
+  ParallelSection parallel;  ///< how they share the work; data parallelism takes what is left
+  /// How long a rank waits for another.
+  std::chrono::milliseconds rank_timeout = std::chrono::minutes(10);
   Device device = Device::cpu;  ///< that computes
   bool baselines = false;       ///< also count n-grams on the training part of the data
 };

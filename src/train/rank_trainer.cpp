@@ -110,12 +110,29 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   step_.set_trace(trace);
-  step_.accumulate(next.batches);
+  accumulate(next.batches);
   if (issued_) settle();
   next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
   next.results = step_.results();
   issued_ = std::move(next);
   if (trace != nullptr) issued_->results.wait();
+}
+
+/// Runs the passes of a step. If one of several ranks fails in them, for example because its
+/// experts get more rows than are reserved, the run saves the state before the step and ends.
+void RankTrainer::accumulate(std::span<const Batch> batches) {
+  if (!control_.several()) return step_.accumulate(batches);
+  const auto failure = control_.attempt_work([&] { step_.accumulate(batches); });
+  if (failure) end_before_step(*failure);
+}
+
+/// Ends the run where a step cannot be computed, after saving the state before it.
+void RankTrainer::end_before_step(const std::string& failure) {
+  if (issued_) settle();
+  if (position_.step == saved_step_) throw Error("{} ({})", failure, how_to_go_on());
+  ending_ = failure;
+  save();  // always throws, because ending_ is set
+  throw InternalError("a run went on after its end");
 }
 
 /// Waits for the issued step, and reports it.
@@ -148,12 +165,8 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   std::vector<Batch> batches;
   const std::optional<std::string> failure =
       control_.attempt([&] { batches = loader_.next(config_.train.global_batch / rows()); });
-  if (!failure) return batches;
-  if (issued_) settle();
-  if (position_.step == saved_step_) throw Error("{}", *failure);
-  ending_ = failure;
-  save();  // always throws, because ending_ is set
-  throw InternalError("a run went on after its end");
+  if (failure) end_before_step(*failure);
+  return batches;
 }
 
 /// Only the first rank's step is traced.
@@ -207,27 +220,22 @@ std::string RankTrainer::how_to_go_on() const {
 /// those before the step.
 void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
   if (keeper_ != nullptr) keeper_->console().clear();
-  try {
-    step_.report_non_finite(batches);
-  } catch (const Error& error) {
-    throw Error(
-        "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
-        "optimizer.learning_rate, or look at the data, and {}",
-        metrics.step, metrics.loss, metrics.grad_norm, error.what(), how_to_go_on());
-  }
-  throw InternalError("no value of a step was named that is not finite");
+  throw Error(
+      "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
+      "optimizer.learning_rate, or look at the data, and {}",
+      metrics.step, metrics.loss, metrics.grad_norm, step_.find_non_finite(batches, control_),
+      how_to_go_on());
 }
 
 void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!evaluates_after(metrics.step)) return;
   std::vector<SourceEvaluation> evaluations;
-  end_where_it_fails([&] {
-    evaluations =
-        evaluate_sources(*evaluator_, data_, rows(),
-                         config_.train.evaluate_batches * config_.train.micro_batch, control_);
+  const std::optional<std::string> failure = control_.attempt_work([&] {
+    evaluations = evaluate_sources(*evaluator_, data_, rows(),
+                                   config_.train.evaluate_batches * config_.train.micro_batch);
   });
-  if (evaluations.empty()) {
-    *ending_ += fmt::format("; the held-out loss of step {} is lost", metrics.step);
+  if (failure) {
+    ending_ = fmt::format("{}; the held-out loss of step {} is lost", *failure, metrics.step);
     return;
   }
   add_held_out(metrics, evaluations);

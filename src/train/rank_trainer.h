@@ -52,6 +52,8 @@ class RankTrainer {
   bool evaluates_after(int64_t step) const;
   bool settles_at_once(int64_t step) const;
   void issue(int64_t step, Trace* trace);
+  void accumulate(std::span<const Batch> batches);
+  [[noreturn]] void end_before_step(const std::string& failure);
   void settle();
   void agree(TrainReport& report);
   std::vector<Batch> next_batches(Trace* trace);

@@ -49,7 +49,7 @@ Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankG
       TESSERA_CHECK(type.pieces.kind != PieceKind::uneven, "uneven pieces of a parameter");
       const Shape shape = whole.shape().with_dim(dim, whole.shape()[dim] * ranks);
       const Tensor joined(shape, piece.dtype());
-      groups.over(std::span(&axis, 1), "control")
+      groups.over(std::span(&axis, 1), kControlLane)
           .all_gather("gather_whole", pieces_of(shape, type, ranks), whole, joined);
       whole = joined;
     }

@@ -27,9 +27,6 @@
 namespace tessera {
 namespace {
 
-/// How long a rank waits for another. The first one saves checkpoints meanwhile.
-constexpr std::chrono::minutes kRankTimeout(30);
-
 /// Throws Error if the folder already holds a run, which must not be overwritten by mistake.
 void require_fresh(const RunConfig& config) {
   if (holds_checkpoints(config)) {
@@ -91,11 +88,11 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
     run.peak_flops = measure_gemm_peak(static_cast<int>(run.config.run.threads),
                                        compute_dtype(run.config.train.precision));
   }
-  World world(run.mesh.ranks(), kRankTimeout);
+  World world(run.mesh.ranks(), options.rank_timeout);
   TrainReport report;
   run_mesh(world, run.mesh, [&](RankGroups& groups) {
     const int rank = groups.rank();
-    const RankControl control(groups.world("control"));
+    const RankControl control(groups);
     Runtime runtime(run_target(run.config, nullptr, run.mesh.ranks()), nullptr);
     runtime.join(groups);
     std::optional<RunKeeper> keeper;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,8 +12,10 @@
 namespace tessera {
 
 struct TrainOptions {
-  int ranks = 1;         ///< threads of this process, which share the work as [parallel] says
-  bool resume = false;   ///< continue from the run's newest complete checkpoint
+  int ranks = 1;        ///< threads of this process, which share the work as [parallel] says
+  bool resume = false;  ///< continue from the run's newest complete checkpoint
+  /// How long a rank waits for another. The first one saves checkpoints meanwhile.
+  std::chrono::milliseconds rank_timeout = std::chrono::minutes(30);
   bool progress = true;  ///< show a progress line on standard error
   /// Called on each rank before each of its steps. What it throws ends the run.
   std::function<void(int rank, int64_t step)> before_step = {};

@@ -12,6 +12,7 @@
 #include "config/load_config.h"
 #include "train/data_state.h"
 #include "train/save_state.h"
+#include "train/token_sets.h"
 
 namespace tessera {
 namespace {
@@ -39,11 +40,11 @@ std::vector<NamedTensor> loading_targets(const ParameterStore& store) {
 }
 
 /// Whether a key may change between the parts of a run. The model, the data's order and the batches
-/// may not: a change would silently make it another run.
+/// may not: a change would silently make it another run. Where the size of a micro-batch counts,
+/// require_same_token_sets() compares what it decides together with the ranks.
 bool may_change(std::string_view key) {
-  for (const std::string_view fixed :
-       {"model.", "data.context", "data.document_mask", "train.precision", "train.micro_batch",
-        "train.global_batch", "train.seed"}) {
+  for (const std::string_view fixed : {"model.", "data.context", "data.document_mask",
+                                       "train.precision", "train.global_batch", "train.seed"}) {
     if (key.starts_with(fixed)) return false;
   }
   return true;
@@ -77,15 +78,20 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
   }
 }
 
+Mesh mesh_of_ranks(const StateRanks& ranks) {
+  return ranks.control.several() ? ranks.runtime.groups().mesh() : Mesh();
+}
+
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const TrainingData& data,
-                                 const Logger& logger, int threads) {
+                                 const Logger& logger, const StateRanks& ranks) {
   const CheckpointReader reader(path);
   const std::string origin = reader.path().string();
   const RunConfig saved = parse_config(reader.state().config, origin);
   require_same_run(saved, origin, config, logger);
+  require_same_token_sets(reader.state(), config, mesh_of_ranks(ranks), origin);
   const LoaderState position = restored_state(reader.state(), data, origin, logger);
-  reader.load_all(loading_targets(store), threads);
+  reader.load_all(loading_targets(store), ranks.runtime.threads());
   store.masters_to_weights();
   config.checkpoint.initial = saved.checkpoint.initial;
   const CheckpointState& state = reader.state();
@@ -129,6 +135,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
+  put_token_sets(state, token_sets(config, mesh_of_ranks(ranks)));
   save_state({.directory = checkpoints_directory(config),
               .state = state,
               .tensors = state_tensors(store),
@@ -171,12 +178,17 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
   }
   std::string last_problem = "there is none";
   for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
+    const int step = ranks.control.tell(static_cast<int>(found->step));
+    if (step != found->step) {
+      throw Error("rank {} finds {} to resume from, and rank 0 step {}; {} must be the same to all",
+                  ranks.control.rank(), found->path.string(), step,
+                  checkpoints_directory(config).string());
+    }
     TrainingPosition position;
     std::optional<std::string> damage;
     ranks.control.together([&] {
       try {
-        position =
-            load_checkpoint(found->path, config, store, data, logger, ranks.runtime.threads());
+        position = load_checkpoint(found->path, config, store, data, logger, ranks);
       } catch (const DamagedCheckpoint& damaged) {
         damage = damaged.what();
       }

@@ -48,9 +48,9 @@ bool holds_checkpoints(const RunConfig& config);
 /// store. Every rank calls it, reads all tensors and keeps its pieces. If a checkpoint turns out to
 /// be damaged, warns and takes the one before it. Throws Error when none is left, and as
 /// restored_state() does. Throws Error that names the key when a key that must stay (the model, the
-/// batches, the seed) differs from the checkpoint's. Other keys that differ are logged;
-/// run.directory is not. checkpoint.initial no longer has an effect and gets the checkpoint's
-/// value.
+/// batches, the seed) differs from the checkpoint's, and as require_same_token_sets() does. Other
+/// keys that differ are logged; run.directory is not. checkpoint.initial no longer has an effect
+/// and gets the checkpoint's value.
 TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
                                const TrainingData& data, const Logger& logger,
                                const StateRanks& ranks);

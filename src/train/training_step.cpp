@@ -112,20 +112,32 @@ StepResults PendingResults::wait() const {
           .updated = !std::isnan(number(places_.scale))};
 }
 
-void TrainingStep::report_non_finite(std::span<const Batch> micro_batches) {
-  executor_.set_check_finite(true);
-  accumulate(micro_batches);  // from zeros: a device may have added the next step's gradients
-  executor_.set_check_finite(false);
+/// Names the first parameter that is not finite. Counts those before it in `number`.
+std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& number) const {
   for (const ParameterState& state : store_.parameters()) {
     for (const auto& [what, tensor] :
          {std::pair("weight", &state.weight), std::pair("gradient", &state.gradient)}) {
       const int64_t at = first_non_finite(*tensor);
       if (at >= 0) {
-        throw Error("the {} of {} is not finite at element {}", what, state.spec.name, at);
+        return fmt::format("the {} of {} is not finite at element {}", what, state.spec.name, at);
       }
     }
+    ++number;
   }
-  throw Error("the loss or the gradient's norm overflowed although every value is finite");
+  return {};
+}
+
+std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
+                                          const RankControl& control) {
+  FiniteCheck check;
+  executor_.set_finite_check(&check);
+  accumulate(micro_batches);  // from zeros: a device may have added the next step's gradients
+  executor_.set_finite_check(nullptr);
+  int64_t number = check.nodes;
+  std::optional<std::string> own = check.first ? check.first : non_finite_parameter(number);
+  if (own && control.several()) own = fmt::format("on rank {}, {}", control.rank(), *own);
+  return control.lowest_text(number, own)
+      .value_or("the loss or the gradient's norm overflowed although every value is finite");
 }
 
 }  // namespace tessera

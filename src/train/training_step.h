@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "comm/rank_control.h"
 #include "engine/snapshot.h"
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"
@@ -75,10 +78,12 @@ class TrainingStep {
   /// The results of the last accumulate() and update(). Call it before the next ones.
   PendingResults results();
 
-  /// Accumulates the micro-batches once more, from zeros, and checks every result. Throws Error
-  /// that names the first value that is NaN or infinite, or the parameter whose weight or gradient
-  /// is. Call it when a loss or a gradient norm is not finite.
-  void report_non_finite(std::span<const Batch> micro_batches);
+  /// Accumulates the micro-batches once more, from zeros, and checks every result. Says which value
+  /// is the first that is NaN or infinite, or which parameter's weight or gradient is. Of several
+  /// ranks, all say the same: the earliest in the order of the program, and its rank. What other
+  /// ranks got from that one comes later. Call it when a loss or a gradient norm is not finite.
+  std::string find_non_finite(std::span<const Batch> micro_batches,
+                              const RankControl& control = {});
 
   /// Records runs in `trace` while it is set.
   void set_trace(Trace* trace) {
@@ -87,6 +92,8 @@ class TrainingStep {
   }
 
  private:
+  std::optional<std::string> non_finite_parameter(int64_t& number) const;
+
   const StepPrograms& programs_;
   const Chunk& chunk_;
   Executor& executor_;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "support/address_limit.h"
 #include "support/error_of.h"
@@ -33,6 +34,24 @@ TEST(ThreadsOrAll, MoreThanTheSystemStartsAreRefused) {
   EXPECT_THAT(error_of([] { threads_or_all(2000); }),
               AllOf(HasSubstr("2000 threads were asked for, but the system lets this process have"),
                     HasSubstr("ulimit")));
+}
+
+TEST(ThreadsOrAll, MoreThanOpenMPStartsAreRefused) {
+#pragma omp teams num_teams(1) thread_limit(3)
+  {
+    EXPECT_EQ(threads_or_all(3), 3);
+    EXPECT_LE(threads_or_all(0), 3);
+    EXPECT_THAT(error_of([] { threads_or_all(4, "run.threads"); }),
+                AllOf(HasSubstr("run.threads is 4, but OMP_THREAD_LIMIT is 3"),
+                      HasSubstr("at most 3 threads")));
+  }
+  const int levels = omp_get_max_active_levels();
+  omp_set_max_active_levels(0);
+  EXPECT_EQ(threads_or_all(0), 1);
+  EXPECT_THAT(error_of([] { threads_or_all(2, "--threads"); }),
+              AllOf(HasSubstr("--threads is 2, but OMP_MAX_ACTIVE_LEVELS is 0"),
+                    HasSubstr("at most 1 thread ")));
+  omp_set_max_active_levels(levels);
 }
 
 }  // namespace

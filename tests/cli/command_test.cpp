@@ -117,6 +117,40 @@ TEST_F(CommandTest, TheWholeWayFromTextToText) {
   EXPECT_EQ(verified.status, 0) << verified.output;
 }
 
+TEST_F(CommandTest, AnEvaluationTakesTheRanksAndTheirLayout) {
+  prepare();
+  ASSERT_EQ(run(train({"--set", "train.steps=10", "--set", "train.precision=\"fp32\"", "--set",
+                       "model.vocabulary_size=260"}))
+                .status,
+            0);
+  const auto evaluate = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"eval", "--checkpoint", path("run"), "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  const auto loss = [&](const std::vector<std::string>& more) {
+    const Result result = evaluate(more);
+    EXPECT_EQ(result.status, 0) << result.output;
+    return nlohmann::json::parse(result.output)["loss"].get<double>();
+  };
+  const double one = loss({});
+  write_file(path("layout.toml"),
+             testing::small_config(folder_.path()) + "[parallel]\ntensor = 2\nexpert = 4\n");
+  EXPECT_NEAR(loss({"--ranks", "4", "--config", path("layout.toml")}), one, 1e-5);
+  EXPECT_NEAR(loss({"--ranks", "2", "--set", "parallel.tensor=2"}), one, 1e-5);
+  EXPECT_NEAR(loss({"--ranks", "4", "--config", path("layout.toml"), "--set", "parallel.tensor=1"}),
+              one, 1e-5);
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    const Result result = evaluate(more);
+    EXPECT_EQ(result.status, 1);
+    return result.output;
+  };
+  EXPECT_THAT(refusal({"--ranks", "3", "--config", path("layout.toml")}),
+              HasSubstr("does not divide --ranks (3)"));
+  EXPECT_THAT(refusal({"--set", "train.steps=3"}),
+              HasSubstr("--set train.steps=3: an evaluation takes keys of [parallel] only"));
+}
+
 TEST_F(CommandTest, AFileAboveTheUsersLimitIsAnErrorThatNamesIt) {
   Subprocess shell(
       {"/bin/sh", "-c",

@@ -159,6 +159,26 @@ TEST_F(ProgramThreads, WaitShortlyAndThenSleepUnlessTheUserSaysOtherwise) {
   EXPECT_THAT(users, Not(Contains(HasSubstr("GOMP_SPINCOUNT"))));
 }
 
+TEST_F(ProgramThreads, AreWithinTheLimitOfOpenMPOrRefused) {
+  const auto limited = [&](const std::string& threads, const std::string& ranks) {
+    std::vector<std::string> arguments{"/usr/bin/env", "OMP_THREAD_LIMIT=1", TESSERA_PROGRAM};
+    const auto own = train({"train.stop_after=2", "run.threads=" + threads});
+    arguments.insert(arguments.end(), own.begin(), own.end());
+    arguments.insert(arguments.end(), {"--ranks", ranks});
+    Subprocess process(arguments, folder_.path() / "limited.txt");
+    const int status = process.wait();
+    return std::pair(status, process.output());
+  };
+  for (const char* ranks : {"1", "2"}) {
+    const auto [status, output] = limited("2", ranks);
+    EXPECT_EQ(status, 1);
+    EXPECT_THAT(output, HasSubstr("run.threads is 2, but OMP_THREAD_LIMIT is 1")) << ranks;
+    EXPECT_FALSE(fs::exists(folder_.path() / "run"));
+  }
+  const auto [status, output] = limited("0", "2");
+  EXPECT_EQ(status, 0) << output;
+}
+
 /// Whether each of the program's threads that is bound to a core has it alone, and each core has
 /// one.
 bool every_core_has_a_thread(pid_t process) {

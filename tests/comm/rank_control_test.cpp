@@ -1,15 +1,26 @@
 #include "comm/rank_control.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <functional>
 
 #include <gtest/gtest.h>
 
+#include "comm/in_process/run_mesh.h"
 #include "comm/ranks_and_values.h"
 
 namespace tessera {
 namespace {
 
 using Text = std::optional<std::string>;
+
+/// Runs body(control, world) on so many ranks, which have a short time to come to a call.
+void run_controlled(int ranks, const std::function<void(const RankControl&, RankGroups&)>& body) {
+  World world(ranks, std::chrono::seconds(20));
+  run_mesh(world, Mesh({.data = {ranks}}),
+           [&](RankGroups& groups) { body(RankControl(groups), groups); });
+}
 
 TEST(RankControl, OfOneRankAgreesWithItself) {
   const RankControl control;
@@ -26,34 +37,46 @@ TEST(RankControl, OfOneRankAgreesWithItself) {
 
 TEST(RankControl, TellsAllRanksWhatOneSays) {
   for (int speaker = 0; speaker < 3; ++speaker) {
-    run_group(3, [&](Communicator& world) {
-      const RankControl control(world);
-      const bool own = world.position() == speaker;
-      EXPECT_EQ(control.first(), world.position() == 0);
+    run_controlled(3, [&](const RankControl& control, RankGroups& groups) {
+      const bool own = groups.rank() == speaker;
+      EXPECT_EQ(control.first(), groups.rank() == 0);
       EXPECT_TRUE(control.any(own));
       EXPECT_FALSE(control.any(false));
       EXPECT_EQ(control.any_text(own ? Text("from one") : Text()), "from one");
       EXPECT_EQ(control.any_text(own ? Text("") : Text()), "");
       EXPECT_EQ(control.any_text({}), std::nullopt);
-      EXPECT_EQ(control.tell(world.position() == 0 ? -5 : 9), -5);
+      EXPECT_EQ(control.tell(groups.rank() == 0 ? -5 : 9), -5);
     });
   }
 }
 
 TEST(RankControl, TakesTheTextOfTheFirstOfSeveral) {
-  run_group(4, [](Communicator& world) {
-    const Text own = world.position() == 0 ? Text() : std::to_string(world.position());
-    EXPECT_EQ(RankControl(world).any_text(own), "1");
+  run_controlled(4, [](const RankControl& control, RankGroups& groups) {
+    const Text own = groups.rank() == 0 ? Text() : std::to_string(groups.rank());
+    EXPECT_EQ(control.any_text(own), "1");
   });
+}
+
+TEST(RankControl, TakesTheTextWithTheLowestNumber) {
+  run_controlled(4, [](const RankControl& control, RankGroups& groups) {
+    EXPECT_EQ(control.rank(), groups.rank());
+    const std::string text = std::to_string(groups.rank());
+    // Rank 2 has the lowest number, rank 3 too, and rank 0 has no text for its still lower one.
+    const Text own = groups.rank() == 0 ? Text() : text;
+    const int64_t number = std::array<int64_t, 4>{1, 9, 5, 5}[static_cast<size_t>(groups.rank())];
+    EXPECT_EQ(control.lowest_text(number, own), "2");
+    EXPECT_EQ(control.lowest_text(7, text), "0");
+    EXPECT_EQ(control.lowest_text(0, {}), std::nullopt);
+  });
+  EXPECT_EQ(RankControl().lowest_text(3, "own"), "own");
 }
 
 TEST(RankControl, MakesAFailureThatOfAllRanks) {
   std::atomic<int> done = 0;
-  run_group(3, [&](Communicator& world) {
-    const RankControl control(world);
+  run_controlled(3, [&](const RankControl& control, RankGroups& groups) {
     const auto act = [&] {
       ++done;
-      if (world.position() == 1) throw Error("rank 1 cannot");
+      if (groups.rank() == 1) throw Error("rank 1 cannot");
     };
     EXPECT_EQ(control.attempt(act), "rank 1 cannot");
     EXPECT_EQ(control.attempt([] {}), std::nullopt);
@@ -65,6 +88,30 @@ TEST(RankControl, MakesAFailureThatOfAllRanks) {
     }
   });
   EXPECT_EQ(done, 6);
+}
+
+TEST(RankControl, EndsTheWorkOfAllWhereOneFailsInItAndGoesOnAgreeing) {
+  const auto begin = std::chrono::steady_clock::now();
+  run_controlled(4, [](const RankControl& control, RankGroups& groups) {
+    const Axis data = groups.mesh().data().front();
+    const Tensor sum({1}, DType::f32);
+    EXPECT_EQ(control.attempt_work([&] { groups.world("network").barrier("begin"); }),
+              std::nullopt);
+    const auto failure = control.attempt_work([&] {
+      if (groups.rank() == 2) throw Error("no more rows");
+      if (groups.rank() == 3) return;  // is done before it hears of that
+      // Of these two, one waits in a group that the other ranks did not join yet.
+      groups.over(std::span(&data, 1), groups.rank() == 0 ? "network" : "compute")
+          .all_reduce("sum", sum, sum);
+    });
+    EXPECT_EQ(failure, "rank 2 failed: no more rows");
+    // Later calls on those lanes end too, also in new groups; those between steps do not.
+    EXPECT_THROW(groups.world("network").barrier("later"), Error);
+    EXPECT_THROW(groups.world("compute").barrier("later"), Error);
+    EXPECT_EQ(control.tell(groups.rank() == 0 ? 5 : 9), 5);
+    EXPECT_EQ(control.attempt_work([] {}), std::nullopt);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "base/parallel.h"
+#include "base/threads.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/gemm/widened_gemm.h"
 #include "ops/host_target.h"
@@ -70,6 +71,39 @@ RC_GTEST_PROP(Gemm, FastAgreesWithPlainInF32, ()) {
   GemmShape exact = shape;
   exact.input = exact.output = DType::f64;
   RC_ASSERT(difference(product(shape, Kernels::fast, 2), product(exact, Kernels::plain, 1)) < 1e-5);
+}
+
+/// Products whose sums oneDNN shares out over the threads of a team, and one of rows alone.
+void expect_right_products(int threads, const std::string& limit) {
+  for (const auto& [m, n, k] : {std::array{64, 64, 4096}, {33, 16, 2048}, {256, 256, 64}}) {
+    GemmShape shape{.m = m, .n = n, .k = k};
+    GemmShape exact = shape;
+    exact.input = exact.output = DType::f64;
+    for (const bool transpose : {false, true}) {
+      shape.transpose_a = exact.transpose_a = transpose;
+      EXPECT_LT(
+          difference(product(shape, Kernels::fast, threads), product(exact, Kernels::plain, 1)),
+          1e-5)
+          << fmt::format("{} x {} x {}, {}", m, n, k, limit);
+    }
+  }
+}
+
+TEST(Gemm, IsRightWhereOpenMPStartsFewerThreads) {
+  const int levels = omp_get_max_active_levels();
+  omp_set_max_active_levels(0);
+  EXPECT_EQ(team_limit().threads, 1);
+  expect_right_products(2, "OMP_MAX_ACTIVE_LEVELS");
+  omp_set_max_active_levels(levels);
+#pragma omp teams num_teams(1) thread_limit(2)
+  {
+    EXPECT_EQ(team_limit().threads, 2);
+    expect_right_products(4, "OMP_THREAD_LIMIT");
+  }
+  omp_set_dynamic(1);
+  expect_right_products(8, "OMP_DYNAMIC");
+  EXPECT_NE(omp_get_dynamic(), 0);
+  omp_set_dynamic(0);
 }
 
 RC_GTEST_PROP(Gemm, BrainFloatStaysWithinItsRounding, ()) {

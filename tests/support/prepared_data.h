@@ -8,6 +8,7 @@
 #include "config/resolve.h"
 #include "data/prepare.h"
 #include "support/temporary_folder.h"
+#include "support/two_threads.h"
 
 namespace tessera::testing {
 
@@ -35,7 +36,7 @@ inline void prepare_text(const fs::path& folder, const std::string& text, int64_
   options.context = context;
   options.held_out = 0.05;
   options.progress = false;
-  options.threads = 2;
+  options.threads = two_threads();
   prepare(options, Logger());
 }
 
@@ -47,7 +48,8 @@ inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int
 /// A small mixture of experts on that data, as the text of a configuration file.
 inline std::string small_config(const fs::path& folder, const std::string& run = "run") {
   return "[run]\ndirectory = \"" + (folder / run).string() +
-         "\"\nthreads = 2\n"
+         "\"\nthreads = " + std::to_string(two_threads()) +
+         "\n"
          "[model]\nfamily = \"olmoe\"\nlayers = 2\nhidden_size = 32\nheads = 2\nkv_heads = 2\n"
          "experts = 4\nexperts_per_token = 2\nexpert_size = 16\n"
          "[data]\ndirectory = \"" +

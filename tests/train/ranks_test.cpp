@@ -20,6 +20,7 @@
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
 #include "support/prepared_data.h"
+#include "support/two_threads.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
 #include "train/training_state.h"
@@ -42,7 +43,8 @@ class Ranks : public ::testing::Test {
   static RunConfig config(const std::string& run, const std::vector<std::string>& more = {}) {
     const std::string text =
         "[run]\ndirectory = \"" + (folder_->path() / run).string() +
-        "\"\nthreads = 2\ntensorboard = false\n"
+        "\"\nthreads = " + std::to_string(testing::two_threads()) +
+        "\ntensorboard = false\n"
         "[model]\nfamily = \"llama\"\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
         "feed_forward_size = 48\nvocabulary_size = 260\n"
         "[data]\ndirectory = \"" +
@@ -147,7 +149,7 @@ void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
     RankGroups groups(mesh, rank, [&](std::span<const int> of, std::string_view lane) {
       return world.group(rank, of, lane);
     });
-    const RankControl control(groups.world("control"));
+    const RankControl control(groups);
     Runtime runtime(run_target(config, nullptr, ranks));
     runtime.join(groups);
     StepPlan& plan = plans[static_cast<size_t>(rank)];

@@ -12,9 +12,12 @@ namespace tessera {
 inline void run_mesh(World& world, const Mesh& mesh,
                      const std::function<void(RankGroups& groups)>& body) {
   run_ranks(world, [&](int rank) {
-    RankGroups groups(mesh, rank, [&](std::span<const int> ranks, std::string_view lane) {
-      return world.group(rank, ranks, lane);
-    });
+    RankGroups groups(
+        mesh, rank,
+        [&](std::span<const int> ranks, std::string_view lane) {
+          return world.group(rank, ranks, lane);
+        },
+        [&](std::string_view why) { world.end_work(rank, why); });
     body(groups);
   });
 }

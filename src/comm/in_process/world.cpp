@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/in_process/in_process_transport.h"
+#include "comm/rank_groups.h"
 
 namespace tessera {
 
@@ -24,7 +25,7 @@ Communicator World::group(int rank, std::span<const int> ranks, std::string_view
                   "the group [{}] in a world of {} ranks", fmt::join(ranks, ", "), ranks_);
   }
   const std::scoped_lock lock(mutex_);
-  if (failure_) throw Error(*failure_);
+  if (const auto& failure = failure_of(lane)) throw Error(*failure);
   const Group& group = find_group(rank, ranks, lane);
   const auto position = static_cast<int>(own - ranks.begin());
   return {in_process_transport(group.meeting, position),
@@ -58,6 +59,10 @@ World::Group& World::find_group(int rank, std::span<const int> ranks, std::strin
   return *found;
 }
 
+const std::optional<std::string>& World::failure_of(std::string_view lane) const {
+  return work_failure_ && lane != kControlLane ? work_failure_ : failure_;
+}
+
 void World::fail(int rank, std::string_view message) {
   {
     const std::scoped_lock lock(mutex_);
@@ -65,6 +70,17 @@ void World::fail(int rank, std::string_view message) {
     failure_ = fmt::format("rank {} failed: {}", rank, message);
   }
   for (const std::shared_ptr<Meeting>& meeting : meetings()) meeting->fail(*failure_);
+}
+
+void World::end_work(int rank, std::string_view message) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (failure_ || work_failure_) return;
+    work_failure_ = fmt::format("rank {} failed: {}", rank, message);
+  }
+  for (const std::shared_ptr<Meeting>& meeting : meetings()) {
+    if (meeting->lane() != kControlLane) meeting->fail(*work_failure_);
+  }
 }
 
 std::vector<std::shared_ptr<Meeting>> World::meetings() const {

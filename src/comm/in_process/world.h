@@ -36,6 +36,8 @@ class World {
   /// Says that a rank has ended by an error: all calls that wait and all later ones, of all groups,
   /// throw Error with that message. Of several failures the first counts.
   void fail(int rank, std::string_view message);
+  /// The same of all lanes but kControlLane, on which the ranks agree what to do then.
+  void end_work(int rank, std::string_view message);
 
  private:
   struct Group {
@@ -46,13 +48,15 @@ class World {
 
   Group& find_group(int rank, std::span<const int> ranks, std::string_view lane);
   std::vector<std::shared_ptr<Meeting>> meetings() const;
+  const std::optional<std::string>& failure_of(std::string_view lane) const;
   std::string describe(int rank) const;
 
   const int ranks_;
   const std::chrono::milliseconds timeout_;
   mutable std::mutex mutex_;
   std::vector<Group> groups_;
-  std::optional<std::string> failure_;
+  std::optional<std::string> failure_;       // of all lanes
+  std::optional<std::string> work_failure_;  // of all but kControlLane
 };
 
 /// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to

@@ -17,7 +17,7 @@ ConfigSection parallel_section() {
            "how tokens reach the experts of other ranks; \"auto\" takes what sends less")
       .key("expert_rows_bound", &ParallelSection::expert_rows_bound, number_at_least(0),
            "rows that a rank has memory for when it gets those of other ranks, over the rows of an "
-           "even load; a step that brings more ends the run; 0: as many as can come")
+           "even load; a step that brings more ends the run, after saving; 0: as many as can come")
       .key("capacity_tokens", &ParallelSection::capacity_tokens, word_rule<TokenSet>(),
            "the tokens that model.capacity_factor counts, and among which experts drop: those of "
            "the micro-batch of all ranks, as on one rank, or those of each rank")

@@ -57,7 +57,7 @@ std::vector<Question> read_all(const std::vector<std::string>& files) {
 }  // namespace
 
 TaskAnswers answer_tasks(const TaskOptions& options) {
-  const int threads = threads_or_all(options.threads);
+  const int threads = threads_or_all(options.threads, "--threads");
   TaskAnswers answers{.questions = read_all(options.files)};
   Runtime runtime(host_target(threads, Kernels::fast, options.device));
   LoadedModel model = load_model(options.checkpoint, threads);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <unordered_map>
@@ -5,6 +6,7 @@
 
 #include <omp.h>
 
+#include "base/threads.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/plain_gemm.h"
 #include "ops/gemm/split_gemm.h"
@@ -32,16 +34,24 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, int64_t leading, bool t
 }
 
 /// Sets the size of the calling thread's OpenMP team for a while. oneDNN plans a primitive for that
-/// team.
+/// team, and computes only some of the result if OpenMP starts a smaller one. So OpenMP may not
+/// choose the size meanwhile, as it does under OMP_DYNAMIC.
 class TeamSize {
  public:
-  explicit TeamSize(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-  ~TeamSize() { omp_set_num_threads(before_); }
+  explicit TeamSize(int threads) : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic()) {
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads);
+  }
+  ~TeamSize() {
+    omp_set_num_threads(before_);
+    omp_set_dynamic(dynamic_);
+  }
   TeamSize(const TeamSize&) = delete;
   TeamSize& operator=(const TeamSize&) = delete;
 
  private:
   int before_;
+  int dynamic_;
 };
 
 /// What a primitive runs with: a stream, and memories whose data each run sets.
@@ -113,7 +123,7 @@ dnnl::matmul::primitive_desc describe(const GemmShape& shape, const dnnl::engine
 class OneDnnGemm final : public Gemm {
  public:
   OneDnnGemm(const GemmShape& shape, int callers)
-      : threads_(shape.threads),
+      : threads_(std::min(shape.threads, team_limit().threads)),
         engine_(dnnl::engine::kind::cpu, 0),
         plain_b_(matrix_b(shape)),
         calls_(callers) {

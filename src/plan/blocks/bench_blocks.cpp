@@ -11,7 +11,7 @@
 namespace tessera {
 
 MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options) {
-  const int threads = threads_or_all(options.threads);
+  const int threads = threads_or_all(options.threads, "--threads");
   Runtime runtime(block_target(threads, options.device));
   MixtureReport report{.sizes = sizes,
                        .block = mixture_block(sizes, compute_dtype(options.precision)),
@@ -30,7 +30,7 @@ std::string MixtureReport::picture() const { return mixture_picture(sizes, measu
 
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,
                                 const BlockBenchOptions& options) {
-  const int threads = threads_or_all(options.threads);
+  const int threads = threads_or_all(options.threads, "--threads");
   Runtime runtime(block_target(threads, options.device));
   std::ranges::sort(lengths);
   AttentionReport report;

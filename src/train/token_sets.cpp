@@ -1,0 +1,55 @@
+#include "train/token_sets.h"
+
+#include "base/error.h"
+#include "config/mesh_of.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kBalanceTokens = "balance.tokens";
+constexpr const char* kCapacityTokens = "capacity.tokens";
+
+void require_same(const CheckpointState& saved, const char* name, int64_t now, const char* what,
+                  const std::string& text_of_now, const std::string& origin) {
+  if (!saved.values.contains(name)) return;
+  const int64_t before = saved.integer(name);
+  if (before == now) return;
+  throw Error(
+      "{} was saved by a run that takes {} over {} tokens at a time, and here it would be {} ({}), "
+      "which is another training; choose --ranks, [parallel] and train.micro_batch such that it "
+      "stays, or start another run",
+      origin, what, before, now, text_of_now);
+}
+
+}  // namespace
+
+TokenSets token_sets(const RunConfig& config, const Mesh& mesh) {
+  if (!config.model.mixture()) return {};
+  const int64_t of_data_rank = config.train.micro_batch * config.data.context;
+  const int64_t of_all = of_data_rank * data_ranks(mesh);
+  const int64_t of_rank = of_data_rank / (mesh.size(mesh.tensor()) * mesh.size(mesh.context()));
+  const bool of_own = config.parallel.capacity_tokens == TokenSet::rank;
+  // With global_batch each micro-batch of all ranks sees the step so far, in parts of its size.
+  const int64_t balance =
+      config.model.balance_tokens == BalanceTokens::rank ? of_data_rank : of_all;
+  return {.balance = config.model.balance_coefficient > 0 ? balance : 0,
+          .capacity = config.model.capacity_factor > 0 ? (of_own ? of_rank : of_all) : 0};
+}
+
+void put_token_sets(CheckpointState& state, const TokenSets& sets) {
+  state.values[kBalanceTokens] = sets.balance;
+  state.values[kCapacityTokens] = sets.capacity;
+}
+
+void require_same_token_sets(const CheckpointState& saved, const RunConfig& config,
+                             const Mesh& mesh, const std::string& origin) {
+  const TokenSets now = token_sets(config, mesh);
+  const std::string numbers =
+      fmt::format("train.micro_batch {}, data.context {}, {} data-parallel ranks of {}",
+                  config.train.micro_batch, config.data.context, data_ranks(mesh), mesh.ranks());
+  require_same(saved, kBalanceTokens, now.balance, "its balance loss", numbers, origin);
+  require_same(saved, kCapacityTokens, now.capacity, "the capacity of its experts", numbers,
+               origin);
+}
+
+}  // namespace tessera
