@@ -28,6 +28,10 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
       data_(run.data),
       loader_(data_, {.rows = rows(), .vocabulary_size = config_.model.vocabulary_size}) {
   executor_.set_graphs(config_.run.graphs);
+  if (config_.run.check_replicas > 0 && control_.several()) {
+    replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,
+                      control_);
+  }
 }
 
 int64_t RankTrainer::rows() const { return config_.train.micro_batch * data_ranks(run_.mesh); }
@@ -66,6 +70,7 @@ void RankTrainer::start(bool resume) {
     }
   }
   saved_step_ = position_.step;
+  if (replicas_) require_equal_copies(position_.step, [&] { replicas_->check_kept(); });
   if (keeper_ != nullptr) keeper_->write_config(config_);
   if (programs_.evaluation) {
     evaluator_.emplace(*programs_.evaluation, executor_, programs_.evaluation_number());
@@ -94,11 +99,15 @@ bool RankTrainer::evaluates_after(int64_t step) const {
   return every > 0 && (step % every == 0 || step == config_.train.steps);
 }
 
+bool RankTrainer::checks_replicas_at(int64_t step) const {
+  return replicas_ && step % config_.run.check_replicas == 0;
+}
+
 /// Whether a step's results are read before the next step is issued. On a device they are read
 /// later, while it works on the next step, unless something needs the state after this one.
 bool RankTrainer::settles_at_once(int64_t step) const {
   return runtime_.accelerator() == nullptr || step == run_.last_step() || saves_after(step) ||
-         evaluates_after(step) || step + 1 == config_.run.trace_step;
+         evaluates_after(step) || checks_replicas_at(step) || step + 1 == config_.run.trace_step;
 }
 
 /// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
@@ -110,6 +119,12 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   step_.set_trace(trace);
+  step_.on_inputs({});
+  if (checks_replicas_at(step)) {
+    step_.on_inputs([this, step](int program) {
+      require_equal_copies(step, [&] { replicas_->check_inputs(program); });
+    });
+  }
   step_.accumulate(next.batches);
   if (issued_) settle();
   next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
@@ -131,6 +146,9 @@ void RankTrainer::settle() {
   position_.tokens += results.tokens;
   announce_repetition(position_.data, step.data);
   position_.data = std::move(step.data);
+  if (checks_replicas_at(metrics.step)) {
+    require_equal_copies(metrics.step, [&] { replicas_->check_kept(); });
+  }
   metrics.seconds = watch_.seconds();
   watch_ = Stopwatch();
   report(metrics, results);
@@ -236,6 +254,19 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
         "step {}: the held-out loss is {}: the update of this step went out of range; "
         "lower optimizer.learning_rate and {}",
         metrics.step, *metrics.held_out_loss, how_to_go_on());
+  }
+}
+
+/// Ends the run if copies of one value differ between ranks.
+template <typename Check>
+void RankTrainer::require_equal_copies(int64_t step, Check&& check) const {
+  try {
+    check();
+  } catch (const Error& error) {
+    throw Error(
+        "step {}: {}. A rank's memory or processor may be faulty, or a collective has lost "
+        "something: look which ranks stand alone, test their machine, and {}",
+        step, error.what(), how_to_go_on());
   }
 }
 

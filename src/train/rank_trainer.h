@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "inference/evaluate.h"
 #include "plan/step_plan.h"
+#include "train/replica_check.h"
 #include "train/run_keeper.h"
 #include "train/shared_run.h"
 #include "train/trainer.h"
@@ -50,6 +51,7 @@ class RankTrainer {
 
   bool saves_after(int64_t step) const;
   bool evaluates_after(int64_t step) const;
+  bool checks_replicas_at(int64_t step) const;
   bool settles_at_once(int64_t step) const;
   void issue(int64_t step, Trace* trace);
   void settle();
@@ -64,6 +66,8 @@ class RankTrainer {
   [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches);
 
   void require_finite_weights() const;
+  template <typename Check>
+  void require_equal_copies(int64_t step, Check&& check) const;
   void save();
   std::string how_to_go_on() const;
 
@@ -93,7 +97,8 @@ class RankTrainer {
   const TrainingData& data_;
   Loader loader_;
   std::optional<Evaluator> evaluator_;
-  TrainingPosition position_;          // after the last step that is settled
+  std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks
+  TrainingPosition position_;             // after the last step that is settled
   std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
   Stopwatch watch_;                    // since the last step was settled, or the first one issued
   double loss_ = 0;                    // of the last step that is settled

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/snapshot.h"
@@ -80,6 +82,10 @@ class TrainingStep {
   /// is. Call it when a loss or a gradient norm is not finite.
   void report_non_finite(std::span<const Batch> micro_batches);
 
+  /// Is called after the inputs of a program were written, with the program's number, before it
+  /// runs. An empty function ends that.
+  void on_inputs(std::function<void(int program)> written) { written_ = std::move(written); }
+
   /// Records runs in `trace` while it is set.
   void set_trace(Trace* trace) {
     trace_ = trace;
@@ -93,6 +99,7 @@ class TrainingStep {
   const ParameterStore& store_;
   BatchInputs inputs_;
   Trace* trace_ = nullptr;
+  std::function<void(int program)> written_;
   int64_t targets_ = 0;  // of the last accumulate()
   int64_t tokens_ = 0;
 };
