@@ -1,6 +1,8 @@
 #include "comm/rank_control.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 
 namespace tessera {
@@ -51,6 +53,18 @@ int RankControl::tell(int number) const {
   told.data<int32_t>()[0] = number;
   world_->broadcast("tell", 0, told);
   return told.data<int32_t>()[0];
+}
+
+std::vector<uint64_t> RankControl::gather(std::span<const uint64_t> own) const {
+  if (world_ == nullptr || own.empty()) return {own.begin(), own.end()};
+  const auto bytes = std::as_bytes(own);
+  const Tensor from({std::ssize(bytes)}, DType::u8);
+  std::ranges::copy(bytes, static_cast<std::byte*>(from.address()));
+  const Tensor to({world_->size() * from.elements()}, DType::u8);
+  world_->all_gather("gather", even_pieces(to.elements(), world_->size()), from, to);
+  std::vector<uint64_t> all(own.size() * static_cast<size_t>(world_->size()));
+  std::memcpy(all.data(), to.address(), static_cast<size_t>(to.bytes()));
+  return all;
 }
 
 void RankControl::wait() const {

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -39,6 +41,8 @@ class RankControl {
                                          const std::optional<std::string>& own) const;
   /// What the first rank says.
   int tell(int number) const;
+  /// The numbers of all ranks, rank by rank. Each has as many.
+  std::vector<uint64_t> gather(std::span<const uint64_t> own) const;
   /// Waits for all ranks.
   void wait() const;
 

@@ -23,8 +23,10 @@ struct RunSection {
   int64_t threads = 0;       ///< of all ranks together; 0: all cores
   bool bind_threads = true;  ///< each thread on its own core, if there are as many threads as cores
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
-  int64_t trace_step = 0;    ///< the step whose trace is written to trace.json; 0: none
-  bool tensorboard = true;   ///< write TensorBoard's events to tensorboard/
+  /// Every so many steps, what several ranks must hold alike is compared; 0: never.
+  int64_t check_replicas = 0;
+  int64_t trace_step = 0;   ///< the step whose trace is written to trace.json; 0: none
+  bool tensorboard = true;  ///< write TensorBoard's events to tensorboard/
   /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the
   /// rate is measured at the start.
   std::string hardware;

@@ -28,6 +28,10 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
       data_(run.data),
       loader_(data_, {.rows = rows(), .vocabulary_size = config_.model.vocabulary_size}) {
   executor_.set_graphs(config_.run.graphs);
+  if (config_.run.check_replicas > 0 && control_.several()) {
+    replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,
+                      control_);
+  }
 }
 
 int64_t RankTrainer::rows() const { return config_.train.micro_batch * data_ranks(run_.mesh); }
@@ -66,6 +70,7 @@ void RankTrainer::start(bool resume) {
     }
   }
   saved_step_ = position_.step;
+  if (replicas_) require_equal_copies(position_.step);
   if (keeper_ != nullptr) keeper_->write_config(config_);
   if (programs_.evaluation) {
     evaluator_.emplace(*programs_.evaluation, executor_, programs_.evaluation_number());
@@ -94,11 +99,15 @@ bool RankTrainer::evaluates_after(int64_t step) const {
   return every > 0 && (step % every == 0 || step == config_.train.steps);
 }
 
+bool RankTrainer::checks_replicas_at(int64_t step) const {
+  return replicas_ && step % config_.run.check_replicas == 0;
+}
+
 /// Whether a step's results are read before the next step is issued. On a device they are read
 /// later, while it works on the next step, unless something needs the state after this one.
 bool RankTrainer::settles_at_once(int64_t step) const {
   return runtime_.accelerator() == nullptr || step == run_.last_step() || saves_after(step) ||
-         evaluates_after(step) || step + 1 == config_.run.trace_step;
+         evaluates_after(step) || checks_replicas_at(step) || step + 1 == config_.run.trace_step;
 }
 
 /// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
@@ -110,7 +119,7 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   step_.set_trace(trace);
-  accumulate(next.batches);
+  accumulate(step, next.batches);
   if (issued_) settle();
   next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
   next.results = step_.results();
@@ -119,10 +128,19 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
 }
 
 /// Runs the passes of a step. If one of several ranks fails in them, for example because its
-/// experts get more rows than are reserved, the run saves the state before the step and ends.
-void RankTrainer::accumulate(std::span<const Batch> batches) {
+/// experts get more rows than are reserved, the run saves the state before the step and ends. If
+/// the ranks' copies of an input differ, it ends and saves nothing.
+void RankTrainer::accumulate(int64_t step, std::span<const Batch> batches) {
   if (!control_.several()) return step_.accumulate(batches);
+  std::optional<std::string> unequal;
+  if (checks_replicas_at(step)) {
+    step_.on_inputs([&](int program) {
+      if (!unequal) unequal = unequal_copies(step, [&] { replicas_->check_inputs(program); });
+    });
+  }
   const auto failure = control_.attempt_work([&] { step_.accumulate(batches); });
+  step_.on_inputs({});
+  if (unequal) throw Error("{}", *unequal);
   if (failure) end_before_step(*failure);
 }
 
@@ -148,6 +166,7 @@ void RankTrainer::settle() {
   position_.tokens += results.tokens;
   announce_repetition(position_.data, step.data);
   position_.data = std::move(step.data);
+  if (checks_replicas_at(metrics.step)) require_equal_copies(metrics.step);
   metrics.seconds = watch_.seconds();
   watch_ = Stopwatch();
   report(metrics, results);
@@ -245,6 +264,26 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
         "lower optimizer.learning_rate and {}",
         metrics.step, *metrics.held_out_loss, how_to_go_on());
   }
+}
+
+/// What to say if copies of one value differ between ranks; all ranks say the same.
+template <typename Check>
+std::optional<std::string> RankTrainer::unequal_copies(int64_t step, Check&& check) const {
+  try {
+    check();
+  } catch (const Error& error) {
+    return fmt::format(
+        "step {}: {}. A rank's memory or processor may be faulty, or a collective has lost "
+        "something: look which ranks stand alone, test their machine, and {}",
+        step, error.what(), how_to_go_on());
+  }
+  return std::nullopt;
+}
+
+/// Ends the run if copies of what is kept between steps differ.
+void RankTrainer::require_equal_copies(int64_t step) const {
+  const auto unequal = unequal_copies(step, [&] { replicas_->check_kept(); });
+  if (unequal) throw Error("{}", *unequal);
 }
 
 void RankTrainer::require_finite_weights() const {

@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "inference/evaluate.h"
 #include "plan/step_plan.h"
+#include "train/replica_check.h"
 #include "train/run_keeper.h"
 #include "train/shared_run.h"
 #include "train/trainer.h"
@@ -50,9 +51,10 @@ class RankTrainer {
 
   bool saves_after(int64_t step) const;
   bool evaluates_after(int64_t step) const;
+  bool checks_replicas_at(int64_t step) const;
   bool settles_at_once(int64_t step) const;
   void issue(int64_t step, Trace* trace);
-  void accumulate(std::span<const Batch> batches);
+  void accumulate(int64_t step, std::span<const Batch> batches);
   [[noreturn]] void end_before_step(const std::string& failure);
   void settle();
   void agree(TrainReport& report);
@@ -66,6 +68,9 @@ class RankTrainer {
   [[noreturn]] void report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches);
 
   void require_finite_weights() const;
+  template <typename Check>
+  std::optional<std::string> unequal_copies(int64_t step, Check&& check) const;
+  void require_equal_copies(int64_t step) const;
   void save();
   std::string how_to_go_on() const;
 
@@ -95,7 +100,8 @@ class RankTrainer {
   const TrainingData& data_;
   Loader loader_;
   std::optional<Evaluator> evaluator_;
-  TrainingPosition position_;          // after the last step that is settled
+  std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks
+  TrainingPosition position_;             // after the last step that is settled
   std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read
   Stopwatch watch_;                    // since the last step was settled, or the first one issued
   double loss_ = 0;                    // of the last step that is settled

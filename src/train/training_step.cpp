@@ -33,6 +33,7 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
       const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
       inputs_.fill(executor_, 0, 0, batch);
     }
+    if (written_) written_(0);
     executor_.run({.segment = Segment::forward});
     executor_.run({.segment = Segment::backward});
   }
@@ -46,6 +47,7 @@ double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& u
   write_scalar(executor_, executor_.tensor(program.clip_norm, number),
                clip_norm(config, update.step));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
+  if (written_) written_(number);
   executor_.run({.segment = Segment::whole, .program = number});
   return rate;
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/rank_control.h"
@@ -85,6 +87,10 @@ class TrainingStep {
   std::string find_non_finite(std::span<const Batch> micro_batches,
                               const RankControl& control = {});
 
+  /// Is called after the inputs of a program were written, with the program's number, before it
+  /// runs. An empty function ends that.
+  void on_inputs(std::function<void(int program)> written) { written_ = std::move(written); }
+
   /// Records runs in `trace` while it is set.
   void set_trace(Trace* trace) {
     trace_ = trace;
@@ -100,6 +106,7 @@ class TrainingStep {
   const ParameterStore& store_;
   BatchInputs inputs_;
   Trace* trace_ = nullptr;
+  std::function<void(int program)> written_;
   int64_t targets_ = 0;  // of the last accumulate()
   int64_t tokens_ = 0;
 };

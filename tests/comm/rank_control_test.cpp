@@ -50,6 +50,18 @@ TEST(RankControl, TellsAllRanksWhatOneSays) {
   }
 }
 
+TEST(RankControl, GathersTheNumbersOfAll) {
+  const std::vector<uint64_t> own{1, ~uint64_t{0}};
+  EXPECT_EQ(RankControl().gather(own), own);
+  run_group(3, [](Communicator& world) {
+    const auto rank = static_cast<uint64_t>(world.position());
+    const RankControl control(world);
+    EXPECT_EQ(control.gather(std::vector{rank, ~rank}),
+              (std::vector<uint64_t>{0, ~uint64_t{0}, 1, ~uint64_t{1}, 2, ~uint64_t{2}}));
+    EXPECT_EQ(control.gather({}), std::vector<uint64_t>());
+  });
+}
+
 TEST(RankControl, TakesTheTextOfTheFirstOfSeveral) {
   run_controlled(4, [](const RankControl& control, RankGroups& groups) {
     const Text own = groups.rank() == 0 ? Text() : std::to_string(groups.rank());

@@ -20,6 +20,9 @@ ConfigSection run_section() {
            "each thread stays on a core of its own, where there are as many threads as cores")
       .key("graphs", &RunSection::graphs, FlagRule{},
            "on a device, work that repeats is captured once (a CUDA graph) and launched as a whole")
+      .key("check_replicas", &RunSection::check_replicas, at_least(0),
+           "every so many steps, and at the start, compare what several ranks must hold alike; 0: "
+           "never")
       .key("trace_step", &RunSection::trace_step, at_least(0),
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{},

@@ -20,9 +20,6 @@ class SetCounts final : public Operation {
                    inputs[0].shape[0], sets_);
     return {{{sets_, experts_}, DType::i32}};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (runtime.accelerator() == nullptr) return;
     throw Error(

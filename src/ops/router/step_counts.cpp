@@ -19,9 +19,6 @@ class StepCounts final : public Operation {
                    "a sum f64 [experts] and counts i32 [experts] are expected");
     return {{inputs[0].shape, DType::f64}};
   }
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.bytes = operand_bytes(inputs, outputs)};
-  }
 
   void run(const Execution& execution) const override {
     const Tensor& sum = execution.inputs[0];

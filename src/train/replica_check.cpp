@@ -1,0 +1,133 @@
+#include "train/replica_check.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+bool one_copy(const TypeOnAxis& type) {
+  return type.placement == Placement::invariant || type.placement == Placement::replicated;
+}
+
+/// The ranks by what they must have in common: their coordinates along the axes on which they hold
+/// different parts. Ranks of different pipeline stages have nothing in common.
+std::vector<std::vector<int>> ranks_with_one_copy(const Mesh& mesh, const Distribution& lies) {
+  std::map<std::vector<int>, std::vector<int>> groups;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
+    for (const Axis axis : mesh.of_view(lies.view())) {
+      if (!one_copy(lies.on(axis))) place.push_back(mesh.coordinate(rank, axis));
+    }
+    groups[place].push_back(rank);
+  }
+  std::vector<std::vector<int>> result;
+  for (auto& [place, ranks] : groups) result.push_back(std::move(ranks));
+  return result;
+}
+
+std::string text_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (const int rank : ranks) text += fmt::format(" {}", rank);
+  return text;
+}
+
+/// The prefix of a value's name before that of its unit: "first_moment:". None if it is not the
+/// unit's.
+std::optional<std::string> before_unit(const std::string& name, const std::string& unit) {
+  if (!name.ends_with(unit)) return {};
+  const std::string prefix = name.substr(0, name.size() - unit.size());
+  if (!prefix.empty() && !prefix.ends_with(':')) return {};
+  return prefix;
+}
+
+}  // namespace
+
+ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterList& parameters,
+                           const RankControl& control)
+    : executor_(executor),
+      mesh_(executor.program(0).mesh()),
+      parameters_(parameters),
+      control_(control) {
+  TESSERA_CHECK(executor.on_host(), "the copies of ranks are compared on the processor");
+  std::set<std::string> seen;
+  for (int program = 0; program < programs; ++program) {
+    const std::vector<ValueInfo>& values = executor.program(program).values();
+    for (size_t id = 0; id < values.size(); ++id) {
+      const ValueInfo& info = values[id];
+      if (info.view || info.kind == ValueKind::computed || info.kind == ValueKind::input) continue;
+      if (!seen.insert(info.name).second) continue;
+      add(kept_, info, executor.tensor(Value{static_cast<int>(id)}, program));
+    }
+  }
+}
+
+/// Adds a leaf, or one for each parameter if it belongs to a unit.
+void ReplicaCheck::add(std::vector<Leaf>& leaves, const ValueInfo& info,
+                       const Tensor& tensor) const {
+  const std::vector<ParameterUnit>& units = parameters_.units();
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    const auto prefix = before_unit(info.name, units[unit].name);
+    if (!prefix) continue;
+    for (const ParameterSpec& spec : parameters_.specs()) {
+      if (spec.unit_index != static_cast<int>(unit)) continue;
+      leaves.push_back({*prefix + spec.name, info.spec.distribution,
+                        tensor.view(spec.unit_offset, spec.piece_shape)});
+    }
+    return;
+  }
+  leaves.push_back({info.name, info.spec.distribution, tensor});
+}
+
+void ReplicaCheck::check_kept() const { check(kept_); }
+
+void ReplicaCheck::check_inputs(int program) const {
+  std::vector<Leaf> leaves;
+  const std::vector<ValueInfo>& values = executor_.program(program).values();
+  for (size_t id = 0; id < values.size(); ++id) {
+    if (values[id].kind != ValueKind::input) continue;
+    add(leaves, values[id], executor_.tensor(Value{static_cast<int>(id)}, program));
+  }
+  check(leaves);
+}
+
+void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
+  std::vector<uint64_t> own;
+  for (const Leaf& leaf : leaves) {
+    own.push_back(hash({static_cast<const std::byte*>(leaf.tensor.address()),
+                        static_cast<size_t>(leaf.tensor.bytes())}));
+  }
+  const std::vector<uint64_t> all = control_.gather(own);
+  std::string first;
+  int differ = 0;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    bool equal = true;
+    for (const std::vector<int>& ranks : ranks_with_one_copy(mesh_, leaves[i].distribution)) {
+      std::map<uint64_t, std::vector<int>> copies;
+      for (const int rank : ranks) {
+        copies[all[static_cast<size_t>(rank) * leaves.size() + i]].push_back(rank);
+      }
+      if (copies.size() == 1) continue;
+      equal = false;
+      if (!first.empty()) continue;
+      std::vector<std::string> holders;
+      for (const auto& [bytes, holding] : copies) holders.push_back(text_of(holding));
+      std::ranges::sort(holders);
+      first = fmt::format("{} ({}) must be the same on {}, but has {} values: those of {}",
+                          leaves[i].name, leaves[i].distribution.text(mesh_), text_of(ranks),
+                          copies.size(), join(holders, ", of "));
+    }
+    differ += equal ? 0 : 1;
+  }
+  if (differ == 0) return;
+  if (differ > 1) first += fmt::format("; {} more differ", differ - 1);
+  throw Error("{}", first);
+}
+
+}  // namespace tessera

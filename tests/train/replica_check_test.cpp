@@ -1,0 +1,257 @@
+#include "train/replica_check.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/in_process/run_mesh.h"
+#include "config/load_config.h"
+#include "config/mesh_of.h"
+#include "config/resolve.h"
+#include "ops/host_target.h"
+#include "plan/programs.h"
+#include "plan/run_target.h"
+#include "support/error_of.h"
+#include "support/prepared_data.h"
+#include "train/layout_run.h"
+#include "train/rank_trainer.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ModelConfig checked_mixture() {
+  ModelConfig config;
+  config.layers = 2;
+  config.hidden_size = 16;
+  config.heads = 2;
+  config.kv_heads = 2;
+  config.vocabulary_size = 32;
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_size = 8;
+  return config;
+}
+
+/// One rank that trains.
+struct TrainingRank {
+  TrainingRank(RankGroups& groups, const ProgramSize& size)
+      : rank(groups.rank()),
+        runtime(host_target(1)),
+        programs(step_programs(
+            write_training(checked_mixture(), DType::bf16, size, {}, {groups.mesh(), rank}),
+            OptimizerConfig{})),
+        executor(programs.list(), programs.actions(), runtime),
+        store(executor, programs.update_number(), programs.rounding_number(),
+              programs.chunks.front().parameters),
+        step(programs, executor, store),
+        control(groups.world("control")),
+        check(executor, static_cast<int>(programs.list().size()),
+              programs.chunks.front().parameters, control) {
+    runtime.join(groups);
+    store.initialize(1, 1);
+  }
+  void change(const Tensor& tensor) const { tensor.raw()[0] ^= std::byte{1}; }
+
+  int rank;
+  Runtime runtime;
+  StepPrograms programs;
+  Executor executor;
+  ParameterStore store;
+  TrainingStep step;
+  RankControl control;
+  ReplicaCheck check;
+};
+
+using OnRank = std::function<void(TrainingRank&)>;
+
+/// Trains for a step on every rank of a mesh, and does something on each.
+void on_trained_ranks(const MeshSizes& sizes, const OnRank& act) {
+  const Mesh mesh(sizes);
+  const ProgramSize size{.sequences = 4, .context = 8, .document_mask = true};
+  const auto batches = random_batches(size, checked_mixture().vocabulary_size, 1, 1, 5);
+  World world(mesh.ranks());
+  run_mesh(world, mesh, [&](RankGroups& groups) {
+    TrainingRank rank(groups, size);
+    rank.check.check_kept();
+    rank.step.on_inputs([&](int program) { rank.check.check_inputs(program); });
+    rank.step.accumulate(batches.front());
+    rank.check.check_kept();  // gradients are partial sums now, which differ
+    rank.step.update({}, {.step = 1, .steps = 2});
+    rank.check.check_kept();
+    act(rank);
+  });
+}
+
+/// What the check says after `change` was called on one rank.
+std::string found_after(const MeshSizes& sizes, int changed, const OnRank& change) {
+  return error_of([&] {
+    on_trained_ranks(sizes, [&](TrainingRank& rank) {
+      if (rank.rank == changed) change(rank);
+      rank.check.check_kept();
+    });
+  });
+}
+
+const MeshSizes& tensor_and_data() {
+  static const MeshSizes sizes{.tensor = 2, .data = {2}};
+  return sizes;
+}
+
+const MeshSizes& experts_and_data() {
+  static const MeshSizes sizes{.data = {4}, .expert = 2};
+  return sizes;
+}
+
+TEST(ReplicaCheck, NamesTheWeightThatOneRankHasOtherwise) {
+  const auto weight = [](const std::string& name) {
+    return [name](TrainingRank& rank) { rank.change(rank.store.find(name).weight); };
+  };
+  EXPECT_EQ(found_after(tensor_and_data(), 3, weight("layers.0.attention.query")),
+            "layers.0.attention.query (tensor: sharded (dim 0, flat)) must be the same on ranks "
+            "1 3, but has 2 values: those of rank 1, of rank 3");
+  EXPECT_EQ(found_after(tensor_and_data(), 2, weight("norm.weight")),
+            "norm.weight (invariant) must be the same on ranks 0 1 2 3, but has 2 values: those of "
+            "rank 2, of ranks 0 1 3");
+  EXPECT_EQ(found_after(experts_and_data(), 0, weight("layers.1.experts.up")),
+            "layers.1.experts.up (expert: sharded (dim 0, flat)) must be the same on ranks 0 2, "
+            "but has 2 values: those of rank 0, of rank 2");
+}
+
+TEST(ReplicaCheck, NamesMastersMomentsAndGradients) {
+  for (const MeshSizes& sizes : {tensor_and_data(), experts_and_data()}) {
+    const std::string name = "layers.1.router.weight";
+    EXPECT_THAT(
+        found_after(sizes, 1,
+                    [&](TrainingRank& rank) { rank.change(rank.store.find(name).second_moment); }),
+        HasSubstr("second_moment:" + name + " (invariant) must be the same on ranks"));
+    EXPECT_THAT(found_after(sizes, 1,
+                            [&](TrainingRank& rank) {
+                              rank.change(rank.store.find("embedding.weight").master);
+                            }),
+                HasSubstr("master:embedding.weight"));
+    EXPECT_THAT(found_after(sizes, 3,
+                            [&](TrainingRank& rank) {
+                              rank.change(rank.executor.tensor("target_seed"));
+                              rank.change(rank.executor.tensor("token_seed"));
+                            }),
+                AllOf(HasSubstr("target_seed"), HasSubstr("of rank 3"), HasSubstr("1 more")));
+  }
+}
+
+TEST(ReplicaCheck, LetsPiecesDiffer) {
+  on_trained_ranks(tensor_and_data(), [](TrainingRank& rank) {
+    // Both copies of one piece of a weight, and of the sequences.
+    if (rank.rank % 2 == 1) rank.change(rank.store.find("layers.0.attention.query").master);
+    if (rank.rank / 2 == 1) rank.change(rank.executor.tensor("tokens"));
+    rank.check.check_kept();
+    rank.check.check_inputs(0);
+  });
+}
+
+TEST(ReplicaCheck, NamesTheInputThatOneRankHasOtherwise) {
+  const auto found = [](const MeshSizes& sizes, const std::string& name, bool update) {
+    return error_of([&] {
+      on_trained_ranks(sizes, [&](TrainingRank& rank) {
+        const int number = update ? rank.programs.update_number() : 0;
+        if (rank.rank == 1) rank.change(rank.executor.tensor(name, number));
+        rank.check.check_inputs(number);
+      });
+    });
+  };
+  EXPECT_THAT(found(tensor_and_data(), "tokens", false),
+              AllOf(HasSubstr("tokens ("), HasSubstr("must be the same on ranks 0 1, but")));
+  EXPECT_THAT(found(experts_and_data(), "learning_rate", true),
+              AllOf(HasSubstr("learning_rate"), HasSubstr("of rank 1, of ranks 0 2 3")));
+}
+
+/// Runs whose ranks do not all go by the same configuration.
+class ReplicaCheckInRuns : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder();
+    testing::prepare_small_data(folder_->path());
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  static RunConfig config(const std::string& run, const std::vector<std::string>& more) {
+    const std::string text =
+        "[run]\ndirectory = \"" + (folder_->path() / run).string() +
+        "\"\nthreads = 2\ntensorboard = false\n"
+        "[model]\nfamily = \"llama\"\nlayers = 1\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
+        "feed_forward_size = 16\nvocabulary_size = 260\n"
+        "[data]\ndirectory = \"" +
+        (folder_->path() / "data").string() +
+        "\"\ncontext = 16\n[train]\nsteps = 4\nmicro_batch = 2\nglobal_batch = 4\n"
+        "precision = \"fp32\"\n[optimizer]\nwarmup_steps = 1\n[checkpoint]\nevery = 0\n";
+    return resolve(parse_config(text, "test", more));
+  }
+
+  /// Trains on two ranks with configurations of their own.
+  static void train_two(const RunConfig& first, const RunConfig& second, bool resume = false) {
+    const std::vector<RunConfig> configs{first, second};
+    const Mesh mesh = mesh_of(first, 2);
+    std::vector<SharedRun> runs;
+    for (const RunConfig& own : configs) {
+      runs.push_back({.config = own, .mesh = mesh, .data = open_data(own.data)});
+    }
+    World world(2);
+    run_mesh(world, mesh, [&](RankGroups& groups) {
+      const auto rank = static_cast<size_t>(groups.rank());
+      const RankControl control(groups.world("control"));
+      Runtime runtime(run_target(configs[rank], nullptr, 2));
+      runtime.join(groups);
+      StepPlan plan = std::move(plan_steps_that_fit(configs[rank], mesh)[rank]);
+      RankTrainer(runs[rank], std::move(plan), runtime, control, nullptr, Logger::silent())
+          .run({.resume = resume});
+    });
+  }
+
+  static TemporaryFolder* folder_;
+};
+
+TemporaryFolder* ReplicaCheckInRuns::folder_ = nullptr;
+
+TEST_F(ReplicaCheckInRuns, EndTheRunAtTheStepWhereCopiesDiffer) {
+  const auto run = [](const std::string& layout, const std::string& every, const std::string& key) {
+    const std::string check = "run.check_replicas=" + every;
+    train_two(config("run", {layout, check}), config("run", {layout, check, key}));
+  };
+  const std::string data = "parallel.tensor=1";
+  const std::string tensor = "parallel.tensor=2";
+  EXPECT_THAT(error_of([&] { run(data, "3", "train.seed=2"); }),
+              AllOf(HasSubstr("step 0: "), HasSubstr("those of rank 0, of rank 1"),
+                    HasSubstr("test their machine"), HasSubstr("no checkpoint was saved yet")));
+  for (const std::string& layout : {data, tensor}) {
+    SCOPED_TRACE(layout);
+    EXPECT_THAT(error_of([&] { run(layout, "3", "optimizer.learning_rate=0.5"); }),
+                HasSubstr("step 3: learning_rate (invariant)"));
+    EXPECT_THAT(error_of([&] { run(layout, "2", "optimizer.beta1=0.5"); }),
+                AllOf(HasSubstr("step 2: "),
+                      HasSubstr(layout == data ? "embedding.weight (tensor: sharded"
+                                               : "norm.weight (invariant) must be the same")));
+    run(layout, "1", "run.csv=true");         // nothing differs
+    run(layout, "0", "optimizer.beta1=0.5");  // nobody looks
+  }
+}
+
+TEST_F(ReplicaCheckInRuns, EndTheRunAfterAResume) {
+  for (const std::string run : {"one", "two"}) {
+    const RunConfig own =
+        config(run, {"train.stop_after=2", run == "one" ? "train.seed=1" : "train.seed=2"});
+    train_two(own, own);
+  }
+  EXPECT_THAT(error_of([&] {
+                train_two(config("one", {"run.check_replicas=4", "train.seed=1"}),
+                          config("two", {"run.check_replicas=4", "train.seed=2"}), true);
+              }),
+              AllOf(HasSubstr("step 2: "), HasSubstr("go on from step 2 with --resume")));
+}
+
+}  // namespace
+}  // namespace tessera
