@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -152,6 +155,7 @@ class AccountRows {
 };
 
 std::string_view part_of(const TraceEvent& event) {
+  if (event.lane == Lane::network) return "communication, waiting for other ranks included";
   if (event.block == "optimizer" || event.block == "data") return event.block;
   return event.products.empty() ? "operations without matrix products" : kWithProducts;
 }
@@ -197,6 +201,22 @@ void split_products(StepAccount& account, const StepTrace& trace) {
   account.parts.insert(account.parts.begin(), std::move(products));
 }
 
+/// The time in some event, of any lane. Lanes may overlap.
+double covered_seconds(const StepTrace& trace) {
+  std::vector<std::pair<double, double>> spans;
+  for (const TraceEvent& event : trace.events) {
+    spans.emplace_back(event.start, event.start + event.duration);
+  }
+  std::ranges::sort(spans);
+  double covered = 0;
+  double end = -std::numeric_limits<double>::infinity();
+  for (const auto& [start, stop] : spans) {
+    covered += std::max(0.0, stop - std::max(start, end));
+    end = std::max(end, stop);
+  }
+  return covered;
+}
+
 }  // namespace
 
 StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
@@ -206,7 +226,7 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
                       .ceilings = ceilings,
                       .measured = bool(timer),
                       .seconds = trace.duration,
-                      .idle_seconds = trace.duration};
+                      .idle_seconds = trace.duration - covered_seconds(trace)};
   Products products(trace, timer);
   AccountRows operations(trace, ceilings), blocks(trace, ceilings), phases(trace, ceilings),
       parts(trace, ceilings);
@@ -216,7 +236,6 @@ StepAccount account_for(const StepTrace& trace, const Ceilings& ceilings,
     blocks.add(event.block, event, alone);
     phases.add(event.phase, event, alone);
     parts.add(std::string(part_of(event)), event, alone);
-    if (event.lane == Lane::compute) account.idle_seconds -= event.duration;
     account.alone_seconds += alone;
     if (event.phase != word(Phase::recompute)) account.useful_flops += event.flops;
     if (event.products.empty()) account.own_flops += stated_flops(event);

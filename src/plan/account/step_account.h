@@ -60,15 +60,15 @@ struct ProductRow {
   double seconds = 0;  ///< one run alone; 0 if not measured
 };
 
-/// Where the time of one step went. In each list of rows, the rows and the idle time add up to the
-/// step.
+/// Where the time of one step went. In each list, the rows and the idle time add up to the step if
+/// lanes do not overlap, as on the processor.
 struct StepAccount {
   TraceOrigin origin;
   int64_t step = 0;
   Ceilings ceilings;
   bool measured = false;    ///< whether the products were timed alone
   double seconds = 0;       ///< of the step
-  double idle_seconds = 0;  ///< in no event of the compute lane
+  double idle_seconds = 0;  ///< in no event of any lane
   /// What the model demands, forward and backward; MFU counts these. Document masks and tokens that
   /// experts drop do not reduce it.
   double useful_flops = 0;

@@ -228,6 +228,28 @@ TEST(StepAccount, JsonHasWhatTheTextHas) {
   EXPECT_FALSE(blind.contains("alone_seconds"));
 }
 
+/// Two collectives of 1 ms: one while the compute lane works, one while it waits.
+TEST(StepAccount, CommunicationIsNotIdle) {
+  StepTrace trace{.number = 1, .duration = 0.010};
+  const auto event = [](const char* name, Lane lane, double start, double duration) {
+    TraceEvent result;
+    result.name = name;
+    result.lane = lane;
+    result.start = start;
+    result.duration = duration;
+    return result;
+  };
+  trace.events = {event("norm", Lane::compute, 0, 0.004),
+                  event("all_reduce", Lane::network, 0.002, 0.001),
+                  event("all_gather", Lane::network, 0.004, 0.001),
+                  event("norm", Lane::compute, 0.006, 0.002)};
+  const StepAccount account = account_for(trace, {});
+  EXPECT_NEAR(account.idle_seconds, 0.003, 1e-12);
+  EXPECT_NEAR(row(account.parts, "communication, waiting for other ranks included").seconds, 0.002,
+              1e-12);
+  EXPECT_NEAR(row(account.parts, "operations without matrix products").seconds, 0.006, 1e-12);
+}
+
 TEST(StepAccount, AStepOfNothingIsIdle) {
   const StepTrace empty{.number = 1, .duration = 0.25};
   const StepAccount account = account_for(empty, kCeilings, sample_time);
