@@ -130,12 +130,12 @@ class AttentionWriter {
     const Value key = gather(heads.key);
     const Value value = gather(heads.value);
     AttentionOptions wanted = options();
-    if (writer_.mesh().size(context) > 1) {
+    if (place_.key_positions) {
       wanted.keys = wanted.sequence * writer_.mesh().size(context);
       return attention(builder_, heads.query, key, value, wanted,
                        {.document_starts = place_.document_starts,
                         .positions = place_.positions,
-                        .key_positions = gather(place_.positions)});
+                        .key_positions = place_.key_positions});
     }
     // One rank has all positions, and rows are positions.
     AttentionPlaces places;

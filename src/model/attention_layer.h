@@ -10,7 +10,8 @@ namespace tessera {
 /// tensor axis has them.
 struct AttentionPlace {
   int64_t sequence = 0;                  ///< tokens of one sequence
-  Value positions;                       ///< i32 [tokens]; needed if the context axis has ranks
+  Value positions;                       ///< i32 [tokens]
+  std::optional<Value> key_positions;    ///< of the keys of all context ranks, if there are several
   Value rotary_table;                    ///< [tokens, rotated channels]
   std::optional<Value> document_starts;  ///< i32 [tokens]
   std::optional<Value> cache_position;   ///< i32 [1]: decoding with caches of `capacity` rows

@@ -61,6 +61,7 @@ class ChunkWriter {
   LayerWriter write_forward() {
     const AttentionPlace place{.sequence = own_context(writer_.mesh(), size_),
                                .positions = chunk_.batch.positions,
+                               .key_positions = gathered_positions(writer_, chunk_.batch.positions),
                                .rotary_table = table_of_angles(writer_, chunk_.batch.positions),
                                .document_starts = chunk_.batch.document_starts,
                                .cache_position = {}};

@@ -64,6 +64,10 @@ class LayerWriter {
 /// Writes the table of the rotary embedding's angles, one row per token.
 Value table_of_angles(ModelWriter& writer, Value positions);
 
+/// The positions of the keys that a rank's queries see, those of all ranks of the context axis. It
+/// is gathered once for all layers. None if the axis has one rank.
+std::optional<Value> gathered_positions(ModelWriter& writer, Value positions);
+
 /// Declares the matrix of a head that is not tied, [vocabulary, hidden].
 Value write_head_matrix(ModelWriter& writer);
 

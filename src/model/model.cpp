@@ -44,11 +44,13 @@ EvaluationProgram write_evaluation(const ModelConfig& config, DType compute,
                      .layout = distribute_tokens(place.mesh, size.sequences),
                      .experts = experts};
   evaluation.batch = declare_batch(builder, size, writer.layout);
-  const AttentionPlace tokens{.sequence = own_context(place.mesh, size),
-                              .positions = evaluation.batch.positions,
-                              .rotary_table = table_of_angles(writer, evaluation.batch.positions),
-                              .document_starts = evaluation.batch.document_starts,
-                              .cache_position = {}};
+  const AttentionPlace tokens{
+      .sequence = own_context(place.mesh, size),
+      .positions = evaluation.batch.positions,
+      .key_positions = gathered_positions(writer, evaluation.batch.positions),
+      .rotary_table = table_of_angles(writer, evaluation.batch.positions),
+      .document_starts = evaluation.batch.document_starts,
+      .cache_position = {}};
   const Trunk trunk = write_trunk(writer, evaluation.batch.tokens, tokens);
   const auto scope = builder.scope("head", Block::head);
   const Value head = use_like(builder, trunk.head, evaluation.batch.targets);
@@ -75,6 +77,7 @@ DecodingProgram write_decoding(const ModelConfig& config, DType compute, int64_t
   decoding.first = builder.input("first", {{1}, DType::i32, {}});
   const AttentionPlace place{.sequence = tokens,
                              .positions = decoding.positions,
+                             .key_positions = {},
                              .rotary_table = table_of_angles(writer, decoding.positions),
                              .document_starts = {},
                              .cache_position = decoding.first,
