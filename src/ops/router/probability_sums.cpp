@@ -163,14 +163,18 @@ class ProbabilitySums final : public Operation {
                                     sums + part * experts);
                       }
                     });
-    double* result = execution.outputs[0].data<double>();
-    for (int64_t i = 0; i < sets() * experts; ++i) {
-      double sum = 0;
-      for (int64_t part = 0; part < parts; ++part) {
-        if (part / each % sets() != i / experts) continue;
-        sum += static_cast<double>(sums[part * experts + i % experts]);
+    for (int64_t set = 0; set < sets(); ++set) {
+      double* result = execution.outputs[0].data<double>() + set * experts;
+      for (int64_t e = 0; e < experts; ++e) {
+        double sum = 0;
+        for (int64_t place = set; place < parts / each; place += sets()) {  // in each layer
+          const T* own = sums + place * each * experts + e;
+          for (int64_t block = 0; block < each; ++block) {
+            sum += static_cast<double>(own[block * experts]);
+          }
+        }
+        result[e] = sum;
       }
-      result[i] = sum;
     }
   }
 

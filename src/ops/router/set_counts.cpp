@@ -34,9 +34,9 @@ class SetCounts final : public Operation {
     std::ranges::fill(counts, 0);
     const size_t each = indices.size() / static_cast<size_t>(sets_);
     for (size_t i = 0; i < indices.size(); ++i) {
-      const auto experts = static_cast<int32_t>(experts_);
-      if (indices[i] < 0 || indices[i] >= experts) continue;
-      ++counts[i / each * static_cast<size_t>(experts_) + static_cast<size_t>(indices[i])];
+      const auto set = static_cast<int64_t>(i / each);
+      if (indices[i] < 0 || indices[i] >= experts_) continue;
+      ++counts[static_cast<size_t>(set * experts_ + indices[i])];
     }
   }
 
