@@ -23,7 +23,8 @@ class ChunkWriter {
                 .config = config,
                 .compute = compute,
                 .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
-                .experts = experts},
+                .experts = experts,
+                .pins_choices = size.pinned_choices},
         size_(size),
         range_(range) {}
 
@@ -109,6 +110,7 @@ class ChunkWriter {
     for (const RoutedLayer& layer : routed) {
       chunk_.expert_tokens.push_back(add_up(fmt::format("sum:expert_tokens.{}", number++),
                                             layer.counts, builder_.spec(layer.counts).shape));
+      if (layer.pinned) chunk_.batch.choices.push_back(*layer.pinned);
       if (config.router_z_coefficient > 0) {
         z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
       }
