@@ -24,7 +24,8 @@ class ChunkWriter {
                 .config = config,
                 .compute = compute,
                 .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
-                .experts = experts},
+                .experts = experts,
+                .pins_choices = size.pinned_choices},
         size_(size),
         range_(range) {}
 
@@ -119,6 +120,7 @@ class ChunkWriter {
                                       builder_.spec(layer.counts).shape,
                                       sum_distribution(layer.counts)});
       tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
+      if (layer.pinned) chunk_.batch.choices.push_back(*layer.pinned);
       if (config.router_z_coefficient > 0) {
         z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
       }

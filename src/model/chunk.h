@@ -16,6 +16,9 @@ struct ProgramSize {
   int64_t sequences = 1;
   int64_t context = 0;         ///< tokens of one sequence
   bool document_mask = false;  ///< tokens attend within their document only
+  /// Whether the experts of every token are inputs, and not the routers' choice. For comparing runs
+  /// that round differently.
+  bool pinned_choices = false;
 };
 
 /// The tokens that a rank of the tensor axis has of one sequence.
@@ -28,6 +31,8 @@ struct BatchValues {
   Value targets;                         ///< -1 for none
   Value positions;                       ///< the place in the sequence
   std::optional<Value> document_starts;  ///< start of the token's document; for a document mask
+  /// [tokens, k] each, by mixture layer: the experts of every token, if they are pinned.
+  std::vector<Value> choices;
 };
 /// Declares these inputs: `tokens` for a program with the embedding, `targets` for one with the
 /// head. Throws Error, with the numbers, if the sequences or positions do not divide over the

@@ -13,6 +13,7 @@ namespace {
 struct Routing {
   Value logits;
   Value probabilities;
+  std::optional<Value> pinned;  // choices that are an input
   RouterSelection selection;
 };
 
@@ -32,7 +33,14 @@ Routing route(ModelWriter& writer, Value x) {
   const TopKOptions options{.k = config.experts_per_token,
                             .renormalise = config.renormalise_weights,
                             .forced_uniform = config.forced_uniform_routing};
-  return {logits, probabilities, router_top_k(builder, probabilities, options)};
+  std::optional<Value> pinned;
+  if (writer.pins_choices) {
+    Spec choices = builder.spec(probabilities);
+    choices.shape = choices.shape.with_dim(1, config.experts_per_token);
+    choices.dtype = DType::i32;
+    pinned = builder.input(builder.qualified("choices"), choices);
+  }
+  return {logits, probabilities, pinned, router_top_k(builder, probabilities, options, pinned)};
 }
 
 /// The experts of a layer, between the dense view and theirs.
@@ -60,7 +68,8 @@ RoutedLayer mixture_of_experts(ModelWriter& writer, Value x, const ExpertLayout&
     const auto scope = builder.scope("shared_experts", Block::feed_forward);
     output = add(builder, std::vector{routed.output, shared}, writer.compute);
   }
-  return {output, routing.logits, routing.probabilities, routing.selection.indices, routed.counts};
+  return {output,        routing.logits, routing.probabilities, routing.selection.indices,
+          routed.counts, routing.pinned};
 }
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "model/expert_layout.h"
 #include "model/model_writer.h"
 
@@ -13,6 +15,7 @@ struct RoutedLayer {
   Value chosen;         ///< i32 [tokens, k], before dropping
   /// i32 [experts], invariant: how many tokens of all ranks chose each expert, before dropping.
   Value counts;
+  std::optional<Value> pinned;  ///< i32 [tokens, k]: the choices, if they are an input
 };
 
 /// Writes a mixture-of-experts layer: a linear router in f32 and FastSparseMoE (Optimus §3.1) over

@@ -20,6 +20,7 @@ struct ModelWriter {
   DType compute;             ///< of activations and matrices
   TokenDistribution layout;  ///< of the tokens
   ExpertLayout experts = {};
+  bool pins_choices = false;  ///< whether the routers' choices are inputs
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next
 

@@ -26,28 +26,33 @@ BatchInputs::BatchInputs(const BatchValues& batch, const ParameterList& paramete
 void BatchInputs::fill(Executor& executor, int program, int micro_batch, const Batch& batch) const {
   require_in_vocabulary(batch.tokens, vocabulary_size);
   require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
-  const Program& of = executor.program(program);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
-    if (!to) return;
-    const TensorPiece piece(of.mesh(), of.spec(to).distribution,
-                            {static_cast<int64_t>(from.size())}, of.rank());
-    const Tensor& tensor = executor.tensor(to, program, micro_batch);
-    TESSERA_CHECK(piece.shape() == tensor.shape(), "a batch of {} tokens for a program of {}",
-                  from.size(), tensor.elements());
-    if (piece.shape() == piece.whole()) {
-      executor.write(std::as_bytes(std::span(from)), tensor);
-      return;
-    }
-    std::vector<int32_t> own(static_cast<size_t>(tensor.elements()));
-    for (size_t i = 0; i < own.size(); ++i) {
-      own[i] = from[static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)))];
-    }
-    executor.write(std::as_bytes(std::span(own)), tensor);
+    const Shape whole{static_cast<int64_t>(from.size())};
+    if (to) write_piece(executor, program, micro_batch, to, whole, from);
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);
   copy(batch.positions, values.positions);
   if (values.document_starts) copy(batch.document_starts, *values.document_starts);
+}
+
+void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
+                 std::span<const int32_t> numbers) {
+  const Program& of = executor.program(program);
+  const TensorPiece piece(of.mesh(), of.spec(to).distribution, whole, of.rank());
+  const Tensor& tensor = executor.tensor(to, program, micro_batch);
+  TESSERA_CHECK(piece.shape() == tensor.shape() && whole.elements() == std::ssize(numbers),
+                "{} numbers of {} for a program's {}", numbers.size(), whole.text(),
+                tensor.shape().text());
+  if (piece.shape() == piece.whole()) {
+    executor.write(std::as_bytes(numbers), tensor);
+    return;
+  }
+  std::vector<int32_t> own(static_cast<size_t>(tensor.elements()));
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i] = numbers[static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)))];
+  }
+  executor.write(std::as_bytes(std::span(own)), tensor);
 }
 
 void write_scalar(Executor& executor, const Tensor& tensor, double value) {

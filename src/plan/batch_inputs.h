@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "data/loader.h"
 #include "engine/executor.h"
@@ -21,6 +22,11 @@ struct BatchInputs {
   /// outside the model's vocabulary.
   void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
+
+/// Writes a rank's piece of a value of all ranks into a program's value, which lies as its type
+/// says. `numbers` are the whole, of shape `whole`.
+void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
+                 std::span<const int32_t> numbers);
 
 /// Writes a value into an executor's scalar tensor of f32 or f64.
 void write_scalar(Executor& executor, const Tensor& tensor, double value);

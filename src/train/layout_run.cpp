@@ -12,6 +12,7 @@
 #include "plan/programs.h"
 #include "state/parameter_store.h"
 #include "tensor/dispatch.h"
+#include "train/sums_of_parts.h"
 
 namespace tessera {
 namespace {
@@ -68,13 +69,14 @@ class Collected {
       throw Error("ranks report different results of step {}", number + 1);
     }
   }
+  void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
   void put_stream(int rank, int ranks, ValueStream stream) {
     const std::scoped_lock lock(mutex_);
     streams_.resize(static_cast<size_t>(ranks));
     streams_[static_cast<size_t>(rank)] = std::move(stream);
   }
   LayoutResults results() const {
-    LayoutResults results{.steps = steps_, .streams = streams_};
+    LayoutResults results{.steps = steps_, .choices = choices_, .streams = streams_};
     for (const auto& [name, whole] : wholes_.at("gradient")) {
       results.gradients.emplace(name, whole.values(name));
     }
@@ -87,15 +89,10 @@ class Collected {
  private:
   std::mutex mutex_;
   std::vector<LayoutStep> steps_;
+  std::vector<StepChoices> choices_;                                  // of one rank
   std::vector<ValueStream> streams_;                                  // by rank
   std::map<std::string, std::map<std::string, WholeTensor>> wholes_;  // by kind and name
 };
-
-StepPrograms programs_of(const LayoutTrial& trial, int rank) {
-  return step_programs(write_training(trial.model, trial.compute, trial.size, trial.recompute,
-                                      {trial.mesh, rank}, trial.experts),
-                       trial.optimizer);
-}
 
 /// One rank's training.
 class RankRun {
@@ -103,7 +100,7 @@ class RankRun {
   RankRun(const LayoutTrial& trial, RankGroups& groups)
       : trial_(trial),
         runtime_(host_target(std::max(1, trial.threads / trial.mesh.ranks()))),
-        programs_(programs_of(trial, groups.rank())),
+        programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(executor_, programs_.update_number(), programs_.rounding_number(),
                chunk().parameters),
@@ -119,18 +116,7 @@ class RankRun {
   void run(std::span<const std::vector<Batch>> steps, Collected& collected) {
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto number = static_cast<int64_t>(i) + 1;
-      ValueStream stream;
-      if (trial_.streams && i == 0) {
-        executor_.set_observer(
-            [&](const Program& program, const Node& node, std::span<const Tensor> outputs) {
-              if (&program == &chunk().program) stream.note(program, node, outputs);
-            });
-      }
-      step_.accumulate(steps[i]);
-      executor_.set_observer({});
-      if (trial_.streams && i == 0) {
-        collected.put_stream(chunk().program.rank(), trial_.mesh.ranks(), std::move(stream));
-      }
+      accumulate(steps[i], i, collected);
       step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
       for (const ParameterState& state : store_.parameters()) {
@@ -154,6 +140,68 @@ class RankRun {
     store_.masters_to_weights();
   }
 
+  using Layers = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
+
+  /// Runs a step's micro-batches, and gives what they made on the way.
+  void accumulate(std::span<const Batch> batches, size_t step, Collected& collected) {
+    const bool streams = trial_.streams && step == 0;
+    const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
+    ValueStream stream;
+    StepChoices choices(batches.size());
+    SumsOfParts sums(executor_, chunk());
+    for (int part = 0; part < trial_.parts; ++part) {
+      step_.begin(batches);
+      for (size_t i = 0; i < batches.size(); ++i) {
+        Layers chosen;
+        observe(streams ? &stream : nullptr, chooses ? &chosen : nullptr);
+        pin(step, i, part);
+        step_.add(trial_.parts == 1 ? batches[i] : part_of(batches[i], part, trial_.parts));
+        append(chosen, choices[i]);
+      }
+      if (trial_.parts > 1) sums.take();
+    }
+    executor_.set_observer({});
+    if (trial_.parts > 1) sums.give();
+    if (streams) {
+      collected.put_stream(chunk().program.rank(), trial_.mesh.ranks(), std::move(stream));
+    }
+    if (chooses) collected.put_choices(std::move(choices));
+  }
+
+  /// Notes what the next passes make.
+  void observe(ValueStream* stream, Layers* chosen) {
+    executor_.set_observer([=, this](const Program& of, const Node& node,
+                                     std::span<const Tensor> outputs) {
+      if (&of != &chunk().program) return;
+      if (stream != nullptr) stream->note(of, node, outputs);
+      const bool chooses = node.operation->name() == "router_top_k" && node.phase == Phase::forward;
+      if (chosen == nullptr || !chooses) return;
+      const std::span<const int32_t> indices = outputs[1].values<int32_t>();
+      chosen->emplace_back(indices.begin(), indices.end());
+    });
+  }
+
+  /// Puts the choices of a part's tokens behind those of the parts before.
+  static void append(const Layers& part, Layers& whole) {
+    whole.resize(part.size());
+    for (size_t i = 0; i < part.size(); ++i) {
+      whole[i].insert(whole[i].end(), part[i].begin(), part[i].end());
+    }
+  }
+
+  /// Gives a part of the next micro-batch the experts of its tokens, if they are pinned.
+  void pin(size_t step, size_t micro_batch, int part) {
+    if (trial_.pinned.empty()) return;
+    const int64_t k = trial_.model.experts_per_token;
+    size_t layer = 0;
+    for (const std::vector<int32_t>& chosen : trial_.pinned[step][micro_batch]) {
+      const size_t own = chosen.size() / static_cast<size_t>(trial_.parts);
+      write_piece(executor_, 0, 0, chunk().batch.choices[layer++],
+                  {static_cast<int64_t>(own) / k, k},
+                  std::span(chosen).subspan(static_cast<size_t>(part) * own, own));
+    }
+  }
+
   std::vector<std::vector<double>> expert_tokens() {
     std::vector<std::vector<double>> layers;
     const size_t first = chunk().loss_sums().size();
@@ -175,33 +223,24 @@ class RankRun {
 
 }  // namespace
 
+StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
+  ProgramSize size = trial.size;
+  size.sequences /= trial.parts;
+  size.pinned_choices = !trial.pinned.empty();
+  StepPrograms programs =
+      step_programs(write_training(trial.model, trial.compute, size, trial.recompute,
+                                   {trial.mesh, rank}, trial.experts),
+                    trial.optimizer);
+  if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
+  return programs;
+}
+
 LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
   World world(trial.mesh.ranks());
   Collected collected;
   run_mesh(world, trial.mesh,
            [&](RankGroups& groups) { RankRun(trial, groups).run(steps, collected); });
   return collected.results();
-}
-
-std::vector<std::vector<Batch>> divide_batches(std::span<const std::vector<Batch>> steps,
-                                               int64_t parts) {
-  std::vector<std::vector<Batch>> result(steps.size());
-  for (size_t step = 0; step < steps.size(); ++step) {
-    for (const Batch& whole : steps[step]) {
-      const int64_t rows = whole.rows / parts;
-      for (int64_t part = 0; part < parts; ++part) {
-        Batch batch{.rows = rows, .context = whole.context};
-        for (auto Batch::*const member :
-             {&Batch::tokens, &Batch::targets, &Batch::document_starts, &Batch::positions}) {
-          const auto begin = (whole.*member).begin() + part * rows * whole.context;
-          (batch.*member).assign(begin, begin + rows * whole.context);
-        }
-        batch.target_count = std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
-        result[step].push_back(std::move(batch));
-      }
-    }
-  }
-  return result;
 }
 
 std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,

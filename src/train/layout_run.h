@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -13,6 +14,9 @@
 
 namespace tessera {
 
+/// The experts that every token of a step chose, [tokens, k], by micro-batch and mixture layer.
+using StepChoices = std::vector<std::vector<std::vector<int32_t>>>;
+
 /// What a layout is tried with: a model, its size, and how ranks share it.
 struct LayoutTrial {
   ModelConfig model;
@@ -25,6 +29,13 @@ struct LayoutTrial {
   std::map<std::string, Tensor> initial = {};
   Mesh mesh;
   ExpertLayout experts;
+  /// By step: the choices of experts that are taken instead of the routers' own. Empty: those.
+  std::vector<StepChoices> pinned = {};
+  /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up
+  /// as they would.
+  int parts = 1;
+  /// Changes the programs of a rank, of several, before they run. Tests make mistakes by it.
+  std::function<void(StepPrograms&)> change = {};
   int threads = 1;       ///< of the machine, shared out to the ranks
   bool streams = false;  ///< whether to keep all values of the first step's micro-batches
 };
@@ -39,11 +50,15 @@ struct LayoutStep {
 /// What some training steps of a model give, put together from the pieces of all ranks.
 struct LayoutResults {
   std::vector<LayoutStep> steps;
+  std::vector<StepChoices> choices;  ///< of one rank, by step; empty for several
   /// By the parameter's name: the gradients of the first step, and the weights after the last one.
   std::map<std::string, Tensor> gradients;
   std::map<std::string, Tensor> weights;
   std::vector<ValueStream> streams;  ///< by rank, if the trial wants them
 };
+
+/// The programs of a rank of a trial.
+StepPrograms layout_programs(const LayoutTrial& trial, int rank);
 
 /// Trains for some steps, each of some micro-batches of all ranks, with ranks that are threads of
 /// this process. Throws Error if ranks that hold the same piece hold different numbers, with its
@@ -54,10 +69,5 @@ LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<B
 /// documents begin at random places. They depend on the seed alone.
 std::vector<std::vector<Batch>> random_batches(const ProgramSize& size, int64_t vocabulary_size,
                                                int steps, int micro_batches, uint64_t seed);
-
-/// Every batch as `parts` batches of equal rows, in the order of the rows: what data-parallel ranks
-/// have of it, as one rank takes it one after the other.
-std::vector<std::vector<Batch>> divide_batches(std::span<const std::vector<Batch>> steps,
-                                               int64_t parts);
 
 }  // namespace tessera

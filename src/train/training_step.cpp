@@ -17,6 +17,11 @@ TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
       inputs_(chunk_.batch, chunk_.parameters) {}
 
 void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
+  begin(micro_batches);
+  for (const Batch& batch : micro_batches) add(batch);
+}
+
+void TrainingStep::begin(std::span<const Batch> micro_batches) {
   targets_ = 0;
   tokens_ = 0;
   for (const Batch& batch : micro_batches) {
@@ -27,16 +32,17 @@ void TrainingStep::accumulate(std::span<const Batch> micro_batches) {
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
   write_scalar(executor_, executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
-  for (const Batch& batch : micro_batches) {
-    {
-      // A device's own clock times the copies: see Executor::write().
-      const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
-      inputs_.fill(executor_, 0, 0, batch);
-    }
-    if (written_) written_(0);
-    executor_.run({.segment = Segment::forward});
-    executor_.run({.segment = Segment::backward});
+}
+
+void TrainingStep::add(const Batch& batch) {
+  {
+    // A device's own clock times the copies: see Executor::write().
+    const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
+    inputs_.fill(executor_, 0, 0, batch);
   }
+  if (written_) written_(0);
+  executor_.run({.segment = Segment::forward});
+  executor_.run({.segment = Segment::backward});
 }
 
 double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& update) {

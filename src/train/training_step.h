@@ -72,6 +72,10 @@ class TrainingStep {
   /// Runs the forward and backward passes. Leaves the gradients of the loss over all
   /// `micro_batches` in the store's main gradients.
   void accumulate(std::span<const Batch> micro_batches);
+  /// The same in two parts: sets gradients and sums to zero for a step of these micro-batches, and
+  /// adds one of them.
+  void begin(std::span<const Batch> micro_batches);
+  void add(const Batch& batch);
 
   /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradients'
   /// norm is not finite. Returns the learning rate.

@@ -1,5 +1,6 @@
 #include "ops/router/router.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -145,6 +146,54 @@ TEST(RouterTopK, ForcedUniformRoutingTakesTheExpertsInTurn) {
   EXPECT_EQ(choice.indices, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
   EXPECT_EQ(choice.weights,
             (std::vector<float>{0.1F, 0.5F, 0.1F, 0.3F, 0.1F, 0.5F, 0.1F, 0.3F, 0.1F}));
+}
+
+/// Pinned choices [4, 2] of 5 experts, none of which need be the most probable ones.
+Value pinned_choices(Builder& builder) { return builder.input("pinned", {{4, 2}, DType::i32, {}}); }
+
+TEST(RouterTopK, PinnedChoicesAreTakenAndWeighedByTheirProbabilities) {
+  for (const bool renormalise : {false, true}) {
+    SmallProgram small(2);
+    const Value probabilities = small.input<float>({2, 3}, {0.1F, 0.3F, 0.6F, 0.5F, 0.4F, 0.1F});
+    const Value pinned = small.input<int32_t>({2, 2}, {0, 1, 2, 0});
+    const RouterSelection selection =
+        router_top_k(small.builder(), probabilities, {.k = 2, .renormalise = renormalise}, pinned);
+    small.run({selection.weights, selection.indices});
+    EXPECT_EQ(small.read<int32_t>(selection.indices), (std::vector<int32_t>{0, 1, 2, 0}));
+    const std::vector<float> weights = small.read<float>(selection.weights);
+    const float first = renormalise ? 0.4F : 1, second = renormalise ? 0.6F : 1;
+    EXPECT_FLOAT_EQ(weights[0], 0.1F / first);
+    EXPECT_FLOAT_EQ(weights[1], 0.3F / first);
+    EXPECT_FLOAT_EQ(weights[2], 0.1F / second);
+    EXPECT_FLOAT_EQ(weights[3], 0.5F / second);
+  }
+}
+
+TEST(RouterTopK, GradientOfPinnedChoicesAgreesWithFiniteDifferences) {
+  for (const bool renormalise : {false, true}) {
+    check_gradients(
+        [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+          return {router_top_k(builder, in[0], {.k = 2, .renormalise = renormalise},
+                               pinned_choices(builder))
+                      .weights};
+        },
+        {{4, 5}},
+        [] {
+          Tensor choices({4, 2}, DType::i32);
+          std::ranges::copy(std::vector<int32_t>{4, 0, 1, 2, 3, 1, 0, 2},
+                            choices.values<int32_t>().begin());
+          return testing::FixedInputs{{"pinned", choices}};
+        },
+        {}, make_positive);
+  }
+}
+
+TEST(RouterTopK, PinnedChoicesMustBeOfTheSameTokens) {
+  Program program;
+  Builder builder(program);
+  const Value probabilities = builder.input("probabilities", {{4, 5}, DType::f32, {}});
+  EXPECT_THROW(router_top_k(builder, probabilities, {.k = 3}, pinned_choices(builder)),
+               InternalError);
 }
 
 RC_GTEST_PROP(RouterTopK, ChoosesLikeAStableSort, ()) {

@@ -191,8 +191,8 @@ TEST(LayoutOfRanks, MayDropAmongEachRanksTokens) {
       const Mesh mesh(sizes);
       SCOPED_TRACE(mesh.text() + ", " + std::string(word(exchange)));
       LayoutTrial one = trial;
-      one.size.sequences /= mesh.ranks();
-      const LayoutResults expected = run_layout(one, divide_batches(batches, mesh.ranks()));
+      one.parts = mesh.ranks();
+      const LayoutResults expected = run_layout(one, batches);
       LayoutTrial several = trial;
       several.mesh = mesh;
       several.experts = {.exchange = exchange, .capacity_tokens = TokenSet::rank};
@@ -227,6 +227,42 @@ TEST(LayoutOfRanks, MayHaveNoTargetOnARank) {
               1e-12);
   for (const auto& [name, tensor] : expected.weights) {
     EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+  }
+}
+
+/// Pinned choices are those that are given, whatever the routers would choose, in every layout.
+TEST(LayoutOfRanks, TakesPinnedChoicesOfExperts) {
+  LayoutTrial trial{.model = mixture(), .size = {.sequences = 8, .context = 16}, .mesh = {}};
+  const auto batches = random_batches(trial.size, trial.model.vocabulary_size, 2, 2, 5);
+  const LayoutResults own = run_layout(trial, batches);
+  ASSERT_EQ(own.choices.size(), 2U);
+  ASSERT_EQ(own.choices[0].size(), 2U);
+  ASSERT_EQ(own.choices[0][0].size(), 2U);
+  EXPECT_EQ(own.choices[0][0][0].size(), 8U * 16 * 3);
+  // Each token takes the experts after those that it chose itself.
+  trial.pinned = own.choices;
+  std::vector<std::vector<double>> counts(2, std::vector<double>(8));
+  for (auto& micro_batch : trial.pinned[1]) {
+    for (size_t layer = 0; layer < 2; ++layer) {
+      for (int32_t& expert : micro_batch[layer]) {
+        expert = (expert + 1) % 8;
+        ++counts[layer][static_cast<size_t>(expert)];
+      }
+    }
+  }
+  const LayoutResults pinned = run_layout(trial, batches);
+  EXPECT_EQ(pinned.steps[0], own.steps[0]);
+  EXPECT_EQ(pinned.steps[1].expert_tokens, counts);
+  EXPECT_NE(pinned.steps[1].results, own.steps[1].results);
+  for (const MeshSizes& sizes : meshes(true)) {
+    trial.mesh = Mesh(sizes);
+    SCOPED_TRACE(trial.mesh.text());
+    const LayoutResults found = run_layout(trial, batches);
+    EXPECT_EQ(found.steps[1].expert_tokens, counts);
+    EXPECT_NEAR(found.steps[1].results.cross_entropy, pinned.steps[1].results.cross_entropy, 1e-12);
+    for (const auto& [name, tensor] : pinned.weights) {
+      EXPECT_LT(relative_difference(tensor, found.weights.at(name)), 1e-10) << name;
+    }
   }
 }
 

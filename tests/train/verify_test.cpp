@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "support/error_of.h"
@@ -79,6 +80,39 @@ TEST_F(VerifyTest, OneRankTakesTheBalanceLossesSetsOfTokens) {
   EXPECT_THAT(error_of([&] { verify(config_, mesh_, {}); }),
               AllOf(HasSubstr("model.balance_tokens"), HasSubstr("2 data-parallel ranks"),
                     HasSubstr("parallel.capacity_tokens")));
+}
+
+TEST_F(VerifyTest, PinsTheChoicesOfExpertsWhereItRounds) {
+  config_.train.precision = Precision::bf16;
+  const Verification found = verify(config_, mesh_, {.steps = 3});
+  EXPECT_TRUE(found.passed()) << verification_text(found);
+  EXPECT_THAT(verification_text(found),
+              HasSubstr("in bf16 with the choices of experts pinned to those of fp64"));
+  EXPECT_EQ(nlohmann::json::parse(verification_json(found))["pinned_choices"], true);
+  ASSERT_EQ(found.expected[3].quantity, "router counts");
+  EXPECT_EQ(found.expected[3].relative, 0);
+  EXPECT_EQ(found.rounded[3].relative, 0);
+}
+
+TEST_F(VerifyTest, RefusesARunForADevice) {
+  config_.run.device = Device::emulated;
+  try {
+    verify(config_, mesh_, {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("run.device is \"emulated\""), HasSubstr("set it to \"cpu\"")));
+  }
+}
+
+TEST_F(VerifyTest, RefusesAModelThatDoesNotFitBeforeItRuns) {
+  config_.model.expert_size = int64_t{1} << 36;
+  try {
+    verify(config_, mesh_, {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("only a smaller model helps"));
+  }
 }
 
 /// What someone who forgets something would give: the results of one rank with one change.

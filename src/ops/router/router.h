@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "program/builder.h"
 
 namespace tessera {
@@ -19,7 +21,8 @@ struct TopKOptions {
 
 /// A token's chosen experts and their weights.
 struct RouterSelection {
-  Value weights;  ///< [tokens, k], in the probabilities' type, largest first unless forced
+  /// [tokens, k], in the probabilities' type, largest first unless forced or pinned
+  Value weights;
   Value indices;  ///< i32 [tokens, k], the chosen experts, all different for one token
 };
 
@@ -27,6 +30,10 @@ struct RouterSelection {
 /// (or f64). Among equals the lower index wins. A NaN counts as smaller than any number, so the
 /// choice is always defined. The weights' gradient flows to the probabilities, through the quotient
 /// if the weights are renormalised. The choice itself has no gradient.
-RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options);
+///
+/// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are: two
+/// runs that round differently are compared by it. Only the processor takes it.
+RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
+                             std::optional<Value> pinned = {});
 
 }  // namespace tessera

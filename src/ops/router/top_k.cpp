@@ -75,7 +75,8 @@ struct ForcedTokens {
   std::vector<int64_t> places;  ///< of this rank's tokens among those of all; empty if it has all
 };
 
-/// input: probabilities [tokens, experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
+/// inputs: probabilities [tokens, experts] and, if choices are pinned, these, i32 [tokens, k];
+/// outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
   RouterTopK(const TopKOptions& options, ForcedTokens tokens)
@@ -83,28 +84,38 @@ class RouterTopK final : public Operation {
   std::string_view name() const override { return "router_top_k"; }
 
   /// Forced routing counts tokens from the first one of all ranks.
-  std::string labels(std::span<const Spec>) const override {
+  std::string labels(std::span<const Spec> inputs) const override {
+    if (pinned(inputs)) return "n E!, n k! -> n k, n k";
     return options_.forced_uniform && !tokens_.split ? "n! E! -> n k, n k" : "n E! -> n k, n k";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 1 && is_router_matrix(inputs[0]),
-                   "one f32 or f64 matrix [tokens, experts] is expected");
+    TESSERA_EXPECT(
+        *this, (inputs.size() == 1 || pinned(inputs)) && is_router_matrix(inputs[0]),
+        "an f32 or f64 matrix [tokens, experts] is expected, and pinned choices at most");
     const Spec& probabilities = inputs[0];
     TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
                    "{} of {} experts a token", options_.k, probabilities.shape[1]);
     const Shape chosen = probabilities.shape.with_dim(1, options_.k);
+    TESSERA_EXPECT(*this,
+                   !pinned(inputs) || (inputs[1].dtype == DType::i32 && inputs[1].shape == chosen),
+                   "pinned choices {} {}, not i32 {}", dtype_name(inputs.back().dtype),
+                   inputs.back().shape.text(), chosen.text());
     return {{chosen, probabilities.dtype}, {chosen, DType::i32}};
   }
 
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    if (!of_outputs[0]) return {Value{}};
-    return {builder.apply_single(std::make_shared<RouterTopKGradient>(options_.renormalise),
-                                 {self.inputs[0], self.outputs[1], of_outputs[0]})};
+    std::vector<Value> gradients(self.inputs.size());
+    if (!of_outputs[0]) return gradients;
+    gradients[0] = builder.apply_single(std::make_shared<RouterTopKGradient>(options_.renormalise),
+                                        {self.inputs[0], self.outputs[1], of_outputs[0]});
+    return gradients;
   }
 
-  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (tokens_.places.empty() || runtime.accelerator() == nullptr) return;
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    if (runtime.accelerator() == nullptr) return;
+    TESSERA_CHECK(!pinned(inputs), "pinned choices of experts on a device");
+    if (tokens_.places.empty()) return;
     throw Error(
         "model.forced_uniform_routing with tokens of several ranks runs on the processor "
         "only; set it to false or run.device = \"cpu\"");
@@ -118,17 +129,23 @@ class RouterTopK final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       T* weights = execution.outputs[0].data<T>();
       int32_t* indices = execution.outputs[1].data<int32_t>();
+      if (execution.inputs.size() == 2) execution.outputs[1].copy_from(execution.inputs[1]);
       parallel_ranges(execution.runtime.threads(), shape[0], row_grain(16 * shape[1]),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
-                          choose(probabilities + t * shape[1], t, shape[1],
-                                 weights + t * options_.k, indices + t * options_.k);
+                          const T* row = probabilities + t * shape[1];
+                          int32_t* chosen = indices + t * options_.k;
+                          if (execution.inputs.size() == 1) choose(row, t, shape[1], chosen);
+                          chosen_weights(row, chosen, options_.k, options_.renormalise,
+                                         weights + t * options_.k);
                         }
                       });
     });
   }
 
  private:
+  static bool pinned(std::span<const Spec> inputs) { return inputs.size() == 2; }
+
   void run_on_device(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
     const RouterChoice choice{.tokens = shape[0],
@@ -145,8 +162,7 @@ class RouterTopK final : public Operation {
   }
 
   template <typename T>
-  void choose(const T* probabilities, int64_t token, int64_t experts, T* weights,
-              int32_t* chosen) const {
+  void choose(const T* probabilities, int64_t token, int64_t experts, int32_t* chosen) const {
     const int64_t k = options_.k;
     if (options_.forced_uniform) {
       if (!tokens_.places.empty()) token = tokens_.places[static_cast<size_t>(token)];
@@ -156,7 +172,6 @@ class RouterTopK final : public Operation {
     } else {
       choose_experts(probabilities, experts, k, chosen);
     }
-    chosen_weights(probabilities, chosen, k, options_.renormalise, weights);
   }
 
   TopKOptions options_;
@@ -175,13 +190,16 @@ ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
 
 }  // namespace
 
-RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options) {
+RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
+                             std::optional<Value> pinned) {
   ForcedTokens tokens;
   if (options.forced_uniform) {
     tokens = forced_tokens(builder.program(), builder.spec(probabilities));
   }
+  std::vector<Value> inputs{probabilities};
+  if (pinned) inputs.push_back(*pinned);
   const std::vector<Value> outputs =
-      builder.apply(std::make_shared<RouterTopK>(options, std::move(tokens)), {probabilities});
+      builder.apply(std::make_shared<RouterTopK>(options, std::move(tokens)), std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

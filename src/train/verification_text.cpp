@@ -1,0 +1,117 @@
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "train/verify.h"
+
+namespace tessera {
+namespace {
+
+void add_lines(std::string& text, std::span<const Deviation> deviations, double bound) {
+  for (const Deviation& deviation : deviations) {
+    text +=
+        fmt::format("  {:<15} {:<9}", deviation.quantity,
+                    deviation.relative == 0 ? "equal" : fmt::format("{:.1e}", deviation.relative));
+    if (deviation.relative > bound) text += fmt::format(" {}", deviation.where);
+    while (text.back() == ' ') text.pop_back();
+    text += "\n";
+  }
+}
+
+std::string place_of(const Deviation& deviation) {
+  return fmt::format("{}, {}", deviation.quantity, deviation.where);
+}
+
+std::string rounded_text(const Verification& found) {
+  std::string text = fmt::format(
+      "in {}{}, the layout from one rank (and one rank from fp64):\n",
+      dtype_name(found.trial.compute),
+      found.trial.model.mixture() ? " with the choices of experts pinned to those of fp64" : "");
+  for (size_t i = 0; i < found.rounded.size(); ++i) {
+    text += fmt::format("  {:<15} {:.1e}   ({:.1e})\n", found.rounded[i].quantity,
+                        found.rounded[i].relative, found.expected[i].relative);
+  }
+  if (found.rounding.times() > 0) {
+    text += fmt::format(
+        "  at most {:.1f} times what is to be expected, where a mistake is over "
+        "{}: {}\n",
+        found.rounding.times(), Verification::kRoundingBound, place_of(found.rounding.deviation));
+  }
+  if (!found.bits) return text;
+  return text + (found.bits->first_other
+                     ? fmt::format("one rank that adds up in the layout's order has OTHER BITS, "
+                                   "first in {}\n",
+                                   *found.bits->first_other)
+                     : "one rank that adds up in the layout's order has the same bits\n");
+}
+
+std::string verdict(const Verification& found) {
+  if (!found.same()) return "the layout computes ANOTHER model: see the places above\n";
+  if (!found.rounds_as_expected()) {
+    return fmt::format("the layout computes the same model, but ROUNDS MORE than it should: {}\n",
+                       place_of(found.rounding.deviation));
+  }
+  if (!found.passed()) return "the layout computes the same model, but NOT THE SAME BITS\n";
+  return "the layout computes the same model\n";
+}
+
+nlohmann::json json_of(std::span<const Deviation> deviations) {
+  nlohmann::json result = nlohmann::json::array();
+  for (const Deviation& deviation : deviations) {
+    result.push_back({{"quantity", deviation.quantity},
+                      {"relative_difference", deviation.relative},
+                      {"where", deviation.where}});
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string verification_text(const Verification& found) {
+  const ProgramSize& size = found.trial.size;
+  std::string text = fmt::format(
+      "one rank against {}: {} steps of {} micro-batches, each {} sequences of {} random tokens\n"
+      "in fp64, where a mistake is larger than {:.0e}:\n",
+      found.trial.mesh.text(), found.steps, found.micro_batches, size.sequences, size.context,
+      Verification::kBound);
+  add_lines(text, found.exact, Verification::kBound);
+  if (found.first) {
+    text += fmt::format("the first value that differs, by {:.1e}: {}\n", found.first->relative,
+                        found.first->place);
+  }
+  return text + rounded_text(found) + verdict(found);
+}
+
+std::string verification_json(const Verification& found) {
+  nlohmann::json first, bits;
+  if (found.first) {
+    first = {{"place", found.first->place}, {"relative_difference", found.first->relative}};
+  }
+  if (found.bits) {
+    bits = {{"same", !found.bits->first_other},
+            {"first_other", found.bits->first_other.value_or("")}};
+  }
+  const RoundingRatio& rounding = found.rounding;
+  return nlohmann::json{{"first_difference", first},
+                        {"layout", found.trial.mesh.text()},
+                        {"ranks", found.trial.mesh.ranks()},
+                        {"passed", found.passed()},
+                        {"same", found.same()},
+                        {"bound", Verification::kBound},
+                        {"fp64", json_of(found.exact)},
+                        {"precision", dtype_name(found.trial.compute)},
+                        {"pinned_choices", found.trial.model.mixture()},
+                        {"rounded", json_of(found.rounded)},
+                        {"expected_rounding", json_of(found.expected)},
+                        {"largest_rounding",
+                         {{"times_expected", rounding.times()},
+                          {"bound", Verification::kRoundingBound},
+                          {"quantity", rounding.deviation.quantity},
+                          {"where", rounding.deviation.where}}},
+                        {"bits_in_the_layouts_order", bits}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+#include "train/verify_memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "engine/memory_plan.h"
+#include "ops/host_target.h"
+
+namespace tessera {
+namespace {
+
+MemoryPlan plan_of(const StepPrograms& programs, int threads) {
+  return plan_memory(programs.list(), programs.actions(), host_target(threads));
+}
+
+/// The values that a stream keeps of a micro-batch.
+int64_t stream_bytes(const Program& program) {
+  int64_t bytes = 0;
+  for (const Node& node : program.nodes()) {
+    if (node.operation->view(0)) continue;
+    for (const Value output : node.outputs) {
+      if (is_floating(program.spec(output).dtype)) bytes += program.spec(output).bytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t VerifyMemory::bytes() const {
+  const int64_t compared = results + std::max(one_rank, layout + results);
+  const int64_t named = results + streams + std::max(one_rank, layout);
+  return std::max(compared, named);
+}
+
+VerifyMemory verify_memory(const LayoutTrial& trial) {
+  VerifyMemory memory;
+  LayoutTrial one = trial;
+  one.mesh = Mesh();
+  one.compute = DType::f64;
+  const StepPrograms programs = layout_programs(one, 0);
+  const Chunk& chunk = programs.chunks.front();
+  const MemoryPlan plan = plan_of(programs, trial.threads);
+  memory.one_rank = plan.arena_bytes;
+  memory.states = plan.kept_bytes;
+  memory.results = 2 * chunk.parameters.elements() * dtype_size(DType::f64);
+  memory.streams = stream_bytes(chunk.program);
+  one.mesh = trial.mesh;
+  for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
+    const StepPrograms of_rank = layout_programs(one, rank);
+    const int threads = std::max(1, trial.threads / trial.mesh.ranks());
+    memory.layout += plan_of(of_rank, threads).arena_bytes;
+    memory.streams += stream_bytes(of_rank.chunks.front().program);
+  }
+  return memory;
+}
+
+void require_verify_memory(const LayoutTrial& trial, int64_t memory) {
+  const VerifyMemory needed = verify_memory(trial);
+  if (needed.bytes() <= memory) return;
+  const bool small_batches_help = needed.states + 2 * needed.results <= memory;
+  throw Error(
+      "this verification needs {} of memory, because it trains in fp64 with all ranks in one "
+      "process ({} for one rank, {} for the {} ranks of the layout, {} for what is compared), and "
+      "this machine has {}; {}",
+      format_bytes(needed.bytes()), format_bytes(needed.one_rank), format_bytes(needed.layout),
+      trial.mesh.ranks(), format_bytes(2 * needed.results), format_bytes(memory),
+      small_batches_help
+          ? fmt::format(
+                "lower --context ({}), train.micro_batch or --ranks, or take a smaller model",
+                trial.size.context)
+          : fmt::format("only a smaller model helps (model.layers is {}), because weights, "
+                        "gradients and the optimizer's states alone do not fit",
+                        trial.model.layers));
+}
+
+}  // namespace tessera

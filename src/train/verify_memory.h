@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/physical_memory.h"
+#include "train/layout_run.h"
+
+namespace tessera {
+
+/// The memory that a verification takes. Ranks are threads of one process, so it is that of all of
+/// them together.
+struct VerifyMemory {
+  int64_t one_rank = 0;  ///< the arena of one rank in fp64
+  int64_t states = 0;    ///< the part of it that no smaller batch makes smaller
+  int64_t layout = 0;    ///< those of all ranks of the layout
+  int64_t results = 0;   ///< gradients and weights of one rank's run in fp64
+  int64_t streams = 0;   ///< of both runs' values, from which a difference is named
+
+  /// At its peak: the results of one rank wait while the layout runs and gives its own, or while
+  /// the values of both are kept.
+  int64_t bytes() const;
+};
+
+/// What the verification of a layout takes, of which nothing runs.
+VerifyMemory verify_memory(const LayoutTrial& trial);
+
+/// Throws Error, with the numbers and what to do, if the verification does not fit in a memory.
+void require_verify_memory(const LayoutTrial& trial, int64_t memory = physical_memory());
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#pragma once
+
+// Changes to programs that were written and checked: mistakes that no type can see.
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/programs.h"
+
+namespace tessera::testing {
+
+/// An operation that is run by a function instead. All else about it stays as it was.
+class ChangedOperation final : public Operation {
+ public:
+  using Run = std::function<void(const Operation&, const Execution&)>;
+  ChangedOperation(std::shared_ptr<const Operation> base, Run run)
+      : base_(std::move(base)), run_(std::move(run)) {}
+
+  std::string_view name() const override { return base_->name(); }
+  std::string labels(std::span<const Spec> inputs) const override { return base_->labels(inputs); }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    return base_->infer(inputs);
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return base_->cost(inputs, outputs);
+  }
+  Lane lane() const override { return base_->lane(); }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    return base_->workspace_bytes(target, inputs);
+  }
+  std::vector<int> updated_inputs() const override { return base_->updated_inputs(); }
+  std::optional<View> view(int output) const override { return base_->view(output); }
+  int in_place_input(int output) const override { return base_->in_place_input(output); }
+  void run(const Execution& execution) const override { run_(*base_, execution); }
+
+ private:
+  std::shared_ptr<const Operation> base_;
+  Run run_;
+};
+
+/// The nodes of a program that are this operation, to be changed behind the Builder's back.
+inline std::vector<Node*> nodes_of(const Program& program, std::string_view operation) {
+  std::vector<Node*> found;
+  for (const Node& node : program.nodes()) {
+    if (node.operation->name() == operation) found.push_back(const_cast<Node*>(&node));
+  }
+  return found;
+}
+
+/// Lets a function run these nodes instead of their operations.
+inline void run_by(const std::vector<Node*>& nodes, const ChangedOperation::Run& run) {
+  for (Node* node : nodes) {
+    node->operation = std::make_shared<ChangedOperation>(node->operation, run);
+  }
+}
+
+/// The numbers of a tensor of f32 or f64 before they are changed.
+template <typename T>
+std::vector<T> copied(const Tensor& tensor) {
+  const std::span<const T> values = tensor.values<T>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,192 @@
+// What `verify` compares in the precision of a run: rounding, and bits.
+#include <bit>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "train/changed_programs.h"
+#include "train/verify.h"
+#include "train/verify_memory.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::nodes_of;
+using testing::run_by;
+
+LayoutTrial trial_of_model(int64_t experts) {
+  LayoutTrial trial{.model = {}, .mesh = Mesh({.data = {4}})};
+  ModelConfig& model = trial.model;
+  model.layers = 2;
+  model.hidden_size = 16;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.vocabulary_size = 32;
+  model.initialization_deviation = 0.2;
+  if (experts == 0) {
+    model.feed_forward_size = 24;
+  } else {
+    model.experts = experts;
+    model.experts_per_token = 2;
+    model.expert_size = 12;
+    model.router_z_coefficient = 0.01;
+  }
+  trial.size = {.sequences = 8, .context = 16, .document_mask = true};
+  trial.compute = DType::f32;
+  return trial;
+}
+
+std::vector<LayoutTrial> trials_that_add_up_parts() {
+  std::vector<LayoutTrial> trials{trial_of_model(0), trial_of_model(8)};
+  trials.push_back(trial_of_model(0));
+  trials.back().mesh = Mesh({.data = {2, 2}});
+  trials.back().recompute = {.norm = true, .attention = true};
+  return trials;
+}
+
+TEST(VerifyBits, AreThoseOfOneRankThatAddsUpInTheOrderOfDataRanks) {
+  for (const DType precision : {DType::f32, DType::bf16}) {
+    for (LayoutTrial trial : trials_that_add_up_parts()) {
+      trial.compute = precision;
+      const Verification found = verify(trial, 2);
+      EXPECT_TRUE(found.passed()) << verification_text(found);
+      ASSERT_TRUE(found.bits);
+      EXPECT_THAT(verification_text(found),
+                  HasSubstr("one rank that adds up in the layout's order has the same bits"));
+      const auto json = nlohmann::json::parse(verification_json(found));
+      EXPECT_EQ(json["bits_in_the_layouts_order"]["same"], true);
+    }
+  }
+}
+
+/// The order is what makes the bits the same: one rank that adds up as it always does has others.
+TEST(VerifyBits, AreOthersInAnotherOrder) {
+  LayoutTrial trial = trial_of_model(0);
+  const auto batches = random_batches(trial.size, 32, 1, 2, 3);
+  const LayoutResults layout = run_layout(trial, batches);
+  trial.mesh = Mesh();
+  EXPECT_TRUE(first_other_bits(run_layout(trial, batches), layout));
+  trial.parts = 4;
+  const LayoutResults parts = run_layout(trial, batches);
+  EXPECT_FALSE(first_other_bits(parts, layout));
+  // The last bit of one number is seen, and named.
+  auto& number = layout.weights.at("layers.1.attention.key").data<float>()[7];
+  number = std::bit_cast<float>(std::bit_cast<uint32_t>(number) ^ 1U);
+  EXPECT_EQ(first_other_bits(parts, layout), "the weight layers.1.attention.key");
+}
+
+TEST(VerifyBits, AreComparedWhereEachRankAddsUpItsPart) {
+  EXPECT_TRUE(adds_up_parts(trial_of_model(0)));
+  EXPECT_TRUE(adds_up_parts(trial_of_model(8)));
+  const auto adds_up = [](int64_t experts, const std::function<void(LayoutTrial&)>& change) {
+    LayoutTrial trial = trial_of_model(experts);
+    change(trial);
+    return adds_up_parts(trial);
+  };
+  EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.tensor = 2, .data = {2}}); }));
+  EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.context = 2, .data = {2}}); }));
+  EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2}, .expert = 2}); }));
+  EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.model.balance_coefficient = 0.01; }));
+  EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.model.capacity_factor = 1.5; }));
+}
+
+/// The sums of gradients over the ranks, taken in bf16. In fp64 nothing is wrong with it.
+void sum_in_bf16(StepPrograms& programs) {
+  run_by(nodes_of(programs.update.program, "take_sum"),
+         [](const Operation& sum, const Execution& execution) {
+           const Tensor& gradient = execution.inputs[0];
+           if (gradient.dtype() != DType::f32) return sum.run(execution);
+           for (float& element : gradient.values<float>()) {
+             element = static_cast<float>(BFloat16(element));
+           }
+           sum.run(execution);
+         });
+}
+
+TEST(VerifyRounding, NamesAReductionOfGradientsThatIsTakenInBf16) {
+  LayoutTrial trial = trial_of_model(8);
+  trial.model.balance_coefficient = 0.01;
+  trial.mesh = Mesh({.tensor = 2, .data = {2}, .expert = 2});
+  const Verification right = verify(trial, 2);
+  EXPECT_TRUE(right.passed()) << verification_text(right);
+  EXPECT_GT(right.rounding.times(), 0);
+
+  trial.change = sum_in_bf16;
+  const Verification found = verify(trial, 2);
+  EXPECT_TRUE(found.same()) << verification_text(found);
+  EXPECT_FALSE(found.rounds_as_expected());
+  EXPECT_FALSE(found.passed());
+  EXPECT_EQ(found.rounding.deviation.quantity, "gradients");
+  EXPECT_THAT(verification_text(found),
+              AllOf(HasSubstr("ROUNDS MORE than it should: gradients, "),
+                    HasSubstr("what is to be expected, where a mistake is over 10")));
+  const auto json = nlohmann::json::parse(verification_json(found));
+  EXPECT_EQ(json["passed"], false);
+  EXPECT_EQ(json["same"], true);
+  EXPECT_GT(json["largest_rounding"]["times_expected"], 10);
+}
+
+/// The rounding of bf16 hides the same mistake, but not from the bits.
+TEST(VerifyRounding, InBf16TheBitsShowAReductionOfGradientsInBf16) {
+  LayoutTrial trial = trial_of_model(0);
+  trial.compute = DType::bf16;
+  trial.change = sum_in_bf16;
+  const Verification found = verify(trial, 1);
+  EXPECT_TRUE(found.same());
+  ASSERT_TRUE(found.bits);
+  EXPECT_TRUE(found.bits->first_other);
+  EXPECT_FALSE(found.passed());
+  EXPECT_THAT(verification_text(found),
+              AllOf(HasSubstr("has OTHER BITS, first in the"), HasSubstr("NOT THE SAME BITS")));
+}
+
+/// A capacity of each rank's own tokens drops other tokens than one rank does.
+TEST(VerifyCapacity, IsRefusedIfItIsOfARanksTokens) {
+  LayoutTrial trial = trial_of_model(8);
+  trial.model.capacity_factor = 1.1;
+  trial.experts.capacity_tokens = TokenSet::rank;
+  try {
+    verify(trial, 1);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("parallel.capacity_tokens is \"rank\""),
+                                    HasSubstr("set it to \"micro_batch\"")));
+  }
+}
+
+TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {
+  const LayoutTrial trial = trial_of_model(0);
+  const VerifyMemory memory = verify_memory(trial);
+  const Chunk chunk = write_training(trial.model, DType::f64, trial.size, {});
+  const int64_t parameters = chunk.parameters.elements();
+  EXPECT_EQ(memory.results, 2 * 8 * parameters);
+  EXPECT_GE(memory.states, 4 * 8 * parameters);  // weights, gradients and two moments
+  EXPECT_GT(memory.one_rank, memory.states);
+  EXPECT_GT(memory.layout, 4 * memory.states);
+  EXPECT_GT(memory.bytes(), memory.layout + 2 * memory.results);
+  EXPECT_NO_THROW(require_verify_memory(trial, memory.bytes()));
+}
+
+TEST(VerifyMemory, IsRefusedWithTheNumbersAndWhatToDo) {
+  const LayoutTrial trial = trial_of_model(0);
+  const auto refusal = [&](int64_t bytes) -> std::string {
+    try {
+      require_verify_memory(trial, bytes);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refusal(verify_memory(trial).bytes() - 1),
+              AllOf(HasSubstr("this verification needs"),
+                    HasSubstr("for the 4 ranks of the layout"), HasSubstr("lower --context (16)")));
+  EXPECT_THAT(refusal(1000), HasSubstr("only a smaller model helps (model.layers is 2)"));
+}
+
+}  // namespace
+}  // namespace tessera
