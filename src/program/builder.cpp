@@ -65,6 +65,7 @@ Value Builder::state(std::string name, Spec spec) {
 
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
+  for (const Value input : inputs) refuse_replaced(operation->name(), input);
   const std::vector<Spec> input_specs = program_.specs(inputs);
   // On several ranks, the shapes of one do not fit where the types do not, and say less.
   const bool types_first = program_.mesh().ranks() > 1;
@@ -202,8 +203,35 @@ ValueInfo& Builder::info(Value value) {
   return program_.values_[static_cast<size_t>(value.id)];
 }
 
+void Builder::refuse_replaced(std::string_view reader, Value value) const {
+  const ValueInfo& info = program_.info(value);
+  if (!info.replaced_by) return;
+  const ValueInfo& now = program_.info(info.replaced_by);
+  throw DistributionError(
+      fmt::format("{}: '{}' is {}, but its memory holds '{}' now, which is {}; expected that one",
+                  reader, info.name, info.spec.distribution.text(program_.mesh()), now.name,
+                  now.spec.distribution.text(program_.mesh())));
+}
+
+void Builder::replace(Value value, Value by) {
+  const ViewOf place = program_.info(value).view.value_or(ViewOf{value, 0});
+  const int64_t end = place.byte_offset + program_.spec(value).bytes();
+  TESSERA_CHECK(program_.base(by) == place.base, "'{}' does not lie in the memory of '{}'",
+                program_.info(by).name, program_.info(value).name);
+  for (size_t id = 0; id < program_.values_.size(); ++id) {
+    ValueInfo& other = program_.values_[id];
+    const Value own{static_cast<int>(id)};
+    const ViewOf lies = other.view.value_or(ViewOf{own, 0});
+    const bool overlaps = lies.base == place.base && lies.byte_offset < end &&
+                          place.byte_offset < lies.byte_offset + other.spec.bytes();
+    if (!overlaps || own == by || other.replaced_by) continue;
+    other.replaced_by = by;
+    if (program_.is_output(own)) refuse_replaced("output", own);
+  }
+}
+
 void Builder::output(Value value) {
-  program_.info(value);  // refuses what is no value
+  refuse_replaced("output", value);
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
 }
 

@@ -52,6 +52,9 @@ class Builder {
   void keep(Value value, Keep keep);
   /// Marks a value whose number of rows is known only at run time (see Rows).
   void rows(Value value, Rows rows);
+  /// Marks that the memory of a value now holds `by`, a view of it. The value, and every other one
+  /// that lies in this memory, cannot be read by later nodes: only `by` and what is made of it can.
+  void replace(Value value, Value by);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name);
 
@@ -88,6 +91,8 @@ class Builder {
 
  private:
   ValueInfo& info(Value value);
+  void refuse_replaced(std::string_view reader, Value value) const;
+  void refuse_other_spec(const Node& node, Value expected, Value input) const;
   Value add_value(std::string name, Spec spec, ValueKind kind);
   /// The distributions of a node's outputs.
   std::vector<Distribution> distributions_of(const Operation& operation,

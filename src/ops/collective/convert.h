@@ -34,9 +34,10 @@ Value use_like(Builder& builder, Value value, Value like);
 
 /// Takes the sum of a partial value over several axes at once: all ranks of the axes get it, and it
 /// is invariant there (partial -> invariant). It is taken in the value's own memory, of which the
-/// result is a view, so nothing else may read the value afterwards. For main gradients and sums in
-/// programs of updates; there is no gradient. Over axes of one rank it moves nothing. Throws
-/// DistributionError if the value is not partial on all of these axes.
+/// result is a view, so nothing else may read the value afterwards: the Builder refuses it (see
+/// Builder::replace()). For main gradients and sums in programs of updates; there is no gradient.
+/// Over axes of one rank it moves nothing. Throws DistributionError if the value is not partial on
+/// all of these axes.
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
 
 }  // namespace tessera
