@@ -31,7 +31,8 @@ TEST(Cross, LeavesEachRankItsTokens) {
     builder.name(y, "y");
     builder.output(y);
     const Value seed = builder.input("seed", builder.spec(y));
-    const Value of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
+    const Value of_x =
+        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
@@ -73,7 +74,8 @@ TEST(Cross, KeepsTheTypeThatAllAxesHave) {
       Spec spec = builder.spec(y);
       spec.distribution = spec.distribution.dual();
       const Value seed = builder.input("seed", spec);
-      const Value of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
+      const Value of_x =
+          differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
       builder.name(of_x, "of_x");
       builder.output(of_x);
     };

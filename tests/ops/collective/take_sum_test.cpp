@@ -47,7 +47,8 @@ TEST(Use, HasOneSumAsItsGradient) {
     Spec spec = builder.spec(used);
     spec.distribution = spec.distribution.dual();
     const Value seed = builder.input("seed", spec);
-    const Value of_x = differentiate(builder, std::vector{Seed{used, seed}}, std::vector{x})[0];
+    const Value of_x =
+        differentiate(builder, std::vector{Seed{used, seed, SeedOf::boundary}}, std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
