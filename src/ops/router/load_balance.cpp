@@ -3,7 +3,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
 #include "ops/router/router_kernels.h"
-#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -165,7 +164,7 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
           (form == BalanceForm::per_layer ? coefficient / static_cast<double>(k) : coefficient) *
           experts,
       .layers = std::ssize(probabilities),
-      .tokens = tokens_of_all(program.mesh(), program.rank(), spec),
+      .tokens = logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
   Value sums = probability_sums(builder, probabilities);
   for (const Axis axis : program.mesh().of_view(spec.distribution.view())) {
