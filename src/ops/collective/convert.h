@@ -10,7 +10,7 @@ namespace tessera {
 /// Changes a value's type on one axis (program/conversion.h has the conversions, what moves and
 /// their duals). Its gradient is the dual conversion. If several axes split a dim, a conversion
 /// joins the pieces of the innermost alone, and a new split becomes the innermost. A varying value
-/// is gathered in the order of the ranks, which have equally many rows.
+/// is gathered in the order of the ranks. They have equally many rows, or those of uneven tokens.
 ///
 /// Where the ranks need not move anything, which is always so on an axis of one rank, the result is
 /// the same memory.
