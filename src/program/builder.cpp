@@ -158,12 +158,12 @@ Value Builder::view_of_main_gradient(Value value) {
   const Value whole = main_gradient_of(part.view->base, distribution);
   if (!whole) return {};
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  const Value gradient = view(*this, whole, first, part.spec.shape, distribution);
   // The part may be used under another type; it has the name under which it was declared.
   const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
     return other.view == part.view && other.spec.shape == part.spec.shape;
   });
-  program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + declared->name;
+  const std::string name = "gradient:" + declared->name;
+  const Value gradient = view(*this, whole, first, part.spec.shape, distribution, name);
   program_.main_gradients_.emplace(value.id, gradient);
   return gradient;
 }
@@ -239,7 +239,9 @@ void Builder::rows(Value value, Rows rows) { info(value).rows = std::move(rows);
 
 void Builder::keep(Value value, Keep keep) { info(value).keep = keep; }
 
-void Builder::name(Value value, std::string_view name) { info(value).name = qualified(name); }
+void Builder::name(Value value, std::string_view name) { name_as(value, qualified(name)); }
+
+void Builder::name_as(Value value, std::string name) { info(value).name = std::move(name); }
 
 void Builder::append(Node node) { program_.nodes_.push_back(std::move(node)); }
 

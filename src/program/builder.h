@@ -57,6 +57,8 @@ class Builder {
   void replace(Value value, Value by);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name);
+  /// The same with a name that is taken as it is.
+  void name_as(Value value, std::string name);
 
   /// Appends a node whose outputs already exist. For passes that rewrite a program.
   void append(Node node);

@@ -274,13 +274,28 @@ TEST(TypedProgram, PartsOfAUnitHaveTheirTypes) {
   const Distribution flat = Distribution().with(t, sharded(0, {.kind = PieceKind::flat}));
   const Value unit = builder.parameter("unit", {{64}, DType::f64, flat});
   const Distribution rows = Distribution().with(t, sharded(0));
-  const Value matrix = view(builder, unit, 0, {4, 4}, rows);
+  const Value matrix = view(builder, unit, 0, {4, 4}, rows, "matrix");
   const std::vector<Axis> over_data{d};
   const Value gradient = builder.main_gradient(use(builder, matrix, over_data));
   EXPECT_EQ(builder.spec(gradient).distribution, rows.with(d, partial()));
   EXPECT_EQ(builder.spec(program.main_gradient(unit)).distribution, flat.with(d, partial()));
-  EXPECT_THROW(view(builder, unit, 16, {4}, Distribution()), DistributionError);
   EXPECT_THROW(view(builder, unit, 16, {4}), DistributionError);  // would be whole
+  const auto refused = [&](Value whole, const Distribution& distribution) {
+    return refusal_of([&] { view(builder, whole, 16, {4}, distribution, "bias"); });
+  };
+  EXPECT_THAT(refused(unit, {}),
+              AllOf(StartsWith("view: 'unit' is sharded (dim 0, flat) on tensor"),
+                    HasSubstr("'bias' [4], a part of it, is invariant")));
+  EXPECT_THAT(
+      refused(unit, Distribution().with(t, sharded(1))),
+      AllOf(HasSubstr("'bias'"), HasSubstr("sharded (dim 1, even)"), HasSubstr("one of its dims")));
+  const Value dense = builder.parameter("dense", {{64}, DType::f64, {}});
+  const Distribution experts(MeshView::expert);
+  for (const Distribution& other : {experts, experts.with(program.mesh().expert(), sharded(0))}) {
+    EXPECT_THAT(refused(dense, other),
+                AllOf(StartsWith("view: 'dense' is invariant in one view of the mesh"),
+                      HasSubstr("'bias'"), HasSubstr("expected the same view")));
+  }
 }
 
 }  // namespace
