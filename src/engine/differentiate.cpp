@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "program/view.h"
 
@@ -38,8 +39,8 @@ class Differentiation {
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
     refuse_other_type(by, value, gradient);
-    if (const Value main = builder_.main_gradient(value)) {
-      if (gradient != main) accumulate(builder_, main, gradient);
+    if (const Value main = builder_.main_gradient_of_all(value)) {
+      if (gradient != main) accumulate(builder_, main, as_addend(gradient, main));
     } else if (is_asked_for(value)) {
       contributions_[static_cast<size_t>(value.id)].push_back(gradient);
     }
@@ -84,6 +85,18 @@ class Differentiation {
   static bool is_part(const Node& node) {
     const std::optional<View> view = node.operation->view(0);
     return view && !view->retyped;
+  }
+
+  /// A weight's gradient as it is added into the main gradient. Where other uses of the weight make
+  /// that partial and this gradient is one, one rank alone adds it.
+  Value as_addend(Value gradient, Value main) {
+    const Distribution lies = builder_.spec(gradient).distribution;
+    const Distribution sums = builder_.spec(main).distribution;
+    for (const Axis axis : builder_.program().mesh().of_view(lies.view())) {
+      if (lies.on(axis) != invariant() || sums.on(axis) != partial()) continue;
+      gradient = convert(builder_, gradient, axis, Placement::invariant, partial());
+    }
+    return gradient;
   }
 
   void refuse_other_loss(Value loss) const {

@@ -152,39 +152,55 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
   return outputs[0];
 }
 
-Value Builder::view_of_main_gradient(Value value) {
+Value Builder::main_gradient(Value value) {
+  const Value gradient = main_gradient_of_all(value);
+  if (!gradient) return {};
+  return program_.spec(gradient).distribution == program_.spec(value).distribution.dual() ? gradient
+                                                                                          : Value{};
+}
+
+Value Builder::main_gradient_of_all(Value value) {
+  const auto known = program_.main_gradients_.find(value.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const Value parameter = program_.base(value);
   const ValueInfo part = program_.info(value);
-  const Distribution distribution = part.spec.distribution.dual();
-  const Value whole = main_gradient_of(part.view->base, distribution);
-  if (!whole) return {};
-  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
+  if (program_.info(parameter).kind != ValueKind::parameter) return {};
+  const Value whole = main_gradient(parameter, main_gradient_type(parameter, part.spec));
+  if (!part.view) return whole;
+  Distribution distribution = part.spec.distribution.dual();
+  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
+    // Addends of other uses of the parameter, beside which this one's gradient is one.
+    const bool of_others = program_.spec(whole).distribution.on(axis) == partial() &&
+                           distribution.on(axis) == invariant();
+    if (of_others) distribution = distribution.with(axis, partial());
+  }
   // The part may be used under another type; it has the name under which it was declared.
   const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
     return other.view == part.view && other.spec.shape == part.spec.shape;
   });
   const std::string name = "gradient:" + declared->name;
+  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
   const Value gradient = view(*this, whole, first, part.spec.shape, distribution, name);
   program_.main_gradients_.emplace(value.id, gradient);
   return gradient;
 }
 
-Value Builder::main_gradient(Value value) {
-  const auto known = program_.main_gradients_.find(value.id);
-  if (known != program_.main_gradients_.end()) return known->second;
-  if (program_.info(value).view) return view_of_main_gradient(value);
-  return main_gradient_of(value, program_.spec(value).distribution.dual());
-}
-
-Value Builder::main_gradient_of(Value value, const Distribution& of_use) {
-  const ValueInfo& parameter = program_.info(value);
-  if (parameter.kind != ValueKind::parameter) return {};
-  Distribution distribution = parameter.spec.distribution;
-  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
-    if (of_use.on(axis).placement == Placement::partial) {
-      distribution = distribution.with(axis, partial());
+Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
+  Distribution distribution = program_.spec(parameter).distribution;
+  const auto add_use = [&](const Distribution& of_use) {
+    for (const Axis axis : program_.mesh().of_view(distribution.view())) {
+      if (of_use.view() != distribution.view()) break;
+      if (of_use.on(axis) == replicated()) distribution = distribution.with(axis, partial());
+    }
+  };
+  add_use(use.distribution);
+  for (const Node& node : program_.nodes_) {
+    if (node.outputs.empty() || program_.info(node.outputs[0]).view) continue;
+    for (const Value input : node.inputs) {
+      if (program_.base(input) == parameter) add_use(program_.spec(input).distribution);
     }
   }
-  return main_gradient(value, distribution);
+  return distribution;
 }
 
 Value Builder::main_gradient(Value parameter, const Distribution& distribution) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,8 +40,13 @@ class Builder {
 
   /// The value into which gradients of `value` are added, in f32 (f64 for f64). For a parameter it
   /// is declared at the first call. For a view of a parameter it is the same part of the
-  /// parameter's main gradient. Null for any other value.
+  /// parameter's main gradient. Null for any other value, and if the parameter's main gradient is
+  /// partial where gradients of `value` are not.
   Value main_gradient(Value value);
+  /// The same, whether or not it is partial on more axes. A main gradient is partial where any use
+  /// of the parameter so far is replicated. What is not partial there is added by one rank alone
+  /// (invariant -> partial).
+  Value main_gradient_of_all(Value value);
 
   /// Declares the main gradient of a parameter of which another program has made it, and where it
   /// lies so.
@@ -103,10 +109,9 @@ class Builder {
   const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
-  Value view_of_main_gradient(Value value);
-  /// The main gradient of a parameter of which gradients lie like `of_use`: partial where a use of
-  /// the parameter is replicated, and otherwise as the parameter.
-  Value main_gradient_of(Value parameter, const Distribution& of_use);
+  /// How the main gradient of a parameter lies: partial where `use` or another use of it or of its
+  /// parts is replicated, and otherwise as the parameter.
+  Distribution main_gradient_type(Value parameter, const Spec& use) const;
 
   Program& program_;
   std::map<std::string, Labels> labels_;  // by their text
