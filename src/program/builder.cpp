@@ -259,14 +259,36 @@ void Builder::name(Value value, std::string_view name) { name_as(value, qualifie
 
 void Builder::name_as(Value value, std::string name) { info(value).name = std::move(name); }
 
-void Builder::append(Node node) { program_.nodes_.push_back(std::move(node)); }
-
-std::vector<Node> Builder::take_backward() {
+void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of) {
   const auto first = program_.nodes_.begin() + program_.forward_size();
   std::vector<Node> backward(std::make_move_iterator(first),
                              std::make_move_iterator(program_.nodes_.end()));
   program_.nodes_.erase(first, program_.nodes_.end());
-  return backward;
+  for (Node& node : backward) {
+    const std::vector<Value> inputs = inputs_of(node);
+    TESSERA_CHECK(inputs.size() == node.inputs.size(), "{} inputs for {} of {}", inputs.size(),
+                  node.inputs.size(), node.operation->name());
+    for (size_t i = 0; i < inputs.size(); ++i) refuse_other_spec(node, node.inputs[i], inputs[i]);
+    node.inputs = inputs;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      note_view(*node.operation, static_cast<int>(i), node.inputs, node.outputs[i]);
+    }
+    program_.nodes_.push_back(std::move(node));
+  }
+}
+
+void Builder::refuse_other_spec(const Node& node, Value expected, Value input) const {
+  refuse_replaced(node.operation->name(), input);
+  const ValueInfo& before = program_.info(expected);
+  const ValueInfo& now = program_.info(input);
+  if (before.spec == now.spec) return;
+  const auto text = [&](const Spec& spec) {
+    return fmt::format("{} {} and {}", dtype_name(spec.dtype), spec.shape.text(),
+                       spec.distribution.text(program_.mesh()));
+  };
+  throw DistributionError(fmt::format("{}: '{}' stands in the place of '{}' and is {}; expected {}",
+                                      node.operation->name(), now.name, before.name, text(now.spec),
+                                      text(before.spec)));
 }
 
 Builder::Scope::Scope(Builder& builder, std::string_view path, Block block, int layer)

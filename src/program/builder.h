@@ -66,10 +66,10 @@ class Builder {
   /// The same with a name that is taken as it is.
   void name_as(Value value, std::string name);
 
-  /// Appends a node whose outputs already exist. For passes that rewrite a program.
-  void append(Node node);
-  /// Removes the backward pass from the program and returns it. For passes that rewrite it.
-  std::vector<Node> take_backward();
+  /// Writes the backward pass anew: the same nodes with other inputs. `inputs_of` gives the inputs
+  /// of a node, and may append nodes that come before it. Throws DistributionError if an input is
+  /// of another spec than the one in whose place it stands.
+  void rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of);
 
   /// Puts nodes into a block and a layer while it lives, and `path` before the names of values.
   class Scope {
