@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -26,9 +25,6 @@
 
 namespace tessera {
 namespace {
-
-/// How long a rank waits for another. The first one saves checkpoints meanwhile.
-constexpr std::chrono::minutes kRankTimeout(30);
 
 /// Throws Error if the folder already holds a run, which must not be overwritten by mistake.
 void require_fresh(const RunConfig& config) {
@@ -91,7 +87,7 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
     run.peak_flops = measure_gemm_peak(static_cast<int>(run.config.run.threads),
                                        compute_dtype(run.config.train.precision));
   }
-  World world(run.mesh.ranks(), kRankTimeout);
+  World world(run.mesh.ranks());
   TrainReport report;
   run_mesh(world, run.mesh, [&](RankGroups& groups) {
     const int rank = groups.rank();
