@@ -76,6 +76,12 @@ Shape row_shape(std::string_view name, const Tensor& tensor, std::span<const int
   return tensor.shape().with_dim(0, 1);
 }
 
+void note(const Repartition& what, Fingerprint& mark) {
+  mark.shape = what.whole;
+  mark.layout = what.before;
+  mark.layout_after = what.after;
+}
+
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int> ranks,
@@ -138,19 +144,23 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
         all_reduce_bytes(from.elements(), size(), position_, dtype_size(from.dtype())));
 }
 
-void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to) {
+void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
+                              const std::optional<Repartition>& what) {
   check_same_type(name, from, to);
   check_apart(name, from, to);
   TESSERA_CHECK(from.elements() == to.elements() && from.elements() % size() == 0,
                 "'{}' makes {} out of {} in a group of {}", name, to.shape().text(),
                 from.shape().text(), size());
-  transport_->all_to_all(next(name, Collective::all_to_all, from), from, to);
+  Fingerprint mark = next(name, Collective::all_to_all, from);
+  if (what) note(*what, mark);
+  transport_->all_to_all(mark, from, to);
   count(Collective::all_to_all, from.bytes() / size() * (size() - 1));
 }
 
 void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
                                    std::span<const int64_t> sent, const Tensor& to,
-                                   std::span<const int64_t> received) {
+                                   std::span<const int64_t> received,
+                                   const std::optional<Repartition>& what) {
   check_same_type(name, from, to);
   check_apart(name, from, to);
   const Shape row = row_shape(name, from, sent, size());
@@ -158,6 +168,7 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
                 name, to.shape().text(), from.shape().text());
   Fingerprint mark = next(name, Collective::all_to_all_rows, from);
   mark.shape = row;
+  if (what) note(*what, mark);
   transport_->all_to_all_rows(mark, from, sent, to, received);
   const int64_t rows =
       std::accumulate(sent.begin(), sent.end(), int64_t{0}) - sent[static_cast<size_t>(position_)];

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,13 @@ namespace tessera {
 struct Traffic {
   int64_t calls = 0;
   int64_t sent_bytes = 0;
+};
+
+/// What an all-to-all makes of the pieces of one whole: the pieces of another split.
+struct Repartition {
+  Shape whole;
+  uint64_t before = 0;  ///< PieceLayout::fingerprint()
+  uint64_t after = 0;
 };
 
 /// The collectives of one rank within one group of ranks.
@@ -62,14 +70,17 @@ class Communicator {
                   Reduction reduction = Reduction::sum);
 
   /// Sends block i of `from` to position i and receives block i of `to` from there. The blocks are
-  /// size() equal parts of the tensors.
-  void all_to_all(std::string_view name, const Tensor& from, const Tensor& to);
+  /// size() equal parts of the tensors. If they are pieces of a whole, `what` says which, and ranks
+  /// that do not agree about it throw Error.
+  void all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
+                  const std::optional<Repartition>& what = {});
   /// The same with blocks of rows: `sent[i]` rows of `from` go to position i, and `received[i]`
   /// rows of `to` come from there. Rows are those of dim 0, and equal in all dims after it. Tensors
   /// may have more rows than are sent or received; the rest stays as it is. Ranks that do not agree
   /// about a number of rows throw Error.
   void all_to_all_rows(std::string_view name, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> received);
+                       const Tensor& to, std::span<const int64_t> received,
+                       const std::optional<Repartition>& what = {});
 
   /// Gives every rank the elements of the rank at position `root`.
   void broadcast(std::string_view name, int root, const Tensor& tensor);

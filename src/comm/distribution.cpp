@@ -1,9 +1,12 @@
 #include "comm/distribution.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -19,13 +22,21 @@ bool Pieces::operator==(const Pieces& other) const {
 
 std::string Pieces::text() const {
   if (kind == PieceKind::exchange) return fmt::format("exchange {}", identity);
+  if (kind == PieceKind::uneven) return fmt::format("uneven {}", fmt::join(sizes, " + "));
+  if (kind == PieceKind::tokens && origin) return fmt::format("tokens that are {}", origin->text());
   return std::string(word(kind));
+}
+
+std::string pieces_text(const Pieces& pieces, int factor, int64_t repeats) {
+  std::string text = pieces.text();
+  if (factor != 0) text += fmt::format(", factor {}", factor);
+  if (repeats != 1) text += fmt::format(", repeated {} times", repeats);
+  return text;
 }
 
 std::string TypeOnAxis::text() const {
   if (!split()) return std::string(word(placement));
-  return fmt::format("{} (dim {}, {}{})", word(placement), dim, pieces.text(),
-                     factor == 0 ? "" : fmt::format(", factor {}", factor));
+  return fmt::format("{} (dim {}, {})", word(placement), dim, pieces_text(pieces, factor, repeats));
 }
 
 TypeOnAxis invariant() { return {}; }
@@ -96,12 +107,60 @@ Distribution Distribution::dual() const {
 }
 
 std::string Distribution::text(const Mesh& mesh) const {
+  return text_with([&](Axis axis) { return mesh.name(axis); });
+}
+
+std::string Distribution::text() const {
+  return text_with([](Axis axis) { return fmt::format("axis {}", axis.index); });
+}
+
+std::string Distribution::text_with(const std::function<std::string(Axis)>& name) const {
   std::vector<std::string> parts;
   for (size_t i = 0; i < types_.size(); ++i) {
     if (types_[i].placement == Placement::invariant) continue;
-    parts.push_back(fmt::format("{}: {}", mesh.name({static_cast<int>(i)}), types_[i].text()));
+    parts.push_back(fmt::format("{}: {}", name({static_cast<int>(i)}), types_[i].text()));
   }
-  return parts.empty() ? "invariant" : join(parts, ", ");
+  for (size_t dim = 0; dim < orders_.size(); ++dim) {
+    const std::vector<Axis>& order = orders_[dim];
+    const auto place = [&](Axis axis) { return std::pair(on(axis).factor, -axis.index); };
+    if (std::ranges::is_sorted(order, {}, place)) continue;
+    std::vector<std::string> names;
+    for (const Axis axis : order) names.push_back(name(axis));
+    parts.push_back(fmt::format("dim {} over {}, outermost first", dim, join(names, ", ")));
+  }
+  if (!parts.empty()) return join(parts, ", ");
+  return view_ == MeshView::dense ? "invariant" : "invariant in the expert view";
+}
+
+bool uneven_tokens(const TypeOnAxis& type) {
+  if (!type.split() || !type.pieces.origin) return false;
+  const Distribution& origin = *type.pieces.origin;
+  return std::ranges::any_of(
+      origin.order(0), [&](Axis axis) { return origin.on(axis).pieces.kind == PieceKind::uneven; });
+}
+
+int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own) {
+  if (uneven_tokens(type)) {
+    throw Error("how many {} the ranks of one axis have does not follow from the {} of one of them",
+                type.pieces.text(), own);
+  }
+  if (type.pieces.kind != PieceKind::uneven) return own * ranks;
+  const std::vector<int64_t>& sizes = type.pieces.sizes;
+  return type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own) {
+  const std::span<const Axis> axes = distribution.order(dim);
+  const auto origin = [&](Axis axis) { return distribution.on(axis).pieces.origin; };
+  const bool all_tokens =
+      axes.size() == mesh.of_view(distribution.view()).size() && origin(axes[0]) &&
+      std::ranges::all_of(axes, [&](Axis axis) { return origin(axis) == origin(axes[0]); });
+  if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own);
+  int64_t extent = own;
+  for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
+    extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
+  }
+  return extent;
 }
 
 std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces) {

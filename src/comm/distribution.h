@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,8 +50,12 @@ struct Pieces {
   /// What tokens were before they crossed to the expert view; they cross back to it.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;
+  /// In words; two that are not equal have different ones.
   std::string text() const;
 };
+
+/// Pieces in words, with the factor that is split and how often it repeats (see TypeOnAxis).
+std::string pieces_text(const Pieces& pieces, int factor, int64_t repeats);
 
 /// How a value lies over one axis.
 ///
@@ -105,12 +110,17 @@ class Distribution {
   /// The distribution of the gradient.
   Distribution dual() const;
 
-  /// The types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant".
+  /// The types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant". The order
+  /// in which axes split a dim is said unless it is that of the factors and the mesh.
   std::string text(const Mesh& mesh) const;
+  /// The same with numbers for the names of the axes.
+  std::string text() const;
 
   bool operator==(const Distribution&) const = default;
 
  private:
+  std::string text_with(const std::function<std::string(Axis)>& name) const;
+
   MeshView view_ = MeshView::dense;
   std::vector<TypeOnAxis> types_;          // by axis; none invariant at the end
   std::vector<std::vector<Axis>> orders_;  // by dim; none empty at the end
@@ -121,6 +131,20 @@ class Distribution {
 /// numbers.
 std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
                                   int64_t extent, int rank);
+
+/// Whether the ranks have different numbers of tokens: those of the expert view that were uneven
+/// pieces before they crossed.
+bool uneven_tokens(const TypeOnAxis& type);
+
+/// The extent of a dim that `ranks` ranks have together along an axis, where one of them has `own`
+/// elements of it: pieces of listed sizes say it by themselves, even if `own` is 0. Throws Error
+/// for uneven tokens, of which one axis alone does not say it.
+int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own);
+
+/// The extent that a dim has in the whole, where a rank has `own` elements of it. Tokens of the
+/// expert view, if all its axes split them, are the parts of a whole that they were before they
+/// crossed.
+int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own);
 
 /// Consecutive elements of a dim.
 struct ElementRun {

@@ -21,6 +21,7 @@ std::string Fingerprint::text() const {
   if (from >= 0) result += fmt::format(" from rank {}", from);
   if (to >= 0) result += fmt::format(" to rank {}", to);
   if (layout != 0) result += fmt::format(" in pieces {:016x}", layout);
+  if (layout_after != 0) result += fmt::format(" to pieces {:016x}", layout_after);
   return result;
 }
 

@@ -46,9 +46,10 @@ struct Fingerprint {
   DType dtype = DType::u8;
   Shape shape;  ///< of the whole; [1, ...] for rows of any number
   Reduction reduction = Reduction::sum;
-  int from = -1;        ///< the rank that broadcasts or sends a message; -1 for others
-  int to = -1;          ///< the rank that a message goes to; -1 for others
-  uint64_t layout = 0;  ///< PieceLayout::fingerprint() where there are pieces
+  int from = -1;              ///< the rank that broadcasts or sends a message; -1 for others
+  int to = -1;                ///< the rank that a message goes to; -1 for others
+  uint64_t layout = 0;        ///< PieceLayout::fingerprint() where there are pieces
+  uint64_t layout_after = 0;  ///< the same of the pieces that an all-to-all makes of them
 
   bool operator==(const Fingerprint&) const = default;
   /// The call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".

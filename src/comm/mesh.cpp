@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,6 +15,21 @@ void check_size(std::string_view name, int size) {
   if (size < 1) throw Error("{} = {}; it must be at least 1", name, size);
 }
 
+/// The product of all sizes, each at least 1. It does not overflow: it is refused before.
+int64_t ranks_of(const MeshSizes& sizes) {
+  std::vector<int> factors{sizes.tensor, sizes.context, sizes.pipeline};
+  factors.insert(factors.end(), sizes.data.begin(), sizes.data.end());
+  int64_t ranks = 1;
+  for (const int factor : factors) {
+    ranks *= factor;
+    if (ranks <= kMostRanks) continue;
+    throw Error("tensor {} x context {} x pipeline {} x data {} are more than {} ranks; use fewer",
+                sizes.tensor, sizes.context, sizes.pipeline, fmt::join(sizes.data, " x "),
+                kMostRanks);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes) {
@@ -22,14 +38,8 @@ Mesh::Mesh(const MeshSizes& sizes) {
   check_size("parallel.pipeline", sizes.pipeline);
   check_size("parallel.expert", sizes.expert);
   if (sizes.data.empty()) throw Error("the data axis has no level; it must have at least one");
-  int64_t stage = int64_t{sizes.tensor} * sizes.context;
-  for (const int level : sizes.data) {
-    check_size("a level of the data axis", level);
-    stage *= level;
-    if (stage * sizes.pipeline > kMostRanks) {
-      throw Error("the layout has more than {} ranks", kMostRanks);
-    }
-  }
+  for (const int level : sizes.data) check_size("a level of the data axis", level);
+  const int64_t stage = ranks_of(sizes) / sizes.pipeline;
   if (stage % sizes.expert != 0) {
     throw Error(
         "parallel.expert = {} does not divide the {} ranks of a pipeline stage (tensor {} · context"

@@ -1,8 +1,10 @@
 #include "engine/differentiate.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
+#include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "program/view.h"
 
@@ -24,15 +26,21 @@ class Differentiation {
     find_computed_weights();
   }
 
-  void contribute(Value value, Value gradient) {
+  void begin_with(const Seed& seed) {
+    if (seed.of == SeedOf::loss) refuse_other_loss(seed.value);
+    contribute("differentiate", seed.value, seed.gradient);
+  }
+
+  /// Adds a gradient that an operation gives for a value. `by` names the operation.
+  void contribute(std::string_view by, Value value, Value gradient) {
     if (!gradient) return;
     TESSERA_CHECK(builder_.spec(gradient).shape == builder_.spec(value).shape,
                   "the gradient of {} has the shape {} instead of {}",
                   builder_.program().info(value).name, builder_.spec(gradient).shape.text(),
                   builder_.spec(value).shape.text());
-    refuse_other_type(value, gradient);
-    if (const Value main = builder_.main_gradient(value)) {
-      if (gradient != main) accumulate(builder_, main, gradient);
+    refuse_other_type(by, value, gradient);
+    if (const Value main = builder_.main_gradient_of_all(value)) {
+      if (gradient != main) accumulate(builder_, main, as_addend(gradient, main));
     } else if (is_asked_for(value)) {
       contributions_[static_cast<size_t>(value.id)].push_back(gradient);
     }
@@ -50,7 +58,9 @@ class Differentiation {
     const std::vector<Value> of_inputs = node.operation->gradient(builder_, node, of_outputs);
     TESSERA_CHECK(of_inputs.size() == node.inputs.size(), "{} gave {} gradients for {} inputs",
                   node.operation->name(), of_inputs.size(), node.inputs.size());
-    for (size_t i = 0; i < of_inputs.size(); ++i) contribute(node.inputs[i], of_inputs[i]);
+    for (size_t i = 0; i < of_inputs.size(); ++i) {
+      contribute(node.operation->name(), node.inputs[i], of_inputs[i]);
+    }
   }
 
   /// The sum of the gradients from all consumers; null if there are none. It has the value's own
@@ -77,13 +87,37 @@ class Differentiation {
     return view && !view->retyped;
   }
 
+  /// A weight's gradient as it is added into the main gradient. Where other uses of the weight make
+  /// that partial and this gradient is one, one rank alone adds it.
+  Value as_addend(Value gradient, Value main) {
+    const Distribution lies = builder_.spec(gradient).distribution;
+    const Distribution sums = builder_.spec(main).distribution;
+    for (const Axis axis : builder_.program().mesh().of_view(lies.view())) {
+      if (lies.on(axis) != invariant() || sums.on(axis) != partial()) continue;
+      gradient = convert(builder_, gradient, axis, Placement::invariant, partial());
+    }
+    return gradient;
+  }
+
+  void refuse_other_loss(Value loss) const {
+    const Mesh& mesh = builder_.program().mesh();
+    const Distribution& lies = builder_.spec(loss).distribution;
+    for (const Axis axis : mesh.of_view(lies.view())) {
+      const TypeOnAxis& type = lies.on(axis);
+      if (type.placement == Placement::invariant || type.placement == Placement::partial) continue;
+      throw DistributionError(
+          fmt::format("differentiate: the loss '{}' is {} on {}; expected invariant or partial",
+                      builder_.program().info(loss).name, type.text(), mesh.name(axis)));
+    }
+  }
+
   /// The gradient of a value lies as the dual of the value.
-  void refuse_other_type(Value value, Value gradient) const {
+  void refuse_other_type(std::string_view by, Value value, Value gradient) const {
     const Program& program = builder_.program();
     const Distribution expected = builder_.spec(value).distribution.dual();
     if (builder_.spec(gradient).distribution == expected) return;
     throw DistributionError(fmt::format(
-        "the gradient of '{}' is {}; expected {}", program.info(value).name,
+        "{}: the gradient of '{}' is {}; expected {}", by, program.info(value).name,
         builder_.spec(gradient).distribution.text(program.mesh()), expected.text(program.mesh())));
   }
 
@@ -140,7 +174,7 @@ std::vector<Value> differentiate(Builder& builder, std::span<const Seed> seeds,
                 "the program has a backward pass already");
   Differentiation differentiation(builder, wanted);
   builder.follow(forward.back(), Phase::backward);
-  for (const Seed& seed : seeds) differentiation.contribute(seed.value, seed.gradient);
+  for (const Seed& seed : seeds) differentiation.begin_with(seed);
   for (auto node = forward.rbegin(); node != forward.rend(); ++node) {
     differentiation.through(*node);
   }

@@ -28,7 +28,8 @@ Depth depth_of(const Node& node, const Recompute& recompute) {
 class Rematerialization {
  public:
   Rematerialization(Builder& builder, const Recompute& recompute)
-      : builder_(builder), backward_(builder.take_backward()), forward_(builder.program().nodes()) {
+      : builder_(builder), forward_(builder.program().nodes()) {
+    forward_.resize(static_cast<size_t>(builder.program().forward_size()));
     const size_t count = builder.program().values().size();
     producer_.assign(count, -1);
     again_.assign(count, Value{});
@@ -46,10 +47,11 @@ class Rematerialization {
   }
 
   void rewrite() {
-    for (Node& node : backward_) {
-      for (Value& input : node.inputs) input = available(input, node);
-      builder_.append(std::move(node));
-    }
+    builder_.rewrite_backward([this](const Node& node) {
+      std::vector<Value> inputs;
+      for (const Value input : node.inputs) inputs.push_back(available(input, node));
+      return inputs;
+    });
   }
 
  private:
@@ -90,7 +92,6 @@ class Rematerialization {
   }
 
   Builder& builder_;
-  std::vector<Node> backward_;
   std::vector<Node> forward_;
   std::vector<int> producer_;  // by value: the forward node that makes it
   std::vector<Value> again_;   // by value: its repetition

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "comm/in_process/world.h"
 #include "config/run_config.h"
 #include "data/ngram.h"
 #include "data/sources/open_data.h"
@@ -26,7 +27,7 @@ struct CheckpointEvaluationOptions {
   int ranks = 1;             ///< threads of this process
   ParallelSection parallel;  ///< how they share the work; data parallelism takes what is left
   /// How long a rank waits for another.
-  std::chrono::milliseconds rank_timeout = std::chrono::minutes(10);
+  std::chrono::milliseconds rank_timeout = kRankTimeout;
   Device device = Device::cpu;  ///< that computes
   bool baselines = false;       ///< also count n-grams on the training part of the data
 };

@@ -26,8 +26,9 @@ int64_t rotary_channels(const ModelConfig& config);
 ///
 /// The ranks of the tensor axis each have some heads. If there are fewer key heads than ranks, each
 /// rank computes all keys and takes the head that its queries read. Over the context axis the keys
-/// and values of all positions are gathered (Llama 3, section 3.3.2). Throws Error if the heads do
-/// not divide.
+/// and values of all positions are gathered (Llama 3, section 3.3.2). Heads divide over the ranks,
+/// and key heads over the ranks or the ranks over them: mesh_of() has refused others, and here they
+/// throw InternalError.
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place);
 
 }  // namespace tessera

@@ -202,8 +202,10 @@ class ChunkWriter {
     }
     if (!range_.head) {
       chunk_.of_boundary_out = boundary_inputs("of_boundary_out");
-      seeds.push_back({chunk_.boundary_out.stream, chunk_.of_boundary_out.stream});
-      seeds.push_back({chunk_.boundary_out.output, chunk_.of_boundary_out.output});
+      seeds.push_back(
+          {chunk_.boundary_out.stream, chunk_.of_boundary_out.stream, SeedOf::boundary});
+      seeds.push_back(
+          {chunk_.boundary_out.output, chunk_.of_boundary_out.output, SeedOf::boundary});
     }
     if (range_.embedding) {
       differentiate(builder_, seeds);

@@ -21,7 +21,8 @@ struct ProgramSize {
   bool pinned_choices = false;
 };
 
-/// The tokens that a rank of the tensor axis has of one sequence.
+/// The tokens of one sequence that attention and dense layers of a rank see: those of its place on
+/// the context axis, gathered over the tensor axis.
 int64_t own_context(const Mesh& mesh, const ProgramSize& size);
 
 /// The inputs that a batch gives a program, each i32 [tokens], of this rank. One that the program

@@ -91,7 +91,7 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
   const Program& program = builder.program();
   const std::string qualified = builder.qualified(name);
   const Shape piece = shape_of_piece(program, qualified, shape, distribution);
-  const size_t index = unit_of(builder, unit, dtype, distribution);
+  const size_t index = unit_of(builder, qualified, unit, dtype, distribution);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
   const int64_t padded = round_up(piece.elements(), kAlignment);
@@ -107,19 +107,24 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
                     .unit = std::move(unit),
                     .unit_index = static_cast<int>(index),
                     .unit_offset = offset});
-  values_.push_back(view(builder, whole.value, offset, piece, distribution));
-  builder.name(values_.back(), name);
+  values_.push_back(view(builder, whole.value, offset, piece, distribution, qualified));
   return values_.back();
 }
 
-size_t ParameterList::unit_of(Builder& builder, const std::string& unit, DType dtype,
+size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
+                              const std::string& unit, DType dtype,
                               const Distribution& distribution) {
   const Mesh& mesh = builder.program().mesh();
   const Distribution flat = flat_distribution(mesh, distribution);
   const std::string name = fmt::format("{}/{}{}", unit, dtype_name(dtype), split_axes(mesh, flat));
   // From the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
-    if (units_[i].name == name) return i;
+    if (units_[i].name != name) continue;
+    if (units_[i].distribution == flat) return i;
+    throw DistributionError(fmt::format(
+        "'{}' would lie in the unit '{}', which is {}, as {}; expected parameters of one unit to "
+        "lie alike, in one view of the mesh",
+        parameter, name, units_[i].distribution.text(mesh), flat.text(mesh)));
   }
   units_.push_back({.name = name,
                     .dtype = dtype,

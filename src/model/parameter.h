@@ -75,7 +75,8 @@ class ParameterList {
  public:
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value's shape is that of the piece that the program's rank holds. Throws Error if the
-  /// parameter's shape does not divide into such pieces.
+  /// parameter's shape does not divide into such pieces, and DistributionError if the unit's other
+  /// parameters lie in another way.
   Value declare(Builder& builder, std::string_view name, const Shape& shape,
                 const Distribution& distribution, DType dtype, ParameterRole role,
                 const Initialization& initialization, std::string unit);
@@ -92,9 +93,10 @@ class ParameterList {
   int64_t elements() const;
 
  private:
-  /// The unit's index in the list; declares the unit if it is new.
-  size_t unit_of(Builder& builder, const std::string& unit, DType dtype,
-                 const Distribution& distribution);
+  /// The unit's index in the list; declares the unit if it is new. Throws DistributionError if it
+  /// lies in another way than the parameter would.
+  size_t unit_of(Builder& builder, const std::string& parameter, const std::string& unit,
+                 DType dtype, const Distribution& distribution);
 
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

@@ -1,28 +1,12 @@
 #include "ops/row_piece.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
 
 namespace tessera {
-
-int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own) {
-  int64_t extent = own;
-  const std::span<const Axis> axes = distribution.order(dim);
-  for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    const TypeOnAxis& type = distribution.on(axes[i]);
-    if (type.pieces.kind == PieceKind::uneven) {
-      const std::vector<int64_t>& sizes = type.pieces.sizes;
-      extent = type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    } else {
-      extent *= mesh.size(axes[i]);
-    }
-  }
-  return extent;
-}
 
 int64_t first_row(const Program& program, Value value) {
   const Spec& spec = program.spec(value);

@@ -65,6 +65,7 @@ Value Builder::state(std::string name, Spec spec) {
 
 std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
                                   std::vector<Value> inputs) {
+  for (const Value input : inputs) refuse_replaced(operation->name(), input);
   const std::vector<Spec> input_specs = program_.specs(inputs);
   // On several ranks, the shapes of one do not fit where the types do not, and say less.
   const bool types_first = program_.mesh().ranks() > 1;
@@ -151,39 +152,55 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
   return outputs[0];
 }
 
-Value Builder::view_of_main_gradient(Value value) {
+Value Builder::main_gradient(Value value) {
+  const Value gradient = main_gradient_of_all(value);
+  if (!gradient) return {};
+  return program_.spec(gradient).distribution == program_.spec(value).distribution.dual() ? gradient
+                                                                                          : Value{};
+}
+
+Value Builder::main_gradient_of_all(Value value) {
+  const auto known = program_.main_gradients_.find(value.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const Value parameter = program_.base(value);
   const ValueInfo part = program_.info(value);
-  const Distribution distribution = part.spec.distribution.dual();
-  const Value whole = main_gradient_of(part.view->base, distribution);
-  if (!whole) return {};
-  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  const Value gradient = view(*this, whole, first, part.spec.shape, distribution);
+  if (program_.info(parameter).kind != ValueKind::parameter) return {};
+  const Value whole = main_gradient(parameter, main_gradient_type(parameter, part.spec));
+  if (!part.view) return whole;
+  Distribution distribution = part.spec.distribution.dual();
+  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
+    // Addends of other uses of the parameter, beside which this one's gradient is one.
+    const bool of_others = program_.spec(whole).distribution.on(axis) == partial() &&
+                           distribution.on(axis) == invariant();
+    if (of_others) distribution = distribution.with(axis, partial());
+  }
   // The part may be used under another type; it has the name under which it was declared.
   const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
     return other.view == part.view && other.spec.shape == part.spec.shape;
   });
-  program_.values_[static_cast<size_t>(gradient.id)].name = "gradient:" + declared->name;
+  const std::string name = "gradient:" + declared->name;
+  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
+  const Value gradient = view(*this, whole, first, part.spec.shape, distribution, name);
   program_.main_gradients_.emplace(value.id, gradient);
   return gradient;
 }
 
-Value Builder::main_gradient(Value value) {
-  const auto known = program_.main_gradients_.find(value.id);
-  if (known != program_.main_gradients_.end()) return known->second;
-  if (program_.info(value).view) return view_of_main_gradient(value);
-  return main_gradient_of(value, program_.spec(value).distribution.dual());
-}
-
-Value Builder::main_gradient_of(Value value, const Distribution& of_use) {
-  const ValueInfo& parameter = program_.info(value);
-  if (parameter.kind != ValueKind::parameter) return {};
-  Distribution distribution = parameter.spec.distribution;
-  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
-    if (of_use.on(axis).placement == Placement::partial) {
-      distribution = distribution.with(axis, partial());
+Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
+  Distribution distribution = program_.spec(parameter).distribution;
+  const auto add_use = [&](const Distribution& of_use) {
+    for (const Axis axis : program_.mesh().of_view(distribution.view())) {
+      if (of_use.view() != distribution.view()) break;
+      if (of_use.on(axis) == replicated()) distribution = distribution.with(axis, partial());
+    }
+  };
+  add_use(use.distribution);
+  for (const Node& node : program_.nodes_) {
+    if (node.outputs.empty() || program_.info(node.outputs[0]).view) continue;
+    for (const Value input : node.inputs) {
+      if (program_.base(input) == parameter) add_use(program_.spec(input).distribution);
     }
   }
-  return main_gradient(value, distribution);
+  return distribution;
 }
 
 Value Builder::main_gradient(Value parameter, const Distribution& distribution) {
@@ -202,8 +219,35 @@ ValueInfo& Builder::info(Value value) {
   return program_.values_[static_cast<size_t>(value.id)];
 }
 
+void Builder::refuse_replaced(std::string_view reader, Value value) const {
+  const ValueInfo& info = program_.info(value);
+  if (!info.replaced_by) return;
+  const ValueInfo& now = program_.info(info.replaced_by);
+  throw DistributionError(
+      fmt::format("{}: '{}' is {}, but its memory holds '{}' now, which is {}; expected that one",
+                  reader, info.name, info.spec.distribution.text(program_.mesh()), now.name,
+                  now.spec.distribution.text(program_.mesh())));
+}
+
+void Builder::replace(Value value, Value by) {
+  const ViewOf place = program_.info(value).view.value_or(ViewOf{value, 0});
+  const int64_t end = place.byte_offset + program_.spec(value).bytes();
+  TESSERA_CHECK(program_.base(by) == place.base, "'{}' does not lie in the memory of '{}'",
+                program_.info(by).name, program_.info(value).name);
+  for (size_t id = 0; id < program_.values_.size(); ++id) {
+    ValueInfo& other = program_.values_[id];
+    const Value own{static_cast<int>(id)};
+    const ViewOf lies = other.view.value_or(ViewOf{own, 0});
+    const bool overlaps = lies.base == place.base && lies.byte_offset < end &&
+                          place.byte_offset < lies.byte_offset + other.spec.bytes();
+    if (!overlaps || own == by || other.replaced_by) continue;
+    other.replaced_by = by;
+    if (program_.is_output(own)) refuse_replaced("output", own);
+  }
+}
+
 void Builder::output(Value value) {
-  program_.info(value);  // refuses what is no value
+  refuse_replaced("output", value);
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
 }
 
@@ -211,16 +255,40 @@ void Builder::rows(Value value, Rows rows) { info(value).rows = std::move(rows);
 
 void Builder::keep(Value value, Keep keep) { info(value).keep = keep; }
 
-void Builder::name(Value value, std::string_view name) { info(value).name = qualified(name); }
+void Builder::name(Value value, std::string_view name) { name_as(value, qualified(name)); }
 
-void Builder::append(Node node) { program_.nodes_.push_back(std::move(node)); }
+void Builder::name_as(Value value, std::string name) { info(value).name = std::move(name); }
 
-std::vector<Node> Builder::take_backward() {
+void Builder::rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of) {
   const auto first = program_.nodes_.begin() + program_.forward_size();
   std::vector<Node> backward(std::make_move_iterator(first),
                              std::make_move_iterator(program_.nodes_.end()));
   program_.nodes_.erase(first, program_.nodes_.end());
-  return backward;
+  for (Node& node : backward) {
+    const std::vector<Value> inputs = inputs_of(node);
+    TESSERA_CHECK(inputs.size() == node.inputs.size(), "{} inputs for {} of {}", inputs.size(),
+                  node.inputs.size(), node.operation->name());
+    for (size_t i = 0; i < inputs.size(); ++i) refuse_other_spec(node, node.inputs[i], inputs[i]);
+    node.inputs = inputs;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      note_view(*node.operation, static_cast<int>(i), node.inputs, node.outputs[i]);
+    }
+    program_.nodes_.push_back(std::move(node));
+  }
+}
+
+void Builder::refuse_other_spec(const Node& node, Value expected, Value input) const {
+  refuse_replaced(node.operation->name(), input);
+  const ValueInfo& before = program_.info(expected);
+  const ValueInfo& now = program_.info(input);
+  if (before.spec == now.spec) return;
+  const auto text = [&](const Spec& spec) {
+    return fmt::format("{} {} and {}", dtype_name(spec.dtype), spec.shape.text(),
+                       spec.distribution.text(program_.mesh()));
+  };
+  throw DistributionError(fmt::format("{}: '{}' stands in the place of '{}' and is {}; expected {}",
+                                      node.operation->name(), now.name, before.name, text(now.spec),
+                                      text(before.spec)));
 }
 
 Builder::Scope::Scope(Builder& builder, std::string_view path, Block block, int layer)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,8 +40,13 @@ class Builder {
 
   /// The value into which gradients of `value` are added, in f32 (f64 for f64). For a parameter it
   /// is declared at the first call. For a view of a parameter it is the same part of the
-  /// parameter's main gradient. Null for any other value.
+  /// parameter's main gradient. Null for any other value, and if the parameter's main gradient is
+  /// partial where gradients of `value` are not.
   Value main_gradient(Value value);
+  /// The same, whether or not it is partial on more axes. A main gradient is partial where any use
+  /// of the parameter so far is replicated. What is not partial there is added by one rank alone
+  /// (invariant -> partial).
+  Value main_gradient_of_all(Value value);
 
   /// Declares the main gradient of a parameter of which another program has made it, and where it
   /// lies so.
@@ -52,13 +58,18 @@ class Builder {
   void keep(Value value, Keep keep);
   /// Marks a value whose number of rows is known only at run time (see Rows).
   void rows(Value value, Rows rows);
+  /// Marks that the memory of a value now holds `by`, a view of it. The value, and every other one
+  /// that lies in this memory, cannot be read by later nodes: only `by` and what is made of it can.
+  void replace(Value value, Value by);
   /// Gives a computed value its own name for tables and errors, below the current scope.
   void name(Value value, std::string_view name);
+  /// The same with a name that is taken as it is.
+  void name_as(Value value, std::string name);
 
-  /// Appends a node whose outputs already exist. For passes that rewrite a program.
-  void append(Node node);
-  /// Removes the backward pass from the program and returns it. For passes that rewrite it.
-  std::vector<Node> take_backward();
+  /// Writes the backward pass anew: the same nodes with other inputs. `inputs_of` gives the inputs
+  /// of a node, and may append nodes that come before it. Throws DistributionError if an input is
+  /// of another spec than the one in whose place it stands.
+  void rewrite_backward(const std::function<std::vector<Value>(const Node&)>& inputs_of);
 
   /// Puts nodes into a block and a layer while it lives, and `path` before the names of values.
   class Scope {
@@ -88,6 +99,8 @@ class Builder {
 
  private:
   ValueInfo& info(Value value);
+  void refuse_replaced(std::string_view reader, Value value) const;
+  void refuse_other_spec(const Node& node, Value expected, Value input) const;
   Value add_value(std::string name, Spec spec, ValueKind kind);
   /// The distributions of a node's outputs.
   std::vector<Distribution> distributions_of(const Operation& operation,
@@ -96,10 +109,9 @@ class Builder {
   const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
-  Value view_of_main_gradient(Value value);
-  /// The main gradient of a parameter of which gradients lie like `of_use`: partial where a use of
-  /// the parameter is replicated, and otherwise as the parameter.
-  Value main_gradient_of(Value parameter, const Distribution& of_use);
+  /// How the main gradient of a parameter lies: partial where `use` or another use of it or of its
+  /// parts is replicated, and otherwise as the parameter.
+  Distribution main_gradient_type(Value parameter, const Spec& use) const;
 
   Program& program_;
   std::map<std::string, Labels> labels_;  // by their text

@@ -300,17 +300,24 @@ class Derivation {
       if (!whole_dim(labels) && type.factor != static_cast<int>(factor)) continue;
       order.splits.push_back({axis, type.pieces, type.factor, type.repeats, whole_dim(labels)});
     }
-    const auto [known, added] = orders_.try_emplace(labels_.tied(labels[factor].name), order);
-    if (added) return;
-    const bool agree = std::ranges::equal(checked(known->second), checked(order),
-                                          [](const LabelSplit& a, const LabelSplit& b) {
-                                            return a.axis == b.axis && a.pieces == b.pieces;
-                                          });
-    if (agree) return;
-    throw DistributionError(
-        fmt::format("{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'", operation_,
-                    labels[factor].name, text(order), inputs_[k].name, text(known->second),
-                    inputs_[known->second.operand].name));
+    const std::string_view label = labels_.tied(labels[factor].name);
+    require_agreement(orders_.try_emplace(label, order).first->second, order, label);
+    if (!whole_dim(labels)) return;
+    require_agreement(whole_orders_.try_emplace(label, order).first->second, order, label);
+  }
+
+  /// Operands with one label have the same elements of it. Where it is the whole dim of both, that
+  /// depends on how often the pieces repeat, too.
+  void require_agreement(const LabelOrder& known, const LabelOrder& order,
+                         std::string_view label) const {
+    const auto agree = [](const LabelSplit& a, const LabelSplit& b) {
+      return a.axis == b.axis && a.pieces == b.pieces &&
+             (a.repeats == b.repeats || !a.whole_dim || !b.whole_dim);
+    };
+    if (std::ranges::equal(checked(known), checked(order), agree)) return;
+    throw DistributionError(fmt::format(
+        "{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'", operation_, label,
+        text(order), inputs_[order.operand].name, text(known), inputs_[known.operand].name));
   }
 
   /// The splits about which operands must agree: a rule by hand sees to those of its axes.
@@ -325,7 +332,8 @@ class Derivation {
   std::string text(const LabelOrder& order) const {
     std::vector<std::string> axes;
     for (const LabelSplit& split : order.splits) {
-      axes.push_back(fmt::format("{} {}", mesh_.name(split.axis), split.pieces.text()));
+      axes.push_back(fmt::format("{} {}", mesh_.name(split.axis),
+                                 pieces_text(split.pieces, split.factor, split.repeats)));
     }
     return join(axes, ", ");
   }
@@ -437,6 +445,7 @@ class Derivation {
   std::vector<Types> outputs_;
   std::vector<Axis> answered_;  // by the rule by hand
   std::map<std::string_view, LabelOrder> orders_;
+  std::map<std::string_view, LabelOrder> whole_orders_;  // of labels that stand for a whole dim
 };
 
 }  // namespace

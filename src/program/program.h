@@ -80,6 +80,7 @@ struct ValueInfo {
   bool differentiable = false;  ///< whether gradients reach parameters or inputs through it
   std::optional<ViewOf> view;
   std::optional<Rows> rows;
+  Value replaced_by;  ///< what its memory holds now (see Builder::replace()); null for most
 };
 
 /// One use of an operation in a program.

@@ -99,14 +99,19 @@ class JoinParts final : public Operation {
   Shape whole_;
 };
 
+/// A part of a unit.
+struct Part {
+  std::string name;
+  Distribution distribution;
+};
+
 class ViewOperation final : public Operation {
  public:
-  ViewOperation(int64_t first, const Shape& shape, DType dtype,
-                std::optional<Distribution> distribution = {})
+  ViewOperation(int64_t first, const Shape& shape, DType dtype, std::optional<Part> part = {})
       : first_(first),
         shape_(shape),
         byte_offset_(first * dtype_size(dtype)),
-        distribution_(std::move(distribution)) {}
+        part_(std::move(part)) {}
   std::string_view name() const override { return "view"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -116,17 +121,25 @@ class ViewOperation final : public Operation {
   }
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
-    if (!distribution_) return std::nullopt;
+    if (!part_) return std::nullopt;
     const TypedOperand& unit = inputs[0];
-    for (const Axis axis : mesh.of_view(unit.spec.distribution.view())) {
-      const TypeOnAxis& whole = unit.spec.distribution.on(axis);
-      const TypeOnAxis& part = distribution_->on(axis);
-      const bool flat = whole.split() && whole.pieces.kind == PieceKind::flat;
-      if (flat ? part.placement == Placement::sharded : part == whole) continue;
-      throw DistributionError(fmt::format("view: '{}' is {} on {}, and a part of it is {}",
-                                          unit.name, whole.text(), mesh.name(axis), part.text()));
+    const Distribution& lies = unit.spec.distribution;
+    if (part_->distribution.view() != lies.view()) {
+      refuse(
+          unit, fmt::format("{} in one view of the mesh", lies.text(mesh)),
+          fmt::format("{} in the other; expected the same view", part_->distribution.text(mesh)));
     }
-    return std::vector{*distribution_};
+    for (const Axis axis : mesh.of_view(lies.view())) {
+      const TypeOnAxis& whole = lies.on(axis);
+      const TypeOnAxis& part = part_->distribution.on(axis);
+      const bool flat = whole.split() && whole.pieces.kind == PieceKind::flat;
+      const bool fits = !part.split() || part.dim < shape_.rank();
+      if (fits && (flat ? part.placement == Placement::sharded : part == whole)) continue;
+      refuse(unit, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
+             fmt::format("{}; expected {}", part.text(),
+                         flat ? "one of its dims to be split" : whole.text()));
+    }
+    return std::vector{part_->distribution};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     const Spec& whole = inputs[0];
@@ -140,10 +153,16 @@ class ViewOperation final : public Operation {
   void run(const Execution&) const override {}
 
  private:
+  [[noreturn]] void refuse(const TypedOperand& unit, const std::string& whole,
+                           const std::string& part) const {
+    throw DistributionError(fmt::format("view: '{}' is {}, and '{}' {}, a part of it, is {}",
+                                        unit.name, whole, part_->name, shape_.text(), part));
+  }
+
   int64_t first_;
   Shape shape_;
   int64_t byte_offset_;
-  std::optional<Distribution> distribution_;
+  std::optional<Part> part_;
 };
 
 }  // namespace
@@ -160,10 +179,13 @@ Value view(Builder& builder, Value whole, int64_t first, const Shape& shape) {
 }
 
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
-           const Distribution& distribution) {
-  return builder.apply_single(
-      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, distribution),
+           const Distribution& distribution, std::string name) {
+  Part part{name, distribution};
+  const Value value = builder.apply_single(
+      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, std::move(part)),
       {unit});
+  builder.name_as(value, std::move(name));
+  return value;
 }
 
 }  // namespace tessera

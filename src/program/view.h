@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "program/builder.h"
@@ -13,11 +14,12 @@ namespace tessera {
 /// gradient. Throws InternalError if the view does not lie within `whole`.
 Value view(Builder& builder, Value whole, int64_t first, const Shape& shape);
 
-/// The same of a unit, whose parts each lie in their own way: `distribution` is the part's. On each
-/// axis a part is split if the unit is flat there, and otherwise of the unit's type. Throws
+/// The same of a unit, whose parts each lie in their own way: `distribution` is that of the part
+/// `name`, which is taken as it is. A part is of the unit's view of the mesh. On each axis it is
+/// split along one of its dims if the unit is flat there, and otherwise of the unit's type. Throws
 /// DistributionError if it is not.
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
-           const Distribution& distribution);
+           const Distribution& distribution, std::string name);
 
 /// A value of the shape `whole` that has `parts`, each from its element of `firsts` on, added up
 /// where they overlap, and zeros elsewhere. The parts are of one floating type. There is no

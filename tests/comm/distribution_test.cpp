@@ -1,6 +1,10 @@
 #include "comm/distribution.h"
 
 #include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,8 +91,63 @@ TEST(Distribution, SaysItsTypes) {
           .with(kContext, sharded(1, {.kind = PieceKind::zigzag}, 1, 4))
           .with(kData, partial())
           .with(kTensor, replicated());
-  EXPECT_EQ(distribution.text(mesh),
-            "tensor: replicated, context: sharded (dim 1, zigzag, factor 1), data: partial");
+  EXPECT_EQ(
+      distribution.text(mesh),
+      "tensor: replicated, context: sharded (dim 1, zigzag, factor 1, repeated 4 times), data: "
+      "partial");
+}
+
+/// What is refused because it is not equal must not read the same.
+TEST(Distribution, SaysAllThatMakesTypesDiffer) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const auto tokens_of = [](const TypeOnAxis& type) {
+    Pieces pieces{.kind = PieceKind::tokens};
+    pieces.origin = std::make_shared<const Distribution>(Distribution().with(kTensor, type));
+    return varying(0, pieces);
+  };
+  const std::vector<TypeOnAxis> types{sharded(0),
+                                      sharded(0, {}, 1),
+                                      sharded(0, {}, 0, 2),
+                                      sharded(0, {}, 0, 4),
+                                      sharded(0, {PieceKind::uneven, {3, 5}}),
+                                      sharded(0, {PieceKind::uneven, {5, 3}}),
+                                      tokens_of(sharded(0, {PieceKind::uneven, {3, 5}})),
+                                      tokens_of(sharded(0, {PieceKind::uneven, {5, 3}})),
+                                      tokens_of(sharded(0, {}, 1, 2))};
+  std::set<std::string> texts;
+  for (const TypeOnAxis& type : types) texts.insert(type.text());
+  EXPECT_EQ(texts.size(), types.size());
+  EXPECT_EQ(types[4].text(), "sharded (dim 0, uneven 3 + 5)");
+  EXPECT_EQ(types[6].text(),
+            "varying (dim 0, tokens that are axis 0: sharded (dim 0, uneven 3 + 5))");
+  const Distribution mesh_order = Distribution().with(kData, sharded(0)).with(kTensor, sharded(0));
+  const Distribution other = Distribution().with(kTensor, sharded(0)).with(kData, sharded(0));
+  EXPECT_EQ(mesh_order.text(mesh), "tensor: sharded (dim 0, even), data: sharded (dim 0, even)");
+  EXPECT_EQ(other.text(mesh), mesh_order.text(mesh) + ", dim 0 over tensor, data, outermost first");
+  EXPECT_NE(Distribution(MeshView::expert).text(mesh), Distribution().text(mesh));
+}
+
+/// A rank without a part of the whole knows it too.
+TEST(LogicalExtent, OfUnevenPiecesIsThatOfTheirSizes) {
+  const Mesh mesh({.tensor = 2, .data = {2}, .expert = 2});
+  const TypeOnAxis one_has_all = sharded(0, {PieceKind::uneven, {8, 0}});
+  for (const int64_t own : {8, 0}) {
+    EXPECT_EQ(logical_extent(mesh, Distribution().with(kTensor, one_has_all), 0, own), 8);
+    EXPECT_EQ(joined_extent(one_has_all, 2, own), 8);
+    const Distribution halves = Distribution().with(kData, sharded(0)).with(kTensor, one_has_all);
+    EXPECT_EQ(logical_extent(mesh, halves, 0, own), 16);
+  }
+  const TypeOnAxis in_rows = sharded(0, {PieceKind::uneven, {3, 5}}, 1, 3);
+  EXPECT_EQ(logical_extent(mesh, Distribution().with(kTensor, in_rows), 0, 9), 24);
+  EXPECT_EQ(logical_extent(mesh, Distribution().with(kTensor, in_rows), 0, 15), 24);
+  // The same tokens, seen by experts.
+  Pieces own{.kind = PieceKind::tokens};
+  own.origin = std::make_shared<const Distribution>(
+      Distribution().with(kData, sharded(0)).with(kContext, sharded(0)).with(kTensor, in_rows));
+  const Distribution one_axis =
+      Distribution(MeshView::expert).with(mesh.expert_data(), varying(0, own));
+  EXPECT_EQ(logical_extent(mesh, one_axis.with(mesh.expert(), varying(0, own)), 0, 9), 48);
+  EXPECT_THAT(error_of([&] { logical_extent(mesh, one_axis, 0, 9); }), HasSubstr("uneven 3 + 5"));
 }
 
 TEST(Piece, Divides) {

@@ -68,6 +68,13 @@ TEST(Mesh, NamesTheNumbersThatDoNotDivide) {
   EXPECT_THAT(error_of([] { Mesh({.data = {}}); }), HasSubstr("no level"));
   EXPECT_THAT(error_of([] { Mesh({.tensor = 1 << 30, .data = {1 << 30}}); }),
               HasSubstr("more than"));
+  // A product of 2^64, which is 0 to a number of 64 bits.
+  for (const std::vector<int>& data : {std::vector{1 << 4}, std::vector{1 << 2, 1 << 2}}) {
+    EXPECT_THAT(error_of([&] { Mesh({.tensor = 1 << 30, .context = 1 << 30, .data = data}); }),
+                AllOf(HasSubstr("tensor 1073741824 x context 1073741824 x pipeline 1 x data"),
+                      HasSubstr("more than 1048576 ranks")));
+  }
+  EXPECT_EQ(Mesh({.tensor = 1 << 10, .data = {1 << 5, 1 << 5}}).ranks(), 1 << 20);
   EXPECT_THROW(Mesh().coordinate(1, Axis{0}), InternalError);
   EXPECT_THROW(Mesh().info(Axis{17}), InternalError);
 }

@@ -100,6 +100,28 @@ TEST(WorldErrors, FindEachDifference) {
                       "(1 x [4] x 1: 0-1 | 2-3)", "(1 x [4] x 1: 0 3 | 1-2)");
 }
 
+/// As many elements of other wholes, or of the same whole in other pieces.
+TEST(WorldErrors, FindAllToAllsOfOtherPieces) {
+  const auto exchange = [](const Shape& whole, int before, int after, bool in_rows) {
+    return [=](Communicator& group) {
+      const auto pieces = [&](int dim) { return pieces_of(whole, sharded(dim), 2).fingerprint(); };
+      const Repartition what{whole, pieces(before), pieces(after)};
+      const Tensor from = zeros(Shape{8}), to = zeros(Shape{8});
+      const std::vector<int64_t> rows{4, 4};
+      if (in_rows) return group.all_to_all_rows("heads", from, rows, to, rows, what);
+      group.all_to_all("heads", from, to, what);
+    };
+  };
+  for (const bool in_rows : {false, true}) {
+    expect_disagreement(exchange({4, 4}, 0, 1, in_rows), exchange({2, 8}, 0, 1, in_rows),
+                        "'heads' of f32 [4, 4] in pieces", "'heads' of f32 [2, 8] in pieces");
+    expect_disagreement(exchange({4, 4}, 0, 1, in_rows), exchange({4, 4}, 1, 0, in_rows),
+                        "rank 0 made call 0", "to pieces");
+    expect_disagreement(exchange({4, 4}, 0, 0, in_rows), exchange({4, 4}, 0, 1, in_rows),
+                        "rank 0 made call 0", "to pieces");
+  }
+}
+
 TEST(WorldErrors, FindDifferentNumbersOfRows) {
   const std::vector<std::string> errors = errors_of({rows({1, 3}, {1, 2}), rows({2, 0}, {4, 0})});
   EXPECT_EQ(errors[0], errors[1]);

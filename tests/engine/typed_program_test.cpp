@@ -12,6 +12,7 @@
 #include "ops/norm/norm.h"
 #include "program/view.h"
 #include "support/mesh_programs.h"
+#include "support/refusal_of.h"
 #include "support/run_program.h"
 
 namespace tessera {
@@ -19,11 +20,13 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 using testing::give_parts;
 using testing::MeshRun;
 using testing::numbers_of;
 using testing::random_tensor;
+using testing::refusal_of;
 
 constexpr int64_t kSequences = 4;
 constexpr int64_t kPositions = 4;
@@ -67,7 +70,7 @@ struct Layer {
     }
     y = add(builder, std::vector{x, h}, DType::f64);
     const Value seed = builder.input("seed", spec);
-    of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
+    of_x = differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
   }
 
   TypeOnAxis positions() const { return sharded(0, {}, 1, kSequences / mesh.size(d)); }
@@ -197,12 +200,68 @@ TEST(TypedProgram, AGradientOfAnotherTypeIsRefused) {
       builder.input("x", {tokens_shape, DType::f64, Distribution().with(d, sharded(0))});
   const Value y = scale(builder, x, 2);
   const Value seed = builder.input("seed", {tokens_shape, DType::f64, {}});
-  try {
-    differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x});
-    ADD_FAILURE() << "it was accepted";
-  } catch (const DistributionError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("is invariant"),
-                                    HasSubstr("expected data: sharded (dim 0, even)")));
+  builder.name(y, "y");
+  EXPECT_EQ(
+      refusal_of([&] {
+        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x});
+      }),
+      "differentiate: the gradient of 'y' is invariant; expected data: sharded (dim 0, even)");
+}
+
+/// An operation that forgets the sum in its gradient.
+class ForgetsTheSum final : public Operation {
+ public:
+  std::string_view name() const override { return "forgets"; }
+  std::string labels(std::span<const Spec>) const override { return "~t -> t"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override { return {inputs[0]}; }
+  std::vector<Value> gradient(Builder& builder, const Node&,
+                              std::span<const Value> of_outputs) const override {
+    const Axis axis = builder.program().mesh().tensor();
+    return {convert(builder, of_outputs[0], axis, Placement::partial, replicated())};
+  }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  void run(const Execution&) const override {}
+};
+
+TEST(TypedProgram, AnOperationWhoseGradientLiesOtherwiseIsNamed) {
+  Program program(Mesh({.tensor = 2}));
+  Builder builder(program);
+  const Distribution same = Distribution().with(program.mesh().tensor(), replicated());
+  const Value x = builder.input("x", {{4}, DType::f64, same});
+  const Value y = builder.apply_single(std::make_shared<ForgetsTheSum>(), {x});
+  const Value seed = builder.input("seed", {{4}, DType::f64, same.dual()});
+  EXPECT_EQ(refusal_of([&] {
+              differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x});
+            }),
+            "forgets: the gradient of 'x' is tensor: replicated; expected tensor: partial");
+}
+
+/// A replicated loss would be counted once a rank, and a split one is not one number. As a boundary
+/// between chunks both have a gradient.
+TEST(TypedProgram, ALossIsInvariantOrPartial) {
+  for (const int ranks : {1, 2}) {
+    const Mesh mesh({.tensor = ranks});
+    const Axis t = mesh.tensor();
+    const auto differentiated = [&](const TypeOnAxis& type, SeedOf of) {
+      Program program(mesh);
+      Builder builder(program);
+      const Distribution lies = Distribution().with(t, type);
+      const Value x = builder.input("x", {{4}, DType::f64, lies});
+      const Value y = scale(builder, x, 2);
+      builder.name(y, "y");
+      const Value seed = builder.input("seed", {{4}, DType::f64, lies.dual()});
+      return bool(differentiate(builder, std::vector{Seed{y, seed, of}}, std::vector{x})[0]);
+    };
+    for (const TypeOnAxis& type : {replicated(), sharded(0)}) {
+      EXPECT_EQ(refusal_of([&] { differentiated(type, SeedOf::loss); }),
+                fmt::format("differentiate: the loss 'y' is {} on tensor; expected invariant or "
+                            "partial",
+                            type.text()));
+      EXPECT_TRUE(differentiated(type, SeedOf::boundary));
+    }
+    for (const TypeOnAxis& type : {invariant(), partial()}) {
+      EXPECT_TRUE(differentiated(type, SeedOf::loss));
+    }
   }
 }
 
@@ -215,13 +274,28 @@ TEST(TypedProgram, PartsOfAUnitHaveTheirTypes) {
   const Distribution flat = Distribution().with(t, sharded(0, {.kind = PieceKind::flat}));
   const Value unit = builder.parameter("unit", {{64}, DType::f64, flat});
   const Distribution rows = Distribution().with(t, sharded(0));
-  const Value matrix = view(builder, unit, 0, {4, 4}, rows);
+  const Value matrix = view(builder, unit, 0, {4, 4}, rows, "matrix");
   const std::vector<Axis> over_data{d};
   const Value gradient = builder.main_gradient(use(builder, matrix, over_data));
   EXPECT_EQ(builder.spec(gradient).distribution, rows.with(d, partial()));
   EXPECT_EQ(builder.spec(program.main_gradient(unit)).distribution, flat.with(d, partial()));
-  EXPECT_THROW(view(builder, unit, 16, {4}, Distribution()), DistributionError);
   EXPECT_THROW(view(builder, unit, 16, {4}), DistributionError);  // would be whole
+  const auto refused = [&](Value whole, const Distribution& distribution) {
+    return refusal_of([&] { view(builder, whole, 16, {4}, distribution, "bias"); });
+  };
+  EXPECT_THAT(refused(unit, {}),
+              AllOf(StartsWith("view: 'unit' is sharded (dim 0, flat) on tensor"),
+                    HasSubstr("'bias' [4], a part of it, is invariant")));
+  EXPECT_THAT(
+      refused(unit, Distribution().with(t, sharded(1))),
+      AllOf(HasSubstr("'bias'"), HasSubstr("sharded (dim 1, even)"), HasSubstr("one of its dims")));
+  const Value dense = builder.parameter("dense", {{64}, DType::f64, {}});
+  const Distribution experts(MeshView::expert);
+  for (const Distribution& other : {experts, experts.with(program.mesh().expert(), sharded(0))}) {
+    EXPECT_THAT(refused(dense, other),
+                AllOf(StartsWith("view: 'dense' is invariant in one view of the mesh"),
+                      HasSubstr("'bias'"), HasSubstr("expected the same view")));
+  }
 }
 
 }  // namespace

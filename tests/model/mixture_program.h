@@ -116,7 +116,7 @@ class MixtureRun {
     const Value z = router_z_loss(builder, layer.logits, 0.3);
     builder.name(z, "z");
     const Value one = builder.state("one", {{1}, DType::f64, {}});
-    const std::vector<Seed> seeds{{layer.output, builder.input("seed", spec)},
+    const std::vector<Seed> seeds{{layer.output, builder.input("seed", spec), SeedOf::boundary},
                                   {balance, one},
                                   {z, use_like(builder, one, z)}};
     const Value of_x = differentiate(builder, seeds, std::vector{x})[0];

@@ -1,11 +1,17 @@
 #include "model/parameter.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/refusal_of.h"
 
 namespace tessera {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// Every layout begins with the same model: the pieces of a parameter are those of its whole.
 TEST(Initialize, PiecesHaveTheNumbersOfTheWhole) {
@@ -29,6 +35,27 @@ TEST(Initialize, PiecesHaveTheNumbersOfTheWhole) {
       EXPECT_THROW(initialize(spec, 3, piece, whole, 1), InternalError);
     }
   }
+}
+
+/// The norm and the sums of gradients take a unit as one value, so all of it lies alike.
+TEST(ParameterList, RefusesParametersOfOneUnitThatLieOtherwise) {
+  Program program(Mesh({.tensor = 2, .expert = 2}));
+  Builder builder(program);
+  ParameterList list;
+  const auto declare = [&](std::string_view name, const Distribution& distribution) {
+    return list.declare(builder, name, {4, 4}, distribution, DType::f32, ParameterRole::matrix, {},
+                        "layers.0");
+  };
+  declare("dense", {});
+  declare("again", {});
+  for (const Distribution& other : {Distribution(MeshView::expert),
+                                    Distribution().with(program.mesh().tensor(), replicated())}) {
+    EXPECT_THAT(testing::refusal_of([&] { declare("odd", other); }),
+                AllOf(StartsWith("'odd' would lie in the unit 'layers.0/f32', which is invariant"),
+                      HasSubstr(other.text(program.mesh())), HasSubstr("lie alike")));
+  }
+  declare("split", Distribution().with(program.mesh().tensor(), sharded(0)));
+  EXPECT_EQ(list.units().size(), 2U);
 }
 
 }  // namespace

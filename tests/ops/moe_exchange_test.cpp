@@ -110,7 +110,8 @@ class Exchanged {
     const Value rows = exchange_rows(builder, sent, exchange);
     const Value back = return_rows(builder, rows, exchange);
     const Value of_back = builder.input("of_back", builder.spec(back));
-    const Value of_x = differentiate(builder, std::vector{Seed{back, of_back}}, std::vector{x})[0];
+    const Value of_x = differentiate(builder, std::vector{Seed{back, of_back, SeedOf::boundary}},
+                                     std::vector{x})[0];
     for (const auto& [value, name] :
          {std::pair(sent, "sent"), std::pair(rows, "rows"), std::pair(back, "back"),
           std::pair(of_x, "of_x"), std::pair(places.output_indices, "rows of choices")}) {

@@ -192,6 +192,26 @@ std::string refused(Write&& write) {
   return "accepted";
 }
 
+/// A target that no rank has is no bare logarithm of a sum.
+TEST(SplitCrossEntropy, RefusesTargetsThatTheVocabularyLacks) {
+  for (const Kernels kernels : {Kernels::plain, Kernels::fast}) {
+    const Head head{
+        .tokens = 4, .vocabulary = 6, .hidden = 2, .dtype = DType::f32, .kernels = kernels};
+    for (const int ranks : {1, 2, 3}) {
+      const auto run = [&](int32_t target) {
+        run_loss({.tensor = ranks}, head,
+                 wholes_of(head, testing::ids_of(std::vector<int32_t>{5, -1, 0, target})));
+      };
+      for (const int32_t target : {6, 100, -2}) {
+        EXPECT_THAT(
+            error_of([&] { run(target); }),
+            HasSubstr(fmt::format("the target of token 3 is {}; expected -1 to 5", target)));
+      }
+      run(-1);
+    }
+  }
+}
+
 /// Why a loss of values is refused that lie so over two tensor and two context ranks.
 std::string refusal(const Distribution& x, const Distribution& weight, const Distribution& targets,
                     const Distribution& seed) {

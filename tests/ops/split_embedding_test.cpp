@@ -35,7 +35,7 @@ testing::WriteProgram embedding_program(const TableSize& size, DType dtype) {
     testing::mark(builder, found, "found");
     const Value seed =
         builder.input("seed", {{tokens, size.hidden}, dtype, layout.tokens(replicated())});
-    differentiate(builder, std::vector{Seed{found, seed}});
+    differentiate(builder, std::vector{Seed{found, seed, SeedOf::boundary}});
   };
 }
 
@@ -87,13 +87,33 @@ TEST(SplitEmbedding, IsPartialAndItsGradientSplit) {
             "tensor: sharded (dim 0, even), data: partial");
 }
 
+/// An id that no rank has is no row of zeros.
+TEST(SplitEmbedding, RefusesIdsThatTheWholeTableLacks) {
+  const TableSize size{4, 6, 2};
+  for (const MeshSizes& sizes : {MeshSizes{}, MeshSizes{.tensor = 2}, MeshSizes{.tensor = 3}}) {
+    const auto run = [&](int32_t id) {
+      Wholes wholes{{"ids", testing::ids_of(std::vector<int32_t>{5, 0, id, 1})}};
+      for (const auto& [name, rows] : {std::pair("table", 6), std::pair("seed", 4)}) {
+        wholes.emplace(name, testing::random_tensor({rows, 2}, DType::f64, name, 1));
+      }
+      run_embedding(sizes, size, wholes, DType::f64, Kernels::fast);
+    };
+    for (const int32_t id : {6, 7, -1}) {
+      EXPECT_THAT(error_of([&] { run(id); }),
+                  AllOf(HasSubstr("found"),
+                        HasSubstr(fmt::format("the id of token 2 is {}; expected 0 to 5", id))));
+    }
+    run(5);
+  }
+}
+
 RC_GTEST_PROP(SplitEmbedding, OnDevicesIdsOfOtherRanksGiveZeros, ()) {
   const auto hidden = *rc::gen::element<int64_t>(5, 64);
   const auto first = *rc::gen::inRange<int32_t>(0, 9);  // of the four rows that the rank has
   const auto ids = *rc::gen::container<std::vector<int32_t>>(8, rc::gen::inRange(0, 13));
   const auto function = [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
     const Value input = builder.input("ids", {{8}, DType::i32, {}});
-    return {embedding_of_rows(builder, in[0], input, first)};
+    return {embedding_of_rows(builder, in[0], input, {.first = first, .all = 13})};
   };
   testing::RunOptions options{.dtype = *rc::gen::element(DType::f32, DType::bf16),
                               .fixed = {{"ids", testing::ids_of(ids)}}};

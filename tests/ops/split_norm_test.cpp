@@ -54,8 +54,10 @@ testing::WriteProgram norm_program(const SplitNormCase& of, int64_t tokens, int6
                           : split_norm(builder, x, weight, t, options);
     testing::mark(builder, y, "y");
     const Value seed = builder.input("seed", builder.spec(y));
-    testing::mark(builder, differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0],
-                  "of_x");
+    testing::mark(
+        builder,
+        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0],
+        "of_x");
   };
 }
 

@@ -2,13 +2,19 @@
 
 #include <memory>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "program/view.h"
+#include "support/refusal_of.h"
 #include "support/whole_labels.h"
 
 namespace tessera {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 /// An operation that does nothing but have `outputs` outputs, each of the first input's spec.
 class Plain final : public Operation {
@@ -137,13 +143,38 @@ TEST_F(BuilderTest, TheBackwardPassBeginsWhereThePhaseChanges) {
   EXPECT_EQ(program_.nodes()[2].phase, Phase::backward);
   EXPECT_EQ(program_.nodes()[2].block, Block::experts);
   EXPECT_EQ(program_.nodes()[2].layer, 1);
+}
 
-  std::vector<Node> backward = builder_.take_backward();
-  ASSERT_EQ(backward.size(), 1u);
-  EXPECT_EQ(program_.nodes().size(), 2u);
-  builder_.append(backward[0]);
-  EXPECT_EQ(program_.nodes().size(), 3u);
-  EXPECT_EQ(program_.forward_size(), 2);
+/// A pass that puts values in the places of others cannot put in what lies otherwise.
+TEST_F(BuilderTest, ARewrittenBackwardPassReadsValuesOfTheSameSpec) {
+  const Axis tensor = program_.mesh().tensor();
+  const Value x = builder_.input("x", spec({4}));
+  Spec split = spec({4});
+  split.distribution = split.distribution.with(tensor, sharded(0));
+  const Value other = builder_.input("other", split);
+  const Value y = plain(builder_, x);
+  builder_.follow(program_.nodes()[0], Phase::backward);
+  const Value z = plain(builder_, y);
+  const Value part = view(builder_, y, 1, {2});
+  Value again;
+  builder_.rewrite_backward([&](const Node& node) {
+    if (!again) {
+      builder_.follow(node, Phase::recompute);
+      again = plain(builder_, x);
+    }
+    return std::vector{again};
+  });
+  ASSERT_EQ(program_.nodes().size(), 4u);
+  EXPECT_EQ(program_.forward_size(), 1);
+  EXPECT_EQ(program_.nodes()[1].phase, Phase::recompute);
+  EXPECT_EQ(program_.nodes()[2].inputs, std::vector{again});
+  EXPECT_EQ(program_.nodes()[2].outputs, std::vector{z});
+  EXPECT_EQ(program_.base(part), again);
+  EXPECT_THAT(testing::refusal_of([&] {
+                builder_.rewrite_backward([&](const Node&) { return std::vector{other}; });
+              }),
+              AllOf(HasSubstr("'other' stands in the place of"), HasSubstr("tensor: sharded"),
+                    HasSubstr("expected f32 [4] and invariant")));
 }
 
 TEST_F(BuilderTest, AnOperationWithoutARuleGivesNoGradients) {

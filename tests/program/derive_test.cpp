@@ -96,6 +96,30 @@ TEST_F(Derive, ALabelHasTheSamePiecesEverywhere) {
               AllOf(HasSubstr("'w' is partial on context"), HasSubstr("expected replicated")));
 }
 
+/// Pieces of 4 sequences, and pieces that lie within other repeats: the rows are not the same.
+TEST_F(Derive, ALabelRepeatsAlikeEverywhere) {
+  const auto tokens = [&](const char* name, int factor, int64_t repeats) {
+    return value(name, {16, 4}, {{t, sharded(0, {}, factor, repeats)}});
+  };
+  EXPECT_THAT(refusal("~t c + ~t c -> t c", {tokens("x", 0, 1), tokens("y", 1, 4)}),
+              AllOf(HasSubstr("operation: label t is split"),
+                    HasSubstr("(tensor even, factor 1, repeated 4 times) in 'y'"),
+                    HasSubstr("(tensor even) in 'x'")));
+  EXPECT_THAT(refusal("~t c + ~t c -> t c", {tokens("x", 1, 2), tokens("y", 1, 4)}),
+              AllOf(HasSubstr("repeated 2 times"), HasSubstr("repeated 4 times")));
+  const TypedOperand targets =
+      constant(value("targets", {16}, {{t, sharded(0, {.kind = PieceKind::even})}}));
+  EXPECT_THAT(refusal("t c!, t -> t", {tokens("x", 1, 4), targets}),
+              AllOf(HasSubstr("'x'"), HasSubstr("'targets'")));
+  // Of two operands that have the dim whole, also if the first has it as a factor.
+  EXPECT_THAT(refusal("(b t), t, t -> (b t)", {value("x", {64}, {{t, sharded(0, {}, 1, 4)}}),
+                                               value("y", {16}, {{t, sharded(0)}}),
+                                               value("z", {16}, {{t, sharded(0, {}, 1, 2)}})}),
+              AllOf(HasSubstr("'y'"), HasSubstr("'z'")));
+  EXPECT_EQ(text("~t c + ~t c -> t c", {tokens("x", 1, 4), tokens("y", 1, 4)}),
+            "tensor: sharded (dim 0, even, factor 1, repeated 4 times)");
+}
+
 TEST_F(Derive, WholeDimsAreNotSplit) {
   EXPECT_THAT(refusal("t c!, c! -> t c!",
                       {value("x", {8, 6}, {{t, sharded(1)}}), value("w", {6}, {{t, sharded(0)}})}),
@@ -146,8 +170,8 @@ TEST_F(Derive, AttentionSplitsByHeadsAndQueries) {
       value("q", {16, 8}, {{d, sharded(0)}, {c, positions(PieceKind::zigzag)}, {t, heads}});
   const TypedOperand k = value("k", {16, 4}, {{d, sharded(0)}, {c, replicated()}, {t, heads}});
   EXPECT_EQ(text(kAttention, {q, k, k}),
-            "tensor: sharded (dim 1, even), context: sharded (dim 0, zigzag, factor 1), data: "
-            "sharded (dim 0, even)");
+            "tensor: sharded (dim 1, even), context: sharded (dim 0, zigzag, factor 1, repeated 2 "
+            "times), data: sharded (dim 0, even)");
   EXPECT_EQ(derive(kAttention, {q, k, k})[0].on(c).repeats, 2);
   const TypedOperand split_keys =
       value("k", {16, 4}, {{d, sharded(0)}, {c, positions(PieceKind::zigzag)}, {t, heads}});

@@ -71,10 +71,11 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
   std::vector<Seed> seeds;
   for (const Value output : outputs) {
     builder.output(output);
-    seeds.push_back(
-        {output, options.seed.empty()
-                     ? builder.input("seed" + std::to_string(output.id), builder.spec(output))
-                     : program.find(options.seed)});
+    seeds.push_back({output,
+                     options.seed.empty()
+                         ? builder.input("seed" + std::to_string(output.id), builder.spec(output))
+                         : program.find(options.seed),
+                     SeedOf::boundary});
   }
   differentiate(builder, seeds);
 

@@ -75,7 +75,8 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
   for (const Value output : outputs) {
     builder.output(output);
     const std::string name = fmt::format("seed{}", seeds.size());
-    if (options.backward) seeds.push_back({output, builder.input(name, builder.spec(output))});
+    if (options.backward)
+      seeds.push_back({output, builder.input(name, builder.spec(output)), SeedOf::boundary});
   }
   if (options.backward) differentiate(builder, seeds);
 

@@ -82,7 +82,7 @@ class InProcessTransport final : public Transport {
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> received) override {
     enter({.mark = &mark, .from = from.raw(), .to = to.raw(), .sent = sent, .received = received});
-    const int64_t row = mark.shape.elements() * dtype_size(to.dtype());
+    const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
     for_others_first([&](size_t other, const Visit& visit) {
       copy_bytes(visit.from + sum_before(visit.sent, position_) * row,
                  to.raw() + sum_before(received, other) * row, received[other] * row);

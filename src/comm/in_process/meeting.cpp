@@ -107,8 +107,7 @@ std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_
     there = {not_there.front() == mark.to ? mark.from : mark.to};
   }
   return fmt::format(
-      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up, or "
-      "allow more time if they only needed it",
+      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up",
       mark.text(), text(), std::chrono::duration<double>(timeout_).count(), ranks_text(there),
       ranks_text(not_there), join(last, "; "));
 }

@@ -15,12 +15,16 @@
 
 namespace tessera {
 
+/// How long a rank waits for another in training, evaluation and verification. The first rank may
+/// write a checkpoint meanwhile, or evaluate; a rank that takes longer is taken for stuck.
+inline constexpr std::chrono::minutes kRankTimeout{30};
+
 /// The ranks of a run that are threads of one process. It outlives the communicators made from it.
 /// All functions may be called by any thread at any time.
 class World {
  public:
   /// Calls that wait longer than `timeout` for another rank fail.
-  explicit World(int ranks, std::chrono::milliseconds timeout = std::chrono::minutes(10));
+  explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 

@@ -74,13 +74,14 @@ class AllToAll final : public CollectiveOperation {
   }
 
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
-    if (equal_blocks()) return group(execution).all_to_all(execution.name, from, to);
+    const Repartition what{move().whole, move().before->fingerprint(), move().after->fingerprint()};
+    if (equal_blocks()) return group(execution).all_to_all(execution.name, from, to, what);
     std::vector<int64_t> sent, received;
     for (int other = 0; other < move().ranks; ++other) {
       sent.push_back(common(move().position, other));
       received.push_back(common(other, move().position));
     }
-    group(execution).all_to_all_rows(execution.name, from, sent, to, received);
+    group(execution).all_to_all_rows(execution.name, from, sent, to, received, what);
   }
 
   void pack(const std::byte* from, std::byte* packed, int64_t size) const {

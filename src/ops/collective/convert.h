@@ -10,7 +10,7 @@ namespace tessera {
 /// Changes a value's type on one axis (program/conversion.h has the conversions, what moves and
 /// their duals). Its gradient is the dual conversion. If several axes split a dim, a conversion
 /// joins the pieces of the innermost alone, and a new split becomes the innermost. A varying value
-/// is gathered in the order of the ranks, which have equally many rows.
+/// is gathered in the order of the ranks. They have equally many rows, or those of uneven tokens.
 ///
 /// Where the ranks need not move anything, which is always so on an axis of one rank, the result is
 /// the same memory.
@@ -34,9 +34,10 @@ Value use_like(Builder& builder, Value value, Value like);
 
 /// Takes the sum of a partial value over several axes at once: all ranks of the axes get it, and it
 /// is invariant there (partial -> invariant). It is taken in the value's own memory, of which the
-/// result is a view, so nothing else may read the value afterwards. For main gradients and sums in
-/// programs of updates; there is no gradient. Over axes of one rank it moves nothing. Throws
-/// DistributionError if the value is not partial on all of these axes.
+/// result is a view, so nothing else may read the value afterwards: the Builder refuses it (see
+/// Builder::replace()). For main gradients and sums in programs of updates; there is no gradient.
+/// Over axes of one rank it moves nothing. Throws DistributionError if the value is not partial on
+/// all of these axes.
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
 
 }  // namespace tessera

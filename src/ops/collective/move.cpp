@@ -1,7 +1,6 @@
 #include "ops/collective/move.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -11,9 +10,34 @@
 namespace tessera {
 namespace {
 
+/// How many rows of uneven tokens each rank of an axis has. If other axes of the view do not split
+/// the tokens any more, it has those of all the ranks of these axes.
+std::vector<int64_t> rows_of_tokens(const Program& program, const Distribution& distribution,
+                                    Axis axis) {
+  const Mesh& mesh = program.mesh();
+  const Distribution& origin = *distribution.on(axis).pieces.origin;
+  std::vector<Axis> joined;
+  for (const Axis other : mesh.of_view(distribution.view())) {
+    if (!distribution.on(other).split()) joined.push_back(other);
+  }
+  const int64_t all = logical_extent(mesh, origin, 0, 0);  // the listed sizes say it
+  std::vector<int64_t> rows;
+  for (const int member : mesh.group(program.rank(), std::vector{axis})) {
+    rows.push_back(0);
+    for (const int rank : joined.empty() ? std::vector{member} : mesh.group(member, joined)) {
+      rows.back() += std::ssize(piece_of_dim(mesh, origin, 0, all, rank));
+    }
+  }
+  return rows;
+}
+
 /// Pieces along one axis as collectives see them: rows that vary are those of the ranks in order.
-TypeOnAxis as_pieces(const TypeOnAxis& type) {
-  return type.placement == Placement::varying ? sharded(type.dim) : type;
+TypeOnAxis as_pieces(const Program& program, const Distribution& distribution, Axis axis) {
+  const TypeOnAxis& type = distribution.on(axis);
+  if (type.placement != Placement::varying) return type;
+  if (!uneven_tokens(type)) return sharded(type.dim);
+  return sharded(type.dim,
+                 {.kind = PieceKind::uneven, .sizes = rows_of_tokens(program, distribution, axis)});
 }
 
 /// Finds shapes and pieces of one conversion. What it refuses begins with `what`.
@@ -24,31 +48,29 @@ class Shapes {
   void find(const TypeOnAxis& before, const TypeOnAxis& after) {
     move_.whole = move_.own_before;
     if (before.split()) {
-      move_.whole = joined(as_pieces(before));
-      move_.before = layout(as_pieces(before));
+      move_.whole = joined(before);
+      move_.before = layout(before);
     }
     move_.own_after = move_.whole;
     if (after.split()) {
-      move_.after = layout(as_pieces(after));
-      move_.own_after = own_piece(as_pieces(after));
+      move_.after = layout(after);
+      move_.own_after = own_piece(after);
     }
   }
 
  private:
   Shape joined(const TypeOnAxis& type) const {
     const int64_t own = move_.own_before[type.dim];
-    if (type.pieces.kind != PieceKind::uneven) {
-      return move_.own_before.with_dim(type.dim, own * move_.ranks);
-    }
-    const std::vector<int64_t>& sizes = type.pieces.sizes;
+    if (type.pieces.kind == PieceKind::uneven) require_own_size(type, own);
+    return move_.own_before.with_dim(type.dim, joined_extent(type, move_.ranks, own));
+  }
+
+  void require_own_size(const TypeOnAxis& type, int64_t own) const {
     require_sizes(type);
-    const int64_t expected = sizes[static_cast<size_t>(move_.position)] * type.repeats;
-    if (own != expected) {
-      throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
-                  expected);
-    }
-    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    return move_.own_before.with_dim(type.dim, all * type.repeats);
+    const int64_t expected = type.pieces.sizes[static_cast<size_t>(move_.position)] * type.repeats;
+    if (own == expected) return;
+    throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
+                expected);
   }
 
   PieceLayout layout(const TypeOnAxis& type) const {
@@ -97,20 +119,26 @@ Move plan_move(const Program& program, Value value, std::span<const Conversion> 
   const Mesh& mesh = program.mesh();
   const ValueInfo& info = program.info(value);
   Move move{.conversions = {conversions.begin(), conversions.end()}, .own_before = info.spec.shape};
-  for (const Conversion& conversion : conversions) {
+  // The same ranks meet in the same order, whatever the order in which a caller names the axes.
+  std::ranges::sort(move.conversions, {}, &Conversion::axis);
+  for (const Conversion& conversion : move.conversions) {
     if (mesh.size(conversion.axis) == 1) continue;
     move.axes.push_back(conversion.axis);
     move.position += move.ranks * mesh.coordinate(program.rank(), conversion.axis);
     move.ranks *= mesh.size(conversion.axis);
   }
-  const Conversion& first = conversions.front();
-  move.from = info.spec.distribution.on(first.axis);
+  const Conversion& first = move.conversions.front();
+  const Distribution& before = info.spec.distribution;
+  const Distribution after =
+      converted(mesh, {info.name, info.spec, info.differentiable}, move.conversions);
+  move.from = before.on(first.axis);
   Shapes(fmt::format("{} -> {} over {} ranks of {}: '{}' {}", move.from.text(), first.to.text(),
                      move.ranks, mesh.name(first.axis), info.name, info.spec.shape.text()),
          move)
-      .find(move.from, first.to);
+      .find(as_pieces(program, before, first.axis), as_pieces(program, after, first.axis));
   TESSERA_CHECK(conversions.size() == 1 || (!move.before && !move.after),
-                "a split over several axes at once");
+                "'{}' is split over several axes at once: {}, then {}", info.name,
+                before.text(mesh), after.text(mesh));
   return move;
 }
 

@@ -16,7 +16,7 @@ namespace tessera {
 
 /// A conversion that moves something, as one of the ranks sees it.
 struct Move {
-  /// One, or several of sums that all ranks get, each on another axis.
+  /// One, or several of sums that all ranks get, each on another axis, in the order of the axes.
   std::vector<Conversion> conversions;
   std::vector<Axis> axes;  ///< those of more than one rank
   int ranks = 1;           ///< that meet

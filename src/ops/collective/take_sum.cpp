@@ -53,7 +53,9 @@ Value take_sum(Builder& builder, Value value, std::span<const Axis> axes) {
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
   const Move move = plan_move(builder.program(), value, conversions);
   if (move.ranks > 1) builder.apply(std::make_shared<TakeSum>(move), {value});
-  return builder.apply_single(make_retype(std::move(conversions)), {value});
+  const Value taken = builder.apply_single(make_retype(std::move(conversions)), {value});
+  builder.replace(value, taken);
+  return taken;
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/embedding/embedding_kernels.h"
+#include "ops/indices.h"
 #include "ops/row_piece.h"
 #include "ops/support.h"
 
@@ -114,7 +115,7 @@ class EmbeddingGradient final : public Operation {
 /// is a sum: the row of an id is zeros on all ranks but the one that has it.
 class Embedding final : public Operation {
  public:
-  explicit Embedding(int64_t first_row) : first_row_(first_row) {}
+  explicit Embedding(RowsOfTable rows) : rows_(rows) {}
   std::string_view name() const override { return "embedding"; }
 
   std::string labels(std::span<const Spec>) const override { return "~v c, t -> t c"; }
@@ -133,11 +134,11 @@ class Embedding final : public Operation {
                               std::span<const Value> of_outputs) const override {
     const Spec table = builder.spec(self.inputs[0]);
     if (const Value main = builder.main_gradient(self.inputs[0])) {
-      builder.apply(std::make_shared<EmbeddingGradient>(table, first_row_, true),
+      builder.apply(std::make_shared<EmbeddingGradient>(table, rows_.first, true),
                     {self.inputs[1], of_outputs[0], main});
       return {main, Value{}};
     }
-    return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, first_row_, false),
+    return {builder.apply_single(std::make_shared<EmbeddingGradient>(table, rows_.first, false),
                                  {self.inputs[1], of_outputs[0]}),
             Value{}};
   }
@@ -148,12 +149,13 @@ class Embedding final : public Operation {
 
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
+    require_indices(execution, "id", execution.inputs[1], 0, rows_.all);
     const Tensor& table = execution.inputs[0];
     const int32_t* ids = execution.inputs[1].data<int32_t>();
     const Tensor& output = execution.outputs[0];
     const int64_t row_bytes = table.shape()[1] * dtype_size(table.dtype());
     const int64_t rows = table.shape()[0];
-    const int64_t first_row = first_row_;
+    const int64_t first_row = rows_.first;
     const std::byte* from = table.raw();
     std::byte* to = output.raw();
     parallel_ranges(execution.runtime.threads(), output.shape()[0], row_grain(output.shape()[1]),
@@ -178,7 +180,7 @@ class Embedding final : public Operation {
       const Tensor& output = execution.outputs[0];
       const EmbeddingForward<T> embedding{.tokens = output.shape()[0],
                                           .hidden = output.shape()[1],
-                                          .rows = {.first = first_row_, .count = table.shape()[0]},
+                                          .rows = {.first = rows_.first, .count = table.shape()[0]},
                                           .table = table.pointer<T>(),
                                           .ids = execution.inputs[1].pointer<int32_t>(),
                                           .output = output.pointer<T>()};
@@ -186,17 +188,22 @@ class Embedding final : public Operation {
     });
   }
 
-  int64_t first_row_;
+  RowsOfTable rows_;
 };
 
 }  // namespace
 
 Value embedding(Builder& builder, Value table, Value ids) {
-  return embedding_of_rows(builder, table, ids, first_row(builder.program(), table));
+  const Program& program = builder.program();
+  const Spec& spec = program.spec(table);
+  return embedding_of_rows(
+      builder, table, ids,
+      {.first = first_row(program, table),
+       .all = logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0])});
 }
 
-Value embedding_of_rows(Builder& builder, Value table, Value ids, int64_t first_row) {
-  return builder.apply_single(std::make_shared<Embedding>(first_row), {table, ids});
+Value embedding_of_rows(Builder& builder, Value table, Value ids, RowsOfTable rows) {
+  return builder.apply_single(std::make_shared<Embedding>(rows), {table, ids});
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "ops/indices.h"
 #include "ops/loss/cross_entropy_chunk.h"
 #include "ops/loss/cross_entropy_rows.h"
 #include "ops/loss/logit_chunks.h"
@@ -182,6 +183,8 @@ class LinearCrossEntropy final : public Operation {
 
   template <typename T, typename Wide, typename Rows>
   void run_rows(const Execution& execution) const {
+    require_indices(execution, "target", execution.inputs[2], -1,
+                    execution.inputs[1].shape()[0] * part_.ranks);
     const int32_t* targets = execution.inputs[2].data<int32_t>();
     Wide* token_loss = execution.outputs[1].data<Wide>();
     Wide* log_sum_exp = execution.outputs[2].data<Wide>();

@@ -4,7 +4,6 @@
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
 #include "ops/router/router_kernels.h"
-#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -177,8 +176,8 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
           (form == BalanceForm::per_layer ? coefficient / static_cast<double>(k) : coefficient) *
           experts,
       .layers = std::ssize(probabilities),
-      .tokens = sets ? tokens_of_set(program.mesh(), program.rank(), spec, *sets)
-                     : tokens_of_all(program.mesh(), program.rank(), spec),
+      .tokens = sets ? tokens_of_set(program.mesh(), spec, *sets)
+                     : logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
   std::vector<Value> inputs{sum_of_ranks(builder, probability_sums(builder, probabilities, sets))};
   inputs.insert(inputs.end(), counts.begin(), counts.end());

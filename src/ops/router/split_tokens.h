@@ -7,12 +7,10 @@
 
 namespace tessera {
 
-/// The tokens of all ranks, of which a value [tokens, ...] has those of one rank.
-int64_t tokens_of_all(const Mesh& mesh, int rank, const Spec& spec);
-
-/// The same for the tokens of a set, where a rank has those of `sets` sets: the outer factor of dim
-/// 0 tells sets apart, and the ranks that split the inner one share each of them.
-int64_t tokens_of_set(const Mesh& mesh, int rank, const Spec& spec, int64_t sets);
+/// The tokens of a set, of which a value [tokens, ...] has those of `sets` sets on one rank: the
+/// outer factor of dim 0 tells sets apart, and the ranks that split the inner one share each of
+/// them.
+int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets);
 
 /// Takes the sums of a value over the axes on which it is partial: it is invariant there.
 Value sum_of_ranks(Builder& builder, Value value);

@@ -181,7 +181,8 @@ class RouterTopK final : public Operation {
 /// The tokens of which a rank has these probabilities.
 ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
   if (!splits_tokens(program.mesh(), probabilities)) return {};
-  const int64_t all = tokens_of_all(program.mesh(), program.rank(), probabilities);
+  const int64_t all =
+      logical_extent(program.mesh(), probabilities.distribution, 0, probabilities.shape[0]);
   if (all == probabilities.shape[0]) return {.split = true};
   return {
       .split = true,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/collective/conversion_run.h"
+#include "support/error_of.h"
 
 namespace tessera::testing {
 namespace {
@@ -211,6 +212,54 @@ TEST(Convert, RefusesTypesThatDoNotFit) {
       "rows", {{4, 2}, DType::f32, Distribution().with(t, varying(0, {PieceKind::exchange}))});
   builder.rows(rows, {.expected = 2, .key = "bound"});
   EXPECT_THROW(convert(builder, rows, t, Placement::varying, replicated()), DistributionError);
+}
+
+/// Ranks whose shapes differ exchange nothing: as many elements are not the same elements.
+TEST(Convert, RefusesToExchangePiecesOfOtherWholes) {
+  const Mesh mesh({.tensor = 2});
+  const Axis t = mesh.tensor();
+  const auto exchanged = [&](const Shape& first, const TypeOnAxis& from, const Shape& second,
+                             const TypeOnAxis& other) {
+    const auto shape = [&](int rank) { return rank == 0 ? first : second; };
+    const auto write = [&](Builder& builder) {
+      const int rank = builder.program().rank();
+      const TypeOnAxis& type = rank == 0 ? from : other;
+      const Value x = builder.input("x", {shape(rank), DType::f64, Distribution().with(t, type)});
+      builder.name(convert(builder, x, t, Placement::sharded, sharded(1)), "y");
+    };
+    return error_of([&] {
+      const MeshRun run(mesh, write, [&](int rank, const ValueInfo&) {
+        return tensor_of(shape(rank), DType::f64, small_numbers(16, "x"));
+      });
+    });
+  };
+  EXPECT_THAT(
+      exchanged({2, 8}, sharded(0), {4, 4}, sharded(0)),
+      AllOf(HasSubstr("all_to_all 'y' of f64 [4, 8]"), HasSubstr("all_to_all 'y' of f64 [8, 4]")));
+  EXPECT_THAT(exchanged({4, 4}, sharded(0), {4, 4}, sharded(0, {.kind = PieceKind::zigzag})),
+              AllOf(HasSubstr("in pieces"), HasSubstr("to pieces")));
+}
+
+/// All ranks meet in one order, however a program names the axes.
+TEST(TakeSum, TakesAxesInAnyOrder) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const Axis t = mesh.tensor(), d = mesh.data()[0];
+  const auto write = [&](Builder& builder) {
+    const Distribution sums = Distribution().with(t, partial()).with(d, partial());
+    const Value x = builder.input("x", {{2}, DType::f64, sums});
+    const std::vector<std::vector<Axis>> orders{{t, d}, {d, t}};
+    for (const std::vector<Axis>& axes : orders) {
+      const Value sum = take_sum(builder, scale(builder, x, 1), axes);
+      builder.name(sum, fmt::format("sum{}", axes[0].index));
+      builder.output(sum);
+    }
+  };
+  const Tensor x = tensor_of({2}, DType::f64, std::vector{1.0, 2.0});
+  const MeshRun run(mesh, write, give_parts(mesh, {{"x", x}}));
+  for (const Axis first : {t, d}) {
+    const std::string name = fmt::format("sum{}", first.index);
+    EXPECT_EQ(numbers_of(run.whole(name)), (std::vector{1.0, 2.0}));
+  }
 }
 
 TEST(Convert, MovesNothingWhereAllStays) {

@@ -31,7 +31,8 @@ TEST(Cross, LeavesEachRankItsTokens) {
     builder.name(y, "y");
     builder.output(y);
     const Value seed = builder.input("seed", builder.spec(y));
-    const Value of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
+    const Value of_x =
+        differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
@@ -73,7 +74,8 @@ TEST(Cross, KeepsTheTypeThatAllAxesHave) {
       Spec spec = builder.spec(y);
       spec.distribution = spec.distribution.dual();
       const Value seed = builder.input("seed", spec);
-      const Value of_x = differentiate(builder, std::vector{Seed{y, seed}}, std::vector{x})[0];
+      const Value of_x =
+          differentiate(builder, std::vector{Seed{y, seed, SeedOf::boundary}}, std::vector{x})[0];
       builder.name(of_x, "of_x");
       builder.output(of_x);
     };
@@ -81,6 +83,39 @@ TEST(Cross, KeepsTheTypeThatAllAxesHave) {
     const MeshRun run(mesh, write, give_parts(mesh, {{"x", numbers}, {"seed", numbers}}));
     EXPECT_EQ(numbers_of(run.whole("y")), (std::vector{2.0, -4.0, 10.0})) << type.text();
     EXPECT_EQ(numbers_of(run.whole("of_x")), (std::vector{2.0, -4.0, 10.0})) << type.text();
+  }
+}
+
+/// Ranks that have different numbers of tokens gather them, and get their part of a sum back.
+TEST(Cross, GathersUnevenTokens) {
+  for (const int experts : {1, 2, 4}) {
+    const Mesh mesh({.tensor = 2, .context = 2, .expert = experts});
+    const Distribution tokens = Distribution()
+                                    .with(mesh.data()[0], sharded(0))
+                                    .with(mesh.context(), sharded(0))
+                                    .with(mesh.tensor(), sharded(0, {PieceKind::uneven, {3, 5}}));
+    const auto write = [&](Builder& builder) {
+      const int64_t own = builder.program().rank() % 2 == 0 ? 3 : 5;
+      const Value x = builder.input("x", {{own, 2}, DType::f64, tokens});
+      Value all = cross(builder, x, MeshView::expert);
+      for (const Axis axis : {mesh.expert(), mesh.expert_data()}) {
+        all = convert(builder, all, axis, Placement::varying, replicated());
+      }
+      const Value seed =
+          builder.input("seed", {{16, 2}, DType::f64, builder.spec(all).distribution.dual()});
+      builder.name(all, "all");
+      builder.output(all);
+      const Value of_x =
+          differentiate(builder, std::vector{Seed{all, seed, SeedOf::boundary}}, std::vector{x})[0];
+      EXPECT_EQ(builder.spec(of_x), builder.spec(x));
+      builder.name(of_x, "of_x");
+      builder.output(of_x);
+    };
+    const Tensor x = tensor_of({16, 2}, DType::f64, small_numbers(32, "x"));
+    const Tensor seed = tensor_of({16, 2}, DType::f64, small_numbers(32, "seed"));
+    const MeshRun run(mesh, write, give_parts(mesh, {{"x", x}, {"seed", seed}}));
+    EXPECT_EQ(numbers_of(run.whole("all")), numbers_of(x)) << experts;
+    EXPECT_EQ(numbers_of(run.whole("of_x")), numbers_of(seed)) << experts;
   }
 }
 

@@ -1,14 +1,22 @@
 #include <utility>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/differentiate.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
+#include "program/view.h"
 #include "support/mesh_programs.h"
+#include "support/refusal_of.h"
 
 namespace tessera::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// A parameter that meets data on several axes is retyped once.
 TEST(Use, ChangesAllAxesInOneNode) {
@@ -39,7 +47,8 @@ TEST(Use, HasOneSumAsItsGradient) {
     Spec spec = builder.spec(used);
     spec.distribution = spec.distribution.dual();
     const Value seed = builder.input("seed", spec);
-    const Value of_x = differentiate(builder, std::vector{Seed{used, seed}}, std::vector{x})[0];
+    const Value of_x =
+        differentiate(builder, std::vector{Seed{used, seed, SeedOf::boundary}}, std::vector{x})[0];
     builder.name(of_x, "of_x");
     builder.output(of_x);
   };
@@ -104,6 +113,38 @@ TEST(TakeSum, OnOneRankIsARetype) {
   EXPECT_TRUE(segment_nodes(program, Segment::whole).empty());
   EXPECT_EQ(take_sum(builder, taken, {}), taken);
   EXPECT_THROW(take_sum(builder, taken, std::vector{t}), DistributionError);
+}
+
+/// What take_sum() says of a value whose memory has the sum already, and what a reader says.
+TEST(TakeSum, LeavesNothingElseThatCouldBeRead) {
+  for (const int ranks : {1, 2}) {
+    Program program(Mesh({.data = {ranks}}));
+    Builder builder(program);
+    const Axis d = program.mesh().data()[0];
+    const Distribution sums = Distribution().with(d, partial());
+    const Value sum = builder.state("sum", {{32}, DType::f32, sums});
+    const Value first = view(builder, sum, 0, {16});
+    const Value second = view(builder, sum, 16, {16});
+    builder.name(first, "first");
+    const Value taken = take_sum(builder, first, std::vector{d});
+    builder.name(taken, "taken");
+    const auto names_both = [](std::string_view reader, std::string_view value) {
+      return AllOf(StartsWith(fmt::format("{}: '{}' is data: partial", reader, value)),
+                   HasSubstr("'taken'"), HasSubstr("invariant"));
+    };
+    EXPECT_THAT(refusal_of([&] { take_sum(builder, first, std::vector{d}); }),
+                names_both(ranks > 1 ? "take_sum" : "retype", "first"));
+    EXPECT_THAT(refusal_of([&] { scale(builder, first, 2); }), names_both("scale", "first"));
+    EXPECT_THAT(refusal_of([&] { scale(builder, sum, 2); }), names_both("scale", "sum"));
+    EXPECT_THAT(refusal_of([&] { builder.output(sum); }), names_both("output", "sum"));
+    scale(builder, taken, 2);
+    builder.output(taken);
+    take_sum(builder, second, std::vector{d});
+    const Value other = builder.state("other", {{4}, DType::f32, sums});
+    builder.output(other);
+    EXPECT_THAT(refusal_of([&] { take_sum(builder, other, std::vector{d}); }),
+                StartsWith("output: 'other' is data: partial"));
+  }
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ void add_embedding(std::vector<LabelCase>& cases) {
                        [=](Builder& builder, const LabelRanges& of) {
                          const Value table = some_weight(builder, accumulates, {of("v"), of("c")});
                          const Value all_ids = declared(builder, {of("t")}, DType::i32);
-                         embedding_of_rows(builder, table, all_ids, of.begin("v"));
+                         embedding_of_rows(builder, table, all_ids,
+                                           {.first = of.begin("v"), .all = 5});
                          if (gradient) write_gradient(builder);
                        },
                        {{gradient ? 0U : 1U, ids()}}});
