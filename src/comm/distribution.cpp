@@ -28,6 +28,21 @@ std::string TypeOnAxis::text() const {
                      factor == 0 ? "" : fmt::format(", factor {}", factor));
 }
 
+Pieces nearly_even(int64_t extent, int ranks) {
+  if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
+  if (extent % ranks == 0) return {};
+  constexpr int64_t kPack = 8;
+  const int64_t pack = extent >= kPack * ranks ? kPack : 1;
+  const int64_t packs = (extent + pack - 1) / pack;
+  Pieces pieces{.kind = PieceKind::uneven};
+  for (int rank = 0; rank < ranks; ++rank) {
+    // The first ranks have a pack more. The last pack may be short.
+    pieces.sizes.push_back(pack * (packs / ranks + (rank < packs % ranks ? 1 : 0)));
+  }
+  pieces.sizes.back() -= pack * packs - extent;
+  return pieces;
+}
+
 TypeOnAxis invariant() { return {}; }
 TypeOnAxis replicated() { return {.placement = Placement::replicated}; }
 TypeOnAxis partial() { return {.placement = Placement::partial}; }
@@ -137,6 +152,12 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
       break;
   }
   throw InternalError(fmt::format("{} have no logical whole", pieces.text()));
+}
+
+int64_t joined_extent(const TypeOnAxis& type, int64_t own, int count) {
+  if (type.pieces.kind != PieceKind::uneven) return own * count;
+  const std::vector<int64_t>& sizes = type.pieces.sizes;
+  return type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
 std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {

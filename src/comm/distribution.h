@@ -71,6 +71,13 @@ struct TypeOnAxis {
   std::string text() const;
 };
 
+/// Consecutive pieces of a dim of `extent` elements over so many ranks: even ones if it divides,
+/// otherwise as equal ones as can be, of whole packs of 8 elements but for the last. So the rows of
+/// what bf16 products make begin on 16 bytes, as fast products want it. Throws Error if the ranks
+/// are more than the elements. Where there are less than 8 elements for each rank, packs are of
+/// one.
+Pieces nearly_even(int64_t extent, int ranks);
+
 TypeOnAxis invariant();
 TypeOnAxis replicated();
 TypeOnAxis partial();
@@ -132,6 +139,10 @@ struct ElementRun {
 /// The runs, among `extent` elements, that position `position` of `count` has, in ascending order.
 /// Throws Error if they do not divide.
 std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces);
+
+/// The extent of the whole that the `count` ranks of an axis have together, one of which has `own`
+/// elements of it.
+int64_t joined_extent(const TypeOnAxis& type, int64_t own, int count);
 
 /// The indices, among `extent` elements, that position `position` of `count` has. Throws Error if
 /// they do not divide.

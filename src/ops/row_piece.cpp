@@ -1,7 +1,6 @@
 #include "ops/row_piece.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -13,13 +12,7 @@ int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int d
   int64_t extent = own;
   const std::span<const Axis> axes = distribution.order(dim);
   for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    const TypeOnAxis& type = distribution.on(axes[i]);
-    if (type.pieces.kind == PieceKind::uneven) {
-      const std::vector<int64_t>& sizes = type.pieces.sizes;
-      extent = type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    } else {
-      extent *= mesh.size(axes[i]);
-    }
+    extent = joined_extent(distribution.on(axes[i]), extent, mesh.size(axes[i]));
   }
   return extent;
 }

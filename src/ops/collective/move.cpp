@@ -1,7 +1,6 @@
 #include "ops/collective/move.h"
 
 #include <algorithm>
-#include <numeric>
 #include <ranges>
 
 #include <fmt/format.h>
@@ -38,18 +37,15 @@ class Shapes {
  private:
   Shape joined(const TypeOnAxis& type) const {
     const int64_t own = move_.own_before[type.dim];
-    if (type.pieces.kind != PieceKind::uneven) {
-      return move_.own_before.with_dim(type.dim, own * move_.ranks);
+    if (type.pieces.kind == PieceKind::uneven) {
+      require_sizes(type);
+      const int64_t size = type.pieces.sizes[static_cast<size_t>(move_.position)];
+      if (own != size * type.repeats) {
+        throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
+                    size * type.repeats);
+      }
     }
-    const std::vector<int64_t>& sizes = type.pieces.sizes;
-    require_sizes(type);
-    const int64_t expected = sizes[static_cast<size_t>(move_.position)] * type.repeats;
-    if (own != expected) {
-      throw Error("{}: its piece has {} elements of dim {}; expected {}", what_, own, type.dim,
-                  expected);
-    }
-    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    return move_.own_before.with_dim(type.dim, all * type.repeats);
+    return move_.own_before.with_dim(type.dim, joined_extent(type, own, move_.ranks));
   }
 
   PieceLayout layout(const TypeOnAxis& type) const {
