@@ -39,6 +39,21 @@ std::string TypeOnAxis::text() const {
   return fmt::format("{} (dim {}, {})", word(placement), dim, pieces_text(pieces, factor, repeats));
 }
 
+Pieces nearly_even(int64_t extent, int ranks) {
+  if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
+  if (extent % ranks == 0) return {};
+  constexpr int64_t kPack = 8;
+  const int64_t pack = extent >= kPack * ranks ? kPack : 1;
+  const int64_t packs = (extent + pack - 1) / pack;
+  Pieces pieces{.kind = PieceKind::uneven};
+  for (int rank = 0; rank < ranks; ++rank) {
+    // The first ranks have a pack more. The last pack may be short.
+    pieces.sizes.push_back(pack * (packs / ranks + (rank < packs % ranks ? 1 : 0)));
+  }
+  pieces.sizes.back() -= pack * packs - extent;
+  return pieces;
+}
+
 TypeOnAxis invariant() { return {}; }
 TypeOnAxis replicated() { return {.placement = Placement::replicated}; }
 TypeOnAxis partial() { return {.placement = Placement::partial}; }

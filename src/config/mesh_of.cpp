@@ -26,13 +26,21 @@ void check_heads(const ModelConfig& model, const Number& tensor, Contradictions&
             tensor.key, tensor.value, model.kv_heads);
 }
 
+/// Pieces may be of different sizes, but none is empty.
+void require_enough(Contradictions& found, const Number& ranks, const Number& number) {
+  if (number.value >= ranks.value) return;
+  found.add(
+      "{} ({}) is more than {} ({}): each of these ranks has a part of it; change one of them",
+      ranks.key, ranks.value, number.key, number.value);
+}
+
 void check_matrices(const ModelConfig& model, const Number& tensor, Contradictions& found) {
-  require_divides(found, tensor, {"model.vocabulary_size", model.vocabulary_size});
+  require_enough(found, tensor, {"model.vocabulary_size", model.vocabulary_size});
   if (!model.mixture() || model.dense_layers > 0) {
-    require_divides(found, tensor, {"model.feed_forward_size", model.feed_forward_size});
+    require_enough(found, tensor, {"model.feed_forward_size", model.feed_forward_size});
   }
   if (model.shared_experts > 0) {
-    require_divides(
+    require_enough(
         found, tensor,
         {"model.shared_experts * model.expert_size", model.shared_experts * model.expert_size});
   }

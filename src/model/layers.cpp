@@ -22,7 +22,8 @@ Value embedding_table(ModelWriter& writer) {
   const auto scope = writer.builder.scope("embedding", Block::embedding);
   writer.unit = "embedding";
   return writer.matrix("weight", {writer.config.vocabulary_size, writer.config.hidden_size},
-                       writer.over_tensor(0), ParameterRole::embedding);
+                       writer.over_tensor(0, writer.config.vocabulary_size),
+                       ParameterRole::embedding);
 }
 
 Value table_of_angles(ModelWriter& writer, Value positions) {
@@ -91,7 +92,7 @@ Value write_head_matrix(ModelWriter& writer) {
   const auto scope = writer.builder.scope("head", Block::head);
   writer.unit = "head";
   return writer.matrix("weight", {config.vocabulary_size, config.hidden_size},
-                       writer.over_tensor(0), ParameterRole::head);
+                       writer.over_tensor(0, config.vocabulary_size), ParameterRole::head);
 }
 
 }  // namespace tessera

@@ -28,9 +28,14 @@ struct ModelWriter {
   DType wide() const { return accumulation_dtype(compute); }
 
   const Mesh& mesh() const { return builder.program().mesh(); }
-  /// The distribution of a parameter that tensor parallelism splits along a dim.
+  /// The distribution of a parameter that tensor parallelism splits along a dim, evenly.
   Distribution over_tensor(int dim) const {
     return Distribution().with(mesh().tensor(), sharded(dim));
+  }
+  /// The same of a dim of `extent` elements that need not divide.
+  Distribution over_tensor(int dim, int64_t extent) const {
+    return Distribution().with(mesh().tensor(),
+                               sharded(dim, nearly_even(extent, mesh().size(mesh().tensor()))));
   }
 
   /// Declares a matrix [out, in], initialised as the configuration says.

@@ -298,7 +298,9 @@ class Derivation {
     for (const Axis axis : distribution.order(dim)) {
       const TypeOnAxis& type = distribution.on(axis);
       if (!whole_dim(labels) && type.factor != static_cast<int>(factor)) continue;
-      order.splits.push_back({axis, type.pieces, type.factor, type.repeats, whole_dim(labels)});
+      const int64_t repeats =
+          whole_dim(labels) ? type.repeats : repeats_after_outer(distribution, axis);
+      order.splits.push_back({axis, type.pieces, type.factor, repeats, whole_dim(labels)});
     }
     const std::string_view label = labels_.tied(labels[factor].name);
     require_agreement(orders_.try_emplace(label, order).first->second, order, label);
@@ -318,6 +320,21 @@ class Derivation {
     throw DistributionError(fmt::format(
         "{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'", operation_, label,
         text(order), inputs_[order.operand].name, text(known), inputs_[known.operand].name));
+  }
+
+  /// The repeats of a split once those of the factors outside it come first, as they do in outputs:
+  /// even ones that were made after it have left fewer.
+  int64_t repeats_after_outer(const Distribution& distribution, Axis axis) const {
+    const TypeOnAxis& type = distribution.on(axis);
+    const std::span<const Axis> order = distribution.order(type.dim);
+    int64_t repeats = type.repeats;
+    for (auto later = std::ranges::find(order, axis) + 1; later != order.end(); ++later) {
+      const TypeOnAxis& other = distribution.on(*later);
+      const bool even = other.pieces.kind != PieceKind::uneven;
+      const int64_t ranks = mesh_.size(*later);
+      if (other.factor < type.factor && even && repeats % ranks == 0) repeats /= ranks;
+    }
+    return repeats;
   }
 
   /// The splits about which operands must agree: a rule by hand sees to those of its axes.

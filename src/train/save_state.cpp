@@ -46,8 +46,8 @@ Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankG
       const int ranks = groups.mesh().size(axis);
       if (ranks == 1) continue;
       const TypeOnAxis& type = distribution.on(axis);
-      TESSERA_CHECK(type.pieces.kind != PieceKind::uneven, "uneven pieces of a parameter");
-      const Shape shape = whole.shape().with_dim(dim, whole.shape()[dim] * ranks);
+      const Shape shape =
+          whole.shape().with_dim(dim, joined_extent(type, ranks, whole.shape()[dim]));
       const Tensor joined(shape, piece.dtype());
       groups.over(std::span(&axis, 1), kControlLane)
           .all_gather("gather_whole", pieces_of(shape, type, ranks), whole, joined);

@@ -1,7 +1,9 @@
 #include "comm/distribution.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -73,6 +75,33 @@ RC_GTEST_PROP(Distribution, OrdersHaveEverySplitOnce, ()) {
     }
     RC_ASSERT(found == (distribution.on({i}).split() ? 1 : 0));
   }
+}
+
+RC_GTEST_PROP(Pieces, ThatAreNearlyEvenDifferByAPackAtMost, ()) {
+  const int ranks = *rc::gen::inRange(1, 20);
+  const int64_t extent = *rc::gen::inRange<int64_t>(ranks, 1000);
+  const Pieces pieces = nearly_even(extent, ranks);
+  if (extent % ranks == 0) {
+    RC_ASSERT(pieces == Pieces{});
+    return;
+  }
+  const std::vector<int64_t>& sizes = pieces.sizes;
+  RC_ASSERT(pieces.kind == PieceKind::uneven && std::ssize(sizes) == ranks);
+  RC_ASSERT(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == extent);
+  const int64_t pack = extent >= 8 * ranks ? 8 : 1;
+  RC_ASSERT(std::ranges::all_of(sizes.begin(), sizes.end() - 1,
+                                [&](int64_t size) { return size % pack == 0; }));
+  RC_ASSERT(std::ranges::is_sorted(sizes, std::greater()));
+  RC_ASSERT(sizes.back() > 0 && sizes.front() - sizes[sizes.size() - 2] <= pack);
+  RC_ASSERT(sizes.front() - sizes.back() < 2 * pack);
+}
+
+TEST(Pieces, NearlyEvenOnes) {
+  EXPECT_THAT(nearly_even(257, 2).sizes, ElementsAre(136, 121));
+  EXPECT_THAT(nearly_even(257, 4).sizes, ElementsAre(72, 64, 64, 57));
+  EXPECT_THAT(nearly_even(10, 4).sizes, ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(nearly_even(256, 4).sizes, ElementsAre());
+  EXPECT_THAT(error_of([] { nearly_even(3, 4); }), HasSubstr("3 elements are too few for 4 ranks"));
 }
 
 TEST(Distribution, ANewSplitIsTheInnermost) {

@@ -55,6 +55,29 @@ struct Asked {
   int64_t packed_bytes;
 };
 
+/// Operands of bf16 are widened where no instruction multiplies them, and where the tiles of AMX,
+/// which take pairs of k, would leave one over.
+TEST(GemmPlan, WidensWhatTheInstructionsCannotMultiply) {
+  const auto widened = [](MatrixInstructions instructions, DType input, int64_t k) {
+    const GemmShape shape{.m = 4, .n = 8, .k = k, .input = input};
+    return widens({.instructions = instructions}, shape);
+  };
+  using enum MatrixInstructions;
+  for (const MatrixInstructions wide : {avx2, avx512}) {
+    EXPECT_TRUE(widened(wide, DType::bf16, 16));
+    EXPECT_TRUE(widened(wide, DType::bf16, 17));
+  }
+  for (const MatrixInstructions own : {none, avx512_bf16}) {
+    EXPECT_FALSE(widened(own, DType::bf16, 16));
+    EXPECT_FALSE(widened(own, DType::bf16, 17));
+  }
+  EXPECT_FALSE(widened(amx, DType::bf16, 16));
+  EXPECT_TRUE(widened(amx, DType::bf16, 17));
+  for (const MatrixInstructions any : {none, avx2, avx512, avx512_bf16, amx}) {
+    EXPECT_FALSE(widened(any, DType::f32, 17));
+  }
+}
+
 TEST(GemmPlan, HoldsWhatTheLibraryAsksForOnOtherProcessors) {
   std::ifstream file(std::filesystem::path(TESSERA_SOURCE) / "tests/fixtures/gemm" /
                      "onednn_2.6.3.csv");

@@ -14,14 +14,22 @@ namespace tessera::testing {
 /// How the values of an embedding or a head lie: tokens are split over data, and the rows of the
 /// vocabulary over tensor.
 struct HeadLayout {
-  explicit HeadLayout(const Mesh& mesh) : t(mesh.tensor()), d(mesh.data()[0]) {}
+  explicit HeadLayout(const Mesh& mesh, int64_t vocabulary = 0)
+      : t(mesh.tensor()), d(mesh.data()[0]) {
+    if (vocabulary > 0) pieces = nearly_even(vocabulary, mesh.size(t));
+  }
   Distribution tokens(const TypeOnAxis& on_tensor) const {
     return Distribution().with(d, sharded(0)).with(t, on_tensor);
   }
   Distribution vocabulary() const {
-    return Distribution().with(t, sharded(0)).with(d, replicated());
+    return Distribution().with(t, sharded(0, pieces)).with(d, replicated());
+  }
+  /// The shape of a rank's rows of a table [rows, columns].
+  Shape rows_of(const Program& program, const Shape& table) const {
+    return TensorPiece(program.mesh(), vocabulary(), table, program.rank()).shape();
   }
   Axis t, d;
+  Pieces pieces;  // of the vocabulary
 };
 
 /// Names a value that is read after the run.

@@ -32,13 +32,12 @@ struct Head {
 testing::WriteProgram loss_program(const Head& head) {
   return [=](Builder& builder) {
     const Mesh& mesh = builder.program().mesh();
-    const testing::HeadLayout layout(mesh);
+    const testing::HeadLayout layout(mesh, head.vocabulary);
     const int64_t tokens = head.tokens / mesh.size(layout.d);
-    const int64_t classes = head.vocabulary / mesh.size(layout.t);
+    const Shape part = layout.rows_of(builder.program(), {head.vocabulary, head.hidden});
     const Value x =
         builder.input("x", {{tokens, head.hidden}, head.dtype, layout.tokens(replicated())});
-    const Value weight =
-        builder.parameter("weight", {{classes, head.hidden}, head.dtype, layout.vocabulary()});
+    const Value weight = builder.parameter("weight", {part, head.dtype, layout.vocabulary()});
     const Value targets =
         builder.input("targets", {{tokens}, DType::i32, layout.tokens(invariant())});
     const Value seed = builder.input(
@@ -95,7 +94,8 @@ RankResults run_loss(const MeshSizes& sizes, const Head& head, const Wholes& who
 TEST(SplitCrossEntropy, IsThatOfOneRank) {
   // Of 1100 tokens a chunk has 1024.
   for (const auto& [tokens, vocabulary, hidden] :
-       std::vector<std::tuple<int64_t, int64_t, int64_t>>{{2, 4, 1}, {38, 36, 7}, {1100, 132, 5}}) {
+       std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {2, 4, 1}, {38, 36, 7}, {38, 37, 7}, {1100, 131, 5}}) {
     Head head{.tokens = tokens, .vocabulary = vocabulary, .hidden = hidden, .z = 1e-2};
     for (const int64_t first : {int64_t{0}, vocabulary - 1}) {  // the last rank has all targets
       const Tensor targets = targets_of(head, first);
@@ -240,8 +240,8 @@ TEST(SplitCrossEntropy, RefusesWhatLiesOtherwise) {
               HasSubstr("the targets must be invariant or replicated, not sharded"));
   EXPECT_THAT(refusal(same, split, all, same),
               HasSubstr("the loss's gradient must be invariant, not replicated"));
-  EXPECT_THAT(refusal(same, all.with(t, sharded(0, {PieceKind::uneven, {6, 2}})), all, all),
-              HasSubstr("the weight must be in even pieces"));
+  EXPECT_THAT(refusal(same, all.with(t, sharded(0, {.kind = PieceKind::zigzag})), all, all),
+              HasSubstr("expected consecutive rows"));
   EXPECT_THAT(
       refusal(same.with(c, replicated()), split.with(c, sharded(0)), all, all),
       AllOf(HasSubstr("split over 2 ranks of tensor and 2 of context"), HasSubstr("one axis")));

@@ -25,11 +25,10 @@ struct TableSize {
 testing::WriteProgram embedding_program(const TableSize& size, DType dtype) {
   return [=](Builder& builder) {
     const Mesh& mesh = builder.program().mesh();
-    const testing::HeadLayout layout(mesh);
+    const testing::HeadLayout layout(mesh, size.vocabulary);
     const int64_t tokens = size.tokens / mesh.size(layout.d);
-    const int64_t rows = size.vocabulary / mesh.size(layout.t);
-    const Value table =
-        builder.parameter("table", {{rows, size.hidden}, dtype, layout.vocabulary()});
+    const Shape part = layout.rows_of(builder.program(), {size.vocabulary, size.hidden});
+    const Value table = builder.parameter("table", {part, dtype, layout.vocabulary()});
     const Value ids = builder.input("ids", {{tokens}, DType::i32, layout.tokens(invariant())});
     const Value found = embedding(builder, table, ids);
     testing::mark(builder, found, "found");
@@ -73,6 +72,20 @@ TEST(SplitEmbedding, IsTheSumOfWhatTheRanksHave) {
         EXPECT_EQ(found.at("found"), expected.at("found"));
       }
     }
+  }
+}
+
+/// Two ranks have the rows 0-6 and 7-12 of 13; four have 4, 3, 3 and 3.
+TEST(SplitEmbedding, TakesUnevenPieces) {
+  const TableSize size{.tokens = 8, .vocabulary = 13, .hidden = 5};
+  const Wholes wholes{{"table", testing::random_tensor({13, 5}, DType::f64, "table")},
+                      {"ids", testing::ids_of({0, 12, 6, 7, 3, 4, 12, 9})},
+                      {"seed", testing::random_tensor({8, 5}, DType::f64, "seed")}};
+  const RankResults expected = run_embedding({}, size, wholes, DType::f64, Kernels::fast);
+  for (const MeshSizes& sizes : testing::head_layouts()) {
+    SCOPED_TRACE(Mesh(sizes).text());
+    const RankResults found = run_embedding(sizes, size, wholes, DType::f64, Kernels::fast);
+    testing::expect_results(found, expected, {.of_largest = 1e-15});
   }
 }
 

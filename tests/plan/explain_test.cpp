@@ -69,6 +69,25 @@ TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {
   EXPECT_TRUE(zigzag);
 }
 
+/// Two ranks have 40 and 25 rows of the vocabulary, and 32 and 19 inner channels.
+TEST(Explain, OfUnevenPiecesAddsUpToTheModel) {
+  std::vector<std::string> keys{"model.vocabulary_size=65", "model.feed_forward_size=51"};
+  const Json one = json_of(dense(keys), 1)["totals"];
+  keys.emplace_back("parallel.tensor=2");
+  const Json first = json_of(dense(keys), 2, 0)["totals"];
+  const Json second = json_of(dense(keys), 2, 1)["totals"];
+  const auto both = [&](const char* number) {
+    return first[number].get<double>() + second[number].get<double>();
+  };
+  const int64_t norms = int64_t{5} * 32;  // which both ranks have
+  EXPECT_EQ(both("parameters_on_rank"), one["parameters"].get<double>() + norms);
+  const int64_t more = (2 * (40 - 25) + 2 * 3 * (32 - 19)) * 32;
+  EXPECT_EQ(
+      first["parameters_on_rank"].get<int64_t>() - second["parameters_on_rank"].get<int64_t>(),
+      more);
+  EXPECT_DOUBLE_EQ(both("flops_per_token") / 2, one["flops_per_token"].get<double>());
+}
+
 TEST(Explain, ShowsTypesAndTheLayoutWhereTheyAreAsked) {
   const RunConfig config = dense({"parallel.context=2"});
   const StepPlan plan = plan_of(config, 4, 1);

@@ -6,6 +6,7 @@
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "ops/row_piece.h"
 #include "plan/programs.h"
 
 namespace tessera {
@@ -58,11 +59,11 @@ RunConfig shortened(const fs::path& path) {
 
 void expect_whole_parameters(const Mesh& mesh, const ParameterList& parameters) {
   for (const ParameterSpec& spec : parameters.specs()) {
-    int64_t elements = spec.piece_shape.elements();
-    for (const Axis axis : mesh.of_view(spec.distribution.view())) {
-      if (spec.distribution.on(axis).split()) elements *= mesh.size(axis);
+    for (int dim = 0; dim < spec.shape.rank(); ++dim) {
+      EXPECT_EQ(logical_extent(mesh, spec.distribution, dim, spec.piece_shape[dim]),
+                spec.shape[dim])
+          << spec.name;
     }
-    EXPECT_EQ(elements, spec.shape.elements()) << spec.name;
   }
 }
 
@@ -80,22 +81,48 @@ TEST(Types, EveryFamilyIsAcceptedOnEveryMesh) {
         config.parallel.expert_exchange = exchange;
         const Mesh mesh = mesh_of(config, layout.ranks);
         SCOPED_TRACE(fmt::format("{} on {}", entry.path().filename().string(), mesh.text()));
-        const StepPrograms programs = step_programs(config, {mesh, layout.ranks - 1});
-        const ParameterList& parameters = programs.chunks.front().parameters;
-        expect_whole_parameters(mesh, parameters);
-        // Each gradient is a sum over the ranks that use the weight on their own data.
-        for (const ParameterUnit& unit : parameters.units()) {
-          for (const Axis axis : mesh.of_view(unit.distribution.view())) {
-            EXPECT_TRUE(unit.distribution.on(axis).split() !=
-                        (unit.gradient_distribution.on(axis).placement == Placement::partial))
-                << unit.name << " on " << mesh.name(axis);
+        for (const int rank : {0, layout.ranks - 1}) {
+          const StepPrograms programs = step_programs(config, {mesh, rank});
+          const ParameterList& parameters = programs.chunks.front().parameters;
+          expect_whole_parameters(mesh, parameters);
+          // Each gradient is a sum over the ranks that use the weight on their own data.
+          for (const ParameterUnit& unit : parameters.units()) {
+            for (const Axis axis : mesh.of_view(unit.distribution.view())) {
+              EXPECT_TRUE(unit.distribution.on(axis).split() !=
+                          (unit.gradient_distribution.on(axis).placement == Placement::partial))
+                  << unit.name << " on " << mesh.name(axis);
+            }
           }
+          ++written;
         }
-        ++written;
       }
     }
   }
-  EXPECT_GT(written, 500);
+  EXPECT_GT(written, 1000);
+}
+
+/// Neither the vocabulary nor the inner channels divide over the tensor ranks.
+TEST(Types, EveryFamilyIsAcceptedInUnevenPieces) {
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    RunConfig config = shortened(entry.path());
+    config.model.vocabulary_size = 4099;
+    if (config.model.feed_forward_size > 0) config.model.feed_forward_size += 3;
+    config.parallel.tensor = 4;
+    const Mesh mesh = mesh_of(config, 8);
+    int64_t rows = 0;
+    for (int rank = 0; rank < 4; ++rank) {
+      SCOPED_TRACE(fmt::format("{}, rank {}", entry.path().filename().string(), rank));
+      const StepPrograms programs = step_programs(config, {mesh, rank});
+      const ParameterList& parameters = programs.chunks.front().parameters;
+      expect_whole_parameters(mesh, parameters);
+      rows += parameters.specs().front().piece_shape[0];
+      EXPECT_EQ(parameters.specs().front().piece_shape[0], rank == 3   ? 1019
+                                                           : rank == 0 ? 1032
+                                                                       : 1024);
+    }
+    EXPECT_EQ(rows, 4099);
+  }
 }
 
 }  // namespace

@@ -234,6 +234,16 @@ TEST_F(Derive, ASplitInsideAFactorIsRepeatedByTheOthers) {
   EXPECT_EQ(tokens.on(c).repeats, 2);
 }
 
+/// The sequences are split after the positions, and then both are dims of an operation.
+TEST_F(Derive, ASplitOfSequencesInsideOneOfPositionsKeepsItsElements) {
+  const TypedOperand tokens = value("x", {8, 6}, {{c, sharded(0, {}, 1, 4)}, {d, sharded(0)}});
+  const Distribution before = tokens.spec.distribution;
+  const Distribution after = derive("~(b s) c -> (b s) c", {tokens})[0];
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    EXPECT_EQ(piece_of_dim(mesh, after, 0, 32, rank), piece_of_dim(mesh, before, 0, 32, rank));
+  }
+}
+
 TEST_F(Derive, DualsOfSumsUseTheShapeAlone) {
   const TypedOperand probabilities = value("p", {8, 4}, {{t, sharded(0)}});
   EXPECT_EQ(text("~, ?n E -> n E", {value("g", {}, {{t, replicated()}}), probabilities}),

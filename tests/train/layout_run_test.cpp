@@ -86,6 +86,27 @@ std::vector<Case> cases() {
                                        c.norm_weights = false;
                                        c.query_key_norm = QueryKeyNorm::projection;
                                      })},
+      {"uneven", with(dense(),
+                      [](ModelConfig& c) {
+                        c.vocabulary_size = 37;
+                        c.feed_forward_size = 27;
+                      })},
+      {"uneven_tied",
+       with(dense(),
+            [](ModelConfig& c) {
+              c.vocabulary_size = 257;
+              c.feed_forward_size = 7;
+              c.tied_head = true;
+            }),
+       [](LayoutTrial& trial) { trial.recompute.layer = true; }},
+      {"uneven_mixture", with(mixture(),
+                              [](ModelConfig& c) {
+                                c.vocabulary_size = 33;
+                                c.shared_experts = 1;
+                                c.expert_size = 13;
+                                c.dense_layers = 1;
+                                c.feed_forward_size = 21;
+                              })},
       {"recomputed", dense(),
        [](LayoutTrial& trial) { trial.recompute = {.norm = true, .attention = true}; }},
       {"mixture", mixture()},
@@ -269,6 +290,8 @@ TEST(LayoutOfRanks, TakesPinnedChoicesOfExperts) {
 /// The norm of gradients that are all ones is the root of their number, in every layout: no piece
 /// is forgotten and none counts twice.
 TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
+  ModelConfig model = mixture();
+  model.vocabulary_size = 33;
   for (const MeshSizes& sizes : meshes(true)) {
     const Mesh mesh(sizes);
     SCOPED_TRACE(mesh.text());
@@ -281,7 +304,7 @@ TEST(LayoutOfRanks, HasTheNormOfOnesWhereAllGradientsAreOnes) {
       runtime.join(groups);
       const ProgramSize size{.sequences = 8, .context = 16};
       const StepPrograms programs = step_programs(
-          write_training(mixture(), DType::f64, size, {}, {mesh, rank}), OptimizerConfig{});
+          write_training(model, DType::f64, size, {}, {mesh, rank}), OptimizerConfig{});
       Executor executor(programs.list(), programs.actions(), runtime);
       const ParameterList& parameters = programs.chunks.front().parameters;
       for (const ParameterSpec& spec : parameters.specs()) {

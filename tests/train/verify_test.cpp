@@ -115,6 +115,14 @@ TEST_F(VerifyTest, RefusesAModelThatDoesNotFitBeforeItRuns) {
   }
 }
 
+TEST_F(VerifyTest, ALayoutOfUnevenPiecesIsTheModelOfOneRank) {
+  config_.model.vocabulary_size = 37;
+  config_.model.shared_experts = 1;
+  config_.model.expert_size = 9;
+  const Verification found = verify(config_, mesh_of(config_, 4), {});
+  EXPECT_TRUE(found.same()) << verification_text(found);
+}
+
 /// What someone who forgets something would give: the results of one rank with one change.
 class OneMistake : public VerifyTest {
  protected:

@@ -15,11 +15,11 @@ struct CrossEntropy {
 /// targets are i32 [tokens], with -1 for "no target". The log-sum-exp is taken in f32 (f64 for
 /// f64). `z_coefficient` is the weight of the z-loss; 0 means none. There is no gradient.
 ///
-/// The ranks of one axis may share the vocabulary: the weight is split along dim 0 into even
-/// pieces, x is replicated, and all ranks have the same targets, which count classes of the whole.
-/// For each chunk the ranks agree on the largest logit of every row, and then on its sum of
-/// exponentials and its target's logit (Megatron-LM, arXiv:1909.08053, section 3). The losses are
-/// invariant on that axis. Devices cannot do that yet.
+/// The ranks of one axis may share the vocabulary: the weight is split along dim 0 into
+/// consecutive pieces, x is replicated, and all ranks have the same targets, which count classes of
+/// the whole. For each chunk the ranks agree on the largest logit of every row, and then on its sum
+/// of exponentials and its target's logit (Megatron-LM, arXiv:1909.08053, section 3). The losses
+/// are invariant on that axis. Devices cannot do that yet.
 CrossEntropy linear_cross_entropy(Builder& builder, Value x, Value weight, Value targets,
                                   double z_coefficient = 0);
 

@@ -37,7 +37,9 @@ std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const Ty
                                                               bool gradients) {
   const TypeOnAxis &x = inputs[0], &weight = inputs[1], &targets = inputs[2];
   if (weight.placement != Placement::sharded || weight.dim != 0) return std::nullopt;
-  if (weight.pieces.kind != PieceKind::even) refuse("the weight", weight, "in even pieces");
+  const PieceKind kind = weight.pieces.kind;
+  const bool consecutive = kind == PieceKind::even || kind == PieceKind::uneven;
+  if (!consecutive) refuse("the weight", weight, "in consecutive pieces");
   if (x.placement != Placement::replicated) refuse("x", x, "replicated");
   const bool same =
       targets.placement == Placement::invariant || targets.placement == Placement::replicated;
