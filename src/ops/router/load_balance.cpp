@@ -4,6 +4,7 @@
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
 #include "ops/router/router_kernels.h"
+#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {

@@ -1,0 +1,103 @@
+// How runs of several ranks end: by a signal, by an error of one rank, by a full disk.
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/interrupt.h"
+#include "support/error_of.h"
+#include "support/file_size_limit.h"
+#include "train/rank_runs.h"
+#include "train/train_options.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST_F(Ranks, WithMoreRowsThanAreReservedEndByThatError) {
+  const RunConfig bounded = config(
+      "bounded", {"model.experts=8", "model.experts_per_token=2", "model.expert_size=16",
+                  "model.feed_forward_size=0", "parallel.expert=4", "parallel.expert_rows_bound=1",
+                  "parallel.expert_exchange=\"all_to_all\""});
+  EXPECT_THAT(error_of([&] { train_on(4, bounded); }), HasSubstr("parallel.expert_rows_bound"));
+}
+
+TEST_F(Ranks, EndWithTheErrorOfTheOneThatThrows) {
+  const auto fails = [](int rank, int64_t step) {
+    if (rank == 1 && step == 3) throw Error("the third step of rank 1");
+  };
+  for (const int ranks : {2, 4}) {
+    EXPECT_EQ(error_of([&] {
+                train_on(ranks, config(fmt::format("fails-{}", ranks)), {.before_step = fails});
+              }),
+              "the third step of rank 1");
+  }
+  EXPECT_EQ(metrics("fails-2").size(), 2U);
+}
+
+TEST_F(Ranks, AreEndedByASignalAtAnyMoment) {
+  for (const int wait : {0, 3, 10, 30, 60, 100}) {
+    const std::string run = fmt::format("interrupted-{}", wait);
+    TrainReport report;
+    {
+      const InterruptGuard guard;
+      const std::jthread sender([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait));
+        std::raise(SIGINT);
+      });
+      report = train_on(4, config(run, {"train.steps=100000"}));
+    }
+    EXPECT_TRUE(report.interrupted);
+    EXPECT_TRUE(fs::exists(checkpoint(run, report.step))) << report.step;
+    EXPECT_EQ(metrics(run).size(), static_cast<size_t>(report.step));
+  }
+}
+
+TEST_F(Ranks, EndWhenTheDiskIsFull) {
+  // No checkpoint fits.
+  std::string problem;
+  {
+    const FileSizeLimit limit(16 << 10);
+    problem = error_of([&] {
+      train_on(4, config("full", {"parallel.tensor=2", "checkpoint.every=3"}));
+    });
+  }
+  EXPECT_THAT(problem, HasSubstr("cannot write"));
+  EXPECT_FALSE(fs::exists(checkpoint("full", 3)));
+  EXPECT_EQ(metrics("full").size(), 3U);
+}
+
+TEST_F(Ranks, EndTogetherWhereOneCannotWriteItsRecords) {
+  // From the fourth step on no file may grow beyond the metrics. Only the first rank has any.
+  std::optional<FileSizeLimit> limit;
+  const auto fill = [&](int rank, int64_t step) {
+    if (rank == 0 && step == 4) limit.emplace(fs::file_size(folder("filled") / "metrics.jsonl"));
+  };
+  const std::string problem = error_of(
+      [&] { train_on(4, config("filled", {"parallel.tensor=2"}), {.before_step = fill}); });
+  limit.reset();
+  EXPECT_THAT(problem,
+              AllOf(HasSubstr("cannot write " + (folder("filled") / "metrics.jsonl").string()),
+                    HasSubstr("step 4 could not be saved: cannot write")));
+  EXPECT_EQ(metrics("filled").size(), 3U);
+}
+
+TEST_F(Ranks, SaveBeforeDamagedDataEndsThem) {
+  const fs::path held_out = folder_->path() / "data/held_out-00000.npy";
+  flip(held_out);
+  const std::string problem = error_of([&] {
+    train_on(4, config("damaged", {"checkpoint.every=0", "train.evaluate_every=3"}));
+  });
+  flip(held_out);
+  EXPECT_THAT(problem, AllOf(HasSubstr("held_out-00000.npy"), HasSubstr("(step 3 was saved")));
+  EXPECT_TRUE(fs::exists(checkpoint("damaged", 3)));
+  EXPECT_EQ(metrics("damaged").size(), 3U);
+}
+
+}  // namespace
+}  // namespace tessera
