@@ -53,9 +53,8 @@ TEST(RankControl, TellsAllRanksWhatOneSays) {
 TEST(RankControl, GathersTheNumbersOfAll) {
   const std::vector<uint64_t> own{1, ~uint64_t{0}};
   EXPECT_EQ(RankControl().gather(own), own);
-  run_group(3, [](Communicator& world) {
-    const auto rank = static_cast<uint64_t>(world.position());
-    const RankControl control(world);
+  run_controlled(3, [](const RankControl& control, RankGroups& groups) {
+    const auto rank = static_cast<uint64_t>(groups.rank());
     EXPECT_EQ(control.gather(std::vector{rank, ~rank}),
               (std::vector<uint64_t>{0, ~uint64_t{0}, 1, ~uint64_t{1}, 2, ~uint64_t{2}}));
     EXPECT_EQ(control.gather({}), std::vector<uint64_t>());
