@@ -50,7 +50,7 @@ struct TrainingRank {
         store(executor, programs.update_number(), programs.rounding_number(),
               programs.chunks.front().parameters),
         step(programs, executor, store),
-        control(groups.world("control")),
+        control(groups),
         check(executor, static_cast<int>(programs.list().size()),
               programs.chunks.front().parameters, control) {
     runtime.join(groups);
@@ -203,7 +203,7 @@ class ReplicaCheckInRuns : public ::testing::Test {
     World world(2);
     run_mesh(world, mesh, [&](RankGroups& groups) {
       const auto rank = static_cast<size_t>(groups.rank());
-      const RankControl control(groups.world("control"));
+      const RankControl control(groups);
       Runtime runtime(run_target(configs[rank], nullptr, 2));
       runtime.join(groups);
       StepPlan plan = std::move(plan_steps_that_fit(configs[rank], mesh)[rank]);

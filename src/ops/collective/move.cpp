@@ -120,7 +120,8 @@ Move plan_move(const Program& program, Value value, std::span<const Conversion> 
   const ValueInfo& info = program.info(value);
   Move move{.conversions = {conversions.begin(), conversions.end()}, .own_before = info.spec.shape};
   // The same ranks meet in the same order, whatever the order in which a caller names the axes.
-  std::ranges::sort(move.conversions, {}, &Conversion::axis);
+  std::ranges::sort(move.conversions, {},
+                    [](const Conversion& conversion) { return conversion.axis.index; });
   for (const Conversion& conversion : move.conversions) {
     if (mesh.size(conversion.axis) == 1) continue;
     move.axes.push_back(conversion.axis);
