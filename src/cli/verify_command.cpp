@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "config/mesh_of.h"
@@ -40,6 +41,10 @@ void add_verify_command(CLI::App& app) {
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] {
     const RunConfig config = resolve(arguments->config.load());
+    const Stopwatch watch;
+    arguments->options.progress = [&](const std::string& part) {
+      fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
+    };
     const Verification found =
         verify(config, mesh_of(config, arguments->ranks), arguments->options);
     fmt::print("{}", arguments->json ? verification_json(found) : verification_text(found));

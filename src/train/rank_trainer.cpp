@@ -119,7 +119,8 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   step_.set_trace(trace);
-  accumulate(step, next.batches);
+  watch_inputs(step);
+  accumulate(next.batches);
   if (issued_) settle();
   next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
   next.results = step_.results();
@@ -127,20 +128,22 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   if (trace != nullptr) issued_->results.wait();
 }
 
+/// Lets a step compare the ranks' copies of what it reads, if it is one that does.
+void RankTrainer::watch_inputs(int64_t step) {
+  if (!checks_replicas_at(step)) return step_.on_inputs({});
+  step_.on_inputs([this, step](int program) {
+    unequal_ = unequal_copies(step, [&] { replicas_->check_inputs(program); });
+    if (unequal_) throw Error("{}", *unequal_);
+  });
+}
+
 /// Runs the passes of a step. If one of several ranks fails in them, for example because its
 /// experts get more rows than are reserved, the run saves the state before the step and ends. If
-/// the ranks' copies of an input differ, it ends and saves nothing.
-void RankTrainer::accumulate(int64_t step, std::span<const Batch> batches) {
+/// copies of an input differ, it ends and saves nothing.
+void RankTrainer::accumulate(std::span<const Batch> batches) {
   if (!control_.several()) return step_.accumulate(batches);
-  std::optional<std::string> unequal;
-  if (checks_replicas_at(step)) {
-    step_.on_inputs([&](int program) {
-      if (!unequal) unequal = unequal_copies(step, [&] { replicas_->check_inputs(program); });
-    });
-  }
   const auto failure = control_.attempt_work([&] { step_.accumulate(batches); });
-  step_.on_inputs({});
-  if (unequal) throw Error("{}", *unequal);
+  if (unequal_) throw Error("{}", *unequal_);
   if (failure) end_before_step(*failure);
 }
 

@@ -54,7 +54,8 @@ class RankTrainer {
   bool checks_replicas_at(int64_t step) const;
   bool settles_at_once(int64_t step) const;
   void issue(int64_t step, Trace* trace);
-  void accumulate(int64_t step, std::span<const Batch> batches);
+  void watch_inputs(int64_t step);
+  void accumulate(std::span<const Batch> batches);
   [[noreturn]] void end_before_step(const std::string& failure);
   void settle();
   void agree(TrainReport& report);
@@ -100,6 +101,7 @@ class RankTrainer {
   const TrainingData& data_;
   Loader loader_;
   std::optional<Evaluator> evaluator_;
+  std::optional<std::string> unequal_;    // inputs, if copies of them differ
   std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks
   TrainingPosition position_;             // after the last step that is settled
   std::optional<IssuedStep> issued_;   // the step after that, if its results are still to be read

@@ -23,7 +23,7 @@ std::string place_of(const Deviation& deviation) {
   return fmt::format("{}, {}", deviation.quantity, deviation.where);
 }
 
-std::string rounded_text(const Verification& found) {
+std::string compared_text(const Verification& found) {
   std::string text = fmt::format(
       "in {}{}, the layout from one rank (and one rank from fp64):\n",
       dtype_name(found.trial.compute),
@@ -38,6 +38,12 @@ std::string rounded_text(const Verification& found) {
         "{}: {}\n",
         found.rounding.times(), Verification::kRoundingBound, place_of(found.rounding.deviation));
   }
+  return text;
+}
+
+std::string rounded_text(const Verification& found) {
+  std::string text;
+  if (!found.rounded.empty()) text = compared_text(found);
   if (!found.bits) return text;
   return text + (found.bits->first_other
                      ? fmt::format("one rank that adds up in the layout's order has OTHER BITS, "

@@ -1,6 +1,8 @@
 #include "train/verify.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "config/mesh_of.h"
@@ -89,6 +91,7 @@ std::optional<StreamDifference> first_difference(const LayoutTrial& of,
 }
 
 using Batches = std::vector<std::vector<Batch>>;
+using OnPart = std::function<void(const std::string& part)>;
 
 /// One rank that adds up in the order of the trial's data ranks, against the layout.
 BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
@@ -98,16 +101,27 @@ BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
   return {first_other_bits(run_layout(trial, batches), layout)};
 }
 
-/// Compares in the precision of the trial, with the choices of experts that were made in f64.
-void compare_rounded(Verification& found, const Batches& batches, const LayoutResults& exact) {
+/// Compares in the precision of the trial, with the choices of experts that were made in f64. In
+/// f64 there is nothing more to compare than bits.
+void compare_rounded(Verification& found, const Batches& batches, const LayoutResults& exact,
+                     const OnPart& begins) {
   LayoutTrial& trial = found.trial;
   trial.pinned = exact.choices;
-  const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
+  const bool rounds = trial.compute != DType::f64;
+  if (!rounds && !adds_up_parts(trial)) return;
+  const std::string precision(dtype_name(trial.compute));
+  begins(precision + ", the layout");
   const LayoutResults layout = run_layout(trial, batches);
-  found.rounded = deviations(one, layout);
-  found.expected = deviations(exact, one);
-  found.rounding = largest_rounding(exact, one, layout, trial.compute);
-  if (adds_up_parts(trial)) found.bits = compare_bits(trial, batches, layout);
+  if (rounds) {
+    begins(precision + ", one rank");
+    const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
+    found.rounded = deviations(one, layout);
+    found.expected = deviations(exact, one);
+    found.rounding = largest_rounding(exact, one, layout, trial.compute);
+  }
+  if (!adds_up_parts(trial)) return;
+  begins(precision + ", one rank in the order of the layout");
+  found.bits = compare_bits(trial, batches, layout);
 }
 
 }  // namespace
@@ -137,21 +151,28 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
         "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
         word(config.run.device));
   }
-  return verify(trial_of(config, mesh, options), options.steps);
+  return verify(trial_of(config, mesh, options), options.steps, options.progress);
 }
 
-Verification verify(const LayoutTrial& trial, int steps) {
+Verification verify(const LayoutTrial& trial, int steps,
+                    const std::function<void(const std::string&)>& on_part) {
+  const OnPart begins = on_part ? on_part : [](const std::string&) {};
   require_same_tokens(trial);
   require_verify_memory(trial);
   Verification found{.trial = trial, .steps = steps, .micro_batches = kMicroBatches};
   const Batches batches =
       random_batches(trial.size, trial.model.vocabulary_size, steps, kMicroBatches, trial.seed);
+  begins("fp64, one rank");
   const LayoutResults exact = run_layout(trial_of_one(trial, DType::f64), batches);
   LayoutTrial layout = trial;
   layout.compute = DType::f64;
+  begins("fp64, the layout");
   found.exact = deviations(exact, run_layout(layout, batches));
-  if (!found.same()) found.first = first_difference(trial, batches);
-  compare_rounded(found, batches, exact);
+  if (!found.same()) {
+    begins("fp64, which value differs first");
+    found.first = first_difference(trial, batches);
+  }
+  compare_rounded(found, batches, exact, begins);
   return found;
 }
 

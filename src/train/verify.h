@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace tessera {
 struct VerifyOptions {
   int steps = 2;
   int64_t context = 0;  ///< positions of a sequence; 0: those of short_context()
+  /// Is called as each part begins, with its name.
+  std::function<void(const std::string& part)> progress = {};
 };
 
 /// Whether one rank that adds up in a layout's order gets the layout's bits.
@@ -65,7 +68,8 @@ int64_t short_context(const RunConfig& config);
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
 /// The same for a trial, in whose precision runs are rounded.
-Verification verify(const LayoutTrial& trial, int steps);
+Verification verify(const LayoutTrial& trial, int steps,
+                    const std::function<void(const std::string& part)>& on_part = {});
 
 /// What a verification found, in words, and as JSON.
 std::string verification_text(const Verification& found);

@@ -47,8 +47,9 @@ class RanksCommandTest : public ::testing::Test {
   const Arguments eight_{"--ranks", "8",
                          "--set",   "parallel.tensor=2",
                          "--set",   "parallel.expert=4",
-                         "--set",   "train.micro_batch=1"};
-  const Arguments one_{"--set", "train.micro_batch=4"};
+                         "--set",   "train.micro_batch=1",
+                         "--set",   "train.evaluate_batches=8"};
+  const Arguments one_{"--set", "train.micro_batch=4", "--set", "train.evaluate_batches=2"};
   TemporaryFolder folder_;
 };
 

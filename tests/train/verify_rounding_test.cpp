@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bfloat16.h"
-#include "base/error.h"
+#include "support/error_of.h"
 #include "train/changed_programs.h"
 #include "train/verify.h"
 #include "train/verify_memory.h"
@@ -145,18 +145,32 @@ TEST(VerifyRounding, InBf16TheBitsShowAReductionOfGradientsInBf16) {
               AllOf(HasSubstr("has OTHER BITS, first in the"), HasSubstr("NOT THE SAME BITS")));
 }
 
-/// A capacity of each rank's own tokens drops other tokens than one rank does.
-TEST(VerifyCapacity, IsRefusedIfItIsOfARanksTokens) {
+/// Ranks that share sequences drop other tokens than one rank does. One rank can take the parts of
+/// data ranks by themselves.
+TEST(VerifyCapacity, OfARanksTokensIsComparedWhereOneRankCanTakeThem) {
   LayoutTrial trial = trial_of_model(8);
   trial.model.capacity_factor = 1.1;
   trial.experts.capacity_tokens = TokenSet::rank;
-  try {
-    verify(trial, 1);
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("parallel.capacity_tokens is \"rank\""),
-                                    HasSubstr("set it to \"micro_batch\"")));
-  }
+  const Verification found = verify(trial, 2);
+  EXPECT_TRUE(found.passed()) << verification_text(found);
+  EXPECT_TRUE(found.bits);
+  trial.mesh = Mesh({.tensor = 2, .data = {2}});
+  EXPECT_THAT(error_of([&] { verify(trial, 1); }),
+              AllOf(HasSubstr("parallel.capacity_tokens is \"rank\""),
+                    HasSubstr("set it to \"micro_batch\"")));
+}
+
+/// In fp64 the first comparison is all.
+TEST(VerifyRounding, IsNotJudgedInDoublePrecision) {
+  LayoutTrial trial = trial_of_model(8);
+  trial.compute = DType::f64;
+  trial.mesh = Mesh({.tensor = 2, .data = {2}, .expert = 4});
+  std::vector<std::string> parts;
+  const Verification found =
+      verify(trial, 2, [&](const std::string& part) { parts.push_back(part); });
+  EXPECT_TRUE(found.passed()) << verification_text(found);
+  EXPECT_TRUE(found.rounded.empty());
+  EXPECT_THAT(parts, ::testing::ElementsAre("fp64, one rank", "fp64, the layout"));
 }
 
 TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {

@@ -183,8 +183,7 @@ class LinearCrossEntropy final : public Operation {
 
   template <typename T, typename Wide, typename Rows>
   void run_rows(const Execution& execution) const {
-    require_indices(execution, "target", execution.inputs[2], -1,
-                    execution.inputs[1].shape()[0] * part_.ranks);
+    require_indices(execution, "target", execution.inputs[2], -1, part_.all);
     const int32_t* targets = execution.inputs[2].data<int32_t>();
     Wide* token_loss = execution.outputs[1].data<Wide>();
     Wide* log_sum_exp = execution.outputs[2].data<Wide>();

@@ -17,8 +17,12 @@ namespace {
 
 VocabularyPart vocabulary_part(const Program& program, Value weight) {
   const Mesh& mesh = program.mesh();
-  VocabularyPart part{.first = first_row(program, weight), .axis = {}, .axis_name = {}};
-  for (const Axis axis : program.spec(weight).distribution.order(0)) {
+  const Spec& spec = program.spec(weight);
+  VocabularyPart part{.first = first_row(program, weight),
+                      .all = logical_extent(mesh, spec.distribution, 0, spec.shape[0]),
+                      .axis = {},
+                      .axis_name = {}};
+  for (const Axis axis : spec.distribution.order(0)) {
     if (mesh.size(axis) == 1) continue;
     if (part.axis) {
       throw Error(

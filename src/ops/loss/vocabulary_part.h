@@ -14,6 +14,7 @@ namespace tessera {
 /// The classes that a rank has of a head's vocabulary, and the axis over whose ranks it is split.
 struct VocabularyPart {
   int64_t first = 0;         ///< the rank's first class; targets count classes of the whole
+  int64_t all = 0;           ///< classes of all ranks
   int ranks = 1;             ///< that share the vocabulary
   std::optional<Axis> axis;  ///< none if the rank has all classes
   std::string axis_name;
