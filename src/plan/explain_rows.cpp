@@ -32,6 +32,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                  .phase = std::string(word(node.phase)),
                  .outputs = {},
                  .results = {},
+                 .labels = node.operation->labels(program.specs(node.inputs)),
                  .types = {},
                  .layer = node.layer,
                  .cost = node.operation->cost(program.specs(node.inputs), outputs),
