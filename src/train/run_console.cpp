@@ -14,7 +14,7 @@ namespace {
 
 /// "2 threads", or "4 ranks (2 tensor x 2 data) on 4 threads".
 std::string ranks_text(const Mesh& mesh, const Target& target) {
-  const std::string threads =
+  std::string threads =
       fmt::format("{} {}", target.threads, target.threads == 1 ? "thread" : "threads");
   if (mesh.ranks() == 1) return threads;
   return fmt::format("{} ranks ({}) on {}", mesh.ranks(), mesh.text(), threads);
