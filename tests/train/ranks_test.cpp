@@ -133,9 +133,12 @@ TEST_F(Ranks, TrainTheDemosModel) {
     return load_config(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml", keys);
   };
   train_on(1, demo("demo-1", {"train.micro_batch=2", "train.evaluate_batches=2"}));
-  train_on(4, demo("demo-4", {"train.micro_batch=1", "train.evaluate_batches=4",
-                              "parallel.tensor=2", "parallel.expert=2"}));
-  expect_same_training(metrics("demo-4"), metrics("demo-1"), 1e-10);
+  for (const std::string exchange : {"all_gather", "all_to_all"}) {
+    train_on(
+        4, demo(exchange, {"train.micro_batch=1", "train.evaluate_batches=4", "parallel.tensor=2",
+                           "parallel.expert=2", "parallel.expert_exchange=\"" + exchange + "\""}));
+    expect_same_training(metrics(exchange), metrics("demo-1"), 1e-10);
+  }
 }
 
 TEST_F(Ranks, RefuseWhatTheyCannotShare) {
