@@ -1,12 +1,16 @@
+#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "model/model.h"
 #include "model/small_configs.h"
 #include "ops/labels/cases.h"
+#include "ops/labels/rules_by_hand.h"
 #include "state/update_program.h"
 #include "support/operation_run.h"
 
@@ -78,6 +82,40 @@ std::vector<ModelConfig> all_models() {
   return models;
 }
 
+/// The same in sizes that divide over two tensor ranks, and with every set of tokens of losses.
+std::vector<ModelConfig> all_models_of_ranks() {
+  std::vector<ModelConfig> models = all_models();
+  for (ModelConfig& config : models) {
+    if (config.heads % 2 == 0) continue;
+    config.heads = 4;
+    config.hidden_size = 16;
+  }
+  ModelConfig config = small_mixture();
+  config.balance_tokens = BalanceTokens::rank;
+  models.push_back(config);
+  config.balance_tokens = BalanceTokens::global_batch;
+  models.push_back(config);
+  return models;
+}
+
+/// Whether labels do not say how an operation's results lie.
+bool has_rule_by_hand(const Program& program, const Node& node) {
+  if (node.operation->hand_rule() || node.operation->lane() == Lane::network) return true;
+  std::vector<TypedOperand> operands;
+  for (const Value input : node.inputs) {
+    const ValueInfo& info = program.info(input);
+    operands.push_back({info.name, info.spec, info.differentiable});
+  }
+  return node.operation->distributions(program.mesh(), operands).has_value();
+}
+
+/// Whether there is such a test.
+bool exists(const NamedTest& test) {
+  const std::filesystem::path tests = std::filesystem::path(TESSERA_SOURCE) / "tests";
+  const std::string source = read_file(tests / test.file);
+  return source.find(fmt::format("({}, {})", test.suite, test.name)) != std::string::npos;
+}
+
 class Coverage : public ::testing::Test {
  protected:
   Coverage() {
@@ -90,36 +128,92 @@ class Coverage : public ::testing::Test {
   void require(const Program& program) {
     for (const Node& node : program.nodes()) {
       const NamedLabels used = named(*node.operation, program.specs(node.inputs));
+      if (program.mesh().ranks() > 1 && has_rule_by_hand(program, node)) {
+        require_named_test(used.first);
+        continue;
+      }
       if (!used_.insert(used).second) continue;
       EXPECT_TRUE(table_.contains(used))
           << "the table of labels lacks " << used.first << ": " << used.second;
     }
   }
 
+  /// Requires the operations of all programs of a training run.
+  void require_programs(const ModelConfig& config, DType compute, const ProgramSize& size,
+                        const MeshRank& place = {}, const ExpertLayout& experts = {}) {
+    const bool all = size.document_mask;
+    const Chunk chunk =
+        write_training(config, compute, size, Recompute{all, all, all, all}, place, experts);
+    const auto& units = chunk.parameters.units();
+    require(chunk.program);
+    require(write_step_start(units, chunk.sums(), place));
+    require(write_update(units, chunk.parameters.specs(), chunk.sums(), {}, place).program);
+    require(write_rounding(units, place));
+    require(write_evaluation(config, compute, size, place, experts).program);
+  }
+
+  std::set<std::string> names_used() const {
+    std::set<std::string> names;
+    for (const auto& [name, labels] : used_) names.insert(name);
+    return names;
+  }
+
   std::set<NamedLabels> table_;
   std::set<NamedLabels> used_;
+  std::set<std::string> used_by_hand_;
+
+ private:
+  void require_named_test(const std::string& operation) {
+    if (!used_by_hand_.insert(operation).second) return;
+    const auto test = rules_by_hand().find(operation);
+    if (test == rules_by_hand().end()) {
+      ADD_FAILURE() << operation << " has a rule by hand; name its test in rules_by_hand.h";
+      return;
+    }
+    EXPECT_TRUE(exists(test->second)) << operation << ": no test " << test->second.suite << "."
+                                      << test->second.name << " in " << test->second.file;
+  }
 };
 
 TEST_F(Coverage, EveryOperationOfAProgramIsInTheTableOfLabels) {
   for (const ModelConfig& config : all_models()) {
     for (const DType compute : {DType::f32, DType::bf16}) {
-      for (const bool recomputes : {false, true}) {
-        const ProgramSize size{.sequences = 2, .context = 8, .document_mask = recomputes};
-        const Recompute recompute{recomputes, recomputes, recomputes, recomputes};
-        const Chunk chunk = write_training(config, compute, size, recompute);
-        require(chunk.program);
-        require(write_step_start(chunk.parameters.units(), chunk.sums()));
-        require(write_update(chunk.parameters.units(), chunk.parameters.specs(), chunk.sums(), {})
-                    .program);
-        require(write_rounding(chunk.parameters.units()));
-        require(write_evaluation(config, compute, size).program);
+      for (const bool document_mask : {false, true}) {
+        require_programs(config, compute,
+                         {.sequences = 2, .context = 8, .document_mask = document_mask});
       }
       require(write_decoding(config, compute, 2, 8).program);
     }
   }
-  std::set<std::string> names;
-  for (const auto& [name, labels] : used_) names.insert(name);
-  EXPECT_GE(names.size(), 45U);
+  EXPECT_GE(names_used().size(), 45U);
+}
+
+/// Operations that only ranks have are in the table too, or have a rule by hand with its own test.
+TEST_F(Coverage, EveryOperationOfAMeshIsInTheTableOrHasATestOfItsRuleByHand) {
+  for (const int expert_ranks : {1, 2}) {
+    const Mesh mesh({.tensor = 2, .context = 2, .data = {2}, .expert = expert_ranks});
+    for (const ModelConfig& config : all_models_of_ranks()) {
+      for (const auto exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+        for (const bool document_mask : {false, true}) {
+          const ProgramSize size{.sequences = 4, .context = 16, .document_mask = document_mask};
+          const ExpertLayout experts{
+              .exchange = exchange,
+              .capacity_tokens = document_mask ? TokenSet::rank : TokenSet::micro_batch};
+          const DType compute = document_mask ? DType::bf16 : DType::f32;
+          const int rank = document_mask ? mesh.ranks() - 1 : 0;
+          require_programs(config, compute, size, {mesh, rank}, experts);
+        }
+        if (!config.mixture()) break;  // it exchanges nothing
+      }
+    }
+  }
+  for (const char* const of_ranks :
+       {"repeat_heads", "row_squares", "scale_rows", "set_counts", "step_counts"}) {
+    EXPECT_TRUE(names_used().contains(of_ranks)) << of_ranks;
+  }
+  for (const auto& [operation, test] : rules_by_hand()) {
+    EXPECT_TRUE(used_by_hand_.contains(operation)) << "no program has " << operation;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,201 @@
+#include "program/axis_rule.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+/// The label that an axis splits, with its type, and the first input that has it.
+struct LabelOnAxis {
+  std::string_view label;
+  TypeOnAxis type;
+  size_t input;
+};
+
+class AxisRule {
+ public:
+  AxisRule(const LabelledOperation& operation, Axis axis, const std::vector<TypeOnAxis>& inputs)
+      : operation_(operation), labels_(operation.labels), axis_(axis), types_(inputs) {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!labels_.inputs[k].shape_only || !types_[k].split()) continue;
+      if (!operation.an_output_has_label(operation.split_label(k, types_[k]).name)) {
+        types_[k] = replicated();
+      }
+    }
+  }
+
+  std::vector<TypeOnAxis> outputs() const {
+    if (all_invariant()) return same_for_all(invariant());
+    refuse_invariant();
+    if (const auto split = find_split()) return split_outputs(*split);
+    return same_for_all(has_sums() ? partial() : replicated());
+  }
+
+ private:
+  std::vector<TypeOnAxis> same_for_all(const TypeOnAxis& type) const {
+    return std::vector<TypeOnAxis>(labels_.outputs.size(), type);
+  }
+
+  // ---- rule 1: what is invariant
+
+  bool all_invariant() const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (types_[k].placement != Placement::invariant && !same(k)) return false;
+    }
+    return true;
+  }
+
+  void refuse_invariant() const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (types_[k].placement != Placement::invariant || same(k)) continue;
+      std::vector<std::string> others;
+      for (size_t other = 0; other < types_.size(); ++other) {
+        if (types_[other].placement == Placement::invariant) continue;
+        others.push_back(fmt::format("'{}', which is {}", input_name(other), types_[other].text()));
+      }
+      refuse(k, fmt::format("it meets {}; expected replicated (retype invariant -> replicated)",
+                            join(others, " and ")));
+    }
+  }
+
+  // ---- rules 2, 3 and 5: what is split
+
+  std::optional<LabelOnAxis> find_split() const {
+    std::optional<LabelOnAxis> split;
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!types_[k].split()) continue;
+      const Label& label = operation_.split_label(k, types_[k]);
+      if (label.whole) {
+        refuse(k, fmt::format("dim {} ({}) must be whole; join its pieces first", types_[k].dim,
+                              label.name));
+      }
+      const std::string_view name = labels_.tied(label.name);
+      if (!split) {
+        split = LabelOnAxis{name, types_[k], k};
+      } else if (split->label != name) {
+        throw DistributionError(fmt::format(
+            "{}: two labels are split on {}: {} of '{}' and {} of '{}'", operation_.name,
+            axis_name(), split->label, input_name(split->input), name, input_name(k)));
+      }
+    }
+    return split;
+  }
+
+  std::vector<TypeOnAxis> split_outputs(const LabelOnAxis& split) const {
+    for (size_t k = 0; k < types_.size(); ++k) require_fit(k, split);
+    std::vector<TypeOnAxis> outputs;
+    for (const LabelledOperand& output : labels_.outputs) {
+      if (const auto place = operation_.place(output, split.label)) {
+        TypeOnAxis type = split.type;
+        type.dim = place->dim;
+        type.factor = place->factor;
+        type.repeats = 1;
+        outputs.push_back(type);
+        continue;
+      }
+      refuse_terms_without(split);
+      outputs.push_back(partial());
+    }
+    return outputs;
+  }
+
+  /// Inputs with the label have the same pieces of it, and those without it are replicated.
+  void require_fit(size_t k, const LabelOnAxis& split) const {
+    const TypeOnAxis& type = types_[k];
+    if (operation_.input_has_label(k, split.label)) {
+      if (type.placement == split.type.placement && type.pieces == split.type.pieces) return;
+      refuse(k, fmt::format("label {} is {} in '{}'; expected the same pieces", split.label,
+                            split.type.text(), input_name(split.input)));
+    }
+    const bool counts_by_shape =
+        type.placement == Placement::partial && labels_.inputs[k].shape_only;
+    if (type.placement == Placement::replicated || same(k) || counts_by_shape) return;
+    refuse(k, fmt::format("it lacks the label {}, which is split in '{}'; expected replicated",
+                          split.label, input_name(split.input)));
+  }
+
+  void refuse_terms_without(const LabelOnAxis& split) const {
+    for (const std::vector<int>& term : labels_.terms) {
+      const bool has = std::ranges::any_of(term, [&](int k) {
+        return operation_.input_has_label(static_cast<size_t>(k), split.label);
+      });
+      if (has) continue;
+      throw DistributionError(
+          fmt::format("{}: the sum over {} is partial on {}, and the term '{}' lacks {}, so each "
+                      "rank would add it; convert it replicated -> partial",
+                      operation_.name, split.label, axis_name(),
+                      input_name(static_cast<size_t>(term.front())), split.label));
+    }
+  }
+
+  // ---- rule 4: sums that have not been taken
+
+  bool is_sum(size_t k) const {
+    return types_[k].placement == Placement::partial && !labels_.inputs[k].shape_only;
+  }
+
+  /// Whether there are any. They have to be where the operation is linear in all of them together.
+  bool has_sums() const {
+    std::optional<size_t> first;
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!is_sum(k)) continue;
+      if (!first) first = k;
+      if (!labels_.inputs[k].linear) {
+        refuse(k,
+               "the operation is not linear in it; expected its sum taken (partial -> invariant, "
+               "replicated or sharded)");
+      }
+    }
+    if (!first) return false;
+    for (const std::vector<int>& term : labels_.terms) require_one_sum(term, *first);
+    return true;
+  }
+
+  void require_one_sum(const std::vector<int>& term, size_t other_sum) const {
+    std::vector<size_t> sums;
+    for (const int k : term) {
+      if (is_sum(static_cast<size_t>(k))) sums.push_back(static_cast<size_t>(k));
+    }
+    if (sums.size() > 1) {
+      refuse(sums[1],
+             fmt::format("it is multiplied by '{}', which is partial too", input_name(sums[0])));
+    }
+    if (sums.empty()) {
+      refuse(static_cast<size_t>(term.front()),
+             fmt::format("it is added to '{}', which is partial; expected partial (convert "
+                         "replicated -> partial)",
+                         input_name(other_sum)));
+    }
+  }
+
+  // ---- inputs
+
+  bool same(size_t k) const { return operation_.same_on_all(k, types_[k]); }
+  const std::string& input_name(size_t k) const { return operation_.inputs[k].name; }
+  std::string axis_name() const { return std::string(operation_.mesh.name(axis_)); }
+
+  [[noreturn]] void refuse(size_t k, std::string_view why) const {
+    throw DistributionError(fmt::format("{}: '{}' is {} on {}: {}", operation_.name, input_name(k),
+                                        types_[k].text(), axis_name(), why));
+  }
+
+  const LabelledOperation& operation_;
+  const Labels& labels_;
+  Axis axis_;
+  std::vector<TypeOnAxis> types_;  // of the inputs
+};
+
+}  // namespace
+
+std::vector<TypeOnAxis> derive_on_axis(const LabelledOperation& operation, Axis axis,
+                                       const std::vector<TypeOnAxis>& inputs) {
+  return AxisRule(operation, axis, inputs).outputs();
+}
+
+}  // namespace tessera

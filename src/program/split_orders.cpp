@@ -1,0 +1,141 @@
+#include "program/split_orders.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+TypeOnAxis& on(std::vector<TypeOnAxis>& types, Axis axis) {
+  return types[static_cast<size_t>(axis.index)];
+}
+
+}  // namespace
+
+SplitOrders::SplitOrders(const LabelledOperation& operation, MeshView view,
+                         std::span<const Axis> by_hand)
+    : operation_(operation), view_(view), by_hand_(by_hand.begin(), by_hand.end()) {
+  for (size_t k = 0; k < operation.inputs.size(); ++k) {
+    if (operation.inputs[k].spec.distribution.view() != view) continue;
+    const auto& dims = operation.labels.inputs[k].dims;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const size_t labels = is_whole_dim(dims[d]) ? 1 : dims[d].size();
+      for (size_t f = 0; f < labels; ++f) note_order(k, static_cast<int>(d), f);
+    }
+  }
+}
+
+void SplitOrders::note_order(size_t input, int dim, size_t factor) {
+  const auto& labels = operation_.labels.inputs[input].dims[static_cast<size_t>(dim)];
+  const bool whole_dim = is_whole_dim(labels);
+  const Distribution& distribution = operation_.inputs[input].spec.distribution;
+  Order order{.splits = {}, .input = input};
+  for (const Axis axis : distribution.order(dim)) {
+    const TypeOnAxis& type = distribution.on(axis);
+    if (!whole_dim && type.factor != static_cast<int>(factor)) continue;
+    const int64_t repeats = whole_dim ? type.repeats : repeats_after_outer(distribution, axis);
+    order.splits.push_back({axis, type.pieces, type.factor, repeats, whole_dim});
+  }
+  const std::string_view label = operation_.labels.tied(labels[factor].name);
+  require_agreement(orders_.try_emplace(label, order).first->second, order, label);
+  if (!whole_dim) return;
+  require_agreement(whole_orders_.try_emplace(label, order).first->second, order, label);
+}
+
+/// The repeats of a split once those of the factors outside it come first, as they do in outputs:
+/// even ones that were made after it have left fewer.
+int64_t SplitOrders::repeats_after_outer(const Distribution& distribution, Axis axis) const {
+  const TypeOnAxis& type = distribution.on(axis);
+  const std::span<const Axis> order = distribution.order(type.dim);
+  int64_t repeats = type.repeats;
+  for (auto later = std::ranges::find(order, axis) + 1; later != order.end(); ++later) {
+    const TypeOnAxis& other = distribution.on(*later);
+    const bool even = other.pieces.kind != PieceKind::uneven;
+    const int64_t ranks = operation_.mesh.size(*later);
+    if (other.factor < type.factor && even && repeats % ranks == 0) repeats /= ranks;
+  }
+  return repeats;
+}
+
+/// Operands with one label have the same elements of it. Where it is the whole dim of both, that
+/// depends on how often the pieces repeat, too.
+void SplitOrders::require_agreement(const Order& known, const Order& order,
+                                    std::string_view label) const {
+  const auto agree = [](const Split& a, const Split& b) {
+    return a.axis == b.axis && a.pieces == b.pieces &&
+           (a.repeats == b.repeats || !a.whole_dim || !b.whole_dim);
+  };
+  if (std::ranges::equal(checked(known), checked(order), agree)) return;
+  throw DistributionError(
+      fmt::format("{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'",
+                  operation_.name, label, text(order), operation_.inputs[order.input].name,
+                  text(known), operation_.inputs[known.input].name));
+}
+
+/// The splits about which inputs must agree.
+std::vector<SplitOrders::Split> SplitOrders::checked(const Order& order) const {
+  std::vector<Split> splits;
+  std::ranges::copy_if(order.splits, std::back_inserter(splits), [&](const Split& split) {
+    return std::ranges::find(by_hand_, split.axis) == by_hand_.end();
+  });
+  return splits;
+}
+
+std::string SplitOrders::text(const Order& order) const {
+  std::vector<std::string> axes;
+  for (const Split& split : order.splits) {
+    axes.push_back(fmt::format("{} {}", operation_.mesh.name(split.axis),
+                               pieces_text(split.pieces, split.factor, split.repeats)));
+  }
+  return join(axes, ", ");
+}
+
+Distribution SplitOrders::ordered(size_t output, std::vector<TypeOnAxis> types) const {
+  Distribution result(view_);
+  const auto& dims = operation_.labels.outputs[output].dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    for (size_t f = 0; f < dims[d].size(); ++f) {
+      add_splits(result, types, dims[d], {static_cast<int>(d), static_cast<int>(f)});
+    }
+  }
+  for (const Axis axis : operation_.mesh.of_view(view_))
+    result = result.with(axis, on(types, axis));
+  return result;
+}
+
+/// Adds the splits of one label of an output, in the order in which the inputs have them.
+void SplitOrders::add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
+                             const std::vector<Label>& labels, LabelPlace place) const {
+  const auto factor = static_cast<size_t>(place.factor);
+  const auto known = orders_.find(operation_.labels.tied(labels[factor].name));
+  if (known == orders_.end()) return;
+  const bool alone = labels.size() == 1;
+  for (const Split& split : known->second.splits) {
+    TypeOnAxis& type = on(types, split.axis);
+    const bool mine =
+        type.split() && type.dim == place.dim && (alone || type.factor == place.factor);
+    if (!mine) continue;
+    if (split.whole_dim && (alone || labels[factor].opaque)) type.factor = split.factor;
+    if (split.whole_dim || split.factor == 0) {
+      // What repeats within the label does so for each element of the factors outside it.
+      type.repeats = extent_outside(labels, factor) * split.repeats;
+    } else if (!alone) {
+      type.repeats = split.repeats;  // between the same factors
+    }
+    result = result.with(split.axis, type);
+  }
+}
+
+/// The product of the extents of the factors outside one, from the inputs that have them as dims of
+/// their own.
+int64_t SplitOrders::extent_outside(const std::vector<Label>& labels, size_t factor) const {
+  int64_t product = 1;
+  for (size_t f = 0; f < factor; ++f) product *= operation_.extent(labels[f].name);
+  return product;
+}
+
+}  // namespace tessera

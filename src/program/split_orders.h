@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/labelled_operation.h"
+
+namespace tessera {
+
+/// In which order axes split the labels of an operation's inputs, and what follows for its outputs.
+/// It refers to the operation.
+class SplitOrders {
+ public:
+  /// Reads the orders from the inputs of one view. Throws DistributionError if two of them with one
+  /// label disagree; not about axes of `by_hand`, as a rule by hand sees to those.
+  SplitOrders(const LabelledOperation& operation, MeshView view, std::span<const Axis> by_hand);
+
+  /// An output with these types, by axis. Each of its dims is split in the order in which the
+  /// inputs have it, and splits repeat as often as the factors outside them say.
+  Distribution ordered(size_t output, std::vector<TypeOnAxis> types) const;
+
+ private:
+  /// One axis's split of a label, as an input has it.
+  struct Split {
+    Axis axis;
+    Pieces pieces;
+    int factor = 0;
+    int64_t repeats = 1;
+    bool whole_dim = false;  ///< the label stands for the whole dim, with all its factors
+  };
+
+  /// The splits of a label, outermost first, and the input that has them.
+  struct Order {
+    std::vector<Split> splits;
+    size_t input = 0;
+  };
+
+  void note_order(size_t input, int dim, size_t factor);
+  void require_agreement(const Order& known, const Order& order, std::string_view label) const;
+  std::vector<Split> checked(const Order& order) const;
+  int64_t repeats_after_outer(const Distribution& distribution, Axis axis) const;
+  void add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
+                  const std::vector<Label>& labels, LabelPlace place) const;
+  int64_t extent_outside(const std::vector<Label>& labels, size_t factor) const;
+  std::string text(const Order& order) const;
+
+  const LabelledOperation& operation_;
+  MeshView view_;
+  std::vector<Axis> by_hand_;
+  std::map<std::string_view, Order> orders_;        // by label, like the next
+  std::map<std::string_view, Order> whole_orders_;  // of labels that stand for a whole dim
+};
+
+}  // namespace tessera
