@@ -33,6 +33,20 @@ constexpr auto kRules = [] {
   });
 }();
 
+/// Whether each conversion is there once, and that of its gradient too.
+constexpr bool complete() {
+  return std::ranges::all_of(kRules, [](const ConversionRule& rule) {
+    const auto same = [&](const ConversionRule& other) {
+      return other.from == rule.from && other.to == rule.to;
+    };
+    const auto dual = [&](const ConversionRule& other) {
+      return other.from == rule.dual_from && other.to == rule.dual_to;
+    };
+    return std::ranges::count_if(kRules, same) == 1 && std::ranges::count_if(kRules, dual) == 1;
+  });
+}
+static_assert(complete());
+
 const ConversionRule* find_rule(Placement from, Placement to) {
   const auto found = std::ranges::find_if(
       kRules, [&](const ConversionRule& rule) { return rule.from == from && rule.to == to; });

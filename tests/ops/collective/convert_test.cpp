@@ -83,9 +83,21 @@ double sent_by_all(const ConversionRun& run, Axis axis) {
   return sent;
 }
 
+/// By hand, to be compared with what is sent.
 bool communicates(Movement movement) {
-  return movement == Movement::all_gather || movement == Movement::reduce_scatter ||
-         movement == Movement::all_reduce || movement == Movement::all_to_all;
+  switch (movement) {
+    case Movement::all_gather:
+    case Movement::reduce_scatter:
+    case Movement::all_reduce:
+    case Movement::all_to_all:
+      return true;
+    case Movement::nothing:
+    case Movement::own_piece:
+    case Movement::zeros_around:
+    case Movement::one_keeps:
+      return false;
+  }
+  throw InternalError("unknown Movement");
 }
 
 TEST(Convert, SendsWhatItCosts) {
