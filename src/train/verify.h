@@ -52,8 +52,8 @@ struct Verification {
 
 /// Whether each rank of a layout computes a part of the batch by itself until sums are taken at the
 /// end of a step. One rank then gets the same bits if it adds up the parts in the same order
-/// (Llama 3, section 6.2). All axes but data must be 1, and no loss or capacity may be of the
-/// tokens of all ranks: a balance loss is.
+/// (Llama 3, section 6.2). All axes but data must be 1, and no balance loss or capacity may be of
+/// the tokens of all ranks.
 bool adds_up_parts(const LayoutTrial& trial);
 
 /// The positions that a verification uses of each sequence unless it is told another number: at
@@ -62,9 +62,9 @@ int64_t short_context(const RunConfig& config);
 
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
 /// mesh, and compares losses, gradients, the norm, router counts and weights. The ranks are threads
-/// of this process. The configuration is resolved. Throws Error if the run is for a device, if the
-/// capacity of experts is of a rank's own tokens, and if the verification does not fit in this
-/// machine's memory.
+/// of this process. The configuration is resolved. Throws Error if the run is for a device, if one
+/// rank cannot see the tokens together that the layout's balance loss and capacity see together,
+/// and if the verification does not fit in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);
 
 /// The same for a trial, in whose precision runs are rounded.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/tiny_mixture.h"
 #include "train/changed_programs.h"
 #include "train/verify.h"
 
@@ -30,17 +31,8 @@ using testing::run_by;
 class MistakeInPrograms : public ::testing::Test {
  protected:
   MistakeInPrograms() {
-    ModelConfig& model = trial_.model;
-    model.layers = 2;
-    model.hidden_size = 8;
-    model.heads = 2;
-    model.kv_heads = 2;
-    model.vocabulary_size = 16;
-    model.experts = 4;
-    model.experts_per_token = 2;
-    model.expert_size = 8;
-    model.balance_coefficient = 0.02;
-    model.initialization_deviation = 0.2;
+    trial_.model = testing::tiny_mixture(2);
+    trial_.model.balance_coefficient = 0.02;
     trial_.size = {.sequences = 4, .context = 8};
     trial_.compute = DType::f32;
     trial_.experts.exchange = ExpertExchange::all_to_all;

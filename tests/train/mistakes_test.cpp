@@ -17,6 +17,7 @@
 #include "ops/norm/norm.h"
 #include "ops/router/losses.h"
 #include "ops/update/sum_of_squares.h"
+#include "support/tiny_mixture.h"
 #include "train/verify.h"
 
 namespace tessera {
@@ -173,17 +174,8 @@ TEST_F(Mistake, AKeyThatHeadsShareIsExpandedWithoutItsPeersGradients) {
 class MistakeInNumbers : public ::testing::Test {
  protected:
   MistakeInNumbers() {
-    ModelConfig& model = trial_.model;
-    model.layers = 1;
-    model.hidden_size = 8;
-    model.heads = 2;
-    model.kv_heads = 2;
-    model.vocabulary_size = 16;
-    model.experts = 4;
-    model.experts_per_token = 2;
-    model.expert_size = 8;
-    model.router_z_coefficient = 0.05;
-    model.initialization_deviation = 0.2;
+    trial_.model = testing::tiny_mixture(1);
+    trial_.model.router_z_coefficient = 0.05;
     trial_.size = {.sequences = 4, .context = 8};
     batches_ = random_batches(trial_.size, 16, 2, 1, 3);
     one_ = run_layout(trial_, batches_);
