@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 #include "config/mesh_of.h"
 #include "plan/explain_held.h"
 #include "plan/explain_rows.h"
+#include "program/label_rules.h"
 
 namespace tessera {
 namespace {
@@ -74,6 +77,19 @@ std::string operations_table(const StepPlan& plan, const std::vector<ExplainRow>
   return table.text();
 }
 
+/// What follows from the names of the dims for ranks that split them, of each operation once.
+std::string dims_in_words(const std::vector<ExplainRow>& rows) {
+  std::string text = "what ranks may do with the dims of operands:\n";
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const ExplainRow& row : rows) {
+    if (!row.labels_decide || !seen.emplace(row.operation, row.labels).second) continue;
+    const std::string words = in_words(parse_labels(row.labels));
+    if (words.empty()) continue;  // written whole, whatever its type
+    text += fmt::format("  {}: {}\n    {}\n", row.operation, row.labels, words);
+  }
+  return text;
+}
+
 /// "rank 1 of 4 (2 tensor x 2 data)"; empty for one rank.
 std::string layout_text(const MeshRank& place) {
   if (place.mesh.ranks() == 1) return "";
@@ -106,6 +122,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
   }
+  if (options.types) text += "\n" + dims_in_words(rows);
   const double tokens = tokens_of_rank(plan);
   const auto micro_batches = static_cast<double>(plan.micro_batches);
   Table totals({"total", "value", "exactly"});

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "engine/action.h"
+#include "program/label_rules.h"
 
 namespace tessera {
 namespace {
@@ -33,6 +34,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                  .outputs = {},
                  .results = {},
                  .labels = node.operation->labels(program.specs(node.inputs)),
+                 .labels_decide = labels_decide(program, node),
                  .types = {},
                  .layer = node.layer,
                  .cost = node.operation->cost(program.specs(node.inputs), outputs),

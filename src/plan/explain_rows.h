@@ -14,6 +14,7 @@ struct ExplainRow {
   int node = 0;
   std::string operation, block, phase, outputs, results;
   std::string labels;               // the dims of its operands by name (program/labels.h)
+  bool labels_decide = false;       // whether they alone say how the outputs lie
   std::vector<Distribution> types;  // of the outputs
   int layer = -1;
   Cost cost;

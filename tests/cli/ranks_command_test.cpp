@@ -111,7 +111,9 @@ TEST_F(RanksCommandTest, ExplainSaysWhatOneOfThemHoldsComputesAndSends) {
   EXPECT_THAT(text.output,
               AllOf(HasSubstr("rank 3 of 8 (2 tensor x 4 data, 4 expert)"),
                     HasSubstr("expert: sharded (dim 0, even)"), HasSubstr("reduce_scatter"),
-                    HasSubstr("sent a step over expert")));
+                    HasSubstr("sent a step over expert"),
+                    HasSubstr("split stays: t, o0; split leaves a sum: i; may be a sum: operand 1 "
+                              "or 2")));
   const Json json = Json::parse(run("explain", joined(eight_, {"--json"})).output);
   int64_t elements = 0;
   for (const Json& held : json["held"]) {

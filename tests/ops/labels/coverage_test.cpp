@@ -11,6 +11,7 @@
 #include "model/small_configs.h"
 #include "ops/labels/cases.h"
 #include "ops/labels/rules_by_hand.h"
+#include "program/label_rules.h"
 #include "state/update_program.h"
 #include "support/operation_run.h"
 
@@ -98,17 +99,6 @@ std::vector<ModelConfig> all_models_of_ranks() {
   return models;
 }
 
-/// Whether labels do not say how an operation's results lie.
-bool has_rule_by_hand(const Program& program, const Node& node) {
-  if (node.operation->hand_rule() || node.operation->lane() == Lane::network) return true;
-  std::vector<TypedOperand> operands;
-  for (const Value input : node.inputs) {
-    const ValueInfo& info = program.info(input);
-    operands.push_back({info.name, info.spec, info.differentiable});
-  }
-  return node.operation->distributions(program.mesh(), operands).has_value();
-}
-
 /// Whether there is such a test.
 bool exists(const NamedTest& test) {
   const std::filesystem::path tests = std::filesystem::path(TESSERA_SOURCE) / "tests";
@@ -128,7 +118,7 @@ class Coverage : public ::testing::Test {
   void require(const Program& program) {
     for (const Node& node : program.nodes()) {
       const NamedLabels used = named(*node.operation, program.specs(node.inputs));
-      if (program.mesh().ranks() > 1 && has_rule_by_hand(program, node)) {
+      if (program.mesh().ranks() > 1 && !labels_decide(program, node)) {
         require_named_test(used.first);
         continue;
       }

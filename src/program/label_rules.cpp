@@ -1,0 +1,127 @@
+#include "program/label_rules.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "program/derive.h"
+
+namespace tessera {
+namespace {
+
+/// Calls with each label by which a dim can be split: of a dim with one factor that stands for all
+/// of it, that one.
+template <typename Function>
+void for_each_splittable(const LabelledOperand& operand, Function function) {
+  for (const std::vector<Label>& dim : operand.dims) {
+    const size_t factors = dim[0].opaque ? 1 : dim.size();
+    for (size_t factor = 0; factor < factors; ++factor) function(dim[factor]);
+  }
+}
+
+bool has(const Labels& labels, const LabelledOperand& operand, std::string_view tied) {
+  return std::ranges::any_of(operand.dims, [&](const std::vector<Label>& dim) {
+    return std::ranges::any_of(dim,
+                               [&](const Label& label) { return labels.tied(label.name) == tied; });
+  });
+}
+
+bool whole_somewhere(const Labels& labels, std::string_view tied) {
+  bool whole = false;
+  for (const LabelledOperand& input : labels.inputs) {
+    for_each_splittable(input, [&](const Label& label) {
+      whole = whole || (label.whole && labels.tied(label.name) == tied);
+    });
+  }
+  return whole;
+}
+
+/// A label that not every term has cannot be summed over: the others would be added again.
+bool every_term_has(const Labels& labels, std::string_view tied) {
+  return std::ranges::all_of(labels.terms, [&](const std::vector<int>& term) {
+    return std::ranges::any_of(term, [&](int input) {
+      return has(labels, labels.inputs[static_cast<size_t>(input)], tied);
+    });
+  });
+}
+
+SplitDim split_of(const Labels& labels, std::string_view tied) {
+  if (whole_somewhere(labels, tied)) return SplitDim::refused;
+  const auto has_it = [&](const LabelledOperand& output) { return has(labels, output, tied); };
+  if (std::ranges::all_of(labels.outputs, has_it)) return SplitDim::stays;
+  return every_term_has(labels, tied) ? SplitDim::summed : SplitDim::refused;
+}
+
+std::string dims_text(const std::vector<DimRule>& rules, SplitDim split) {
+  std::vector<std::string> dims;
+  for (const DimRule& rule : rules) {
+    if (rule.split == split) dims.push_back(join(rule.labels, " = "));
+  }
+  return join(dims, ", ");
+}
+
+/// The operands, counted from 1, of which the results of ranks add up as they do themselves.
+std::string sums_text(const Labels& labels) {
+  std::vector<std::string> terms;
+  for (const std::vector<int>& term : labels.terms) {
+    std::vector<std::string> linear;
+    for (const int input : term) {
+      if (labels.inputs[static_cast<size_t>(input)].linear) {
+        linear.push_back(std::to_string(input + 1));
+      }
+    }
+    if (linear.empty()) return "";  // this term would be added once a rank
+    terms.push_back(join(linear, " or "));
+  }
+  return join(terms, ", with ");
+}
+
+}  // namespace
+
+std::vector<DimRule> dim_rules(const Labels& labels) {
+  std::vector<DimRule> rules;
+  std::vector<std::string> seen;
+  for (const LabelledOperand& input : labels.inputs) {
+    for_each_splittable(input, [&](const Label& label) {
+      const std::string tied(labels.tied(label.name));
+      if (std::ranges::find(seen, tied) != seen.end()) return;
+      const auto in = [&](const LabelledOperand& output) { return has(labels, output, tied); };
+      if (input.shape_only && std::ranges::none_of(labels.outputs, in)) return;
+      seen.push_back(tied);
+      const auto tie = std::ranges::find_if(
+          labels.ties, [&](const std::vector<std::string>& names) { return names[0] == tied; });
+      rules.push_back(
+          {tie == labels.ties.end() ? std::vector{tied} : *tie, split_of(labels, tied)});
+    });
+  }
+  return rules;
+}
+
+std::string in_words(const Labels& labels) {
+  const std::vector<DimRule> rules = dim_rules(labels);
+  std::vector<std::string> parts;
+  const auto add = [&](SplitDim split, std::string_view rule) {
+    const std::string dims = dims_text(rules, split);
+    if (!dims.empty()) parts.push_back(fmt::format("{}: {}", rule, dims));
+  };
+  add(SplitDim::stays, "split stays");
+  add(SplitDim::summed, "split leaves a sum");
+  add(SplitDim::refused, "whole");
+  const std::string sums = sums_text(labels);
+  if (!sums.empty()) parts.push_back("may be a sum: operand " + sums);
+  return join(parts, "; ");
+}
+
+bool labels_decide(const Program& program, const Node& node) {
+  if (node.operation->hand_rule() || node.operation->lane() == Lane::network) return false;
+  std::vector<TypedOperand> operands;
+  for (const Value input : node.inputs) {
+    const ValueInfo& info = program.info(input);
+    operands.push_back({info.name, info.spec, info.differentiable});
+  }
+  return !node.operation->distributions(program.mesh(), operands).has_value();
+}
+
+}  // namespace tessera
