@@ -1,14 +1,12 @@
 #include "comm/communicator.h"
 
 #include <functional>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/words.h"
 #include "comm/reduce.h"
-#include "comm/wire_bytes.h"
 
 namespace tessera {
 namespace {
@@ -104,10 +102,13 @@ Fingerprint Communicator::next(std::string_view name, Collective collective, con
           .shape = whole.shape()};
 }
 
-void Communicator::count(Collective collective, int64_t sent_bytes) {
+/// Ends a call: what the transport has received since the last one is its.
+void Communicator::count(Collective collective) {
   Traffic& traffic = traffic_[static_cast<size_t>(collective)];
+  const int64_t received = transport_->received_bytes();
   ++traffic.calls;
-  traffic.sent_bytes += sent_bytes;
+  traffic.received_bytes += received - counted_bytes_;
+  counted_bytes_ = received;
 }
 
 void Communicator::all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
@@ -116,7 +117,7 @@ void Communicator::all_gather(std::string_view name, const PieceLayout& layout, 
   Fingerprint mark = next(name, Collective::all_gather, to);
   mark.layout = layout.fingerprint();
   transport_->all_gather(mark, layout, from, to);
-  count(Collective::all_gather, all_gather_bytes(layout, position_, dtype_size(to.dtype())));
+  count(Collective::all_gather);
 }
 
 void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
@@ -126,8 +127,7 @@ void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layo
   Fingerprint mark = next(name, Collective::reduce_scatter, from);
   mark.layout = layout.fingerprint();
   transport_->reduce_scatter(mark, layout, from, to);
-  count(Collective::reduce_scatter,
-        reduce_scatter_bytes(layout, position_, dtype_size(to.dtype())));
+  count(Collective::reduce_scatter);
 }
 
 void Communicator::all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
@@ -140,8 +140,7 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   Fingerprint mark = next(name, Collective::all_reduce, from);
   mark.reduction = reduction;
   transport_->all_reduce(mark, from, to);
-  count(Collective::all_reduce,
-        all_reduce_bytes(from.elements(), size(), position_, dtype_size(from.dtype())));
+  count(Collective::all_reduce);
 }
 
 void Communicator::all_to_all(std::string_view name, const Tensor& from, const Tensor& to,
@@ -154,7 +153,7 @@ void Communicator::all_to_all(std::string_view name, const Tensor& from, const T
   Fingerprint mark = next(name, Collective::all_to_all, from);
   if (what) note(*what, mark);
   transport_->all_to_all(mark, from, to);
-  count(Collective::all_to_all, from.bytes() / size() * (size() - 1));
+  count(Collective::all_to_all);
 }
 
 void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
@@ -170,9 +169,7 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
   mark.shape = row;
   if (what) note(*what, mark);
   transport_->all_to_all_rows(mark, from, sent, to, received);
-  const int64_t rows =
-      std::accumulate(sent.begin(), sent.end(), int64_t{0}) - sent[static_cast<size_t>(position_)];
-  count(Collective::all_to_all_rows, rows * row.elements() * dtype_size(from.dtype()));
+  count(Collective::all_to_all_rows);
 }
 
 void Communicator::broadcast(std::string_view name, int root, const Tensor& tensor) {
@@ -181,8 +178,7 @@ void Communicator::broadcast(std::string_view name, int root, const Tensor& tens
   Fingerprint mark = next(name, Collective::broadcast, tensor);
   mark.from = ranks_[static_cast<size_t>(root)];
   transport_->broadcast(mark, root, tensor);
-  count(Collective::broadcast,
-        broadcast_bytes(tensor.elements(), size(), position_, root, dtype_size(tensor.dtype())));
+  count(Collective::broadcast);
 }
 
 MarkedMessage Communicator::marked(std::string_view name, const Message& message, bool sent) {
@@ -210,18 +206,16 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
     TESSERA_CHECK(seen.insert({sent, peer}).second,
                   "'{}' has two messages of one direction and peer {}", name, peer);
   };
-  int64_t bytes = 0;
   for (const Message& message : sends) {
     check_one(true, message.peer);
     marked_sends.push_back(marked(name, message, true));
-    if (message.peer != position_) bytes += message.tensor.bytes();
   }
   for (const Message& message : receives) {
     check_one(false, message.peer);
     marked_receives.push_back(marked(name, message, false));
   }
   transport_->exchange(marked_sends, marked_receives);
-  count(Collective::message, bytes);
+  count(Collective::message);
 }
 
 void Communicator::send(std::string_view name, int peer, const Tensor& tensor) {
@@ -236,7 +230,7 @@ void Communicator::receive(std::string_view name, int peer, const Tensor& tensor
 
 void Communicator::barrier(std::string_view name) {
   transport_->barrier(next(name, Collective::barrier, Tensor{}));
-  count(Collective::barrier, 0);
+  count(Collective::barrier);
 }
 
 }  // namespace tessera

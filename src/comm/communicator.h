@@ -15,10 +15,10 @@
 
 namespace tessera {
 
-/// What a rank has sent.
+/// What a rank has got from the others of its group.
 struct Traffic {
   int64_t calls = 0;
-  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;  ///< as the transport moved them
 };
 
 /// What an all-to-all makes of the pieces of one whole: the pieces of another split.
@@ -98,15 +98,15 @@ class Communicator {
   /// Waits for all ranks of the group.
   void barrier(std::string_view name);
 
-  /// What this rank has sent with calls of one kind. Bytes are counted as the ring algorithms put
-  /// them on the wire (comm/wire_bytes.h), those of all-to-all as they go to other ranks.
+  /// What this rank has got by calls of one kind, as the transport counted it. No formula is
+  /// involved: what operations say of their bytes is compared with this.
   const Traffic& traffic(Collective collective) const {
     return traffic_[static_cast<size_t>(collective)];
   }
 
  private:
   Fingerprint next(std::string_view name, Collective collective, const Tensor& whole);
-  void count(Collective collective, int64_t sent_bytes);
+  void count(Collective collective);
   MarkedMessage marked(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;
@@ -116,6 +116,7 @@ class Communicator {
   std::vector<int64_t> messages_to_;  // counted by the peer's position
   std::vector<int64_t> messages_from_;
   std::array<Traffic, kWords<Collective>.size()> traffic_{};
+  int64_t counted_bytes_ = 0;  // of the transport's, those in traffic_
 };
 
 }  // namespace tessera

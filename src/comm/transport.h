@@ -49,6 +49,17 @@ class Transport {
   virtual void exchange(std::span<const MarkedMessage> sends,
                         std::span<const MarkedMessage> receives) = 0;
   virtual void barrier(const Fingerprint& mark) = 0;
+
+  /// The bytes that this rank has taken from other ranks so far, as they were moved: what it copied
+  /// from their memory, and what it read there for sums. A message counts when it has arrived.
+  int64_t received_bytes() const { return received_bytes_; }
+
+ protected:
+  /// Is called where bytes of others are copied or summed.
+  void received(int64_t bytes) { received_bytes_ += bytes; }
+
+ private:
+  int64_t received_bytes_ = 0;
 };
 
 }  // namespace tessera

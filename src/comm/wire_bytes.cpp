@@ -24,10 +24,4 @@ int64_t all_reduce_bytes(int64_t elements, int ranks, int position, int64_t elem
          element_bytes;
 }
 
-int64_t broadcast_bytes(int64_t elements, int ranks, int position, int root,
-                        int64_t element_bytes) {
-  const int distance = (position - root + ranks) % ranks;
-  return distance == ranks - 1 ? 0 : elements * element_bytes;
-}
-
 }  // namespace tessera

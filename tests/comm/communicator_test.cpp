@@ -132,7 +132,7 @@ TEST(Communicator, LanesDoNotWaitForEachOther) {
   }
 }
 
-TEST(Communicator, CountsWhatItSends) {
+TEST(Communicator, CountsWhatItReceives) {
   run_group(4, [](Communicator& group) {
     const PieceLayout layout = even_pieces(16, 4);
     const Tensor whole = random_tensor(Shape{16}, DType::f32, 1);
@@ -149,15 +149,17 @@ TEST(Communicator, CountsWhatItSends) {
     if (group.position() == 0) group.send("h", 3, part);
     if (group.position() == 3) group.receive("h", 0, part);
     group.barrier("i");
-    const auto bytes = [&](Collective collective) { return group.traffic(collective).sent_bytes; };
+    const auto bytes = [&](Collective collective) {
+      return group.traffic(collective).received_bytes;
+    };
     EXPECT_EQ(group.traffic(Collective::all_gather).calls, 2);
     EXPECT_EQ(bytes(Collective::all_gather), 2 * 64 * 3 / 4);
     EXPECT_EQ(bytes(Collective::reduce_scatter), 64 * 3 / 4);
     EXPECT_EQ(bytes(Collective::all_reduce), 2 * 64 * 3 / 4);
     EXPECT_EQ(bytes(Collective::all_to_all), 64 * 3 / 4);
     EXPECT_EQ(bytes(Collective::all_to_all_rows), 64 * 3 / 4);
-    EXPECT_EQ(bytes(Collective::broadcast), group.position() == 0 ? 0 : 64);
-    EXPECT_EQ(bytes(Collective::message), group.position() == 0 ? 16 : 0);
+    EXPECT_EQ(bytes(Collective::broadcast), group.position() == 1 ? 0 : 64);
+    EXPECT_EQ(bytes(Collective::message), group.position() == 3 ? 16 : 0);
     EXPECT_EQ(bytes(Collective::barrier), 0);
     EXPECT_EQ(group.traffic(Collective::barrier).calls, 1);
   });

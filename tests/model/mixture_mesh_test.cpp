@@ -234,7 +234,7 @@ TEST_P(MixtureOnMeshes, BytesOnTheWireAreThoseOfTheEquations) {
     EXPECT_DOUBLE_EQ(wire_bytes(program, Phase::backward, width), equation) << ranks;
     double sent = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      sent += static_cast<double>(run.run().sent_bytes(rank, std::vector{run.mesh().expert()}));
+      sent += static_cast<double>(run.run().received_bytes(rank, std::vector{run.mesh().expert()}));
     }
     EXPECT_DOUBLE_EQ(
         sent / n, wire_bytes(program, Phase::forward, 0) + wire_bytes(program, Phase::backward, 0))

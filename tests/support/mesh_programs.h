@@ -76,17 +76,17 @@ class MeshRun {
     return whole_of_ranks(mesh_, program.spec(program.find(name)).distribution, parts, name);
   }
 
-  /// What a rank has sent on a lane to the group of some axes, by collectives of one kind.
+  /// What a rank has got on a lane from the group of some axes, by collectives of one kind.
   const Traffic& traffic(int rank, std::span<const Axis> axes, Collective kind,
                          std::string_view lane = "network") const {
     return of(rank).groups.over(axes, lane).traffic(kind);
   }
-  /// The bytes that it has sent to them, by collectives of any kind.
-  int64_t sent_bytes(int rank, std::span<const Axis> axes,
-                     std::string_view lane = "network") const {
+  /// The bytes that it has got from them, by collectives of any kind, as the transport counted.
+  int64_t received_bytes(int rank, std::span<const Axis> axes,
+                         std::string_view lane = "network") const {
     int64_t bytes = 0;
     for (size_t kind = 0; kind < kWords<Collective>.size(); ++kind) {
-      bytes += traffic(rank, axes, static_cast<Collective>(kind), lane).sent_bytes;
+      bytes += traffic(rank, axes, static_cast<Collective>(kind), lane).received_bytes;
     }
     return bytes;
   }

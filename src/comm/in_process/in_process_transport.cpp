@@ -11,10 +11,6 @@
 namespace tessera {
 namespace {
 
-void copy_bytes(const std::byte* from, std::byte* to, int64_t bytes) {
-  if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 int64_t sum_before(std::span<const int64_t> counts, size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end),
                          int64_t{0});
@@ -33,7 +29,7 @@ class InProcessTransport final : public Transport {
     for_others_first([&](size_t other, const Visit& visit) {
       layout.for_each_block(
           static_cast<int>(other), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-            copy_bytes(visit.from + in_piece * size, to.raw() + in_whole * size, length * size);
+            take(other, visit.from + in_piece * size, to.raw() + in_whole * size, length * size);
           });
     });
     leave();
@@ -44,10 +40,10 @@ class InProcessTransport final : public Transport {
     enter({.mark = &mark, .layout = &layout, .from = from.raw(), .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     find_addends();
-    layout.for_each_block(static_cast<int>(position_), [&](int64_t in_whole, int64_t in_piece,
-                                                           int64_t length) {
-      reduce(mark.reduction, to.dtype(), addends_, in_whole, length, to.raw() + in_piece * size);
-    });
+    layout.for_each_block(
+        static_cast<int>(position_), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
+          take_reduced(mark, to.dtype(), in_whole, length, to.raw() + in_piece * size);
+        });
     leave();
   }
 
@@ -59,12 +55,11 @@ class InProcessTransport final : public Transport {
     };
     const int64_t first = begin(position_);
     find_addends();
-    reduce(mark.reduction, to.dtype(), addends_, first, begin(position_ + 1) - first,
-           to.raw() + first * size);
+    take_reduced(mark, to.dtype(), first, begin(position_ + 1) - first, to.raw() + first * size);
     meeting_->together();
     for_others_first([&](size_t other, const Visit& visit) {
       const int64_t start = begin(other) * size;
-      copy_bytes(visit.to + start, to.raw() + start, begin(other + 1) * size - start);
+      take(other, visit.to + start, to.raw() + start, begin(other + 1) * size - start);
     });
     leave();
   }
@@ -73,26 +68,27 @@ class InProcessTransport final : public Transport {
     enter({.mark = &mark, .from = from.raw(), .to = to.raw()});
     const int64_t block = to.bytes() / ranks();
     for_others_first([&](size_t other, const Visit& visit) {
-      copy_bytes(visit.from + static_cast<int64_t>(position_) * block,
-                 to.raw() + static_cast<int64_t>(other) * block, block);
+      take(other, visit.from + static_cast<int64_t>(position_) * block,
+           to.raw() + static_cast<int64_t>(other) * block, block);
     });
     leave();
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
-                       const Tensor& to, std::span<const int64_t> received) override {
-    enter({.mark = &mark, .from = from.raw(), .to = to.raw(), .sent = sent, .received = received});
+                       const Tensor& to, std::span<const int64_t> come) override {
+    enter({.mark = &mark, .from = from.raw(), .to = to.raw(), .sent = sent, .received = come});
     const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
     for_others_first([&](size_t other, const Visit& visit) {
-      copy_bytes(visit.from + sum_before(visit.sent, position_) * row,
-                 to.raw() + sum_before(received, other) * row, received[other] * row);
+      take(other, visit.from + sum_before(visit.sent, position_) * row,
+           to.raw() + sum_before(come, other) * row, come[other] * row);
     });
     leave();
   }
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     enter({.mark = &mark, .to = tensor.raw()});
-    copy_bytes(meeting_->visit(static_cast<size_t>(root)).to, tensor.raw(), tensor.bytes());
+    const auto other = static_cast<size_t>(root);
+    take(other, meeting_->visit(other).to, tensor.raw(), tensor.bytes());
     leave();
   }
 
@@ -100,7 +96,7 @@ class InProcessTransport final : public Transport {
                 std::span<const MarkedMessage> receives) override {
     for (const MarkedMessage& message : sends) message.tensor.raw();
     for (const MarkedMessage& message : receives) message.tensor.raw();
-    meeting_->exchange(position_, sends, receives);
+    received(meeting_->exchange(position_, sends, receives));
   }
 
   void barrier(const Fingerprint& mark) override {
@@ -112,6 +108,19 @@ class InProcessTransport final : public Transport {
   int ranks() const { return static_cast<int>(meeting_->ranks().size()); }
   void enter(const Visit& visit) { meeting_->enter(position_, visit); }
   void leave() { meeting_->leave(position_); }
+
+  /// Copies what lies in the memory of the rank at a position.
+  void take(size_t other, const std::byte* from, std::byte* to, int64_t bytes) {
+    if (bytes > 0 && from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (other != position_) received(bytes);
+  }
+
+  /// Reduces elements that lie in the memory of all ranks, of which it reads each addend once.
+  void take_reduced(const Fingerprint& mark, DType dtype, int64_t begin, int64_t elements,
+                    std::byte* to) {
+    reduce(mark.reduction, dtype, addends_, begin, elements, to);
+    received((ranks() - 1) * elements * dtype_size(dtype));
+  }
 
   /// Visits all ranks, this one last. Each rank begins with another one, so that they do not all
   /// read the same memory at once.

@@ -64,9 +64,10 @@ class Meeting {
   /// What the rank at a position brings; of use between enter() and leave().
   const Visit& visit(size_t position) const { return visits_[position]; }
 
-  /// Gives messages to others and takes theirs. Throws Error as enter() does.
-  void exchange(size_t position, std::span<const MarkedMessage> sends,
-                std::span<const MarkedMessage> receives);
+  /// Gives messages to others and takes theirs. Returns the bytes of those from other positions.
+  /// Throws Error as enter() does.
+  int64_t exchange(size_t position, std::span<const MarkedMessage> sends,
+                   std::span<const MarkedMessage> receives);
 
   /// Breaks the group, unless it is broken: those that wait and all that come throw Error of this
   /// text.

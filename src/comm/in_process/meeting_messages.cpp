@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-void Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
-                       std::span<const MarkedMessage> receives) {
-  if (sends.empty() && receives.empty()) return;
+int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
+                          std::span<const MarkedMessage> receives) {
+  if (sends.empty() && receives.empty()) return 0;
+  int64_t bytes = 0;
   Lock lock(mutex_);
   throw_if_broken();
   begin_call(position, receives.empty() ? sends.front().mark : receives.front().mark);
@@ -18,7 +19,10 @@ void Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   }
   changed_.notify_all();
   try {
-    for (const MarkedMessage& receive : receives) take(lock, position, receive);
+    for (const MarkedMessage& receive : receives) {
+      take(lock, position, receive);
+      if (static_cast<size_t>(receive.peer) != position) bytes += receive.tensor.bytes();
+    }
     for (const MarkedMessage& send : sends) {
       const auto peer = static_cast<size_t>(send.peer);
       wait_for(
@@ -30,6 +34,7 @@ void Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
     throw;
   }
   last_calls_[position].inside = false;
+  return bytes;
 }
 
 /// Waits for a message and copies it.

@@ -33,7 +33,9 @@ namespace tessera {
 /// global_batch: f64 [experts] of step_counts(). With n micro-batches so far, of counts c_1 to c_n,
 ///   f_e is their mean, Σ_i c_ie / (n T), without a gradient, and P_e that of this micro-batch. So
 ///   do Megatron-LM (`global_aux_loss` in core/transformer/moe/router.py) and Qwen (Qiu et al.,
-///   arXiv 2501.11873, section 3): the counts of micro-batches to come are not known yet.
+///   "Demons in the Detail: On Implementing Load Balancing Loss for Training Specialized
+///   Mixture-of-Expert Models", arXiv 2501.11873): the counts of micro-batches to come are not
+///   known yet.
 ///
 /// In balance f_e = k / E whatever the set, and Σ_e P_e = 1. So the mean over a step's tokens is
 /// the same for all three, and each is a sum over sets of (the mean · the set's tokens).

@@ -75,10 +75,10 @@ double wire_bytes(const Program& program, Axis axis) {
   return bytes;
 }
 
-double sent_by_all(const ConversionRun& run, Axis axis) {
+double received_by_all(const ConversionRun& run, Axis axis) {
   double sent = 0;
   for (int rank = 0; rank < run.run().mesh().ranks(); ++rank) {
-    sent += static_cast<double>(run.run().sent_bytes(rank, std::vector{axis}));
+    sent += static_cast<double>(run.run().received_bytes(rank, std::vector{axis}));
   }
   return sent;
 }
@@ -111,7 +111,7 @@ TEST(Convert, SendsWhatItCosts) {
       });
       const ConversionRun run(mesh, cases, {.dtype = DType::f32});
       const std::string what = text_of(mesh, cases[0]);
-      const double sent = sent_by_all(run, axis);
+      const double sent = received_by_all(run, axis);
       double cost = 0;
       for (int rank = 0; rank < ranks; ++rank) cost += wire_bytes(run.run().program(rank), axis);
       EXPECT_NEAR(cost, sent, 1e-6 * sent) << what;
@@ -129,7 +129,8 @@ TEST(Convert, SendsWhatRingsSend) {
   const double whole = 4.0 * 48 * 48;  // bytes
   const auto sent = [&](const Distribution& before, const TypeOnAxis& to) {
     const ConversionCase of{before, {axis, before.on(axis).placement, to}};
-    return sent_by_all(ConversionRun(mesh, {of}, {.dtype = DType::f32, .gradients = false}), axis) /
+    return received_by_all(ConversionRun(mesh, {of}, {.dtype = DType::f32, .gradients = false}),
+                           axis) /
            4;
   };
   EXPECT_EQ(sent(split, replicated()), whole * 3 / 4);

@@ -58,8 +58,12 @@ TEST(Use, HasOneSumAsItsGradient) {
   std::vector<double> expected = numbers_of(seed);
   for (double& number : expected) number *= 2;
   EXPECT_EQ(numbers_of(run.whole("of_x")), expected);
-  EXPECT_EQ(run.sent_bytes(0, both), 2 * 6 * 8 * 3 / 4);
-  EXPECT_EQ(run.sent_bytes(0, std::vector{mesh.tensor()}), 0);
+  int64_t received = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    received += run.received_bytes(rank, both);
+    EXPECT_EQ(run.received_bytes(rank, std::vector{mesh.tensor()}), 0);
+  }
+  EXPECT_EQ(received, 4 * 2 * 6 * 8 * 3 / 4);
 }
 
 TEST(TakeSum, SumsOverAllAxesAtOnceInPlace) {
@@ -89,7 +93,7 @@ TEST(TakeSum, SumsOverAllAxesAtOnceInPlace) {
   }
   double sent = 0, cost = 0;
   for (int rank = 0; rank < 6; ++rank) {
-    sent += static_cast<double>(run.sent_bytes(rank, std::vector{t, d}));
+    sent += static_cast<double>(run.received_bytes(rank, std::vector{t, d}));
   }
   for (const Node& node : run.program().nodes()) {
     const Cost of = node.operation->cost(run.program().specs(node.inputs), {});
