@@ -65,9 +65,11 @@ class Mistake : public ::testing::Test {
 };
 
 TEST_F(Mistake, LogitsAreGatheredAndTheirLossIsSummedAsWell) {
-  const Value logits = input("logits", {8, 4}, on(t_, sharded(1)));
-  const Value whole = convert(builder_, logits, t_, Placement::sharded, replicated());
-  const Value loss = scale(builder_, whole, 0.5);
+  const Value hidden = input("hidden", {8, 4}, on(t_, replicated()));
+  const Value head = input("head", {6, 4}, on(t_, sharded(0)));
+  const Value whole = convert(builder_, head, t_, Placement::sharded, replicated());
+  const Value targets = builder_.input("targets", {{8}, DType::i32, {}});
+  const Value loss = linear_cross_entropy(builder_, hidden, whole, targets).loss;
   EXPECT_THAT(refusal([&] { sum_of(loss, t_); }),
               AllOf(HasSubstr("partial -> invariant on tensor"), HasSubstr("is replicated")));
 }
@@ -147,16 +149,21 @@ TEST_F(Mistake, ASumOfTheBalanceLossIsTakenTwiceOrNotAtAll) {
               AllOf(HasSubstr("on context"), HasSubstr("is invariant")));
 }
 
-/// Of one over the targets that a rank counts among its own: a sum that has not been taken.
+/// The targets that a rank counts among its own are an addend of their number. The squares of a
+/// mask of ones and zeros count them.
 TEST_F(Mistake, ALossIsDividedByARanksOwnCountOfTargets) {
   const Value hidden = input("hidden", {8, 4}, on(c_, sharded(0)));
   const Value weight = input("weight", {6, 4}, on(c_, replicated()));
   const Value targets = builder_.input("targets", {{8}, DType::i32, on(c_, sharded(0))});
-  const Value own = input("own_targets", {1}, on(c_, partial()));
-  EXPECT_THAT(refusal([&] {
-                linear_cross_entropy_with_gradient(builder_, hidden, weight, targets, own, 0);
-              }),
-              AllOf(HasSubstr("'own_targets' is partial on context"), HasSubstr("replicated")));
+  const Value has_target = input("has_target", {8}, on(c_, sharded(0)));
+  const Value own = sum_of_squares(builder_, std::vector{has_target}, {{0, 0, 8}});
+  const auto loss = [&](Value seed) {
+    return linear_cross_entropy_with_gradient(builder_, hidden, weight, targets, seed, 0);
+  };
+  EXPECT_THAT(refusal([&] { loss(own); }),
+              AllOf(HasSubstr("is partial on context"), HasSubstr("replicated")));
+  EXPECT_EQ(refusal([&] { loss(convert(builder_, own, c_, Placement::partial, replicated())); }),
+            "accepted");
 }
 
 TEST_F(Mistake, AKeyThatHeadsShareIsExpandedWithoutItsPeersGradients) {
