@@ -74,6 +74,7 @@ function(tessera_test name)
   endforeach()
   tessera_kernels(test_${name} ${CMAKE_SOURCE_DIR}/tests/${name} EMULATED)
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_TEST_PROGRAMS test_${name})
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()

@@ -6,12 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "config/load_config.h"
 #include "inference/evaluate_checkpoint.h"
 #include "support/error_of.h"
 #include "support/known_peak.h"
-#include "support/prepared_data.h"
-#include "train/trainer.h"
+#include "train/rank_runs.h"
 
 namespace tessera {
 namespace {
@@ -19,35 +17,18 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class RankLayouts : public ::testing::Test {
+class RankLayouts : public Ranks {
  protected:
-  RankLayouts() : root_(folder_.path()) {
-    testing::prepare_small_data(root_);
-    testing::write_known_peak(root_ / "hardware.json");
+  static void SetUpTestSuite() {
+    Ranks::SetUpTestSuite();
+    testing::write_known_peak(folder("hardware.json"));
   }
-
-  RunConfig config(const std::string& run, const std::vector<std::string>& more = {}) const {
-    const std::string text =
-        "[run]\ndirectory = \"" + (root_ / run).string() +
-        "\"\nthreads = 1\ntensorboard = false\nhardware = \"" + (root_ / "hardware.json").string() +
-        "\"\n"
-        "[model]\nfamily = \"llama\"\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
-        "feed_forward_size = 48\nvocabulary_size = 260\n"
-        "[data]\ndirectory = \"" +
-        (root_ / "data").string() +
-        "\"\ncontext = 32\n"
-        "[train]\nsteps = 20\nmicro_batch = 2\nglobal_batch = 8\nprecision = \"fp64\"\n"
-        "[optimizer]\nlearning_rate = 1e-2\nminimum_learning_rate = 1e-3\nwarmup_steps = 4\n";
-    return parse_config(text, "test", more);
+  /// On one thread, whose rate of products is known.
+  static RunConfig config(const std::string& run, std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"run.threads=1", "run.hardware=\"" + folder("hardware.json").string() + "\""});
+    return Ranks::config(run, more);
   }
-  static TrainReport train_on(int ranks, const RunConfig& config, TrainOptions options = {}) {
-    options.ranks = ranks;
-    options.progress = false;
-    return train(config, options, Logger::silent());
-  }
-
-  TemporaryFolder folder_;
-  fs::path root_;
 };
 
 TEST_F(RankLayouts, AMixtureGoesOnOnlyWithTheSameSetsOfTokens) {
@@ -98,9 +79,8 @@ TEST_F(RankLayouts, EvaluateACheckpointUnderALayoutOfTraining) {
   train_on(1, config("laid-out-dense", {"train.stop_after=10"}));
   train_on(1, config("laid-out-experts", experts));
   for (const std::string run : {"laid-out-dense", "laid-out-experts"}) {
-    CheckpointEvaluationOptions options{.checkpoint = (root_ / run).string(),
-                                        .threads = 1,
-                                        .rank_timeout = std::chrono::minutes(1)};
+    CheckpointEvaluationOptions options{
+        .checkpoint = folder(run).string(), .threads = 1, .rank_timeout = std::chrono::minutes(1)};
     const CheckpointEvaluation one = evaluate_checkpoint(options);
     const int64_t expert = run == "laid-out-experts" ? 2 : 1;
     for (const auto& [ranks, parallel] : std::vector<std::pair<int, ParallelSection>>{

@@ -8,15 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "comm/in_process/run_mesh.h"
-#include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "support/error_of.h"
-#include "support/prepared_data.h"
 #include "train/layout_run.h"
+#include "train/rank_runs.h"
 #include "train/rank_trainer.h"
 
 namespace tessera {
@@ -171,25 +170,12 @@ TEST(ReplicaCheck, NamesTheInputThatOneRankHasOtherwise) {
 }
 
 /// Runs whose ranks do not all go by the same configuration.
-class ReplicaCheckInRuns : public ::testing::Test {
+class ReplicaCheckInRuns : public Ranks {
  protected:
-  static void SetUpTestSuite() {
-    folder_ = new TemporaryFolder();
-    testing::prepare_small_data(folder_->path());
-  }
-  static void TearDownTestSuite() { delete folder_; }
-
-  static RunConfig config(const std::string& run, const std::vector<std::string>& more) {
-    const std::string text =
-        "[run]\ndirectory = \"" + (folder_->path() / run).string() +
-        "\"\nthreads = 2\ntensorboard = false\n"
-        "[model]\nfamily = \"llama\"\nlayers = 1\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
-        "feed_forward_size = 16\nvocabulary_size = 260\n"
-        "[data]\ndirectory = \"" +
-        (folder_->path() / "data").string() +
-        "\"\ncontext = 16\n[train]\nsteps = 4\nmicro_batch = 2\nglobal_batch = 4\n"
-        "precision = \"fp32\"\n[optimizer]\nwarmup_steps = 1\n[checkpoint]\nevery = 0\n";
-    return resolve(parse_config(text, "test", more));
+  static RunConfig config(const std::string& run, std::vector<std::string> more) {
+    more.insert(more.begin(), {"train.steps=4", "train.global_batch=4", "train.precision=\"fp32\"",
+                               "optimizer.warmup_steps=1", "checkpoint.every=0"});
+    return resolve(Ranks::config(run, more));
   }
 
   /// Trains on two ranks with configurations of their own.
@@ -211,11 +197,7 @@ class ReplicaCheckInRuns : public ::testing::Test {
           .run({.resume = resume});
     });
   }
-
-  static TemporaryFolder* folder_;
 };
-
-TemporaryFolder* ReplicaCheckInRuns::folder_ = nullptr;
 
 TEST_F(ReplicaCheckInRuns, EndTheRunAtTheStepWhereCopiesDiffer) {
   const auto run = [](const std::string& layout, const std::string& every, const std::string& key) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/words.h"
 #include "model/model.h"
 #include "model/small_configs.h"
 #include "ops/labels/cases.h"
@@ -14,6 +15,7 @@
 #include "program/label_rules.h"
 #include "state/update_program.h"
 #include "support/operation_run.h"
+#include "support/small_family.h"
 
 namespace tessera::testing {
 namespace {
@@ -44,18 +46,8 @@ NamedLabels named(const Operation& operation, std::span<const Spec> inputs) {
 /// Small models of all families and options that make other operations.
 std::vector<ModelConfig> all_models() {
   std::vector<ModelConfig> models{small_dense(), small_mixture()};
-  for (const Family family : {Family::llama, Family::mixtral, Family::olmo, Family::olmoe}) {
-    ModelConfig config = family_preset(family);
-    config.layers = 2;
-    config.hidden_size = 16;
-    config.heads = 4;
-    config.kv_heads = family == Family::olmo ? 4 : 2;
-    config.head_dim = 0;
-    config.vocabulary_size = kVocabulary;
-    config.feed_forward_size = config.mixture() ? 0 : 24;
-    config.experts = config.mixture() ? 4 : 0;
-    config.experts_per_token = config.mixture() ? 2 : 0;
-    config.expert_size = config.mixture() ? 8 : 0;
+  for (const std::string& family : words_of<Family>()) {
+    ModelConfig config = small_family(from_word<Family>(family));
     models.push_back(config);
     config.tied_head = true;
     config.clip_qkv = 8;
