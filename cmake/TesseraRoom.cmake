@@ -5,7 +5,7 @@ set(CMAKE_JOB_POOL_COMPILE compile)
 
 # Flags that every target of ours shares.
 add_library(tessera_flags INTERFACE)
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math)
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wpedantic -Werror=switch -Wno-missing-field-initializers -fno-math-errno -fno-trapping-math)
 if(TESSERA_ARCHITECTURE)
   target_compile_options(tessera_flags INTERFACE -march=${TESSERA_ARCHITECTURE})
   if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")

@@ -23,6 +23,7 @@ class Differentiation {
       TESSERA_CHECK(!builder.program().info(value).view, "the gradient of the view {} is wanted",
                     builder.program().info(value).name);
     }
+    find_wholes();
     find_computed_weights();
   }
 
@@ -52,7 +53,7 @@ class Differentiation {
     for (const Value output : node.outputs) of_outputs.push_back(total(output));
     if (std::ranges::none_of(of_outputs, [](Value value) { return bool(value); })) return;
     if (is_part(node)) {
-      contribute_part(*builder_.program().info(node.outputs[0]).view, of_outputs[0]);
+      contribute_part(node.outputs[0], of_outputs[0]);
       return;
     }
     const std::vector<Value> of_inputs = node.operation->gradient(builder_, node, of_outputs);
@@ -70,8 +71,9 @@ class Differentiation {
     std::vector<Value> addends = contributions_[id];
     const Parts& parts = parts_[id];
     if (!parts.gradients.empty()) {
-      addends.push_back(
-          join_parts(builder_, parts.gradients, parts.firsts, builder_.spec(value).shape));
+      addends.push_back(join_parts(builder_, parts.gradients, parts.firsts,
+                                   builder_.spec(value).shape,
+                                   builder_.spec(value).distribution.dual()));
     }
     DType dtype = builder_.spec(value).dtype;
     if (of_weights_[id]) dtype = accumulation_dtype(dtype);
@@ -133,11 +135,31 @@ class Differentiation {
   }
 
   /// The views of a parameter have no gradients here: theirs are parts of its main gradient.
-  void contribute_part(const ViewOf& view, Value gradient) {
-    if (!is_asked_for(view.base)) return;
-    Parts& parts = parts_[static_cast<size_t>(view.base.id)];
+  void contribute_part(Value part, Value gradient) {
+    const Value whole = wholes_[static_cast<size_t>(part.id)];
+    if (!is_asked_for(whole)) return;
+    const Program& program = builder_.program();
+    const auto offset = [&](Value value) {
+      const std::optional<ViewOf>& view = program.info(value).view;
+      return view ? view->byte_offset : 0;
+    };
+    Parts& parts = parts_[static_cast<size_t>(whole.id)];
     parts.gradients.push_back(gradient);
-    parts.firsts.push_back(view.byte_offset / dtype_size(builder_.spec(view.base).dtype));
+    parts.firsts.push_back((offset(part) - offset(whole)) / dtype_size(program.spec(whole).dtype));
+  }
+
+  /// Finds, for each part, and for parts of parts, the value that is no part. That may be another
+  /// value's memory under another type, with a gradient of its own.
+  void find_wholes() {
+    const Program& program = builder_.program();
+    for (size_t id = 0; id < program.values().size(); ++id) {
+      wholes_.push_back(Value{static_cast<int>(id)});
+    }
+    for (const Node& node : program.nodes()) {
+      if (node.outputs.empty() || !is_part(node)) continue;
+      const Value input = node.inputs[static_cast<size_t>(node.operation->view(0)->input)];
+      wholes_[static_cast<size_t>(node.outputs[0].id)] = wholes_[static_cast<size_t>(input.id)];
+    }
   }
 
   /// Finds the floating values that are parameters in another form, such as a part of a gathered
@@ -162,6 +184,7 @@ class Differentiation {
   std::span<const Value> wanted_;
   std::vector<std::vector<Value>> contributions_;
   std::vector<Parts> parts_;
+  std::vector<Value> wholes_;     // by value of the forward pass
   std::vector<bool> of_weights_;  // by value of the forward pass
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "program/view.h"
 
 namespace tessera {
 
@@ -140,9 +139,9 @@ void Builder::note_view(const Operation& operation, int output, std::span<const 
   const std::optional<View> view = operation.view(output);
   if (!view) return;
   const Value input = inputs[static_cast<size_t>(view->input)];
-  const ViewOf within = program_.info(input).view.value_or(ViewOf{input, 0});
-  program_.values_[static_cast<size_t>(value.id)].view =
-      ViewOf{within.base, within.byte_offset + view->byte_offset};
+  const ViewOf within = program_.info(input).view.value_or(ViewOf{.base = input});
+  program_.values_[static_cast<size_t>(value.id)].view = ViewOf{
+      within.base, within.byte_offset + view->byte_offset, view->elided ? value : within.converted};
 }
 
 Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vector<Value> inputs) {
@@ -150,68 +149,6 @@ Value Builder::apply_single(std::shared_ptr<const Operation> operation, std::vec
   TESSERA_CHECK(outputs.size() == 1, "an operation with {} outputs where one is expected",
                 outputs.size());
   return outputs[0];
-}
-
-Value Builder::main_gradient(Value value) {
-  const Value gradient = main_gradient_of_all(value);
-  if (!gradient) return {};
-  return program_.spec(gradient).distribution == program_.spec(value).distribution.dual() ? gradient
-                                                                                          : Value{};
-}
-
-Value Builder::main_gradient_of_all(Value value) {
-  const auto known = program_.main_gradients_.find(value.id);
-  if (known != program_.main_gradients_.end()) return known->second;
-  const Value parameter = program_.base(value);
-  const ValueInfo part = program_.info(value);
-  if (program_.info(parameter).kind != ValueKind::parameter) return {};
-  const Value whole = main_gradient(parameter, main_gradient_type(parameter, part.spec));
-  if (!part.view) return whole;
-  Distribution distribution = part.spec.distribution.dual();
-  for (const Axis axis : program_.mesh().of_view(distribution.view())) {
-    // Addends of other uses of the parameter, beside which this one's gradient is one.
-    const bool of_others = program_.spec(whole).distribution.on(axis) == partial() &&
-                           distribution.on(axis) == invariant();
-    if (of_others) distribution = distribution.with(axis, partial());
-  }
-  // The part may be used under another type; it has the name under which it was declared.
-  const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
-    return other.view == part.view && other.spec.shape == part.spec.shape;
-  });
-  const std::string name = "gradient:" + declared->name;
-  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  const Value gradient = view(*this, whole, first, part.spec.shape, distribution, name);
-  program_.main_gradients_.emplace(value.id, gradient);
-  return gradient;
-}
-
-Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
-  Distribution distribution = program_.spec(parameter).distribution;
-  const auto add_use = [&](const Distribution& of_use) {
-    for (const Axis axis : program_.mesh().of_view(distribution.view())) {
-      if (of_use.view() != distribution.view()) break;
-      if (of_use.on(axis) == replicated()) distribution = distribution.with(axis, partial());
-    }
-  };
-  add_use(use.distribution);
-  for (const Node& node : program_.nodes_) {
-    if (node.outputs.empty() || program_.info(node.outputs[0]).view) continue;
-    for (const Value input : node.inputs) {
-      if (program_.base(input) == parameter) add_use(program_.spec(input).distribution);
-    }
-  }
-  return distribution;
-}
-
-Value Builder::main_gradient(Value parameter, const Distribution& distribution) {
-  const auto known = program_.main_gradients_.find(parameter.id);
-  if (known != program_.main_gradients_.end()) return known->second;
-  const ValueInfo& info = program_.info(parameter);
-  Spec spec{info.spec.shape, accumulation_dtype(info.spec.dtype), distribution};
-  const Value gradient =
-      add_value("gradient:" + info.name, std::move(spec), ValueKind::main_gradient);
-  program_.main_gradients_.emplace(parameter.id, gradient);
-  return gradient;
 }
 
 ValueInfo& Builder::info(Value value) {
@@ -230,14 +167,14 @@ void Builder::refuse_replaced(std::string_view reader, Value value) const {
 }
 
 void Builder::replace(Value value, Value by) {
-  const ViewOf place = program_.info(value).view.value_or(ViewOf{value, 0});
+  const ViewOf place = program_.info(value).view.value_or(ViewOf{.base = value});
   const int64_t end = place.byte_offset + program_.spec(value).bytes();
   TESSERA_CHECK(program_.base(by) == place.base, "'{}' does not lie in the memory of '{}'",
                 program_.info(by).name, program_.info(value).name);
   for (size_t id = 0; id < program_.values_.size(); ++id) {
     ValueInfo& other = program_.values_[id];
     const Value own{static_cast<int>(id)};
-    const ViewOf lies = other.view.value_or(ViewOf{own, 0});
+    const ViewOf lies = other.view.value_or(ViewOf{.base = own});
     const bool overlaps = lies.base == place.base && lies.byte_offset < end &&
                           place.byte_offset < lies.byte_offset + other.spec.bytes();
     if (!overlaps || own == by || other.replaced_by) continue;

@@ -40,8 +40,9 @@ class Builder {
 
   /// The value into which gradients of `value` are added, in f32 (f64 for f64). For a parameter it
   /// is declared at the first call. For a view of a parameter it is the same part of the
-  /// parameter's main gradient. Null for any other value, and if the parameter's main gradient is
-  /// partial where gradients of `value` are not.
+  /// parameter's main gradient, and for what a conversion on axes of one rank made of it the same
+  /// memory under the type of the conversion's gradient. Null for any other value, and if the
+  /// parameter's main gradient is partial where gradients of `value` are not.
   Value main_gradient(Value value);
   /// The same, whether or not it is partial on more axes. A main gradient is partial where any use
   /// of the parameter so far is replicated. What is not partial there is added by one rank alone
@@ -110,8 +111,14 @@ class Builder {
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
   /// How the main gradient of a parameter lies: partial where `use` or another use of it or of its
-  /// parts is replicated, and otherwise as the parameter.
+  /// parts is replicated, and otherwise as the dual of the parameter. Uses of what conversions made
+  /// of it do not count, but the conversions do.
   Distribution main_gradient_type(Value parameter, const Spec& use) const;
+  /// The place of a part of a parameter in the parameter's main gradient.
+  Value part_of_main_gradient(const ValueInfo& part, Value whole);
+  /// The main gradient, under the type that gradients of `value` have, of what an elided conversion
+  /// made of a parameter, or of a part of that. Null where it lies otherwise on several ranks.
+  Value main_gradient_of_converted(Value value);
 
   Program& program_;
   std::map<std::string, Labels> labels_;  // by their text

@@ -32,6 +32,8 @@ struct View {
   /// Whether it is all of the input under another type. The gradient is then the operation's own
   /// rule, and not a part of the input's.
   bool retyped = false;
+  /// Whether it would move something if its axes had more ranks: a conversion on axes of one rank.
+  bool elided = false;
 };
 
 /// The bytes that a rank sends in a collective over some axes of the mesh.

@@ -60,6 +60,9 @@ enum class Keep { no, block, layer };
 struct ViewOf {
   Value base;
   int64_t byte_offset = 0;
+  /// The last value, from the base on, that an elided conversion made (see View); null if there is
+  /// none. From it on, with more ranks, the memory would not be the base's.
+  Value converted;
   bool operator==(const ViewOf&) const = default;
 };
 

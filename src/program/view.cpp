@@ -19,11 +19,20 @@ std::string numbered_labels(int rank) {
   return labels;
 }
 
+/// Whether a part of a unit may lie so on one axis: it is split along one of its dims if the unit
+/// is flat there, and otherwise of the unit's type.
+bool fits_unit(const TypeOnAxis& unit, const TypeOnAxis& part, const Shape& shape) {
+  const bool flat = unit.split() && unit.pieces.kind == PieceKind::flat;
+  const bool fits = !part.split() || part.dim < shape.rank();
+  return fits && (flat ? part.placement == Placement::sharded : part == unit);
+}
+
 /// Inputs: parts of one flat value. Output: the value, zero where no part lies.
 class JoinParts final : public Operation {
  public:
-  JoinParts(std::vector<int64_t> firsts, const Shape& whole)
-      : firsts_(std::move(firsts)), whole_(whole) {}
+  JoinParts(std::vector<int64_t> firsts, const Shape& whole,
+            std::optional<Distribution> unit = std::nullopt)
+      : firsts_(std::move(firsts)), whole_(whole), unit_(std::move(unit)) {}
   std::string_view name() const override { return "join_parts"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -34,6 +43,12 @@ class JoinParts final : public Operation {
         labels += fmt::format("p{}_{}! ", i, dim);
     }
     return labels + "->" + numbered_labels(whole_.rank());
+  }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
+    if (!unit_) return std::nullopt;
+    for (const TypedOperand& part : inputs) require_part(mesh, part);
+    return std::vector{*unit_};
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_CHECK(inputs.size() == firsts_.size(), "join_parts: {} parts, {} places", inputs.size(),
@@ -95,14 +110,28 @@ class JoinParts final : public Operation {
     });
   }
 
+  void require_part(const Mesh& mesh, const TypedOperand& part) const {
+    const Distribution& lies = part.spec.distribution;
+    if (lies.view() == unit_->view() &&
+        std::ranges::all_of(mesh.of_view(lies.view()), [&](Axis axis) {
+          return fits_unit(unit_->on(axis), lies.on(axis), part.spec.shape);
+        })) {
+      return;
+    }
+    throw DistributionError(fmt::format("join_parts: '{}' is {}; expected a part of what is {}",
+                                        part.name, lies.text(mesh), unit_->text(mesh)));
+  }
+
   std::vector<int64_t> firsts_;
   Shape whole_;
+  std::optional<Distribution> unit_;
 };
 
-/// A part of a unit.
+/// A part of a unit, or all of it under another type on axes of one rank.
 struct Part {
   std::string name;
   Distribution distribution;
+  bool retyped = false;
 };
 
 class ViewOperation final : public Operation {
@@ -132,9 +161,10 @@ class ViewOperation final : public Operation {
     for (const Axis axis : mesh.of_view(lies.view())) {
       const TypeOnAxis& whole = lies.on(axis);
       const TypeOnAxis& part = part_->distribution.on(axis);
-      const bool flat = whole.split() && whole.pieces.kind == PieceKind::flat;
-      const bool fits = !part.split() || part.dim < shape_.rank();
-      if (fits && (flat ? part.placement == Placement::sharded : part == whole)) continue;
+      if (part_->retyped ? mesh.size(axis) == 1 || part == whole : fits_unit(whole, part, shape_)) {
+        continue;
+      }
+      const bool flat = !part_->retyped && whole.split() && whole.pieces.kind == PieceKind::flat;
       refuse(unit, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
              fmt::format("{}; expected {}", part.text(),
                          flat ? "one of its dims to be split" : whole.text()));
@@ -165,11 +195,25 @@ class ViewOperation final : public Operation {
   std::optional<Part> part_;
 };
 
+Value named_view(Builder& builder, Value unit, int64_t first, const Shape& shape,
+                 const Part& part) {
+  const Value value = builder.apply_single(
+      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, part), {unit});
+  builder.name_as(value, part.name);
+  return value;
+}
+
 }  // namespace
 
 Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
                  const Shape& whole) {
   return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole),
+                              std::move(parts));
+}
+
+Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
+                 const Shape& whole, const Distribution& distribution) {
+  return builder.apply_single(std::make_shared<JoinParts>(std::move(firsts), whole, distribution),
                               std::move(parts));
 }
 
@@ -180,12 +224,14 @@ Value view(Builder& builder, Value whole, int64_t first, const Shape& shape) {
 
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
            const Distribution& distribution, std::string name) {
-  Part part{name, distribution};
-  const Value value = builder.apply_single(
-      std::make_shared<ViewOperation>(first, shape, builder.spec(unit).dtype, std::move(part)),
-      {unit});
-  builder.name_as(value, std::move(name));
-  return value;
+  return named_view(builder, unit, first, shape,
+                    {.name = std::move(name), .distribution = distribution});
+}
+
+Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& distribution,
+                             std::string name) {
+  return named_view(builder, value, 0, builder.spec(value).shape,
+                    {.name = std::move(name), .distribution = distribution, .retyped = true});
 }
 
 }  // namespace tessera

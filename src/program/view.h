@@ -21,10 +21,20 @@ Value view(Builder& builder, Value whole, int64_t first, const Shape& shape);
 Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
            const Distribution& distribution, std::string name);
 
+/// A value's memory under another type on axes of one rank, where all types say the same. Throws
+/// DistributionError if it is of another type on another axis, or of the other view of the mesh.
+Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& distribution,
+                             std::string name);
+
 /// A value of the shape `whole` that has `parts`, each from its element of `firsts` on, added up
 /// where they overlap, and zeros elsewhere. The parts are of one floating type. There is no
 /// gradient.
 Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
                  const Shape& whole);
+
+/// The same of parts of a unit, each of which lies in its own way, as those that view() makes of a
+/// unit of this distribution. Throws DistributionError if they do not.
+Value join_parts(Builder& builder, std::vector<Value> parts, std::vector<int64_t> firsts,
+                 const Shape& whole, const Distribution& distribution);
 
 }  // namespace tessera

@@ -30,6 +30,16 @@ class CostBytes : public ::testing::Test {
     return result;
   }
 
+  double flops(std::string_view name) const {
+    double result = 0;
+    for (const Node& node : program_.nodes()) {
+      if (node.operation->name() != name) continue;
+      result +=
+          node.operation->cost(program_.specs(node.inputs), program_.specs(node.outputs)).flops;
+    }
+    return result;
+  }
+
   Program program_;
   Builder builder_{program_};
 };
@@ -52,6 +62,27 @@ TEST_F(CostBytes, GroupedWeightGradientsReadAndWriteTheMainGradient) {
   grouped_linear_weight_gradient(builder_, x, gradient, offsets, parameter({3, 8, 16}));
   EXPECT_EQ(bytes("grouped_linear_weight_gradient"),
             2 * 24 * 16 + 2 * 24 * 8 + 4 * 4 + 2 * (4 * 3 * 8 * 16));
+}
+
+/// Rows count as often as an even load has them, whatever the bound; each is multiplied with the
+/// matrices of its own expert alone.
+TEST_F(CostBytes, GroupedProductsCountTheRowsOfAnEvenLoad) {
+  constexpr double kExpected = 12;
+  const auto bounded = [&](const char* name, int64_t width) {
+    const Value rows = input(name, {24, width}, DType::bf16);
+    builder_.rows(rows, {.expected = 12, .key = "parallel.expert_rows_bound"});
+    return rows;
+  };
+  const Value x = bounded("x", 16);
+  const std::vector<Value> weights{parameter({3, 8, 16}), parameter({3, 10, 16})};
+  const Value offsets = input("offsets", {4}, DType::i32);
+  grouped_linear(builder_, x, weights, offsets);
+  EXPECT_EQ(flops("grouped_linear"), 2 * kExpected * 16 * (8 + 10));
+  const std::vector<Value> gradients{bounded("a", 8), bounded("b", 10)};
+  grouped_linear_input_gradient(builder_, gradients, weights, offsets, x);
+  EXPECT_EQ(flops("grouped_linear_input_gradient"), 2 * kExpected * 16 * (8 + 10));
+  grouped_linear_weight_gradient(builder_, x, gradients[1], offsets, weights[1]);
+  EXPECT_EQ(flops("grouped_linear_weight_gradient"), 2 * kExpected * 16 * 10);
 }
 
 TEST_F(CostBytes, TheHeadReadsAndWritesTheMainGradient) {

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -122,6 +125,70 @@ TEST(Types, EveryFamilyIsAcceptedInUnevenPieces) {
                                                                        : 1024);
     }
     EXPECT_EQ(rows, 4099);
+  }
+}
+
+/// A type without what depends on the number of ranks: sizes of pieces, repeats, and the pieces of
+/// a dim that divides or not.
+std::string kind_of(const TypeOnAxis& type) {
+  if (!type.split()) return std::string(word(type.placement));
+  const PieceKind kind = type.pieces.kind == PieceKind::uneven ? PieceKind::even : type.pieces.kind;
+  return fmt::format("{} dim {} factor {} {} {}", word(type.placement), type.dim, type.factor,
+                     word(kind), type.pieces.identity);
+}
+
+/// The types of a program's values that have names of their own, by name. A name that several have
+/// stands for the types of all of them, in their order.
+std::map<std::string, std::vector<std::string>> named_types(const Program& program) {
+  std::map<std::string, std::vector<std::string>> types;
+  for (const ValueInfo& value : program.values()) {
+    if (value.name.find('#') != std::string::npos) continue;
+    const Distribution& lies = value.spec.distribution;
+    std::string text = lies.view() == MeshView::dense ? "dense" : "expert";
+    for (const Axis axis : program.mesh().of_view(lies.view())) {
+      text += fmt::format(", {}: {}", program.mesh().name(axis), kind_of(lies.on(axis)));
+    }
+    types[value.name].push_back(text);
+  }
+  return types;
+}
+
+void expect_types(const Program& one, const Program& several) {
+  const auto of_one = named_types(one);
+  const auto of_several = named_types(several);
+  for (const auto& [name, types] : of_one) {
+    const auto found = of_several.find(name);
+    ASSERT_NE(found, of_several.end()) << name << " is on one rank only";
+    EXPECT_EQ(types, found->second) << name;
+  }
+  EXPECT_GT(of_one.size(), 10u);
+}
+
+/// What one rank computes has the types that it has on meshes of every axis, so that it is refused
+/// or accepted as they are.
+TEST(Types, OfOneRankAreThoseOfSeveral) {
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    RunConfig config = shortened(entry.path());
+    const int experts = config.model.mixture() ? 2 : 1;
+    for (const ExpertExchange exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+      config.parallel.expert_exchange = exchange;
+      config.parallel.tensor = config.parallel.context = config.parallel.expert = 1;
+      const StepPrograms one = step_programs(config, {mesh_of(config, 1), 0});
+      for (const int context : {1, 2}) {
+        config.parallel.tensor = 2;
+        config.parallel.context = context;
+        config.parallel.expert = experts;
+        const Mesh mesh = mesh_of(config, 4 * context);
+        SCOPED_TRACE(fmt::format("{} on {}", entry.path().filename().string(), mesh.text()));
+        const StepPrograms several = step_programs(config, {mesh, 0});
+        ASSERT_EQ(one.chunks.size(), several.chunks.size());
+        for (size_t i = 0; i < one.chunks.size(); ++i) {
+          expect_types(one.chunks[i].program, several.chunks[i].program);
+        }
+        expect_types(one.update.program, several.update.program);
+      }
+    }
   }
 }
 

@@ -25,11 +25,17 @@ class SameMemory : public Operation {
   void run(const Execution&) const override {}
 };
 
+/// Whether a conversion leaves every rank's memory as it is, however many there are.
+bool never_moves(const Conversion& conversion) { return movement(conversion) == Movement::nothing; }
+
 /// Conversions that move nothing.
 class Retype final : public SameMemory {
  public:
   explicit Retype(std::vector<Conversion> conversions) : conversions_(std::move(conversions)) {}
   std::string_view name() const override { return "retype"; }
+  std::optional<View> view(int) const override {
+    return View{.retyped = true, .elided = !std::ranges::all_of(conversions_, never_moves)};
+  }
 
   std::optional<std::vector<Distribution>> distributions(
       const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
@@ -65,7 +71,7 @@ class Cross final : public SameMemory {
 
 /// Whether a conversion leaves every rank's memory as it is, whatever the value.
 bool moves_nothing(const Mesh& mesh, const Conversion& conversion) {
-  return mesh.size(conversion.axis) == 1 || movement(conversion) == Movement::nothing;
+  return mesh.size(conversion.axis) == 1 || never_moves(conversion);
 }
 
 std::shared_ptr<const Operation> make_operation(Move move) {
@@ -117,9 +123,12 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
   refuse_rows(builder, value, conversions.front());
-  if (std::ranges::all_of(conversions, [&](const Conversion& conversion) {
-        return moves_nothing(mesh, conversion);
-      })) {
+  // One that would move something with more ranks has a node of its own, as it has then.
+  const auto of_one_node = [&](const Conversion& conversion) {
+    return moves_nothing(mesh, conversion) &&
+           never_moves(conversion) == never_moves(conversions.front());
+  };
+  if (std::ranges::all_of(conversions, of_one_node)) {
     return builder.apply_single(make_retype({conversions.begin(), conversions.end()}), {value});
   }
   if (conversions.size() > 1 && std::ranges::all_of(conversions, [](const Conversion& conversion) {

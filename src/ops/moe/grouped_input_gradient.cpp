@@ -49,11 +49,8 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    Cost cost{.bytes = operand_bytes(inputs, outputs)};
-    for (size_t i = 0; i < inputs.size() / 2; ++i) {
-      cost.flops += product_flops({expected_rows_, inputs[i].shape[1]}, outputs[0].shape[1]);
-    }
-    return cost;
+    return {.flops = grouped_flops(*this, inputs, expected_rows_),
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {

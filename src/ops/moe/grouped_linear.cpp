@@ -74,11 +74,8 @@ class GroupedLinear final : public Operation {
 
   /// Counts the rows of an even load. Fewer are used if choices are dropped.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    Cost cost{.bytes = operand_bytes(inputs, outputs)};
-    for (const Spec& output : outputs) {
-      cost.flops += product_flops({expected_rows_, output.shape[1]}, inputs[0].shape[1]);
-    }
-    return cost;
+    return {.flops = grouped_flops(*this, inputs, expected_rows_),
+            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {

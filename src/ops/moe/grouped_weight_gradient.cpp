@@ -43,7 +43,7 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = product_flops({expected_rows_, inputs[0].shape[1]}, inputs[1].shape[1]),
+    return {.flops = grouped_flops(*this, inputs, expected_rows_),
             .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 

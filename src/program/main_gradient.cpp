@@ -1,0 +1,135 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/builder.h"
+#include "program/view.h"
+
+namespace tessera {
+
+namespace {
+
+/// The node that made a computed value.
+const Node& maker_of(const Program& program, Value value) {
+  const auto& nodes = program.nodes();
+  const auto found = std::ranges::find_if(nodes.rbegin(), nodes.rend(), [&](const Node& node) {
+    return std::ranges::find(node.outputs, value) != node.outputs.end();
+  });
+  TESSERA_CHECK(found != nodes.rend(), "no node makes '{}'", program.info(value).name);
+  return *found;
+}
+
+/// Whether a value of a parameter's memory would be in it with more ranks too: no conversion that
+/// would move something lies between.
+bool in_stored_memory(const ValueInfo& value) { return !value.view || !value.view->converted; }
+
+/// How gradients of a value lie beside others in `whole`: partial where other uses of the parameter
+/// make that partial and this gradient is one.
+Distribution beside_others(const Mesh& mesh, const Distribution& value, const Distribution& whole) {
+  Distribution gradient = value.dual();
+  for (const Axis axis : mesh.of_view(gradient.view())) {
+    const bool of_others = whole.on(axis) == partial() && gradient.on(axis) == invariant();
+    if (of_others) gradient = gradient.with(axis, partial());
+  }
+  return gradient;
+}
+
+/// Whether two types are the same but on axes of one rank.
+bool same_on_several_ranks(const Mesh& mesh, const Distribution& a, const Distribution& b) {
+  return a.view() == b.view() && std::ranges::all_of(mesh.of_view(a.view()), [&](Axis axis) {
+           return mesh.size(axis) == 1 || a.on(axis) == b.on(axis);
+         });
+}
+
+}  // namespace
+
+Value Builder::main_gradient(Value value) {
+  const Value gradient = main_gradient_of_all(value);
+  if (!gradient) return {};
+  return program_.spec(gradient).distribution == program_.spec(value).distribution.dual() ? gradient
+                                                                                          : Value{};
+}
+
+Value Builder::main_gradient_of_all(Value value) {
+  const auto known = program_.main_gradients_.find(value.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const Value parameter = program_.base(value);
+  if (program_.info(parameter).kind != ValueKind::parameter) return {};
+  const ValueInfo part = program_.info(value);
+  Value gradient;
+  if (in_stored_memory(part)) {
+    const Value whole = main_gradient(parameter, main_gradient_type(parameter, part.spec));
+    if (!part.view) return whole;
+    gradient = part_of_main_gradient(part, whole);
+  } else {
+    gradient = main_gradient_of_converted(value);
+  }
+  if (gradient) program_.main_gradients_.emplace(value.id, gradient);
+  return gradient;
+}
+
+Value Builder::part_of_main_gradient(const ValueInfo& part, Value whole) {
+  // The part may be used under another type; it has the name under which it was declared.
+  const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
+    return other.view == part.view && other.spec.shape == part.spec.shape;
+  });
+  const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
+  return view(
+      *this, whole, first, part.spec.shape,
+      beside_others(program_.mesh(), part.spec.distribution, program_.spec(whole).distribution),
+      "gradient:" + declared->name);
+}
+
+Value Builder::main_gradient_of_converted(Value value) {
+  const Node& maker = maker_of(program_, value);
+  const View lies = *maker.operation->view(0);
+  const Value input = maker.inputs[static_cast<size_t>(lies.input)];
+  const Value of_input = main_gradient_of_all(input);
+  if (!of_input) return {};
+  const ValueInfo info = program_.info(value);
+  const Mesh& mesh = program_.mesh();
+  const Distribution whole = program_.spec(of_input).distribution;
+  const Distribution distribution = beside_others(mesh, info.spec.distribution, whole);
+  const std::string name = "gradient:" + info.name;
+  if (lies.retyped) {
+    // A sum over several ranks is the conversion's own gradient to take.
+    if (!same_on_several_ranks(mesh, distribution, whole)) return {};
+    return retype_on_single_ranks(*this, of_input, distribution, name);
+  }
+  const int64_t first = lies.byte_offset / dtype_size(info.spec.dtype);
+  return view(*this, of_input, first, info.spec.shape, distribution, name);
+}
+
+Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
+  Distribution distribution = program_.spec(parameter).distribution.dual();
+  const auto add_use = [&](const Distribution& of_use) {
+    for (const Axis axis : program_.mesh().of_view(distribution.view())) {
+      if (of_use.view() != distribution.view()) break;
+      if (of_use.on(axis) == replicated()) distribution = distribution.with(axis, partial());
+    }
+  };
+  add_use(use.distribution);
+  for (const Node& node : program_.nodes_) {
+    if (node.outputs.empty()) continue;
+    // What only gives the memory another name is no use; a conversion that would move it is one.
+    const std::optional<ViewOf>& view = program_.info(node.outputs[0]).view;
+    if (view && view->converted != node.outputs[0]) continue;
+    for (const Value input : node.inputs) {
+      if (program_.base(input) != parameter || !in_stored_memory(program_.info(input))) continue;
+      add_use(program_.spec(input).distribution);
+    }
+  }
+  return distribution;
+}
+
+Value Builder::main_gradient(Value parameter, const Distribution& distribution) {
+  const auto known = program_.main_gradients_.find(parameter.id);
+  if (known != program_.main_gradients_.end()) return known->second;
+  const ValueInfo& info = program_.info(parameter);
+  Spec spec{info.spec.shape, accumulation_dtype(info.spec.dtype), distribution};
+  const Value gradient =
+      add_value("gradient:" + info.name, std::move(spec), ValueKind::main_gradient);
+  program_.main_gradients_.emplace(parameter.id, gradient);
+  return gradient;
+}
+
+}  // namespace tessera
