@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -84,11 +85,17 @@ std::map<CudnnAttentionKind, std::string> attentions_of_presets() {
 
 constexpr int64_t kLittle = 1 << 15;
 
+/// Each variant for one preset of each kind of heads, and the variants of a deterministic run's
+/// forward and backward for the others: a plan takes cuDNN most of a second to make.
 TEST_F(CudnnPlans, ExistForEveryPresetWithinThePlannedWorkspace) {
   const auto presets = attentions_of_presets();
   ASSERT_GE(presets.size(), 10U);
+  std::set<std::pair<int64_t, bool>> kinds_of_heads;
   for (const auto& [preset, name] : presets) {
+    const bool first =
+        kinds_of_heads.emplace(preset.head_dim, preset.heads == preset.kv_heads).second;
     for (const CudnnAttentionKind& kind : variants(preset)) {
+      if (!first && !(kind.deterministic && kind.documents == CudnnDocuments::mask)) continue;
       const int64_t bytes = asked(kind), planned = CudnnWorkspace(kind).library;
       EXPECT_LE(bytes, planned) << name << ": " << text(kind);
       EXPECT_LE(planned, bytes + bytes / 16 + kLittle) << name << ": " << text(kind);
