@@ -25,8 +25,9 @@ struct RunSection {
   bool graphs = true;        ///< a device's repeated work is captured once and launched as a whole
   /// Every so many steps, what several ranks must hold alike is compared; 0: never.
   int64_t check_replicas = 0;
-  int64_t trace_step = 0;   ///< the step whose trace is written to trace.json; 0: none
-  bool tensorboard = true;  ///< write TensorBoard's events to tensorboard/
+  int64_t rank_timeout = 1800;  ///< seconds that a rank waits for another one
+  int64_t trace_step = 0;       ///< the step whose trace is written to trace.json; 0: none
+  bool tensorboard = true;      ///< write TensorBoard's events to tensorboard/
   /// The file that `tessera bench all` wrote. MFU refers to its rate of matrix products. Empty: the
   /// rate is measured at the start.
   std::string hardware;

@@ -107,7 +107,7 @@ std::vector<SourceEvaluation> evaluate_on_one(const Task& task, Runtime& runtime
 /// The same on all ranks of a mesh, as threads of this process.
 std::vector<SourceEvaluation> evaluate_on_ranks(const Task& task) {
   std::vector<SourceEvaluation> result;
-  World world(task.mesh.ranks(), task.options.rank_timeout);
+  World world(task.mesh.ranks(), std::chrono::seconds(task.model.config.run.rank_timeout));
   run_mesh(world, task.mesh, [&](RankGroups& groups) {
     Runtime runtime(host_target(std::max(1, task.threads / task.mesh.ranks())));
     runtime.join(groups);

@@ -21,13 +21,11 @@ struct CheckpointEvaluationOptions {
   /// Data tokenized as the model's training data was. Without a path: the held-out part of the
   /// model's training data.
   SourceConfig data;
-  int64_t batch = 8;         ///< sequences at a time
-  int64_t instances = 0;     ///< at most this many of each source; 0: all
-  int threads = 0;           ///< of all ranks together; 0: all cores
-  int ranks = 1;             ///< threads of this process
-  ParallelSection parallel;  ///< how they share the work; data parallelism takes what is left
-  /// How long a rank waits for another.
-  std::chrono::milliseconds rank_timeout = kRankTimeout;
+  int64_t batch = 8;            ///< sequences at a time
+  int64_t instances = 0;        ///< at most this many of each source; 0: all
+  int threads = 0;              ///< of all ranks together; 0: all cores
+  int ranks = 1;                ///< threads of this process
+  ParallelSection parallel;     ///< how they share the work; data parallelism takes what is left
   Device device = Device::cpu;  ///< that computes
   bool baselines = false;       ///< also count n-grams on the training part of the data
 };

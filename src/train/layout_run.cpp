@@ -236,7 +236,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
 }
 
 LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
-  World world(trial.mesh.ranks());
+  World world(trial.mesh.ranks(), trial.rank_timeout);
   Collected collected;
   run_mesh(world, trial.mesh,
            [&](RankGroups& groups) { RankRun(trial, groups).run(steps, collected); });

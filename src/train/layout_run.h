@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "comm/in_process/world.h"
 #include "data/loader.h"
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
@@ -36,7 +38,8 @@ struct LayoutTrial {
   int parts = 1;
   /// Changes the programs of a rank, of several, before they run. Tests make mistakes by it.
   std::function<void(StepPrograms&)> change = {};
-  int threads = 1;       ///< of the machine, shared out to the ranks
+  int threads = 1;                                   ///< of the machine, shared out to the ranks
+  std::chrono::seconds rank_timeout = kRankTimeout;  ///< how long a rank waits for another
   bool streams = false;  ///< whether to keep all values of the first step's micro-batches
 };
 

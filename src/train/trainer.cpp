@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -87,7 +88,7 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
     run.peak_flops = measure_gemm_peak(static_cast<int>(run.config.run.threads),
                                        compute_dtype(run.config.train.precision));
   }
-  World world(run.mesh.ranks(), options.rank_timeout);
+  World world(run.mesh.ranks(), std::chrono::seconds(run.config.run.rank_timeout));
   TrainReport report;
   run_mesh(world, run.mesh, [&](RankGroups& groups) {
     const int rank = groups.rank();

@@ -1,21 +1,18 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "base/log.h"
-#include "comm/in_process/world.h"
 #include "config/run_config.h"
 #include "plan/run_target.h"
 
 namespace tessera {
 
 struct TrainOptions {
-  int ranks = 1;        ///< threads of this process, which share the work as [parallel] says
-  bool resume = false;  ///< continue from the run's newest complete checkpoint
-  std::chrono::milliseconds rank_timeout = kRankTimeout;  ///< how long a rank waits for another
+  int ranks = 1;         ///< threads of this process, which share the work as [parallel] says
+  bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error
   /// Called on each rank before each of its steps. What it throws ends the run.
   std::function<void(int rank, int64_t step)> before_step = {};

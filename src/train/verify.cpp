@@ -24,7 +24,8 @@ LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const VerifyOpti
           .seed = config.train.seed,
           .mesh = mesh,
           .experts = expert_layout(config.parallel),
-          .threads = static_cast<int>(config.run.threads)};
+          .threads = static_cast<int>(config.run.threads),
+          .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
 }
 
 /// Which tokens the results of a token depend on: those of its data rank's part of a micro-batch,

@@ -48,7 +48,8 @@ class RankFailures : public ::testing::Test {
   RunConfig config(const std::string& run, const std::vector<std::string>& more = {}) const {
     const std::string text =
         "[run]\ndirectory = \"" + (root_ / run).string() +
-        "\"\nthreads = 1\ntensorboard = false\nhardware = \"" + (root_ / "hardware.json").string() +
+        "\"\nthreads = 1\nrank_timeout = 30\ntensorboard = false\nhardware = \"" +
+        (root_ / "hardware.json").string() +
         "\"\n"
         "[model]\nfamily = \"llama\"\nlayers = 1\nhidden_size = 16\nheads = 2\nkv_heads = 2\n"
         "feed_forward_size = 24\nvocabulary_size = 260\n"
@@ -63,9 +64,7 @@ class RankFailures : public ::testing::Test {
     return parse_config(text, "test", more);
   }
   TrainReport train_on_four(const RunConfig& config, bool resume = false) const {
-    return train(config,
-                 {.ranks = 4, .resume = resume, .rank_timeout = kTimeout, .progress = false},
-                 Logger::silent());
+    return train(config, {.ranks = 4, .resume = resume, .progress = false}, Logger::silent());
   }
 
   /// Runs an action again and again, each time with another of its operations on files failing:
@@ -123,10 +122,7 @@ TEST_F(RankFailures, OfAnyFileEndAnEvaluation) {
   with_failing_files(
       16, [] {},
       [&] {
-        evaluate_checkpoint({.checkpoint = (root_ / "run").string(),
-                             .threads = 1,
-                             .ranks = 4,
-                             .rank_timeout = kTimeout});
+        evaluate_checkpoint({.checkpoint = (root_ / "run").string(), .threads = 1, .ranks = 4});
       });
 }
 

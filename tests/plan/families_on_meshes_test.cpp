@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
+#include "engine/action.h"
 #include "ops/row_piece.h"
 #include "plan/programs.h"
 
@@ -188,6 +191,38 @@ TEST(Types, OfOneRankAreThoseOfSeveral) {
         }
         expect_types(one.update.program, several.update.program);
       }
+    }
+  }
+}
+
+/// The operations of a step that exist for the sake of ranks: that send something, and that change
+/// how a value lies.
+std::set<std::string> run_for_ranks(const StepPrograms& programs) {
+  static const std::set<std::string> conversions{
+      "retype", "own_piece", "zeros_around", "cross", "one_keeps", "take_sum", "exchange_in_place"};
+  std::set<std::string> found;
+  for (const Program* program : programs.list()) {
+    for (const int node : segment_nodes(*program, Segment::whole)) {
+      const Operation& operation = *program->nodes()[static_cast<size_t>(node)].operation;
+      const std::string name(operation.name());
+      if (operation.lane() == Lane::network || conversions.contains(name)) found.insert(name);
+    }
+  }
+  return found;
+}
+
+TEST(Types, OneRankRunsNothingForThem) {
+  for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    RunConfig config = shortened(entry.path());
+    for (const ExpertExchange exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+      config.parallel = {.expert_exchange = exchange};
+      EXPECT_THAT(run_for_ranks(step_programs(config, {mesh_of(config, 1), 0})),
+                  ::testing::IsEmpty());
+      config.parallel.tensor = 2;
+      EXPECT_THAT(run_for_ranks(step_programs(config, {mesh_of(config, 2), 0})),
+                  ::testing::IsSupersetOf({"all_gather", "reduce_scatter"}));
     }
   }
 }

@@ -40,6 +40,17 @@ TEST_F(Ranks, EndWithTheErrorOfTheOneThatThrows) {
   EXPECT_EQ(metrics("fails-2").size(), 2U);
 }
 
+TEST_F(Ranks, EndWhenOneDoesNotComeInTime) {
+  const auto stays_away = [](int rank, int64_t step) {
+    if (rank == 1 && step == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
+  };
+  const std::string problem = error_of([&] {
+    train_on(2, config("stays-away", {"run.rank_timeout=1"}), {.before_step = stays_away});
+  });
+  EXPECT_THAT(problem, AllOf(HasSubstr("rank 1"), HasSubstr("did not come"), HasSubstr("1 s")));
+  EXPECT_EQ(metrics("stays-away").size(), 1U);
+}
+
 TEST_F(Ranks, AreEndedByASignalAtAnyMoment) {
   for (const int wait : {0, 3, 10, 30, 60, 100}) {
     const std::string run = fmt::format("interrupted-{}", wait);

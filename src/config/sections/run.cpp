@@ -2,6 +2,11 @@
 #include "config/sections.h"
 
 namespace tessera {
+namespace {
+
+constexpr int64_t kMostRankTimeout = 365LL * 24 * 3600;  // a year
+
+}  // namespace
 
 ConfigSection run_section() {
   return SectionWriter("run", &RunConfig::run, "where and on what the run takes place")
@@ -23,6 +28,10 @@ ConfigSection run_section() {
       .key("check_replicas", &RunSection::check_replicas, at_least(0),
            "every so many steps, and at the start, compare what several ranks must hold alike; 0: "
            "never")
+      .key("rank_timeout", &RunSection::rank_timeout, whole(1, kMostRankTimeout),
+           "seconds that a rank waits for another one before the run ends and names the call and "
+           "the ranks that did not come; it must be longer than it takes to write a checkpoint and "
+           "to evaluate")
       .key("trace_step", &RunSection::trace_step, at_least(0),
            "the step whose timeline is written to trace.json; 0: none")
       .key("tensorboard", &RunSection::tensorboard, FlagRule{},
