@@ -1,7 +1,6 @@
 #include "comm/distribution.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -23,12 +22,16 @@ bool Pieces::operator==(const Pieces& other) const {
 std::string Pieces::text() const {
   if (kind == PieceKind::exchange) return fmt::format("exchange {}", identity);
   if (kind == PieceKind::uneven) return fmt::format("uneven {}", fmt::join(sizes, " + "));
-  if (kind == PieceKind::tokens && origin) return fmt::format("tokens that are {}", origin->text());
   return std::string(word(kind));
 }
 
-std::string pieces_text(const Pieces& pieces, int factor, int64_t repeats) {
-  std::string text = pieces.text();
+std::string Pieces::text(const Mesh& mesh) const {
+  if (kind != PieceKind::tokens || !origin) return text();
+  return fmt::format("{} that are {}", text(), origin->text(mesh));
+}
+
+std::string pieces_text(std::string_view pieces, int factor, int64_t repeats) {
+  std::string text(pieces);
   if (factor != 0) text += fmt::format(", factor {}", factor);
   if (repeats != 1) text += fmt::format(", repeated {} times", repeats);
   return text;
@@ -36,7 +39,14 @@ std::string pieces_text(const Pieces& pieces, int factor, int64_t repeats) {
 
 std::string TypeOnAxis::text() const {
   if (!split()) return std::string(word(placement));
-  return fmt::format("{} (dim {}, {})", word(placement), dim, pieces_text(pieces, factor, repeats));
+  return fmt::format("{} (dim {}, {})", word(placement), dim,
+                     pieces_text(pieces.text(), factor, repeats));
+}
+
+std::string TypeOnAxis::text(const Mesh& mesh) const {
+  if (!split()) return text();
+  return fmt::format("{} (dim {}, {})", word(placement), dim,
+                     pieces_text(pieces.text(mesh), factor, repeats));
 }
 
 Pieces nearly_even(int64_t extent, int ranks) {
@@ -122,25 +132,17 @@ Distribution Distribution::dual() const {
 }
 
 std::string Distribution::text(const Mesh& mesh) const {
-  return text_with([&](Axis axis) { return mesh.name(axis); });
-}
-
-std::string Distribution::text() const {
-  return text_with([](Axis axis) { return fmt::format("axis {}", axis.index); });
-}
-
-std::string Distribution::text_with(const std::function<std::string(Axis)>& name) const {
   std::vector<std::string> parts;
   for (size_t i = 0; i < types_.size(); ++i) {
     if (types_[i].placement == Placement::invariant) continue;
-    parts.push_back(fmt::format("{}: {}", name({static_cast<int>(i)}), types_[i].text()));
+    parts.push_back(fmt::format("{}: {}", mesh.name({static_cast<int>(i)}), types_[i].text()));
   }
   for (size_t dim = 0; dim < orders_.size(); ++dim) {
     const std::vector<Axis>& order = orders_[dim];
     const auto place = [&](Axis axis) { return std::pair(on(axis).factor, -axis.index); };
     if (std::ranges::is_sorted(order, {}, place)) continue;
     std::vector<std::string> names;
-    for (const Axis axis : order) names.push_back(name(axis));
+    for (const Axis axis : order) names.emplace_back(mesh.name(axis));
     parts.push_back(fmt::format("dim {} over {}, outermost first", dim, join(names, ", ")));
   }
   if (!parts.empty()) return join(parts, ", ");
@@ -156,11 +158,18 @@ bool uneven_tokens(const TypeOnAxis& type) {
 
 int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own) {
   if (uneven_tokens(type)) {
-    throw Error("how many {} the ranks of one axis have does not follow from the {} of one of them",
-                type.pieces.text(), own);
+    throw Error(
+        "how many {} the ranks of one axis have does not follow from the {} of one of them: they "
+        "were uneven pieces before they crossed",
+        type.pieces.text(), own);
   }
   if (type.pieces.kind != PieceKind::uneven) return own * ranks;
   const std::vector<int64_t>& sizes = type.pieces.sizes;
+  const auto is_own = [&](int64_t size) { return size * type.repeats == own; };
+  if (own != 0 && std::ranges::none_of(sizes, is_own)) {
+    throw Error("a rank has {} elements of pieces that are {}; expected one of these sizes", own,
+                pieces_text(type.pieces.text(), type.factor, type.repeats));
+  }
   return type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 

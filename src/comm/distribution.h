@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,12 +49,14 @@ struct Pieces {
   /// What tokens were before they crossed to the expert view; they cross back to it.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;
-  /// In words; two that are not equal have different ones.
+  /// In words: "zigzag", "uneven 3 + 5", "exchange 4". Tokens are "tokens", whatever they were.
   std::string text() const;
+  /// The same, and what tokens were; two that are not equal have different ones.
+  std::string text(const Mesh& mesh) const;
 };
 
-/// Pieces in words, with the factor that is split and how often it repeats (see TypeOnAxis).
-std::string pieces_text(const Pieces& pieces, int factor, int64_t repeats);
+/// What is said of pieces, with the factor that is split and how often it repeats (see TypeOnAxis).
+std::string pieces_text(std::string_view pieces, int factor, int64_t repeats);
 
 /// How a value lies over one axis.
 ///
@@ -73,7 +74,10 @@ struct TypeOnAxis {
   /// Whether the ranks hold different parts: sharded or varying.
   bool split() const { return placement == Placement::sharded || placement == Placement::varying; }
   bool operator==(const TypeOnAxis&) const = default;
+  /// In words: "sharded (dim 0, even)".
   std::string text() const;
+  /// The same, and what tokens were; two that are not equal have different ones.
+  std::string text(const Mesh& mesh) const;
 };
 
 /// Consecutive pieces of a dim of `extent` elements over so many ranks: even ones if it divides,
@@ -120,14 +124,10 @@ class Distribution {
   /// The types in words: "tensor: sharded (dim 0, even), data: partial", or "invariant". The order
   /// in which axes split a dim is said unless it is that of the factors and the mesh.
   std::string text(const Mesh& mesh) const;
-  /// The same with numbers for the names of the axes.
-  std::string text() const;
 
   bool operator==(const Distribution&) const = default;
 
  private:
-  std::string text_with(const std::function<std::string(Axis)>& name) const;
-
   MeshView view_ = MeshView::dense;
   std::vector<TypeOnAxis> types_;          // by axis; none invariant at the end
   std::vector<std::vector<Axis>> orders_;  // by dim; none empty at the end
@@ -144,8 +144,9 @@ std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribu
 bool uneven_tokens(const TypeOnAxis& type);
 
 /// The extent of a dim that `ranks` ranks have together along an axis, where one of them has `own`
-/// elements of it: pieces of listed sizes say it by themselves, even if `own` is 0. Throws Error
-/// for uneven tokens, of which one axis alone does not say it.
+/// elements of it: pieces of listed sizes say it by themselves, even if `own` is 0. Throws Error if
+/// a rank has something else than one of these sizes, and for uneven tokens, of which one axis
+/// alone does not say it.
 int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own);
 
 /// The extent that a dim has in the whole, where a rank has `own` elements of it. Tokens of the

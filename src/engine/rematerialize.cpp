@@ -88,6 +88,9 @@ class Rematerialization {
       again_[index(node.outputs[i])] = outputs[i];
       const std::optional<Rows> rows = builder_.program().info(node.outputs[i]).rows;
       if (rows && outputs[i]) builder_.rows(outputs[i], *rows);
+      if (builder_.program().info(node.outputs[i]).has_run_time_rows && outputs[i]) {
+        builder_.run_time_rows(outputs[i]);
+      }
     }
   }
 

@@ -1,5 +1,8 @@
 #include "model/expert_tokens.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "ops/collective/convert.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/routing.h"
@@ -39,6 +42,8 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
   };
   ExpertTokens tokens;
   tokens.split = split;
+  tokens.sent_rows = builder.new_exchange();
+  tokens.received_rows = builder.new_exchange();
   tokens.dropped = split && several && writer.config.capacity_factor > 0;
   tokens.x = in_expert_view(x);
   tokens.weights = in_expert_view(selection.weights);
@@ -57,20 +62,16 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
     const int64_t experts = writer.config.experts;
     counts = token_counts(
                  builder, tokens.chosen,
-                 {.experts = experts, .local_experts = experts, .identity = sent_rows_of(builder)})
+                 {.experts = experts, .local_experts = experts, .identity = builder.new_exchange()})
                  .counts;
   }
   if (!tokens.split) return counts;
   counts = sum_of_ranks(builder, counts);
   for (const Axis over : writer.mesh().of_view(MeshView::expert)) {
-    const Placement placement = builder.spec(counts).distribution.on(over).placement;
-    if (placement == Placement::invariant) continue;
-    counts = convert(builder, counts, over, placement, invariant());
+    if (builder.spec(counts).distribution.on(over) == invariant()) continue;
+    counts = convert(builder, counts, over, Placement::replicated, invariant());
   }
   return cross(builder, counts, MeshView::dense);
 }
-
-int received_rows_of(const Builder& builder) { return 2 * builder.layer(); }
-int sent_rows_of(const Builder& builder) { return 2 * builder.layer() + 1; }
 
 }  // namespace tessera

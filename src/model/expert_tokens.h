@@ -15,6 +15,10 @@ struct ExpertTokens {
   Value kept;            ///< i32 [tokens, k]: the same, without choices that have been dropped
   bool split = false;    ///< whether ranks have their own tokens
   bool dropped = false;  ///< whether choices beyond the capacity have been dropped
+  /// What the rows of the layer's exchange are told apart by: those that a rank makes of its own
+  /// tokens, and those that its experts get.
+  int sent_rows = -1;
+  int received_rows = -1;
 };
 
 /// Writes the passage of a layer's tokens to the expert view. If the model has a capacity and
@@ -27,10 +31,5 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
 /// How many tokens of all ranks chose each expert, before dropping: i32 [experts], invariant, in
 /// the dense view. `counts` are those of the kept choices.
 Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts);
-
-/// What the rows of a layer's exchange are told apart by: those that a rank makes of its own
-/// tokens, and those that its experts get.
-int sent_rows_of(const Builder& builder);
-int received_rows_of(const Builder& builder);
 
 }  // namespace tessera

@@ -83,7 +83,7 @@ ExpertResults write_all_gather(ModelWriter& writer, const ExpertLayout& layout,
   routing.first_expert =
       over.local_experts * writer.mesh().coordinate(builder.program().rank(), over.axis);
   routing.expert_axis = over.axis;
-  routing.identity = received_rows_of(builder);
+  routing.identity = tokens.received_rows;
   if (over.ranks > 1) routing.row_bound = row_bound(writer, layout, tokens, over);
   ExpertResults results = write_local(writer, all, routing);
   results.output = convert(builder, results.output, over.axis, Placement::partial,
@@ -96,7 +96,7 @@ ExpertResults write_all_to_all(ModelWriter& writer, const ExpertLayout& layout,
                                const ExpertTokens& tokens, const ExpertAxis& over) {
   Builder& builder = writer.builder;
   RoutingOptions routing = routing_of(writer.config, tokens);
-  routing.identity = sent_rows_of(builder);
+  routing.identity = tokens.sent_rows;
   const TokenCounts counts = token_counts(builder, tokens.kept, routing);
   const TokenIndices rows = token_indices(builder, tokens.kept, counts, routing);
   const ExpertMatrices matrices = declare_experts(writer, tokens.split);
@@ -106,8 +106,8 @@ ExpertResults write_all_to_all(ModelWriter& writer, const ExpertLayout& layout,
                        .local_experts = over.local_experts,
                        .sent_rows = builder.spec(tokens.kept).shape.elements(),
                        .bound = row_bound(writer, layout, tokens, over),
-                       .sent_identity = sent_rows_of(builder),
-                       .received_identity = received_rows_of(builder)});
+                       .sent_identity = tokens.sent_rows,
+                       .received_identity = tokens.received_rows});
   const Value sent = gather_tokens(builder, tokens.x, rows);  // [tokens · k, hidden]
   const Value results = apply_experts(writer, matrices, exchange_rows(builder, sent, exchange),
                                       exchange.offsets);  // [bound, hidden]

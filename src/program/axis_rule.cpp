@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "program/label_pieces.h"
 
 namespace tessera {
 namespace {
@@ -57,7 +59,8 @@ class AxisRule {
       std::vector<std::string> others;
       for (size_t other = 0; other < types_.size(); ++other) {
         if (types_[other].placement == Placement::invariant) continue;
-        others.push_back(fmt::format("'{}', which is {}", input_name(other), types_[other].text()));
+        others.push_back(fmt::format("'{}', which is {}", input_name(other),
+                                     types_[other].text(operation_.mesh)));
       }
       refuse(k, fmt::format("it meets {}; expected replicated (retype invariant -> replicated)",
                             join(others, " and ")));
@@ -75,6 +78,7 @@ class AxisRule {
         refuse(k, fmt::format("dim {} ({}) must be whole; join its pieces first", types_[k].dim,
                               label.name));
       }
+      if (may_cut_elements(operation_, k, types_[k])) refuse_cuts(k, label.name);
       const std::string_view name = labels_.tied(label.name);
       if (!split) {
         split = LabelOnAxis{name, types_[k], k};
@@ -87,6 +91,16 @@ class AxisRule {
     return split;
   }
 
+  [[noreturn]] void refuse_cuts(size_t k, std::string_view label) const {
+    std::vector<std::string> names;
+    for (const Label& factor : labels_.inputs[k].dims[static_cast<size_t>(types_[k].dim)]) {
+      names.push_back(factor.name);
+    }
+    refuse(k, fmt::format("dim {} is ({}), and such pieces may cut an element of {}; expected "
+                          "consecutive pieces, one a rank",
+                          types_[k].dim, join(names, " "), label));
+  }
+
   std::vector<TypeOnAxis> split_outputs(const LabelOnAxis& split) const {
     for (size_t k = 0; k < types_.size(); ++k) require_fit(k, split);
     std::vector<TypeOnAxis> outputs;
@@ -96,6 +110,7 @@ class AxisRule {
         type.dim = place->dim;
         type.factor = place->factor;
         type.repeats = 1;
+        type.pieces = pieces_of_output(split, output, *place);
         outputs.push_back(type);
         continue;
       }
@@ -105,13 +120,30 @@ class AxisRule {
     return outputs;
   }
 
+  /// The pieces of the label in an output, from the first input that tells.
+  Pieces pieces_of_output(const LabelOnAxis& split, const LabelledOperand& output,
+                          LabelPlace place) const {
+    for (size_t k = 0; k < types_.size(); ++k) {
+      if (!types_[k].split()) continue;
+      auto pieces = pieces_in(operation_, k, axis_, types_[k], output, place);
+      if (pieces) return std::move(*pieces);
+    }
+    refuse(split.input,
+           fmt::format("its sizes count elements of dim {}, and in a result {} has other labels "
+                       "inside it, whose extents are known of no operand; expected even pieces",
+                       split.type.dim, split.label));
+  }
+
   /// Inputs with the label have the same pieces of it, and those without it are replicated.
   void require_fit(size_t k, const LabelOnAxis& split) const {
     const TypeOnAxis& type = types_[k];
-    if (operation_.input_has_label(k, split.label)) {
-      if (type.placement == split.type.placement && type.pieces == split.type.pieces) return;
+    if (const auto place = operation_.place(labels_.inputs[k], split.label)) {
+      const auto pieces =
+          pieces_in(operation_, split.input, axis_, split.type, labels_.inputs[k], *place);
+      const Pieces& expected = pieces ? *pieces : split.type.pieces;
+      if (type.placement == split.type.placement && type.pieces == expected) return;
       refuse(k, fmt::format("label {} is {} in '{}'; expected the same pieces", split.label,
-                            split.type.text(), input_name(split.input)));
+                            split.type.text(operation_.mesh), input_name(split.input)));
     }
     const bool counts_by_shape =
         type.placement == Placement::partial && labels_.inputs[k].shape_only;
@@ -182,7 +214,7 @@ class AxisRule {
 
   [[noreturn]] void refuse(size_t k, std::string_view why) const {
     throw DistributionError(fmt::format("{}: '{}' is {} on {}: {}", operation_.name, input_name(k),
-                                        types_[k].text(), axis_name(), why));
+                                        types_[k].text(operation_.mesh), axis_name(), why));
   }
 
   const LabelledOperation& operation_;

@@ -85,6 +85,8 @@ std::vector<Value> Builder::apply(std::shared_ptr<const Operation> operation,
         ValueKind::computed));
     info(outputs.back()).differentiable = differentiable && is_floating(spec.dtype);
     info(outputs.back()).rows = inherited_rows(program_, inputs, spec);
+    info(outputs.back()).has_run_time_rows =
+        has_rows_of_inputs(*operation, inputs, input_specs, outputs.size() - 1);
     note_view(*operation, static_cast<int>(outputs.size()) - 1, inputs, outputs.back());
   }
   program_.nodes_.push_back(
@@ -132,6 +134,27 @@ std::vector<Distribution> Builder::distributions_of(const Operation& operation,
   }
   distributions.resize(outputs);
   return distributions;
+}
+
+bool Builder::has_rows_of_inputs(const Operation& operation, std::span<const Value> inputs,
+                                 std::span<const Spec> specs, size_t output) {
+  const auto marked = [&](Value input) { return program_.info(input).has_run_time_rows; };
+  if (std::ranges::none_of(inputs, marked)) return false;
+  const Labels& labels = labels_of(operation, specs);
+  const auto rows_of = [](const LabelledOperand& operand) {
+    std::vector<std::string_view> names;
+    if (operand.dims.empty()) return names;
+    for (const Label& label : operand.dims[0]) names.push_back(label.name);
+    return names;
+  };
+  const std::vector<int> updated = operation.updated_inputs();
+  size_t read = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (std::ranges::find(updated, static_cast<int>(i)) != updated.end()) continue;
+    const LabelledOperand& operand = labels.inputs[read++];
+    if (marked(inputs[i]) && rows_of(operand) == rows_of(labels.outputs[output])) return true;
+  }
+  return false;
 }
 
 void Builder::note_view(const Operation& operation, int output, std::span<const Value> inputs,
@@ -188,7 +211,12 @@ void Builder::output(Value value) {
   if (!program_.is_output(value)) program_.outputs_.push_back(value);
 }
 
-void Builder::rows(Value value, Rows rows) { info(value).rows = std::move(rows); }
+void Builder::rows(Value value, Rows rows) {
+  info(value).rows = std::move(rows);
+  run_time_rows(value);
+}
+
+void Builder::run_time_rows(Value value) { info(value).has_run_time_rows = true; }
 
 void Builder::keep(Value value, Keep keep) { info(value).keep = keep; }
 

@@ -59,6 +59,9 @@ class Builder {
   void keep(Value value, Keep keep);
   /// Marks a value whose number of rows is known only at run time (see Rows).
   void rows(Value value, Rows rows);
+  /// The same of one that is as large as can be, as the rows of experts are on one rank. Values
+  /// with the same rows follow from the labels.
+  void run_time_rows(Value value);
   /// Marks that the memory of a value now holds `by`, a view of it. The value, and every other one
   /// that lies in this memory, cannot be read by later nodes: only `by` and what is made of it can.
   void replace(Value value, Value by);
@@ -93,6 +96,10 @@ class Builder {
   /// Gives the following nodes the block and layer of `node`, and this phase.
   void follow(const Node& node, Phase phase);
 
+  /// A number that tells the rows of one exchange of the program from those of others (see
+  /// Pieces::identity). The same on all ranks, which write the same program.
+  int new_exchange() { return program_.exchanges_++; }
+
   /// The layer of the current scope; -1 outside the layers.
   int layer() const { return layer_; }
   /// The path of the current scope joined with a name: "layers.3.attention.q".
@@ -108,10 +115,14 @@ class Builder {
                                              std::span<const Value> inputs,
                                              std::span<const Spec> specs);
   const Labels& labels_of(const Operation& operation, std::span<const Spec> inputs);
+  /// Whether an output has the rows of an input of which only a run knows how many there are.
+  bool has_rows_of_inputs(const Operation& operation, std::span<const Value> inputs,
+                          std::span<const Spec> specs, size_t output);
   void note_view(const Operation& operation, int output, std::span<const Value> inputs,
                  Value value);
   /// How the main gradient of a parameter lies: partial where `use` or another use of it or of its
-  /// parts is replicated, and otherwise as the dual of the parameter. Uses of what conversions made
+  /// parts is replicated (on all axes, if there are uses in both views of the mesh), and otherwise
+  /// as the dual of the parameter. Uses of what conversions made
   /// of it do not count, but the conversions do.
   Distribution main_gradient_type(Value parameter, const Spec& use) const;
   /// The place of a part of a parameter in the parameter's main gradient.

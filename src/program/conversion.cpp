@@ -65,7 +65,7 @@ const ConversionRule& rule_of(const Conversion& conversion) {
   throw DistributionError(fmt::format("{} -> {} on {}: '{}' is {}; {}", word(conversion.from),
                                       word(conversion.to.placement), mesh.name(conversion.axis),
                                       value.name,
-                                      value.spec.distribution.on(conversion.axis).text(), why));
+                                      value.spec.distribution.on(conversion.axis).text(mesh), why));
 }
 
 }  // namespace

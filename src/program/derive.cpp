@@ -63,7 +63,8 @@ std::optional<std::vector<TypeOnAxis>> answer_by_hand(const HandRule& by_hand,
   } catch (const DistributionError& error) {
     std::vector<std::string> operands;
     for (size_t k = 0; k < inputs.size(); ++k) {
-      operands.push_back(fmt::format("'{}' is {}", operation.inputs[k].name, inputs[k].text()));
+      operands.push_back(
+          fmt::format("'{}' is {}", operation.inputs[k].name, inputs[k].text(operation.mesh)));
     }
     throw DistributionError(fmt::format("{}: on {}, {}: {}", operation.name,
                                         operation.mesh.name(axis), join(operands, ", "),

@@ -40,6 +40,19 @@ bool same_on_several_ranks(const Mesh& mesh, const Distribution& a, const Distri
          });
 }
 
+/// A main gradient that is used in both views of the mesh is of one type over all axes, as what
+/// crosses is: if it is a sum over some axes, it is one over all.
+Distribution partial_everywhere_or_nowhere(const Mesh& mesh, Distribution gradient,
+                                           bool sums_elsewhere) {
+  const auto axes = mesh.of_view(gradient.view());
+  const auto is_sum = [&](Axis axis) { return gradient.on(axis) == partial(); };
+  if (!sums_elsewhere && std::ranges::none_of(axes, is_sum)) return gradient;
+  for (const Axis axis : axes) {
+    if (gradient.on(axis) == invariant()) gradient = gradient.with(axis, partial());
+  }
+  return gradient;
+}
+
 }  // namespace
 
 Value Builder::main_gradient(Value value) {
@@ -72,11 +85,17 @@ Value Builder::part_of_main_gradient(const ValueInfo& part, Value whole) {
   const auto declared = std::ranges::find_if(program_.values_, [&](const ValueInfo& other) {
     return other.view == part.view && other.spec.shape == part.spec.shape;
   });
+  const std::string name = "gradient:" + declared->name;
   const int64_t first = part.view->byte_offset / dtype_size(part.spec.dtype);
-  return view(
-      *this, whole, first, part.spec.shape,
-      beside_others(program_.mesh(), part.spec.distribution, program_.spec(whole).distribution),
-      "gradient:" + declared->name);
+  const Distribution lies = program_.spec(whole).distribution;
+  const MeshView used_in = part.spec.distribution.view();
+  if (used_in != lies.view()) {
+    // What crosses is not flat, so its parts lie as it does.
+    const Value here = view(*this, whole, first, part.spec.shape, lies, name);
+    return in_view(*this, here, used_in, name);
+  }
+  return view(*this, whole, first, part.spec.shape,
+              beside_others(program_.mesh(), part.spec.distribution, lies), name);
 }
 
 Value Builder::main_gradient_of_converted(Value value) {
@@ -101,10 +120,15 @@ Value Builder::main_gradient_of_converted(Value value) {
 
 Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const {
   Distribution distribution = program_.spec(parameter).distribution.dual();
+  bool crosses = false;
+  bool sums_elsewhere = false;
   const auto add_use = [&](const Distribution& of_use) {
-    for (const Axis axis : program_.mesh().of_view(distribution.view())) {
-      if (of_use.view() != distribution.view()) break;
-      if (of_use.on(axis) == replicated()) distribution = distribution.with(axis, partial());
+    const bool elsewhere = of_use.view() != distribution.view();
+    crosses = crosses || elsewhere;
+    for (const Axis axis : program_.mesh().of_view(of_use.view())) {
+      if (of_use.on(axis) != replicated()) continue;
+      sums_elsewhere = sums_elsewhere || elsewhere;
+      if (!elsewhere) distribution = distribution.with(axis, partial());
     }
   };
   add_use(use.distribution);
@@ -118,7 +142,8 @@ Distribution Builder::main_gradient_type(Value parameter, const Spec& use) const
       add_use(program_.spec(input).distribution);
     }
   }
-  return distribution;
+  return crosses ? partial_everywhere_or_nowhere(program_.mesh(), distribution, sums_elsewhere)
+                 : distribution;
 }
 
 Value Builder::main_gradient(Value parameter, const Distribution& distribution) {

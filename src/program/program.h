@@ -83,6 +83,8 @@ struct ValueInfo {
   bool differentiable = false;  ///< whether gradients reach parameters or inputs through it
   std::optional<ViewOf> view;
   std::optional<Rows> rows;
+  /// Whether only a run knows how many rows dim 0 has on each rank, be it on one rank.
+  bool has_run_time_rows = false;
   Value replaced_by;  ///< what its memory holds now (see Builder::replace()); null for most
 };
 
@@ -143,6 +145,7 @@ class Program {
   std::vector<ValueInfo> values_;
   std::vector<Value> outputs_;
   std::map<int, Value> main_gradients_;  // by the parameter's id
+  int exchanges_ = 0;
 };
 
 }  // namespace tessera

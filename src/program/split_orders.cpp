@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "program/label_pieces.h"
 
 namespace tessera {
 namespace {
@@ -76,8 +77,8 @@ int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
 /// depends on how often the pieces repeat, too.
 void SplitOrders::require_agreement(const Order& known, const Order& order,
                                     std::string_view label) const {
-  const auto agree = [](const Split& a, const Split& b) {
-    return a.axis == b.axis && a.pieces == b.pieces &&
+  const auto agree = [&](const Split& a, const Split& b) {
+    return a.axis == b.axis && same_pieces(known.input, order.input, a, b, label) &&
            (a.repeats == b.repeats || !a.whole_dim || !b.whole_dim);
   };
   if (std::ranges::equal(checked(known), checked(order), agree)) return;
@@ -85,6 +86,18 @@ void SplitOrders::require_agreement(const Order& known, const Order& order,
       fmt::format("{}: label {} is split in the order ({}) in '{}' and ({}) in '{}'",
                   operation_.name, label, text(order), operation_.inputs[order.input].name,
                   text(known), operation_.inputs[known.input].name));
+}
+
+/// Whether the splits of two inputs on one axis give a rank the same elements of a label. Sizes
+/// count elements of each one's dim.
+bool SplitOrders::same_pieces(size_t input, size_t other, const Split& split,
+                              const Split& other_split, std::string_view label) const {
+  if (split.pieces == other_split.pieces) return true;
+  const LabelledOperand& operand = operation_.labels.inputs[other];
+  const TypeOnAxis& type = operation_.inputs[input].spec.distribution.on(split.axis);
+  const auto place = operation_.place(operand, label);
+  return place && pieces_in(operation_, input, split.axis, type, operand, *place) ==
+                      std::optional(other_split.pieces);
 }
 
 /// The splits about which inputs must agree.
@@ -99,8 +112,9 @@ std::vector<SplitOrders::Split> SplitOrders::checked(const Order& order) const {
 std::string SplitOrders::text(const Order& order) const {
   std::vector<std::string> axes;
   for (const Split& split : order.splits) {
-    axes.push_back(fmt::format("{} {}", operation_.mesh.name(split.axis),
-                               pieces_text(split.pieces, split.factor, split.repeats)));
+    axes.push_back(
+        fmt::format("{} {}", operation_.mesh.name(split.axis),
+                    pieces_text(split.pieces.text(operation_.mesh), split.factor, split.repeats)));
   }
   return join(axes, ", ");
 }

@@ -40,6 +40,8 @@ class SplitOrders {
 
   void note_order(size_t input, int dim, size_t factor);
   void require_agreement(const Order& known, const Order& order, std::string_view label) const;
+  bool same_pieces(size_t input, size_t other, const Split& split, const Split& other_split,
+                   std::string_view label) const;
   std::vector<Split> checked(const Order& order) const;
   int64_t repeats_after_outer(size_t input, Axis axis) const;
   void add_splits(Distribution& result, std::vector<TypeOnAxis>& types,

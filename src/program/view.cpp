@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "device/vendor.h"
+#include "program/conversion.h"
 #include "program/join_parts_kernels.h"
 #include "tensor/dispatch.h"
 
@@ -127,11 +128,12 @@ class JoinParts final : public Operation {
   std::optional<Distribution> unit_;
 };
 
-/// A part of a unit, or all of it under another type on axes of one rank.
+/// A part of a unit, or all of it under another type on axes of one rank, or in the other view.
 struct Part {
   std::string name;
   Distribution distribution;
   bool retyped = false;
+  bool crossed = false;
 };
 
 class ViewOperation final : public Operation {
@@ -153,6 +155,7 @@ class ViewOperation final : public Operation {
     if (!part_) return std::nullopt;
     const TypedOperand& unit = inputs[0];
     const Distribution& lies = unit.spec.distribution;
+    if (part_->crossed) return std::vector{crossed(mesh, unit, part_->distribution.view())};
     if (part_->distribution.view() != lies.view()) {
       refuse(
           unit, fmt::format("{} in one view of the mesh", lies.text(mesh)),
@@ -232,6 +235,11 @@ Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& 
                              std::string name) {
   return named_view(builder, value, 0, builder.spec(value).shape,
                     {.name = std::move(name), .distribution = distribution, .retyped = true});
+}
+
+Value in_view(Builder& builder, Value value, MeshView view, std::string name) {
+  return named_view(builder, value, 0, builder.spec(value).shape,
+                    {.name = std::move(name), .distribution = Distribution(view), .crossed = true});
 }
 
 }  // namespace tessera

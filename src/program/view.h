@@ -26,6 +26,10 @@ Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
 Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& distribution,
                              std::string name);
 
+/// A value's memory as the other view of the mesh sees it. Throws DistributionError if it does not
+/// cross (see crossed()).
+Value in_view(Builder& builder, Value value, MeshView view, std::string name);
+
 /// A value of the shape `whole` that has `parts`, each from its element of `firsts` on, added up
 /// where they overlap, and zeros elsewhere. The parts are of one floating type. There is no
 /// gradient.

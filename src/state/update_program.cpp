@@ -63,9 +63,15 @@ std::vector<Axis> axes_with(const Builder& builder, Value value, Placement place
   return axes;
 }
 
-/// The sum over all ranks of which each has a part.
+/// The sum over all ranks of a value of which each has an addend, or the whole.
 Value total(Builder& builder, Value value) {
-  return take_sum(builder, value, axes_with(builder, value, Placement::partial));
+  return take_sum(builder, value, axes_of_sum(builder, value, {Placement::invariant}));
+}
+
+/// The same of a gradient, of which ranks may have pieces as well.
+Value total_gradient(Builder& builder, Value gradient) {
+  return take_sum(builder, gradient,
+                  axes_of_sum(builder, gradient, {Placement::invariant, Placement::sharded}));
 }
 
 /// A value of which one rank has all, where an axis has only one.
@@ -127,7 +133,7 @@ class UpdateWriter {
     update_.step = builder_.input("step", scalar);
     for (const ParameterUnit& unit : units_) {
       states_.push_back(adamw_unit(builder_, unit, UnitValues(builder_, unit)));
-      states_.back().gradient = total(builder_, states_.back().gradient);
+      states_.back().gradient = total_gradient(builder_, states_.back().gradient);
     }
     std::vector<Value> losses;
     for (const StepSum& sum : sums) {

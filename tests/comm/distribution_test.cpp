@@ -144,11 +144,12 @@ TEST(Distribution, SaysAllThatMakesTypesDiffer) {
                                       tokens_of(sharded(0, {PieceKind::uneven, {5, 3}})),
                                       tokens_of(sharded(0, {}, 1, 2))};
   std::set<std::string> texts;
-  for (const TypeOnAxis& type : types) texts.insert(type.text());
+  for (const TypeOnAxis& type : types) texts.insert(type.text(mesh));
   EXPECT_EQ(texts.size(), types.size());
   EXPECT_EQ(types[4].text(), "sharded (dim 0, uneven 3 + 5)");
-  EXPECT_EQ(types[6].text(),
-            "varying (dim 0, tokens that are axis 0: sharded (dim 0, uneven 3 + 5))");
+  EXPECT_EQ(types[6].text(), "varying (dim 0, tokens)");
+  EXPECT_EQ(types[6].text(mesh),
+            "varying (dim 0, tokens that are tensor: sharded (dim 0, uneven 3 + 5))");
   const Distribution mesh_order = Distribution().with(kData, sharded(0)).with(kTensor, sharded(0));
   const Distribution other = Distribution().with(kTensor, sharded(0)).with(kData, sharded(0));
   EXPECT_EQ(mesh_order.text(mesh), "tensor: sharded (dim 0, even), data: sharded (dim 0, even)");
@@ -169,6 +170,10 @@ TEST(LogicalExtent, OfUnevenPiecesIsThatOfTheirSizes) {
   const TypeOnAxis in_rows = sharded(0, {PieceKind::uneven, {3, 5}}, 1, 3);
   EXPECT_EQ(logical_extent(mesh, Distribution().with(kTensor, in_rows), 0, 9), 24);
   EXPECT_EQ(logical_extent(mesh, Distribution().with(kTensor, in_rows), 0, 15), 24);
+  // Sizes of another dim are no divisor of anything: 12 rows are none of 9 and 15.
+  EXPECT_THAT(
+      error_of([&] { logical_extent(mesh, Distribution().with(kTensor, in_rows), 0, 12); }),
+      AllOf(HasSubstr("a rank has 12 elements"), HasSubstr("uneven 3 + 5, factor 1, repeated 3")));
   // The same tokens, seen by experts.
   Pieces own{.kind = PieceKind::tokens};
   own.origin = std::make_shared<const Distribution>(
@@ -176,7 +181,8 @@ TEST(LogicalExtent, OfUnevenPiecesIsThatOfTheirSizes) {
   const Distribution one_axis =
       Distribution(MeshView::expert).with(mesh.expert_data(), varying(0, own));
   EXPECT_EQ(logical_extent(mesh, one_axis.with(mesh.expert(), varying(0, own)), 0, 9), 48);
-  EXPECT_THAT(error_of([&] { logical_extent(mesh, one_axis, 0, 9); }), HasSubstr("uneven 3 + 5"));
+  EXPECT_THAT(error_of([&] { logical_extent(mesh, one_axis, 0, 9); }),
+              HasSubstr("how many tokens"));
 }
 
 TEST(Piece, Divides) {

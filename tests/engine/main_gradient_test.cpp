@@ -20,13 +20,12 @@ using ::testing::AllOf;
 using ::testing::Contains;
 
 const Shape weight_shape{8, 8};
-constexpr int kExchange = 1;
 
 /// A type of this placement that is the same for any number of ranks. Splits are along `dim`.
 TypeOnAxis type_of(Placement placement, int dim) {
   if (placement == Placement::sharded) return sharded(dim);
   if (placement == Placement::varying) {
-    return varying(dim, {.kind = PieceKind::exchange, .identity = kExchange});
+    return varying(dim, {.kind = PieceKind::tokens});
   }
   return {.placement = placement};
 }
@@ -250,6 +249,67 @@ TEST(MainGradient, OfAGatheredUnitIsShardedAsTheUnit) {
   EXPECT_EQ(operations_of_unit({}, true), operations_of_unit({}, false));
   for (const int ranks : {1, 2, 4}) {
     EXPECT_EQ(unit_gradient({.data = {ranks}}, true), unit_gradient({}, false)) << ranks;
+  }
+}
+
+/// How a weight that the experts' view has as well is used there, and in the dense view.
+struct CrossedUse {
+  bool dense_own_data = false;    ///< in the dense view on each rank's own data, before anything
+  bool experts_own_data = false;  ///< in the experts' view on each rank's own data
+  bool parts = false;             ///< the weight is a part of a unit
+};
+
+void write_crossed_use(Builder& builder, const CrossedUse& how) {
+  const Mesh& mesh = builder.program().mesh();
+  const Value unit =
+      builder.parameter("unit", {how.parts ? Shape{24} : weight_shape, DType::f64, {}});
+  const Value weight = how.parts ? view(builder, unit, 8, {4, 4}, {}, "weight") : unit;
+  const auto dense = mesh.of_view(MeshView::dense);
+  const auto experts = mesh.of_view(MeshView::expert);
+  Value here = weight, there = cross(builder, weight, MeshView::expert);
+  if (how.dense_own_data) here = use(builder, here, std::vector{dense[0]});
+  if (how.experts_own_data) there = use(builder, there, experts);
+  std::vector<Seed> seeds;
+  for (const auto& [name, value] : {std::pair("seed here", here), std::pair("seed there", there)}) {
+    const Value y = scale(builder, value, 2);
+    Spec spec = builder.spec(y);
+    spec.distribution = spec.distribution.dual();
+    seeds.push_back({y, builder.input(name, spec), SeedOf::boundary});
+  }
+  differentiate(builder, seeds);
+}
+
+/// A parameter may be used in both views of the mesh. Its main gradient, which lies in its own
+/// view, then is a sum over all axes or over none, as what crosses is.
+TEST(MainGradient, OfAWeightThatCrossesToTheExpertsIsTheSumOfItsUses) {
+  for (const MeshSizes& sizes : {MeshSizes{}, MeshSizes{.tensor = 2, .data = {2}, .expert = 2},
+                                 MeshSizes{.tensor = 2, .expert = 2}}) {
+    const Mesh mesh(sizes);
+    for (int bits = 0; bits < 8; ++bits) {
+      const CrossedUse how{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+      const Shape shape = how.parts ? Shape{24} : weight_shape;
+      const Shape part = how.parts ? Shape{4, 4} : weight_shape;
+      std::map<std::string, Tensor> given;
+      given.emplace("unit", tensor_of(shape, DType::f64, small_numbers(shape.elements(), "unit")));
+      std::vector<double> expected(static_cast<size_t>(shape.elements()));
+      for (const char* seed : {"seed here", "seed there"}) {
+        const std::vector<double> numbers = small_numbers(part.elements(), seed);
+        given.emplace(seed, tensor_of(part, DType::f64, numbers));
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          expected[(how.parts ? 8 : 0) + i] += 2 * numbers[i];
+        }
+      }
+      const MeshRun run(
+          mesh, [&](Builder& builder) { write_crossed_use(builder, how); },
+          give_parts(mesh, std::move(given)));
+      EXPECT_EQ(numbers_of(run.whole("gradient:unit")), expected) << mesh.text() << ", " << bits;
+      const Program& program = run.program();
+      const Distribution& lies = program.spec(program.find("gradient:unit")).distribution;
+      const bool sums = how.dense_own_data || how.experts_own_data;
+      for (const Axis axis : mesh.of_view(MeshView::dense)) {
+        EXPECT_EQ(lies.on(axis), sums ? partial() : invariant()) << mesh.text() << ", " << bits;
+      }
+    }
   }
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,6 +92,59 @@ std::vector<double> counted(const Choices& choices) {
     for (const int expert : token) ++counts[static_cast<size_t>(expert)];
   }
   return counts;
+}
+
+/// The numbers of the exchanges of a program's rows.
+std::set<int> exchanges_of(const Program& program) {
+  std::set<int> numbers;
+  for (const ValueInfo& value : program.values()) {
+    const Distribution& lies = value.spec.distribution;
+    for (const Axis axis : program.mesh().of_view(lies.view())) {
+      const Pieces& pieces = lies.on(axis).pieces;
+      if (pieces.kind == PieceKind::exchange) numbers.insert(pieces.identity);
+    }
+  }
+  return numbers;
+}
+
+/// The rows of two mixtures do not meet, be they of one layer or of none.
+TEST(MixturesOfOneProgram, HaveExchangesOfTheirOwn) {
+  for (const auto exchange : {ExpertExchange::all_gather, ExpertExchange::all_to_all}) {
+    for (const int layer : {-1, 0}) {
+      std::set<std::set<int>> of_ranks;
+      for (int rank = 0; rank < 4; ++rank) {
+        Program program(Mesh({.tensor = 2, .data = {2}, .expert = 2}), rank);
+        Builder builder(program);
+        ModelConfig config;
+        config.hidden_size = 9;
+        config.experts = 8;
+        config.experts_per_token = 2;
+        config.expert_size = 5;
+        ModelWriter writer{.builder = builder,
+                           .config = config,
+                           .compute = DType::f64,
+                           .layout = {},
+                           .unit = "unit"};
+        const Mesh& mesh = program.mesh();
+        const Distribution tokens =
+            Distribution().with(mesh.data()[0], sharded(0)).with(mesh.context(), sharded(0));
+        const Value x =
+            builder.input("x", {{4, 9}, DType::f64, tokens.with(mesh.tensor(), sharded(0))});
+        const auto scope = builder.layer_scope("layer", layer);
+        std::set<int> first;
+        for (const char* name : {"first", "second"}) {
+          const auto inner = builder.scope(name, Block::other);
+          mixture_of_experts(writer, x, {.exchange = exchange});
+          if (first.empty()) first = exchanges_of(program);
+        }
+        const std::set<int> both = exchanges_of(program);
+        EXPECT_EQ(both.size(), 2 * first.size());
+        EXPECT_GE(*both.begin(), 0);
+        of_ranks.insert(both);
+      }
+      EXPECT_EQ(of_ranks.size(), 1U) << "ranks that number exchanges differently";
+    }
+  }
 }
 
 class MixtureOnMeshes : public ::testing::TestWithParam<ExpertExchange> {};

@@ -4,6 +4,8 @@
 #include "base/random.h"
 #include "engine/differentiate.h"
 #include "ops/collective/convert.h"
+#include "ops/collective/move.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/exchange.h"
 #include "ops/moe/gather_tokens.h"
@@ -333,6 +335,82 @@ TEST(RoutedTypes, RowsAreNotReturnedByThePlanOfAnotherExchange) {
         refusal_of([&] { return_rows(routed.builder, rows, other); }),
         AllOf(HasSubstr("on expert_data"), HasSubstr("exchange 2"), HasSubstr("exchange 4")));
     EXPECT_NO_THROW(return_rows(routed.builder, rows, exchange));
+  }
+}
+
+/// A rank's rows of experts are filled up to a bound, so the ranks' rows one after the other are
+/// not the whole. One rank refuses what several do.
+TEST(RoutedTypes, RowsOfExpertsAreNotJoined) {
+  std::vector<MeshSizes> meshes = meshes_of_mistakes();
+  meshes.push_back({.tensor = 4, .expert = 4});
+  for (const MeshSizes& sizes : meshes) {
+    RoutedProgram routed(sizes);
+    Builder& builder = routed.builder;
+    const Mesh& mesh = routed.program.mesh();
+    const Axis e = mesh.expert(), x = mesh.expert_data();
+    const auto [counts, places] = routed.route(1);
+    const RowExchange exchange = routed.exchange(counts, 1, 2);
+    const Value rows = exchange_rows(builder, gather_tokens(builder, routed.x, places), exchange);
+    const Distribution experts =
+        Distribution(MeshView::expert).with(e, sharded(0)).with(x, replicated());
+    const Value weight = builder.input("weight", {{4 / mesh.size(e), 6, 6}, DType::f64, experts});
+    const Value results =
+        grouped_linear(builder, rows, std::vector{weight}, exchange.offsets).front();
+    const Value halves = scale(builder, results, 0.5);
+    for (const Value value : {rows, results, halves}) {
+      for (const Axis axis : {e, x}) {
+        const TypeOnAxis& before = builder.spec(value).distribution.on(axis);
+        for (const TypeOnAxis& to : {replicated(), invariant(), partial(), sharded(1)}) {
+          if (before.placement == Placement::varying && to != replicated()) continue;
+          EXPECT_THAT(
+              refusal_of([&] { convert(builder, value, axis, before.placement, to); }),
+              ::testing::AnyOf(AllOf(HasSubstr(fmt::format("on {}", mesh.name(axis))),
+                                     HasSubstr("the number of its rows is known only at run time"),
+                                     HasSubstr(routed.program.info(value).name)),
+                               HasSubstr("join that first")))
+              << mesh.text() << ": " << before.text() << " -> " << to.text();
+        }
+      }
+    }
+    // What came back has the rows that were sent, as many as there are choices.
+    const Value back = return_rows(builder, results, exchange);
+    EXPECT_FALSE(routed.program.info(back).has_run_time_rows);
+    EXPECT_EQ(refusal_of([&] { convert(builder, back, x, Placement::varying, replicated()); }),
+              "accepted");
+    // Weights' gradients are of experts and not of rows.
+    const Value gradient =
+        grouped_linear_weight_gradient(builder, rows, results, exchange.offsets, weight);
+    EXPECT_FALSE(routed.program.info(gradient).has_run_time_rows);
+  }
+}
+
+/// The experts of a rank take their rows of tokens that were gathered. A second conversion in one
+/// go, of another axis, is looked at as well.
+TEST(RoutedTypes, RowsThatAreTakenOfGatheredTokensAreNotJoined) {
+  for (const MeshSizes& sizes : meshes_of_mistakes()) {
+    RoutedProgram routed(sizes);
+    Builder& builder = routed.builder;
+    const Mesh& mesh = routed.program.mesh();
+    const Axis e = mesh.expert(), x = mesh.expert_data();
+    const auto gathered = [&](Value value) {
+      for (const Axis axis : {e, x}) {
+        value = convert(builder, value, axis, Placement::varying, replicated());
+      }
+      return value;
+    };
+    const RoutingOptions routing{
+        .experts = 4, .local_experts = 4 / mesh.size(e), .expert_axis = e, .identity = 1};
+    const Value indices = gathered(routed.indices);
+    const TokenCounts counts = token_counts(builder, indices, routing);
+    const TokenIndices places = token_indices(builder, indices, counts, routing);
+    const Value rows = gather_tokens(builder, gathered(routed.x), places);
+    EXPECT_THAT(refusal_of([&] { convert(builder, rows, e, Placement::sharded, replicated()); }),
+                AllOf(HasSubstr("sharded -> replicated on expert"), HasSubstr("gather_tokens"),
+                      HasSubstr("known only at run time")));
+    const std::vector<Conversion> both{{x, Placement::replicated, partial()},
+                                       {e, Placement::sharded, replicated()}};
+    EXPECT_THAT(refusal_of([&] { convert_all(builder, rows, both); }),
+                HasSubstr("sharded -> replicated on expert"));
   }
 }
 

@@ -1,5 +1,8 @@
 #include "plan/explain.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -86,6 +89,47 @@ TEST(Explain, OfUnevenPiecesAddsUpToTheModel) {
       first["parameters_on_rank"].get<int64_t>() - second["parameters_on_rank"].get<int64_t>(),
       more);
   EXPECT_DOUBLE_EQ(both("flops_per_token") / 2, one["flops_per_token"].get<double>());
+}
+
+/// A mixture of three layers, on 2 tensor x 2 data and 4 expert.
+RunConfig mixture() {
+  return parse_config(
+      "[model]\nfamily = 'olmoe'\nlayers = 3\nhidden_size = 32\nheads = 4\nkv_heads = 4\n"
+      "experts = 8\nexperts_per_token = 2\nexpert_size = 16\nvocabulary_size = 65\n"
+      "[data]\ncontext = 16\n[train]\nmicro_batch = 2\nglobal_batch = 8\nprecision = 'fp32'\n"
+      "[parallel]\ntensor = 2\nexpert = 4\nexpert_exchange = 'all_to_all'\n",
+      "test", {});
+}
+
+/// The texts between backquotes in the first column of the table of types.
+std::vector<std::string> documented_types() {
+  std::ifstream page(std::filesystem::path(TESSERA_SOURCE) / "docs/parallelism.md");
+  std::vector<std::string> texts;
+  bool in_table = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| text | the ranks of the axis have |")) in_table = true;
+    if (!line.starts_with("|")) in_table = false;
+    if (!in_table) continue;
+    const std::string cell = line.substr(0, line.find('|', 1));
+    for (size_t begin = cell.find('`'); begin != std::string::npos;) {
+      const size_t end = cell.find('`', begin + 1);
+      texts.push_back(cell.substr(begin + 1, end - begin - 1));
+      begin = cell.find('`', end + 1);
+    }
+  }
+  return texts;
+}
+
+TEST(Explain, PrintsTheTextsOfTypesThatAreDocumented) {
+  const RunConfig zigzag = dense({"parallel.context=2", "train.micro_batch=1"});
+  const ExplainOptions options{.all_layers = true, .types = true};
+  const std::string printed = explain(zigzag, plan_of(zigzag, 4), options) +
+                              explain(mixture(), plan_of(mixture(), 4), options);
+  const std::vector<std::string> texts = documented_types();
+  EXPECT_EQ(texts.size(), 8U);
+  for (const std::string& text : texts) EXPECT_THAT(printed, HasSubstr(text));
+  EXPECT_THAT(printed, AllOf(HasSubstr("expert: varying (dim 0, tokens)"),
+                             Not(HasSubstr("tokens that are")), Not(HasSubstr("axis 0"))));
 }
 
 TEST(Explain, ShowsTypesAndTheLayoutWhereTheyAreAsked) {

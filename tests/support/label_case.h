@@ -14,34 +14,56 @@
 
 namespace tessera::testing {
 
-/// The elements [begin, end) that a rank has of each label.
+/// An operation is made for consecutive elements of a label, and is asked for others.
+class NotConsecutive : public InternalError {
+ public:
+  using InternalError::InternalError;
+};
+
+/// The elements that a rank has of each label: mostly [begin, end), of zigzag pieces several such
+/// runs.
 class LabelRanges {
  public:
+  using Runs = std::vector<std::pair<int64_t, int64_t>>;
+
   /// All elements of labels with these extents.
   explicit LabelRanges(const std::map<std::string, int64_t>& extents) {
-    for (const auto& [label, extent] : extents) ranges_[label] = {0, extent};
+    for (const auto& [label, extent] : extents) runs_[label] = {{0, extent}};
   }
 
-  bool has(const std::string& label) const { return ranges_.contains(label); }
-  int64_t begin(const std::string& label) const { return range(label).first; }
-  int64_t end(const std::string& label) const { return range(label).second; }
+  bool has(const std::string& label) const { return runs_.contains(label); }
+  /// The first element and the end. Throws NotConsecutive if there are gaps between.
+  int64_t begin(const std::string& label) const { return only_run(label).first; }
+  int64_t end(const std::string& label) const { return only_run(label).second; }
   /// The number of elements.
-  int64_t operator()(const std::string& label) const { return end(label) - begin(label); }
+  int64_t operator()(const std::string& label) const { return std::ssize(elements(label)); }
+  /// The elements, in ascending order.
+  std::vector<int64_t> elements(const std::string& label) const {
+    std::vector<int64_t> result;
+    for (const auto& [begin, end] : runs(label)) {
+      for (int64_t element = begin; element < end; ++element) result.push_back(element);
+    }
+    return result;
+  }
 
-  LabelRanges with(const std::string& label, int64_t begin, int64_t end) const {
+  LabelRanges with(const std::string& label, Runs runs) const {
     LabelRanges result = *this;
-    result.ranges_[label] = {begin, end};
+    result.runs_[label] = std::move(runs);
     return result;
   }
 
  private:
-  const std::pair<int64_t, int64_t>& range(const std::string& label) const {
-    const auto found = ranges_.find(label);
-    TESSERA_CHECK(found != ranges_.end(), "a case of labels gives no extent of {}", label);
+  const Runs& runs(const std::string& label) const {
+    const auto found = runs_.find(label);
+    TESSERA_CHECK(found != runs_.end(), "a case of labels gives no extent of {}", label);
     return found->second;
   }
+  const std::pair<int64_t, int64_t>& only_run(const std::string& label) const {
+    if (runs(label).size() != 1) throw NotConsecutive(label + " has several runs");
+    return runs(label).front();
+  }
 
-  std::map<std::string, std::pair<int64_t, int64_t>> ranges_;
+  std::map<std::string, Runs> runs_;
 };
 
 /// An input of i32. Its values are those of the whole, and ranks have their parts of them; or, if

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -36,8 +38,9 @@ class LabelCheck {
   const std::string& own_text() const { return own_text_; }
 
   /// What is wrong with the labels; empty if they are right. It splits every label that is not
-  /// whole, in halves and unevenly, and makes operands partial, in every way that the labels allow.
-  /// An operand in which the operation is not linear has to be refused as a partial one.
+  /// whole, in halves, unevenly and in zigzag, and makes operands partial, in every way that the
+  /// labels allow. An operand in which the operation is not linear has to be refused as a partial
+  /// one.
   std::vector<std::string> wrong() {
     wrong_.clear();
     require_numbers();
@@ -46,7 +49,8 @@ class LabelCheck {
     for (const std::string& label : split) {
       const auto cuts = labels_.cuts(label, all_, case_.single);
       if (cuts.empty()) wrong_.push_back(label + " has too few elements to be split");
-      for (const int64_t cut : cuts) note(split_fault(label, cut));
+      for (const int64_t cut : cuts) note(split_fault(label, halves(label, cut)));
+      note(zigzag_fault(label));
     }
     for (const auto& sums : labels_.choices_of_sums()) note(sum_fault(sums, true));
     for (size_t k = 0; k < labels_.inputs.size(); ++k) {
@@ -65,7 +69,9 @@ class LabelCheck {
       if (case_.indexed.contains(label) || !all_.has(label)) continue;
       const auto cuts = labels_.cuts(label, all_, case_.single);
       labels_.unmark(label);
-      const auto is_wrong = [&](int64_t cut) { return split_fault(label, cut).has_value(); };
+      const auto is_wrong = [&](int64_t cut) {
+        return split_fault(label, halves(label, cut)).has_value();
+      };
       if (!cuts.empty() && std::ranges::none_of(cuts, is_wrong)) {
         result.push_back(label + " need not be whole");
       }
@@ -78,6 +84,15 @@ class LabelCheck {
       labels_ = own;
     }
     return result;
+  }
+
+  /// The labels whose pieces in zigzag are refused, because they may cut an element.
+  std::set<std::string> refused_in_zigzag() const {
+    std::set<std::string> refused;
+    for (const std::string& label : labels_.classes(false)) {
+      if (refuses_zigzag(label)) refused.insert(label);
+    }
+    return refused;
   }
 
  private:
@@ -191,18 +206,72 @@ class LabelCheck {
 
   // ---- claims
 
-  /// What is wrong if a class of labels is split after `cut` of its units.
-  Fault split_fault(const std::string& label, int64_t cut) const {
-    const std::string what =
-        fmt::format("{} split {} : {}", label, cut, labels_.units(label, all_) - cut);
+  /// How two ranks split a class of labels: the runs of its units that each of them has.
+  struct Cut {
+    std::string text;
+    PieceKind kind = PieceKind::even;
+    std::array<LabelRanges::Runs, 2> runs;
+  };
+
+  /// After `cut` units.
+  Cut halves(const std::string& label, int64_t cut) const {
+    const int64_t units = labels_.units(label, all_);
+    return {fmt::format("{} split {} : {}", label, cut, units - cut),
+            PieceKind::even,
+            {LabelRanges::Runs{{0, cut}}, LabelRanges::Runs{{cut, units}}}};
+  }
+
+  /// The first units and the last, and those between. Zigzag pieces have gaps like these.
+  Cut outside_and_inside(const std::string& label) const {
+    const int64_t units = labels_.units(label, all_);
+    const int64_t edge = std::max<int64_t>(1, units / 4);
+    return {fmt::format("{} split {} : {} : {}", label, edge, units - 2 * edge, edge),
+            PieceKind::zigzag,
+            {LabelRanges::Runs{{0, edge}, {units - edge, units}},
+             LabelRanges::Runs{{edge, units - edge}}}};
+  }
+
+  Types types_of(const std::string& label, PieceKind kind) const {
+    Types types;
+    for (const LabelledOperand& operand : labels_.inputs) {
+      types.push_back(labels_.typed(operand, label, all_, kind));
+    }
+    return types;
+  }
+
+  bool refuses_zigzag(const std::string& label) const {
     try {
-      Types types;
-      for (const LabelledOperand& operand : labels_.inputs) {
-        types.push_back(labels_.typed(operand, label, all_));
-      }
+      derived(types_of(label, PieceKind::zigzag));
+    } catch (const DistributionError& error) {
+      return std::string_view(error.what()).find("may cut an element") != std::string_view::npos;
+    }
+    return false;
+  }
+
+  /// What is wrong if a class of labels is split in zigzag. It has to be refused where pieces may
+  /// cut an element of a label, and only there. Rules by hand may refuse it too, and so may
+  /// operations that are made for consecutive elements.
+  Fault zigzag_fault(const std::string& label) const {
+    if (labels_.units(label, all_) < 3) return std::nullopt;
+    if (refuses_zigzag(label)) {
+      if (labels_.has_others_inside(label)) return std::nullopt;
+      return label + " in zigzag is refused, and no label lies inside it";
+    }
+    try {
+      return split_fault(label, outside_and_inside(label));
+    } catch (const NotConsecutive&) {
+      return std::nullopt;
+    }
+  }
+
+  /// What is wrong if a class of labels is split like this.
+  Fault split_fault(const std::string& label, const Cut& cut) const {
+    const std::string& what = cut.text;
+    try {
+      const Types types = types_of(label, cut.kind);
       Types results = derived(types);
       for (size_t i = 0; i < results.size(); ++i) {
-        const TypeOnAxis own = labels_.typed(labels_.outputs[i], label, all_);
+        const TypeOnAxis own = labels_.typed(labels_.outputs[i], label, all_, cut.kind);
         if (labels_.outputs[i].shape_only) results[i] = own;
         if (results[i].split() && results[i] != own) {
           return fmt::format("{}: result {} is {} with {} repeats, not {} with {}", what, i,
@@ -211,11 +280,19 @@ class LabelCheck {
       }
       std::vector<Rank> ranks{{all_, {}}, {all_, {}}};
       for (const std::string& member : labels_.members(label)) {
-        const int64_t first = all_(member) / labels_.units(label, all_) * cut;
-        ranks[0].ranges = ranks[0].ranges.with(member, 0, first);
-        ranks[1].ranges = ranks[1].ranges.with(member, first, all_(member));
+        const int64_t unit = all_(member) / labels_.units(label, all_);
+        for (size_t rank = 0; rank < 2; ++rank) {
+          LabelRanges::Runs runs = cut.runs[rank];
+          for (auto& [begin, end] : runs) {
+            begin *= unit;
+            end *= unit;
+          }
+          ranks[rank].ranges = ranks[rank].ranges.with(member, std::move(runs));
+        }
       }
       return compare(what, label, types, results, ranks);
+    } catch (const NotConsecutive&) {
+      throw;
     } catch (const InternalError& error) {
       return fmt::format("{}: {}", what, error.what());
     }

@@ -82,6 +82,18 @@ class SplitLabels : public Labels {
     return {count / 2, 1};
   }
 
+  /// Whether a class of labels has others inside it in a dim of an input.
+  bool has_others_inside(const std::string& of) const {
+    for (const LabelledOperand& operand : inputs) {
+      for (const auto& dim : operand.dims) {
+        for (size_t f = 0; f + 1 < dim.size(); ++f) {
+          if (tied(dim[f].name) == of) return true;
+        }
+      }
+    }
+    return false;
+  }
+
   /// What has to be partial at once, as positions: a linear operand of every term, in all ways.
   std::vector<std::vector<size_t>> choices_of_sums() const {
     if (terms.empty()) return {};
@@ -102,13 +114,13 @@ class SplitLabels : public Labels {
 
   /// The type of an operand if a class is split: replicated if it has none of its labels.
   TypeOnAxis typed(const LabelledOperand& operand, const std::string& split,
-                   const LabelRanges& extents) const {
+                   const LabelRanges& extents, PieceKind kind = PieceKind::even) const {
     for (size_t d = 0; d < operand.dims.size(); ++d) {
       int64_t repeats = 1;
       for (size_t f = 0; f < operand.dims[d].size(); ++f) {
         const std::string& label = operand.dims[d][f].name;
         if (tied(label) == split) {
-          return sharded(static_cast<int>(d), {}, static_cast<int>(f), repeats);
+          return sharded(static_cast<int>(d), {.kind = kind}, static_cast<int>(f), repeats);
         }
         if (operand.dims[d].size() > 1) repeats *= extents(label);
       }
@@ -120,7 +132,8 @@ class SplitLabels : public Labels {
 /// All factors of an operand's dims in order: how many elements the whole has, and which of them
 /// the rank has.
 struct OperandFactors {
-  std::vector<int64_t> extents, begins, ends;
+  std::vector<int64_t> extents;
+  std::vector<std::vector<int64_t>> own;
   std::vector<int64_t> part_dims;
 };
 
@@ -142,10 +155,12 @@ inline OperandFactors factors_of(const Labels& labels, const LabelledOperand& op
                     "label {} has {} elements, and {} in dim {} of {}", label.name,
                     extents(label.name), extent, d, whole.text());
       factors.extents.push_back(extent);
-      factors.begins.push_back(is_split ? part.begin(label.name) : 0);
-      factors.ends.push_back(is_split ? part.end(label.name) : extent);
+      std::vector<int64_t> own(static_cast<size_t>(extent));
+      std::iota(own.begin(), own.end(), int64_t{0});
+      if (is_split) own = part.elements(label.name);
       product *= extent;
-      of_part *= factors.ends.back() - factors.begins.back();
+      of_part *= std::ssize(own);
+      factors.own.push_back(std::move(own));
     }
     TESSERA_CHECK(product == whole[static_cast<int>(d)], "dim {} of {} where labels say {}", d,
                   whole.text(), product);
@@ -158,15 +173,15 @@ inline OperandFactors factors_of(const Labels& labels, const LabelledOperand& op
 inline Tensor part_of(const Tensor& whole, const OperandFactors& factors) {
   const Tensor part(Shape(factors.part_dims), whole.dtype());
   const auto bytes = static_cast<size_t>(dtype_size(whole.dtype()));
-  std::vector<int64_t> at = factors.begins;
+  std::vector<size_t> at(factors.own.size());
   for (int64_t element = 0; element < part.elements(); ++element) {
     int64_t from = 0;
-    for (size_t f = 0; f < at.size(); ++f) from = from * factors.extents[f] + at[f];
+    for (size_t f = 0; f < at.size(); ++f) from = from * factors.extents[f] + factors.own[f][at[f]];
     std::memcpy(part.raw() + static_cast<size_t>(element) * bytes,
                 whole.raw() + static_cast<size_t>(from) * bytes, bytes);
     for (size_t f = at.size(); f-- > 0;) {
-      if (++at[f] < factors.ends[f]) break;
-      at[f] = factors.begins[f];
+      if (++at[f] < factors.own[f].size()) break;
+      at[f] = 0;
     }
   }
   return part;

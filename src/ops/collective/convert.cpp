@@ -96,13 +96,33 @@ std::shared_ptr<const Operation> make_operation(Move move) {
   throw InternalError("unknown Movement");
 }
 
-/// How many rows an exchange brings is known only when it ran, so their places in a whole are not.
-void refuse_rows(const Builder& builder, Value value, const Conversion& conversion) {
+/// How many rows the experts of a rank get is known only when it ran, so their places in a whole
+/// are not: a rank's memory is filled up to a bound.
+void refuse_rows(const Builder& builder, Value value, std::span<const Conversion> conversions) {
   const ValueInfo& info = builder.program().info(value);
-  if (!info.rows || conversion.from != Placement::varying) return;
-  throw DistributionError(fmt::format(
-      "{} -> {}: the number of rows of '{}' is known only at run time; send them back first",
-      word(conversion.from), word(conversion.to.placement), info.name));
+  if (!info.has_run_time_rows) return;
+  for (const Conversion& conversion : conversions) {
+    const TypeOnAxis& before = info.spec.distribution.on(conversion.axis);
+    if (!before.split() || before.dim != 0) continue;
+    throw DistributionError(
+        fmt::format("{} -> {} on {}: '{}' is {}, and the number of its rows is known only at run "
+                    "time, so pieces of dim 0 make no whole; send the rows back first",
+                    word(conversion.from), word(conversion.to.placement),
+                    builder.program().mesh().name(conversion.axis), info.name, before.text()));
+  }
+}
+
+/// Rows of an exchange come from the exchange and go where their plan says. A sum that is scattered
+/// under their name would be rows of another order.
+void refuse_to_name_rows(const Builder& builder, Value value, const Conversion& conversion) {
+  const TypeOnAxis& to = conversion.to;
+  if (to.placement != Placement::varying || to.pieces.kind != PieceKind::exchange) return;
+  const Program& program = builder.program();
+  throw DistributionError(
+      fmt::format("{} -> {} on {}: '{}' would become {}; only the gradient of their gather makes "
+                  "rows of an exchange out of a sum; expected tokens, or exchange the rows",
+                  word(conversion.from), word(to.placement), program.mesh().name(conversion.axis),
+                  program.info(value).name, to.text()));
 }
 
 Value convert_one(Builder& builder, Value value, const Conversion& conversion) {
@@ -122,7 +142,7 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
   const Mesh& mesh = builder.program().mesh();
   const ValueInfo& info = builder.program().info(value);
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
-  refuse_rows(builder, value, conversions.front());
+  refuse_rows(builder, value, conversions);
   // One that would move something with more ranks has a node of its own, as it has then.
   const auto of_one_node = [&](const Conversion& conversion) {
     return moves_nothing(mesh, conversion) &&
@@ -147,12 +167,32 @@ Value convert_all(Builder& builder, Value value, std::span<const Conversion> con
 
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to) {
   const Conversion conversion[] = {{axis, from, to}};
+  refuse_to_name_rows(builder, value, conversion[0]);
   return convert_all(builder, value, conversion);
 }
 
 Value cross(Builder& builder, Value value, MeshView view) {
   if (builder.spec(value).distribution.view() == view) return value;
   return builder.apply_single(std::make_shared<Cross>(view), {value});
+}
+
+std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
+                              std::initializer_list<Placement> besides) {
+  const Mesh& mesh = builder.program().mesh();
+  const ValueInfo& info = builder.program().info(value);
+  std::vector<Axis> axes;
+  for (const Axis axis : mesh.of_view(info.spec.distribution.view())) {
+    const TypeOnAxis& type = info.spec.distribution.on(axis);
+    if (type.placement == Placement::partial) {
+      axes.push_back(axis);
+    } else if (std::ranges::find(besides, type.placement) == besides.end()) {
+      std::string expected(word(Placement::partial));
+      for (const Placement other : besides) expected += fmt::format(" or {}", word(other));
+      throw DistributionError(fmt::format("the sum of '{}', which is {} on {}; expected {}",
+                                          info.name, type.text(), mesh.name(axis), expected));
+    }
+  }
+  return axes;
 }
 
 Value use(Builder& builder, Value value, std::span<const Axis> axes) {

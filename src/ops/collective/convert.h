@@ -1,6 +1,8 @@
 #pragma once
 
+#include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "program/builder.h"
 #include "program/conversion.h"
@@ -15,9 +17,10 @@ namespace tessera {
 /// Where the ranks need not move anything, which is always so on an axis of one rank, the result is
 /// the same memory.
 ///
-/// Throws DistributionError if the value is not of the type that the conversion begins with, or if
-/// there is no such conversion. Throws Error, which names the value, the axis and the numbers, if
-/// pieces do not divide.
+/// Throws DistributionError if the value is not of the type that the conversion begins with, if
+/// there is no such conversion, or if a sum is to become rows of an exchange: that is for the
+/// gradient of a gather of such rows. Throws Error, which names the value, the axis and the
+/// numbers, if pieces do not divide.
 Value convert(Builder& builder, Value value, Axis axis, Placement from, const TypeOnAxis& to);
 
 /// The value as the other view of the mesh sees it (see crossed()), in the same memory. Its
@@ -31,6 +34,12 @@ Value use(Builder& builder, Value value, std::span<const Axis> axes);
 
 /// The same on the axes where `like` is not invariant.
 Value use_like(Builder& builder, Value value, Value like);
+
+/// The axes of a value's view on which it is partial. On every other one it has to be of one of the
+/// placements `besides`. Throws DistributionError, which names the value and the axis, if it is
+/// not: its sum would not be what all ranks have together.
+std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
+                              std::initializer_list<Placement> besides);
 
 /// Takes the sum of a partial value over several axes at once: all ranks of the axes get it, and it
 /// is invariant there (partial -> invariant). It is taken in the value's own memory, of which the

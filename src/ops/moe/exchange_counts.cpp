@@ -67,8 +67,7 @@ class ExchangeCounts final : public ExchangeOperation {
 RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptions& options) {
   const int ranks = builder.program().mesh().size(options.axis);
   if (ranks == 1) {
-    return {options, offsets, offsets,
-            builder.apply_single(make_exchange_in_place(options, Side::sent), {offsets})};
+    return {options, offsets, offsets, exchange_in_place(builder, offsets, options, Side::sent)};
   }
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<ExchangeCounts>(options, ranks), {offsets});

@@ -29,8 +29,7 @@ class ExchangeInPlace final : public Operation {
                               std::span<const Value> of_outputs) const override {
     if (!of_outputs[0]) return {Value{}};
     const Side back = from_ == Side::sent ? Side::received : Side::sent;
-    return {
-        builder.apply_single(std::make_shared<ExchangeInPlace>(options_, back), {of_outputs[0]})};
+    return {exchange_in_place(builder, of_outputs[0], options_, back)};
   }
   Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
   std::optional<View> view(int) const override { return View{.retyped = true}; }
@@ -81,8 +80,12 @@ Cost ExchangeOperation::cost_of_sending(double bytes, std::span<const Spec> inpu
           .wire = {{.axes = {options_.axis}, .bytes = bytes * (ranks_ - 1) / ranks_}}};
 }
 
-std::shared_ptr<const Operation> make_exchange_in_place(const ExchangeOptions& options, Side from) {
-  return std::make_shared<ExchangeInPlace>(options, from);
+Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from) {
+  const Value result =
+      builder.apply_single(std::make_shared<ExchangeInPlace>(options, from), {rows});
+  const bool are_rows = is_floating(builder.spec(rows).dtype);
+  if (from == Side::sent && are_rows) builder.run_time_rows(result);
+  return result;
 }
 
 }  // namespace tessera

@@ -39,7 +39,8 @@ class ExchangeOperation : public Operation {
   int ranks_;
 };
 
-/// The exchange among one rank: the same memory under the type of the other side.
-std::shared_ptr<const Operation> make_exchange_in_place(const ExchangeOptions& options, Side from);
+/// The exchange among one rank of rows or their offsets: the same memory under the type of the
+/// other side.
+Value exchange_in_place(Builder& builder, Value rows, const ExchangeOptions& options, Side from);
 
 }  // namespace tessera

@@ -163,9 +163,7 @@ class MoveRows final : public ExchangeOperation {
 Value move_rows(Builder& builder, Value rows, const RowExchange& exchange, Side from) {
   const ExchangeOptions& options = exchange.options;
   const int ranks = builder.program().mesh().size(options.axis);
-  if (ranks == 1) {
-    return builder.apply_single(make_exchange_in_place(options, from), {rows});
-  }
+  if (ranks == 1) return exchange_in_place(builder, rows, options, from);
   return MoveRows::apply(builder, std::make_shared<MoveRows>(options, ranks, from),
                          {rows, exchange.sent, exchange.received, exchange.offsets});
 }

@@ -116,6 +116,7 @@ TokenIndices token_indices(Builder& builder, Value indices, const TokenCounts& c
   const std::vector<Value> outputs =
       builder.apply(std::make_shared<IndexTokens>(options.first_expert, bound),
                     {indices, counts.offsets, counts.block_places});
+  if (options.expert_axis) builder.run_time_rows(outputs[0]);
   if (options.row_bound) {
     builder.rows(outputs[0],
                  {.expected = options.row_bound->balanced, .key = options.row_bound->key});

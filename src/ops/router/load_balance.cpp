@@ -180,7 +180,8 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
       .tokens = sets ? tokens_of_set(program.mesh(), spec, *sets)
                      : logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
-  std::vector<Value> inputs{sum_of_ranks(builder, probability_sums(builder, probabilities, sets))};
+  std::vector<Value> inputs{
+      sum_of_ranks(builder, probability_sums(builder, probabilities, sets), sets.has_value())};
   inputs.insert(inputs.end(), counts.begin(), counts.end());
   return builder.apply_single(std::make_shared<LoadBalanceLoss>(balance), std::move(inputs));
 }

@@ -49,7 +49,7 @@ class SetCounts final : public Operation {
 
 Value set_counts(Builder& builder, Value indices, int64_t experts, int64_t sets) {
   const Value own = builder.apply_single(std::make_shared<SetCounts>(experts, sets), {indices});
-  return sum_of_ranks(builder, own);
+  return sum_of_ranks(builder, own, true);
 }
 
 }  // namespace tessera

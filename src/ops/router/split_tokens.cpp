@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/collective/convert.h"
 #include "ops/collective/move.h"
 
 namespace tessera {
@@ -16,11 +17,12 @@ int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets) {
   return logical_extent(mesh, inner, 0, spec.shape[0]) / sets;
 }
 
-Value sum_of_ranks(Builder& builder, Value value) {
-  const Distribution& before = builder.spec(value).distribution;
+Value sum_of_ranks(Builder& builder, Value value, bool of_sets) {
   std::vector<Conversion> sums;
-  for (const Axis axis : builder.program().mesh().of_view(before.view())) {
-    if (before.on(axis).placement != Placement::partial) continue;
+  const auto axes = of_sets
+                        ? axes_of_sum(builder, value, {Placement::invariant, Placement::sharded})
+                        : axes_of_sum(builder, value, {Placement::invariant});
+  for (const Axis axis : axes) {
     sums.push_back({.axis = axis, .from = Placement::partial, .to = invariant()});
   }
   return sums.empty() ? value : convert_all(builder, value, sums);

@@ -12,8 +12,10 @@ namespace tessera {
 /// them.
 int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets);
 
-/// Takes the sums of a value over the axes on which it is partial: it is invariant there.
-Value sum_of_ranks(Builder& builder, Value value);
+/// Takes the sums of a value over the axes on which it is partial: it is invariant there. Throws
+/// DistributionError if it is not invariant on all others. A value [sets, ...] may be split there:
+/// ranks then have other sets.
+Value sum_of_ranks(Builder& builder, Value value, bool of_sets);
 
 /// Whether a value's tokens, dim 0, are split over the ranks of any axis, be it of one rank.
 bool splits_tokens(const Mesh& mesh, const Spec& spec);

@@ -57,7 +57,7 @@ inline std::vector<TypeOnAxis> all_types(const Mesh& mesh, const Distribution& o
   std::vector<TypeOnAxis> types;
   for (const int dim : {0, 1}) {
     if (placement == Placement::varying) {
-      types.push_back(varying(dim, {.kind = PieceKind::exchange, .identity = 1}));
+      types.push_back(varying(dim, {.kind = PieceKind::tokens}));
     }
     if (placement != Placement::sharded) continue;
     std::vector<TypeOnAxis> of_dim = all_splits(dim, left[dim], mesh.size(axis));

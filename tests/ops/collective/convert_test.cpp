@@ -7,6 +7,7 @@
 
 #include "ops/collective/conversion_run.h"
 #include "support/error_of.h"
+#include "support/refusal_of.h"
 
 namespace tessera::testing {
 namespace {
@@ -227,6 +228,32 @@ TEST(Convert, RefusesTypesThatDoNotFit) {
   EXPECT_THROW(convert(builder, rows, t, Placement::varying, replicated()), DistributionError);
 }
 
+/// The rows of exchange 0, gathered, added up and scattered as those of exchange 1, would be
+/// combined by another plan. The gradient of a gather is of the rows that were gathered.
+TEST(Convert, DoesNotGiveASumTheNameOfAnExchange) {
+  const Mesh mesh({.tensor = 2});
+  const Axis t = mesh.tensor();
+  const auto rows_of = [](int identity) {
+    return varying(0, {.kind = PieceKind::exchange, .identity = identity});
+  };
+  Program program(mesh);
+  Builder builder(program);
+  const Value x = builder.input("x", {{4, 2}, DType::f64, Distribution().with(t, rows_of(0))});
+  const Value all = convert(builder, x, t, Placement::varying, replicated());
+  const Value sum = convert(builder, all, t, Placement::replicated, partial());
+  builder.name(sum, "sum");
+  for (const int identity : {0, 1}) {
+    EXPECT_THAT(
+        refusal_of([&] { convert(builder, sum, t, Placement::partial, rows_of(identity)); }),
+        AllOf(HasSubstr("partial -> varying on tensor: 'sum' would become varying (dim 0, "),
+              HasSubstr(fmt::format("exchange {}", identity)), HasSubstr("expected tokens")));
+  }
+  const Value seed = builder.input("seed", {{8, 2}, DType::f64, Distribution().with(t, partial())});
+  const Value of_x =
+      differentiate(builder, std::vector{Seed{all, seed, SeedOf::boundary}}, std::vector{x})[0];
+  EXPECT_EQ(builder.spec(of_x).distribution.on(t), rows_of(0));
+}
+
 /// Ranks whose shapes differ exchange nothing: as many elements are not the same elements.
 TEST(Convert, RefusesToExchangePiecesOfOtherWholes) {
   const Mesh mesh({.tensor = 2});
@@ -272,6 +299,27 @@ TEST(TakeSum, TakesAxesInAnyOrder) {
   for (const Axis first : {t, d}) {
     const std::string name = fmt::format("sum{}", first.index);
     EXPECT_EQ(numbers_of(run.whole(name)), (std::vector{1.0, 2.0}));
+  }
+}
+
+/// Where a sum of all ranks is asked for, pieces or copies for own use are another number.
+TEST(AxesOfSum, AreThoseOfAddendsBesideWhatIsExpected) {
+  const Mesh mesh({.tensor = 2, .data = {2}});
+  const Axis t = mesh.tensor(), d = mesh.data()[0];
+  Program program(mesh);
+  Builder builder(program);
+  const auto value = [&](const TypeOnAxis& type) {
+    return builder.input("x", {{4}, DType::f64, Distribution().with(t, partial()).with(d, type)});
+  };
+  EXPECT_EQ(axes_of_sum(builder, value(invariant()), {Placement::invariant}), std::vector{t});
+  EXPECT_EQ(axes_of_sum(builder, value(partial()), {Placement::invariant}), (std::vector{t, d}));
+  EXPECT_EQ(axes_of_sum(builder, value(sharded(0)), {Placement::invariant, Placement::sharded}),
+            std::vector{t});
+  for (const TypeOnAxis& type :
+       {sharded(0), replicated(), varying(0, {.kind = PieceKind::tokens})}) {
+    EXPECT_THAT(refusal_of([&] { axes_of_sum(builder, value(type), {Placement::invariant}); }),
+                AllOf(HasSubstr("the sum of 'x', which is " + type.text() + " on data"),
+                      HasSubstr("expected partial or invariant")));
   }
 }
 

@@ -46,6 +46,22 @@ std::vector<std::string> wrong_in(const std::string& operation, const std::strin
   return {"there is no such case"};
 }
 
+/// A piece in zigzag is of whole heads only if the head's channels are not inside, and so on.
+TEST(OperationLabels, AreRefusedInZigzagWhereAnElementMayBeCut) {
+  std::map<std::string, std::set<std::string>> refused;
+  for (const LabelCase& of : all_label_cases()) {
+    LabelCheck check(of);
+    refused[check.own_text()] = check.refused_in_zigzag();
+  }
+  using Labels = std::set<std::string>;
+  EXPECT_EQ(refused.at("(b s) (h d!), (b z!) (g d!), (b z!) (g d!), (b s), (b z!) -> "
+                       "(b s) (h d), b h s; h=g"),
+            (Labels{"b", "h"}));
+  EXPECT_EQ(refused.at("~t (h d!), t r! -> t (h d)"), Labels{"h"});
+  EXPECT_EQ(refused.at("~(E r) i, ~E o0 i, (E r) -> (E r) o0"), Labels{"E"});
+  EXPECT_EQ(refused.at("~t i, ~o0 i -> t o0"), Labels{});
+}
+
 struct Mistake {
   std::string operation;
   std::string labels;
