@@ -64,7 +64,10 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
     const Placement placement = builder.spec(counts).distribution.on(over).placement;
     counts = convert(builder, counts, over, placement, invariant());
   }
-  return cross(builder, counts, MeshView::dense);
+  const Value all = cross(builder, counts, MeshView::dense);
+  // A recomputed layer does not meet the other ranks for them again. One rank has nothing to save.
+  if (writer.mesh().ranks() > 1) builder.keep(builder.program().base(all), Keep::layer);
+  return all;
 }
 
 int received_rows_of(const Builder& builder) { return 2 * builder.layer(); }
