@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -38,17 +39,40 @@ class PieceLayout {
   /// The layout in words: "2 x [16] x 8: 0-3 12-15 | 4-11".
   std::string text() const;
 
+  /// The blocks that for_each_block() visits, one after the other.
+  class Blocks {
+   public:
+    /// Refers to the layout.
+    Blocks(const PieceLayout& layout, int position)
+        : layout_(layout), runs_(layout.runs_[static_cast<size_t>(position)]) {}
+
+    bool done() const { return runs_.empty() || block_ == layout_.outer_; }
+    int64_t in_whole() const {
+      return (block_ * layout_.extent_ + runs_[run_].place) * layout_.inner_;
+    }
+    int64_t in_piece() const { return in_piece_; }
+    int64_t length() const { return runs_[run_].length * layout_.inner_; }
+    void next() {
+      in_piece_ += length();
+      if (++run_ < runs_.size()) return;
+      run_ = 0;
+      ++block_;
+    }
+
+   private:
+    const PieceLayout& layout_;
+    std::span<const ElementRun> runs_;
+    int64_t block_ = 0;  // of the outer ones
+    size_t run_ = 0;
+    int64_t in_piece_ = 0;
+  };
+
   /// Calls visit(place in the whole, place in the piece, length) for each block of consecutive
   /// elements of a rank's piece, in their order.
   template <typename Visit>
   void for_each_block(int position, Visit&& visit) const {
-    int64_t in_piece = 0;
-    for (int64_t block = 0; block < outer_; ++block) {
-      for (const ElementRun& run : runs_[static_cast<size_t>(position)]) {
-        const int64_t length = run.length * inner_;
-        visit((block * extent_ + run.place) * inner_, in_piece, length);
-        in_piece += length;
-      }
+    for (Blocks blocks(*this, position); !blocks.done(); blocks.next()) {
+      visit(blocks.in_whole(), blocks.in_piece(), blocks.length());
     }
   }
 

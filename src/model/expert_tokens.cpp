@@ -3,6 +3,7 @@
 #include "ops/collective/convert.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/routing.h"
+#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -60,8 +61,10 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
                  .counts;
   }
   if (!tokens.split) return counts;
+  counts = sum_of_ranks(builder, counts);
   for (const Axis over : writer.mesh().of_view(MeshView::expert)) {
     const Placement placement = builder.spec(counts).distribution.on(over).placement;
+    if (placement == Placement::invariant) continue;
     counts = convert(builder, counts, over, placement, invariant());
   }
   const Value all = cross(builder, counts, MeshView::dense);

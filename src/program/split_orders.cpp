@@ -37,7 +37,7 @@ void SplitOrders::note_order(size_t input, int dim, size_t factor) {
   for (const Axis axis : distribution.order(dim)) {
     const TypeOnAxis& type = distribution.on(axis);
     if (!whole_dim && type.factor != static_cast<int>(factor)) continue;
-    const int64_t repeats = whole_dim ? type.repeats : repeats_after_outer(distribution, axis);
+    const int64_t repeats = whole_dim ? type.repeats : repeats_after_outer(input, axis);
     order.splits.push_back({axis, type.pieces, type.factor, repeats, whole_dim});
   }
   const std::string_view label = operation_.labels.tied(labels[factor].name);
@@ -47,16 +47,27 @@ void SplitOrders::note_order(size_t input, int dim, size_t factor) {
 }
 
 /// The repeats of a split once those of the factors outside it come first, as they do in outputs:
-/// even ones that were made after it have left fewer.
-int64_t SplitOrders::repeats_after_outer(const Distribution& distribution, Axis axis) const {
+/// those that were made after it have left fewer. How many an uneven one leaves follows from what
+/// this rank has.
+int64_t SplitOrders::repeats_after_outer(size_t input, Axis axis) const {
+  const Spec& spec = operation_.inputs[input].spec;
+  const Distribution& distribution = spec.distribution;
   const TypeOnAxis& type = distribution.on(axis);
   const std::span<const Axis> order = distribution.order(type.dim);
   int64_t repeats = type.repeats;
   for (auto later = std::ranges::find(order, axis) + 1; later != order.end(); ++later) {
     const TypeOnAxis& other = distribution.on(*later);
-    const bool even = other.pieces.kind != PieceKind::uneven;
-    const int64_t ranks = operation_.mesh.size(*later);
-    if (other.factor < type.factor && even && repeats % ranks == 0) repeats /= ranks;
+    if (other.factor >= type.factor) continue;
+    const int ranks = operation_.mesh.size(*later);
+    int64_t left = 1, of = ranks;
+    if (other.pieces.kind == PieceKind::uneven) {
+      left = spec.shape[type.dim];
+      for (auto inner = order.end() - 1; inner != later; --inner) {
+        left = joined_extent(distribution.on(*inner), operation_.mesh.size(*inner), left);
+      }
+      of = joined_extent(other, ranks, left);
+    }
+    if (left > 0 && repeats * left % of == 0) repeats = repeats * left / of;
   }
   return repeats;
 }

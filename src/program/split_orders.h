@@ -41,7 +41,7 @@ class SplitOrders {
   void note_order(size_t input, int dim, size_t factor);
   void require_agreement(const Order& known, const Order& order, std::string_view label) const;
   std::vector<Split> checked(const Order& order) const;
-  int64_t repeats_after_outer(const Distribution& distribution, Axis axis) const;
+  int64_t repeats_after_outer(size_t input, Axis axis) const;
   void add_splits(Distribution& result, std::vector<TypeOnAxis>& types,
                   const std::vector<Label>& labels, LabelPlace place) const;
   int64_t extent_outside(const std::vector<Label>& labels, size_t factor) const;

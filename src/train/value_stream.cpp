@@ -158,10 +158,10 @@ StreamComparison compare_streams(const ValueStream& one, const Mesh& mesh,
     }
     const auto relative =
         made.size() == ranks.size() ? difference(entry, mesh, made) : std::nullopt;
-    ++(relative ? result.compared : result.unmatched);
     if (relative && *relative > bound && !result.first) {
-      result.first = {entry.place, *relative};
+      result.first = {entry.place, *relative, result.compared + result.unmatched, result.unmatched};
     }
+    ++(relative ? result.compared : result.unmatched);
   }
   return result;
 }

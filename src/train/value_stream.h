@@ -39,6 +39,8 @@ class ValueStream {
 struct StreamDifference {
   std::string place;  ///< of the node
   double relative = 0;
+  int64_t before = 0;            ///< values of one rank before it
+  int64_t unmatched_before = 0;  ///< those of them that could not be compared
 };
 
 /// How the values of two layouts compare.

@@ -23,6 +23,22 @@ std::string place_of(const Deviation& deviation) {
   return fmt::format("{}, {}", deviation.quantity, deviation.where);
 }
 
+/// Values that the layout makes in another way, such as the rows of an exchange, have no
+/// counterpart: a mistake that begins there is found later.
+std::string values_text(const StreamComparison& values) {
+  if (values.first) {
+    return fmt::format(
+        "the first value that differs, by {:.1e}: {}; of the {} values before it, {} have no "
+        "counterpart and were not compared\n",
+        values.first->relative, values.first->place, values.first->before,
+        values.first->unmatched_before);
+  }
+  return fmt::format(
+      "none of {} values on the way differs in the first micro-batch; {} more have no counterpart "
+      "and were not compared\n",
+      values.compared, values.unmatched);
+}
+
 std::string compared_text(const Verification& found) {
   std::string text = fmt::format(
       "in {}{}, the layout from one rank (and one rank from fp64):\n",
@@ -82,17 +98,21 @@ std::string verification_text(const Verification& found) {
       found.trial.mesh.text(), found.steps, found.micro_batches, size.sequences, size.context,
       Verification::kBound);
   add_lines(text, found.exact, Verification::kBound);
-  if (found.first) {
-    text += fmt::format("the first value that differs, by {:.1e}: {}\n", found.first->relative,
-                        found.first->place);
-  }
+  if (found.values) text += values_text(*found.values);
   return text + rounded_text(found) + verdict(found);
 }
 
 std::string verification_json(const Verification& found) {
-  nlohmann::json first, bits;
-  if (found.first) {
-    first = {{"place", found.first->place}, {"relative_difference", found.first->relative}};
+  nlohmann::json first, values, bits;
+  if (found.values) {
+    values = {{"compared", found.values->compared}, {"not_compared", found.values->unmatched}};
+  }
+  if (found.values && found.values->first) {
+    const StreamDifference& difference = *found.values->first;
+    first = {{"place", difference.place},
+             {"relative_difference", difference.relative},
+             {"values_before", difference.before},
+             {"not_compared_before", difference.unmatched_before}};
   }
   if (found.bits) {
     bits = {{"same", !found.bits->first_other},
@@ -100,6 +120,7 @@ std::string verification_json(const Verification& found) {
   }
   const RoundingRatio& rounding = found.rounding;
   return nlohmann::json{{"first_difference", first},
+                        {"values", values},
                         {"layout", found.trial.mesh.text()},
                         {"ranks", found.trial.mesh.ranks()},
                         {"passed", found.passed()},

@@ -77,8 +77,8 @@ LayoutTrial trial_of_one(const LayoutTrial& of, DType compute) {
 
 /// Runs the first micro-batch once more and compares all values. A difference that needs more than
 /// one micro-batch is not found. One micro-batch of one rank has the balance loss of all tokens.
-std::optional<StreamDifference> first_difference(const LayoutTrial& of,
-                                                 std::span<const std::vector<Batch>> batches) {
+StreamComparison compare_values(const LayoutTrial& of,
+                                std::span<const std::vector<Batch>> batches) {
   const std::vector<std::vector<Batch>> once{{batches[0][0]}};
   LayoutTrial trial = of;
   trial.compute = DType::f64;
@@ -87,7 +87,7 @@ std::optional<StreamDifference> first_difference(const LayoutTrial& of,
   const LayoutResults layout = run_layout(trial, once);
   trial.mesh = Mesh();
   const LayoutResults one = run_layout(trial, once);
-  return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound).first;
+  return compare_streams(one.streams[0], of.mesh, layout.streams, Verification::kBound);
 }
 
 using Batches = std::vector<std::vector<Batch>>;
@@ -170,7 +170,7 @@ Verification verify(const LayoutTrial& trial, int steps,
   found.exact = deviations(exact, run_layout(layout, batches));
   if (!found.same()) {
     begins("fp64, which value differs first");
-    found.first = first_difference(trial, batches);
+    found.values = compare_values(trial, batches);
   }
   compare_rounded(found, batches, exact, begins);
   return found;

@@ -30,8 +30,8 @@ struct Verification {
   int steps = 0;
   int micro_batches = 0;         ///< of a step
   std::vector<Deviation> exact;  ///< in f64
-  /// If a quantity differs: where the first value does that both compute.
-  std::optional<StreamDifference> first;
+  /// If a quantity differs: how the values compare that are computed on the way, in f64.
+  std::optional<StreamComparison> values;
   /// In the configured precision: of the layout from one rank, and of one rank from f64, which is
   /// the rounding to be expected. Both have the choices of experts that one rank made in f64.
   std::vector<Deviation> rounded;

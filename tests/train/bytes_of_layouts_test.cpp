@@ -289,6 +289,24 @@ TEST(BytesOfLayouts, GradientsOfExpertsAreSummedOverTheRanksThatHaveThem) {
 /// The bytes of a layer's experts beside those of an equation. The counts of tokens are i32.
 double of_counts(int n) { return of_sum(n) * kExperts * 4; }
 
+/// How many tokens chose each expert is summed in one call. Ranks that gathered the tokens of all
+/// that share their experts have counted these alike.
+TEST(BytesOfLayouts, CountsOfTokensAreSummedAtOnce) {
+  for (const ExpertExchange exchange : {ExpertExchange::all_to_all, ExpertExchange::all_gather}) {
+    const CountedStep step(trial(mixture(), {.data = {8}, .expert = 2}, exchange));
+    int sums = 0;
+    const double bytes = step.received([&](const CountedNode& counted) {
+      return in(0, Block::experts, Phase::forward)(counted) &&
+             counted.node->operation->name() == "all_reduce";
+    });
+    for (const CountedNode& counted : step.nodes()) {
+      sums += counted.node->layer == 0 && counted.node->operation->name() == "all_reduce" ? 1 : 0;
+    }
+    EXPECT_EQ(sums, 1) << word(exchange);
+    EXPECT_EQ(bytes, of_counts(exchange == ExpertExchange::all_to_all ? 8 : 4)) << word(exchange);
+  }
+}
+
 TEST(BytesOfLayouts, ExpertsByAllToAllSendWhatEquationThreeSays) {
   for (const int n : {2, 4, 8}) {
     for (const bool of_tensor : {true, false}) {

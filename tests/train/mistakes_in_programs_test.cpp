@@ -122,8 +122,8 @@ TEST_F(MistakeInPrograms, TheBalanceLossIsMultipliedByTheRanksOfContext) {
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found),
               AllOf(Contains("balance loss"), Contains("gradients"), Not(Contains("loss"))));
-  ASSERT_TRUE(found.first);
-  EXPECT_EQ(found.first->place, "router: load_balance_loss (forward), output 0");
+  ASSERT_TRUE(found.values && found.values->first);
+  EXPECT_EQ(found.values->first->place, "router: load_balance_loss (forward), output 0");
 }
 
 /// Takes the loss's gradient, one over the number of targets, from a rank's own targets. It is
@@ -228,8 +228,8 @@ TEST_F(MistakeInPrograms, RowsAreExchangedByThePlanOfAnotherLayer) {
   };
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
-  ASSERT_TRUE(found.first);
-  EXPECT_THAT(found.first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+  ASSERT_TRUE(found.values && found.values->first);
+  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
 TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
@@ -238,8 +238,8 @@ TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
   };
   const Verification found = verify(trial_, 1);
   EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
-  ASSERT_TRUE(found.first);
-  EXPECT_THAT(found.first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+  ASSERT_TRUE(found.values && found.values->first);
+  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
 }  // namespace

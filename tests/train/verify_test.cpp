@@ -180,11 +180,15 @@ class Streams : public VerifyTest {
                       .mesh = {},
                       .streams = true};
     const auto batches = random_batches(trial.size, 32, 1, 1, 3);
-    const LayoutResults one = run_layout(trial, batches);
+    one_ = run_layout(trial, batches).streams[0];
     trial.mesh = mesh_;
     mistake(trial.model);
-    return compare_streams(one.streams[0], mesh_, run_layout(trial, batches).streams, 1e-10);
+    ranks_ = run_layout(trial, batches).streams;
+    return compare_streams(one_, mesh_, ranks_, 1e-10);
   }
+
+  ValueStream one_;
+  std::vector<ValueStream> ranks_;
 };
 
 TEST_F(Streams, OfALayoutHaveMostValuesOfOneRank) {
@@ -205,6 +209,44 @@ TEST_F(Streams, NameTheFirstOperationThatDiffers) {
       compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
   ASSERT_TRUE(z_loss.first);
   EXPECT_EQ(z_loss.first->place, "router: router_z_loss (forward), output 0");
+}
+
+TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
+  const StreamComparison found =
+      compare([](ModelConfig& model) { model.router_z_coefficient *= 2; });
+  ASSERT_TRUE(found.first);
+  int64_t before = 0, unmatched = 0;
+  for (const ValueStream::Entry& entry : one_.entries()) {
+    if (entry.place == found.first->place) break;
+    ++before;
+    const std::span<const size_t> there = ranks_[0].at(entry.place);
+    const bool as_often = there.size() == one_.at(entry.place).size();
+    const auto of_exchange = [&](size_t at) {
+      return ranks_[0].entries()[at].distribution.text().find("exchange") != std::string::npos;
+    };
+    unmatched += !as_often || std::ranges::any_of(there, of_exchange) ? 1 : 0;
+  }
+  EXPECT_EQ(found.first->before, before);
+  EXPECT_EQ(found.first->unmatched_before, unmatched);
+  EXPECT_GT(unmatched, 0);
+  EXPECT_LT(unmatched, before);
+}
+
+TEST_F(OneMistake, IsReportedWithTheValuesThatWereNotCompared) {
+  Verification report = found();
+  report.values = {.first = {{"layers.1 head: linear (forward), output 0", 1e-3, 40, 7}},
+                   .compared = 50,
+                   .unmatched = 9};
+  EXPECT_THAT(verification_text(report),
+              HasSubstr("by 1.0e-03: layers.1 head: linear (forward), output 0; of the 40 values "
+                        "before it, 7 have no counterpart and were not compared\n"));
+  const auto json = nlohmann::json::parse(verification_json(report));
+  EXPECT_EQ(json["first_difference"]["values_before"], 40);
+  EXPECT_EQ(json["first_difference"]["not_compared_before"], 7);
+  report.values->first.reset();
+  EXPECT_THAT(verification_text(report),
+              HasSubstr("none of 50 values on the way differs in the first micro-batch; 9 more"));
+  EXPECT_EQ(nlohmann::json::parse(verification_json(report))["values"]["not_compared"], 9);
 }
 
 TEST(ShortContext, DividesOverTheMesh) {

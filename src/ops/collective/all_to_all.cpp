@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "ops/collective/common_blocks.h"
 #include "ops/collective/move.h"
@@ -16,7 +19,13 @@ namespace {
 /// such blocks.
 class AllToAll final : public CollectiveOperation {
  public:
-  using CollectiveOperation::CollectiveOperation;
+  explicit AllToAll(Move move) : CollectiveOperation(std::move(move)) {
+    if (equal_blocks()) return;
+    for (int other = 0; other < this->move().ranks; ++other) {
+      sent_.push_back(common(this->move().position, other));
+      received_.push_back(common(other, this->move().position));
+    }
+  }
   std::string_view name() const override { return "all_to_all"; }
 
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
@@ -75,13 +84,8 @@ class AllToAll final : public CollectiveOperation {
 
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
     const Repartition what{move().whole, move().before->fingerprint(), move().after->fingerprint()};
-    if (equal_blocks()) return group(execution).all_to_all(execution.name, from, to, what);
-    std::vector<int64_t> sent, received;
-    for (int other = 0; other < move().ranks; ++other) {
-      sent.push_back(common(move().position, other));
-      received.push_back(common(other, move().position));
-    }
-    group(execution).all_to_all_rows(execution.name, from, sent, to, received, what);
+    if (sent_.empty()) return group(execution).all_to_all(execution.name, from, to, what);
+    group(execution).all_to_all_rows(execution.name, from, sent_, to, received_, what);
   }
 
   void pack(const std::byte* from, std::byte* packed, int64_t size) const {
@@ -105,6 +109,9 @@ class AllToAll final : public CollectiveOperation {
                             });
     }
   }
+
+  std::vector<int64_t> sent_;  // elements to each rank; none if all blocks are equal
+  std::vector<int64_t> received_;
 };
 
 }  // namespace

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "comm/piece_layout.h"
 
@@ -15,23 +13,19 @@ namespace tessera {
 template <typename Visit>
 void for_each_common_block(const PieceLayout& split, int position, const PieceLayout& other,
                            int other_position, Visit&& visit) {
-  struct Block {
-    int64_t begin, end, in_piece;
-  };
-  std::vector<Block> own;
-  split.for_each_block(position, [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-    own.push_back({in_whole, in_whole + length, in_piece});
-  });
-  size_t first = 0;
-  other.for_each_block(other_position, [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-    const int64_t end = in_whole + length;
-    while (first < own.size() && own[first].end <= in_whole) ++first;
-    for (size_t i = first; i < own.size() && own[i].begin < end; ++i) {
-      const int64_t from = std::max(own[i].begin, in_whole);
-      visit(own[i].in_piece + from - own[i].begin, in_piece + from - in_whole,
-            std::min(own[i].end, end) - from);
+  PieceLayout::Blocks own(split, position);
+  PieceLayout::Blocks theirs(other, other_position);
+  while (!own.done() && !theirs.done()) {
+    const int64_t begin = std::max(own.in_whole(), theirs.in_whole());
+    const int64_t own_end = own.in_whole() + own.length();
+    const int64_t their_end = theirs.in_whole() + theirs.length();
+    const int64_t end = std::min(own_end, their_end);
+    if (begin < end) {
+      visit(own.in_piece() + begin - own.in_whole(), theirs.in_piece() + begin - theirs.in_whole(),
+            end - begin);
     }
-  });
+    (own_end <= their_end ? own : theirs).next();
+  }
 }
 
 /// The elements that two splits of one whole have in common.
