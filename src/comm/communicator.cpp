@@ -95,7 +95,7 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, std::vector<int
 
 /// Begins a call: what the ranks compare, with its number.
 Fingerprint Communicator::next(std::string_view name, Collective collective, const Tensor& whole) {
-  return {.name = std::string(name),
+  return {.name = name,
           .collective = collective,
           .sequence = sequence_++,
           .dtype = whole.dtype(),
@@ -186,7 +186,7 @@ MarkedMessage Communicator::marked(std::string_view name, const Message& message
                 name, message.peer, size());
   const auto peer = static_cast<size_t>(message.peer);
   const int own_rank = ranks_[static_cast<size_t>(position_)];
-  return {.mark = {.name = std::string(name),
+  return {.mark = {.name = name,
                    .collective = Collective::message,
                    .sequence = sent ? messages_to_[peer]++ : messages_from_[peer]++,
                    .dtype = message.tensor.dtype(),

@@ -44,9 +44,10 @@ struct Repartition {
 /// otherwise. They do not overlap but where a call allows it. Anything else throws InternalError.
 ///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
-/// called what. If ranks do not come before the world's timeout, those that wait throw Error that
-/// names them. After an error the communicator is broken: calls that wait and all later ones throw
-/// the same error at once. The results of a call that throws are undefined.
+/// called what. So they do if one waits in a call of all for another that waits for a message to or
+/// from it. If ranks have ended, or do not come before the world's timeout, those that wait throw
+/// Error that names them. After an error the communicator is broken: calls that wait and all later
+/// ones throw the same error at once. The results of a call that throws are undefined.
 class Communicator {
  public:
   /// `ranks` is the group, `position` the place of this rank in it.

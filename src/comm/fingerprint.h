@@ -38,7 +38,7 @@ inline constexpr std::array<std::string_view, 2> kWords<Reduction>{"sum", "maxim
 
 /// What the ranks of a group must agree about before they communicate.
 struct Fingerprint {
-  std::string name;  ///< of the program's node
+  std::string_view name;  ///< of the program's node, which outlives the call
   Collective collective = Collective::barrier;
   /// How many collectives the rank began with this communicator before. Messages are counted for
   /// each pair of ranks in each direction.

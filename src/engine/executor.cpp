@@ -15,7 +15,8 @@ Executor::Executor(std::vector<const Program*> programs, MemoryPlan plan, Runtim
       plan_(std::move(plan)),
       runtime_(runtime),
       arena_(plan_.arena_bytes, runtime.accelerator()),
-      frames_(programs_.size()) {
+      frames_(programs_.size()),
+      groups_(programs_.size()) {
   if (runtime.accelerator() != nullptr) {
     lanes_.emplace(*runtime.accelerator());
     transfers_.emplace(*runtime.accelerator(), lanes_->compute());
@@ -75,6 +76,16 @@ void Executor::bind(size_t p, const GivenTensors& given) {
     }
     frames_[p].push_back(std::move(frame));
   }
+}
+
+Executor::Groups Executor::find_groups(const Program& program) const {
+  Groups groups;
+  for (const Node& node : program.nodes()) {
+    const std::vector<Axis> axes = node.operation->meets();
+    groups.push_back(axes.empty() ? nullptr
+                                  : &runtime_.groups().over(axes, word(node.operation->lane())));
+  }
+  return groups;
 }
 
 const Executor::Frame& Executor::frame(int program, int micro_batch) const {
@@ -169,6 +180,7 @@ void Executor::run(const Action& action) {
   const auto p = static_cast<size_t>(action.program);
   const size_t segment = segment_position(action.program, action.segment);
   begin(action, static_cast<int>(segment));
+  if (groups_[p].empty()) groups_[p] = find_groups(*programs_[p]);
   if (transfers_) transfers_->end_writes();
   if (captures()) {
     const int number = plan_.programs[p].frames.at(action.micro_batch);
@@ -187,17 +199,18 @@ void Executor::run_nodes(size_t program, const Frame& frame, size_t segment) {
   const std::vector<int>& nodes = plan_.programs[program].nodes[segment];
   const Joins& joins = plan_.programs[program].joins[segment];
   for (size_t step = 0; step < nodes.size(); ++step) {
-    const Node& node = programs_[program]->nodes()[static_cast<size_t>(nodes[step])];
-    const Lane lane = node.operation->lane();
+    const auto index = static_cast<size_t>(nodes[step]);
+    const Lane lane = programs_[program]->nodes()[index].operation->lane();
     Stream* const stream = lanes_ ? &lanes_->begin(lane, joins.before[step]) : nullptr;
-    run_node(*programs_[program], frame, nodes[step], stream);
+    run_node(program, frame, index, stream);
     if (lanes_) lanes_->end(lane, static_cast<int>(step));
   }
   if (lanes_) lanes_->join_all();
 }
 
-void Executor::run_node(const Program& program, const Frame& frame, int index, Stream* stream) {
-  const Node& node = program.nodes()[static_cast<size_t>(index)];
+void Executor::run_node(size_t p, const Frame& frame, size_t index, Stream* stream) {
+  const Program& program = *programs_[p];
+  const Node& node = program.nodes()[index];
   inputs_.clear();
   outputs_.clear();
   for (const Value input : node.inputs) {
@@ -206,7 +219,7 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
   for (const Value output : node.outputs) {
     outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
-  const Tensor& workspace = frame.workspaces[static_cast<size_t>(index)];
+  const Tensor& workspace = frame.workspaces[index];
   const Value named = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   run_timed(program, node,
             {runtime_,
@@ -215,7 +228,8 @@ void Executor::run_node(const Program& program, const Frame& frame, int index, S
              {static_cast<std::byte*>(workspace.address()),
               static_cast<size_t>(workspace.defined() ? workspace.bytes() : 0)},
              stream,
-             program.info(named).name});
+             program.info(named).name,
+             groups_[p][index]});
   if (finite_check_ != nullptr && !finite_check_->first) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);
 }

@@ -93,15 +93,19 @@ class Executor {
     std::vector<Tensor> workspaces;
     int micro_batch = 0;  // that uses it
   };
+  /// By node of a program: the ranks that it meets, or null. They are found before the program
+  /// first runs; the rank may join its groups until then.
+  using Groups = std::vector<Communicator*>;
 
   void bind(size_t program, const GivenTensors& given);
+  Groups find_groups(const Program& program) const;
   const Frame& frame(int program, int micro_batch) const;
   size_t segment_position(int program, Segment segment) const;
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
   bool captures() const;
   void run_nodes(size_t program, const Frame& frame, size_t segment);
-  void run_node(const Program& program, const Frame& frame, int index, Stream* stream);
+  void run_node(size_t program, const Frame& frame, size_t index, Stream* stream);
   void run_timed(const Program& program, const Node& node, const Execution& execution);
   void check_outputs(const Program& program, const Node& node) const;
 
@@ -112,6 +116,7 @@ class Executor {
   std::optional<DeviceLanes> lanes_;  // none on the processor
   std::optional<DeviceTransfers> transfers_;
   std::vector<std::vector<Frame>> frames_;  // by program
+  std::vector<Groups> groups_;              // by program
   std::vector<WaitingFrame> in_flight_;     // ascending
   std::vector<Tensor> inputs_;              // of the node that runs; reserved for the longest list
   std::vector<Tensor> outputs_;

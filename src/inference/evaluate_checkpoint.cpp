@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/rank_threads.h"
 #include "base/round_up.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -109,7 +110,7 @@ std::vector<SourceEvaluation> evaluate_on_ranks(const Task& task) {
   std::vector<SourceEvaluation> result;
   World world(task.mesh.ranks(), std::chrono::seconds(task.model.config.run.rank_timeout));
   run_mesh(world, task.mesh, [&](RankGroups& groups) {
-    Runtime runtime(host_target(std::max(1, task.threads / task.mesh.ranks())));
+    Runtime runtime(host_target(threads_of_rank(task.threads, task.mesh.ranks())));
     runtime.join(groups);
     EvaluationProgram program = task.program(groups.rank());
     const GivenTensors weights =

@@ -1,12 +1,11 @@
 #include "model/expert_tokens.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "ops/collective/convert.h"
+#include "ops/collective/move.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/routing.h"
-#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -66,12 +65,20 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
                  .counts;
   }
   if (!tokens.split) return counts;
-  counts = sum_of_ranks(builder, counts);
+  std::vector<Conversion> sums;  // taken over all ranks at once
+  for (const Axis over :
+       axes_of_sum(builder, counts, {Placement::invariant, Placement::replicated})) {
+    sums.push_back({.axis = over, .from = Placement::partial, .to = invariant()});
+  }
+  if (!sums.empty()) counts = convert_all(builder, counts, sums);
   for (const Axis over : writer.mesh().of_view(MeshView::expert)) {
     if (builder.spec(counts).distribution.on(over) == invariant()) continue;
     counts = convert(builder, counts, over, Placement::replicated, invariant());
   }
-  return cross(builder, counts, MeshView::dense);
+  const Value all = cross(builder, counts, MeshView::dense);
+  // A recomputed layer does not meet the other ranks for them again. One rank has nothing to save.
+  if (writer.mesh().ranks() > 1) builder.keep(builder.program().base(all), Keep::layer);
+  return all;
 }
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include "plan/run_target.h"
 
-#include <algorithm>
-
+#include "base/rank_threads.h"
 #include "ops/host_target.h"
 #include "program/runtime.h"
 
@@ -27,7 +26,7 @@ Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {
 }
 
 Target run_target(const RunConfig& config, const Accelerator* accelerator, int ranks) {
-  const int threads = std::max(1, static_cast<int>(config.run.threads) / ranks);
+  const int threads = threads_of_rank(static_cast<int>(config.run.threads), ranks);
   Target target = host_target(threads, Kernels::fast, config.run.device);
   if (accelerator != nullptr) target = with_accelerator(target, *accelerator);
   return with_choices(target, config);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/rank_threads.h"
 #include "comm/in_process/run_mesh.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
@@ -99,7 +100,7 @@ class RankRun {
  public:
   RankRun(const LayoutTrial& trial, RankGroups& groups)
       : trial_(trial),
-        runtime_(host_target(std::max(1, trial.threads / trial.mesh.ranks()))),
+        runtime_(host_target(threads_of_rank(trial.threads, trial.mesh.ranks()))),
         programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(executor_, programs_.update_number(), programs_.rounding_number(),

@@ -77,7 +77,8 @@ LayoutTrial trial_of_one(const LayoutTrial& of, DType compute) {
 }
 
 /// Runs the first micro-batch once more and compares all values. A difference that needs more than
-/// one micro-batch is not found. One micro-batch of one rank has the balance loss of all tokens.
+/// one micro-batch is not found. One rank does not divide it here: in both, the balance loss and
+/// the capacity are of all its tokens.
 StreamComparison compare_values(const LayoutTrial& of,
                                 std::span<const std::vector<Batch>> batches) {
   const std::vector<std::vector<Batch>> once{{batches[0][0]}};
@@ -85,6 +86,7 @@ StreamComparison compare_values(const LayoutTrial& of,
   trial.compute = DType::f64;
   trial.streams = true;
   trial.model.balance_tokens = BalanceTokens::micro_batch;
+  trial.experts.capacity_tokens = TokenSet::micro_batch;
   const LayoutResults layout = run_layout(trial, once);
   trial.mesh = Mesh();
   const LayoutResults one = run_layout(trial, once);

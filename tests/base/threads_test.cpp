@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include "base/rank_threads.h"
 #include "support/address_limit.h"
 #include "support/error_of.h"
 
@@ -52,6 +53,18 @@ TEST(ThreadsOrAll, MoreThanOpenMPStartsAreRefused) {
               AllOf(HasSubstr("--threads is 2, but OMP_MAX_ACTIVE_LEVELS is 0"),
                     HasSubstr("at most 1 thread ")));
   omp_set_max_active_levels(levels);
+}
+
+TEST(RankThreads, AreEqualSharesOfThoseOfTheMachine) {
+  EXPECT_EQ(threads_of_rank(8, 1), 8);
+  EXPECT_EQ(threads_of_rank(8, 2), 4);
+  EXPECT_EQ(threads_of_rank(8, 8), 1);
+  // What does not divide is left over.
+  EXPECT_EQ(threads_of_rank(7, 2), 3);
+  EXPECT_EQ(threads_of_rank(11, 4), 2);
+  // More ranks than threads.
+  EXPECT_EQ(threads_of_rank(2, 8), 1);
+  EXPECT_EQ(threads_of_rank(1, 16), 1);
 }
 
 }  // namespace

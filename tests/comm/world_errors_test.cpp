@@ -148,14 +148,110 @@ TEST(WorldErrors, FindDifferentMessages) {
 TEST(WorldErrors, ADisagreementIsFoundBeforeAllAreThere) {
   World world(3);
   std::vector<std::string> errors(3);
+  std::latch found(2);
   run_ranks(world, [&](int rank) {
     Communicator group = world.group(rank, first_ranks(3));
-    if (rank == 2) return;
+    if (rank == 2) return found.wait();
     errors[static_cast<size_t>(rank)] =
         error_of([&] { sum_of(rank == 0 ? "a" : "b", {1})(group); });
+    found.count_down();
   });
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_THAT(errors[0], HasSubstr("do not make the same call"));
+}
+
+/// Each of two calls, made by two ranks of which one comes later, in both orders.
+void expect_no_wait(const OneCall& first, const OneCall& second, const std::string& of_first,
+                    const std::string& of_second) {
+  for (const bool second_is_late : {false, true}) {
+    const auto late = [](const OneCall& call, bool is_late) {
+      return [=](Communicator& group) {
+        if (is_late) std::this_thread::sleep_for(milliseconds(20));
+        call(group);
+      };
+    };
+    expect_disagreement(late(first, !second_is_late), late(second, second_is_late), of_first,
+                        of_second);
+  }
+}
+
+TEST(WorldErrors, ARankThatWaitsForAMessageIsNotWaitedForInACollective) {
+  const OneCall waits = [](Communicator& group) { group.barrier("all"); };
+  const std::string waited = "rank 0 made call 0, barrier 'all'";
+  const auto sends = [](Communicator& group) { group.send("x", 0, zeros(Shape{4})); };
+  expect_no_wait(waits, sends, waited,
+                 "rank 1 made message 0 'x' of f32 [4] from rank 1 to rank 0");
+  const auto receives = [](Communicator& group) { group.receive("x", 0, zeros(Shape{4})); };
+  expect_no_wait(waits, receives, waited,
+                 "rank 1 made message 0 'x' of f32 [4] from rank 0 to rank 1");
+}
+
+/// Of two messages to be received, the one that comes first is not that of the rank that waits.
+TEST(WorldErrors, TheLastOfSeveralMessagesIsComparedToo) {
+  const auto with_both = [](Communicator& group) {
+    const Message receives[] = {{.peer = 1, .tensor = zeros(Shape{1})},
+                                {.peer = 2, .tensor = zeros(Shape{1})}};
+    group.exchange("x", {}, receives);
+  };
+  const auto sends = [](Communicator& group) {
+    std::this_thread::sleep_for(milliseconds(20));
+    group.send("x", 0, zeros(Shape{1}));
+    group.barrier("all");
+  };
+  const OneCall waits = [](Communicator& group) { group.barrier("all"); };
+  for (const std::string& error : errors_of({with_both, sends, waits})) {
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 2 made call 0, barrier 'all'"),
+                             HasSubstr("rank 0 made message 0 'x' of f32 [1] from rank 2")));
+  }
+}
+
+/// Other ranks may exchange messages while one waits for all.
+TEST(WorldErrors, MessagesOfOthersAreNoneOfACollective) {
+  World world(3);
+  run_ranks(world, [&](int rank) {
+    Communicator group = world.group(rank, first_ranks(3));
+    for (int turn = 0; turn < 20; ++turn) {
+      const Tensor value = zeros(Shape{1});
+      if (rank == 0) group.send("x", 1, value);
+      if (rank == 1) group.receive("x", 0, value);
+      group.barrier("all");
+    }
+  });
+}
+
+/// Nobody waits for a rank that has returned, whether it did so before the call or during it.
+TEST(WorldErrors, ARankThatHasEndedIsNotWaitedFor) {
+  for (const bool ends_late : {false, true}) {
+    for (const bool by_message : {false, true}) {
+      World world(3, std::chrono::seconds(5));
+      std::vector<std::string> errors(3);
+      run_ranks(world, [&](int rank) {
+        const auto own = static_cast<size_t>(rank);
+        if (rank != 2 && !ends_late) std::this_thread::sleep_for(milliseconds(20));
+        Communicator group = world.group(rank, first_ranks(3), rank == 2 ? "other" : "network");
+        if (rank == 2 && ends_late) std::this_thread::sleep_for(milliseconds(20));
+        if (rank == 2) return;
+        errors[own] = error_of([&] {
+          if (rank == 1 && by_message) return group.receive("x", 2, zeros(Shape{4}));
+          group.barrier("all");
+        });
+      });
+      EXPECT_EQ(errors[0], errors[1]);
+      EXPECT_THAT(errors[0], AllOf(HasSubstr(" of group [0, 1, 2] on lane network: rank 2 ended "
+                                             "without it. Rank 2 has not made any call"),
+                                   HasSubstr("must make the same calls")));
+    }
+  }
+}
+
+/// A group in which the ended rank is not goes on.
+TEST(WorldErrors, ARankThatHasEndedMakesNoErrorElsewhere) {
+  World world(3);
+  run_ranks(world, [&](int rank) {
+    if (rank == 2) return;
+    Communicator group = world.group(rank, first_ranks(2));
+    for (int turn = 0; turn < 200; ++turn) group.barrier("both");
+  });
 }
 
 TEST(WorldErrors, EachFieldOfAFingerprintCounts) {
@@ -179,12 +275,14 @@ TEST(WorldErrors, EachFieldOfAFingerprintCounts) {
 TEST(WorldErrors, NameTheRankThatDoesNotCome) {
   World world(4, milliseconds(500));
   std::vector<std::string> errors(4);
+  std::latch failed(2);
   run_ranks(world, [&](int rank) {
     if (rank == 3) return;
     Communicator group = world.group(rank, first_ranks(3));
     sum_of("first", {4})(group);
-    if (rank == 2) return;
+    if (rank == 2) return failed.wait();
     errors[static_cast<size_t>(rank)] = error_of([&] { sum_of("second", {8})(group); });
+    failed.count_down();
   });
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_THAT(
@@ -198,13 +296,15 @@ TEST(WorldErrors, NameTheRankThatDoesNotCome) {
 TEST(WorldErrors, SayWhereAMissingRankWaits) {
   World world(3, milliseconds(1000));
   std::vector<std::string> errors(3);
+  std::latch failed(2);
   run_ranks(world, [&](int rank) {
     const std::vector<int> pair = rank == 0 ? std::vector{0, 1} : std::vector{1, 2};
-    if (rank == 2) return;
+    if (rank == 2) return failed.wait();
     Communicator unused = world.group(rank, std::vector{0, 1}, "other");
     Communicator group = world.group(rank, pair);
     if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
     errors[static_cast<size_t>(rank)] = error_of([&] { sum_of("mine", {1})(group); });
+    failed.count_down();
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 0 waited and rank 1 did not come"),
                                HasSubstr("Rank 1 waits in call 0, all_reduce (sum) 'mine' of f32 "
@@ -256,7 +356,7 @@ TEST(WorldErrors, ARankThatThrowsWakesTheOthers) {
     ready.arrive_and_wait();
     errors[static_cast<size_t>(rank)] = error_of([&] {
       if (rank == 2) group.receive("x", 1, zeros(Shape{1}));
-      if (rank == 1) group.send("x", 0, zeros(Shape{1}));
+      if (rank == 1) group.send("x", 2, zeros(Shape{1}));
       group.barrier("wait");
     });
     throw Error(errors[static_cast<size_t>(rank)]);

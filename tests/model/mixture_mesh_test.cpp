@@ -7,12 +7,15 @@
 #include "base/random.h"
 #include "model/mixture_program.h"
 #include "support/error_of.h"
+#include "support/relative_difference.h"
 
 namespace tessera::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Ne;
 
 constexpr int64_t kTokens = 48;
 constexpr int kExperts = 8;
@@ -74,15 +77,8 @@ void expect_near(const std::map<std::string, std::vector<double>>& own,
   ASSERT_EQ(own.size(), expected.size());
   for (const auto& [name, numbers] : expected) {
     const std::vector<double>& found = own.at(name);
-    ASSERT_EQ(found.size(), numbers.size()) << what << ": " << name;
-    double largest = 0, difference = 0;
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      largest = std::max(largest, std::abs(numbers[i]));
-      ASSERT_FALSE(std::isnan(found[i])) << what << ": " << name;
-      difference = std::max(difference, std::abs(numbers[i] - found[i]));
-    }
-    EXPECT_GT(largest, 0) << what << ": " << name;
-    EXPECT_LE(difference, 1e-12 * largest) << what << ": " << name;
+    EXPECT_THAT(numbers, Contains(Ne(0))) << what << ": " << name;
+    EXPECT_LE(relative_difference(numbers, found), 1e-12) << what << ": " << name;
   }
 }
 

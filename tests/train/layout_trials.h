@@ -1,27 +1,17 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "support/layouts.h"
+#include "support/relative_difference.h"
 #include "train/layout_run.h"
 
 namespace tessera {
 
-/// The largest difference of two tensors over the largest number in the first.
 inline double relative_difference(const Tensor& expected, const Tensor& found) {
-  double largest = 0, difference = 0;
-  for (int64_t i = 0; i < expected.elements(); ++i) {
-    const double number = expected.data<double>()[i];
-    largest = std::max(largest, std::abs(number));
-    const double apart = std::abs(number - found.data<double>()[i]);
-    if (std::isnan(apart)) return apart;  // less than nothing
-    difference = std::max(difference, apart);
-  }
-  return difference / std::max(largest, 1e-300);
+  return testing::relative_difference(expected.values<double>(), found.values<double>());
 }
 
 inline ModelConfig laid_out_dense() {

@@ -242,5 +242,28 @@ TEST_F(MistakeInPrograms, RowsAreCombinedByTheIndicesOfAnotherLayer) {
   EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
 }
 
+/// Ranks that drop choices beyond the capacity among their own tokens: one rank divides the tokens
+/// for that. The search for the first value that differs finds the mistake, and not the dropping.
+TEST_F(MistakeInPrograms, OneAfterDroppingByOwnTokensIsFoundInItsPlace) {
+  trial_.mesh = Mesh({.data = {4}, .expert = 2});
+  trial_.model.balance_tokens = BalanceTokens::rank;
+  trial_.model.capacity_factor = 1;
+  trial_.experts.capacity_tokens = TokenSet::rank;
+  const Verification right = verify(trial_, 1);
+  EXPECT_TRUE(right.passed()) << verification_text(right);
+  trial_.change = [](StepPrograms& programs) {
+    run_by({nodes_of(programs.chunks[0].program, "reduce_experts").back()},
+           [](const Operation& sum, const Execution& execution) {
+             sum.run(execution);
+             if (execution.outputs[0].dtype() != DType::f64) return;
+             for (double& element : execution.outputs[0].values<double>()) element *= 1.01;
+           });
+  };
+  const Verification found = verify(trial_, 1);
+  EXPECT_THAT(differences(found), AllOf(Contains("loss"), Contains("gradients")));
+  ASSERT_TRUE(found.values && found.values->first);
+  EXPECT_THAT(found.values->first->place, HasSubstr("layers.1 experts: reduce_experts (forward)"));
+}
+
 }  // namespace
 }  // namespace tessera

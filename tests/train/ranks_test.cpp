@@ -115,7 +115,9 @@ TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
 }
 
 /// The demo's model with fewer layers and shorter sequences, by its own file. It runs under the
-/// thread sanitizer too, which does not see into oneDNN; fp64 does without it.
+/// thread sanitizer too, which does not see into oneDNN; fp64 does without it. Nor does it see into
+/// OpenMP, so there each rank has one thread: races between ranks are shown, and those between the
+/// threads of one rank are not.
 TEST_F(Ranks, TrainTheDemosModel) {
   const auto demo = [&](const std::string& run, const std::vector<std::string>& more) {
     std::vector<std::string> keys{fmt::format("run.directory=\"{}\"", folder(run).string()),

@@ -18,6 +18,8 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, std::chrono::millisec
       timeout_(timeout),
       describe_(std::move(describe)),
       visits_(ranks_.size()),
+      ended_(ranks_.size()),
+      exchanges_(ranks_.size()),
       last_calls_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 
@@ -25,9 +27,14 @@ std::string Meeting::text() const {
   return fmt::format("group [{}] on lane {}", fmt::join(ranks_, ", "), lane_);
 }
 
+/// Notes a call. The memory of an earlier one's name is used again.
 void Meeting::begin_call(size_t position, const Fingerprint& mark) {
-  last_calls_[position] = {
-      .mark = mark, .made = true, .inside = true, .begun = std::chrono::steady_clock::now()};
+  Call& call = last_calls_[position];
+  call.name = mark.name;
+  call.mark = mark;
+  call.mark.name = {};
+  call.made = call.inside = true;
+  call.begun = std::chrono::steady_clock::now();
 }
 
 void Meeting::enter(size_t position, const Visit& visit) {
@@ -37,6 +44,7 @@ void Meeting::enter(size_t position, const Visit& visit) {
   visits_[position] = visit;
   arrived_.push_back(position);
   check_same();
+  for (size_t other = 0; other < ranks_.size(); ++other) check_messages(position, other);
   if (arrived_.size() == ranks_.size()) {
     check_rows();
     arrived_.clear();
@@ -46,7 +54,11 @@ void Meeting::enter(size_t position, const Visit& visit) {
   }
   wait_for(
       lock, *visit.mark, [this, before = entries_] { return entries_ != before; },
-      [this] { return absent(); });
+      [this](size_t other) { return !waits_in_collective(other); });
+}
+
+bool Meeting::waits_in_collective(size_t position) const {
+  return std::ranges::find(arrived_, position) != arrived_.end();
 }
 
 void Meeting::together() {
@@ -70,30 +82,6 @@ void Meeting::wait_for_all(Lock& lock) {
   }
 }
 
-/// Waits for the condition. After the timeout, breaks the group with a message that names the
-/// positions that missing() returns. Throws if the group breaks before the condition holds.
-void Meeting::wait_for(Lock& lock, const Fingerprint& mark, const std::function<bool()>& condition,
-                       const std::function<std::vector<size_t>()>& missing) {
-  const auto ended = [&] { return condition() || failure_.has_value(); };
-  if (!changed_.wait_for(lock, timeout_, ended)) {
-    const std::vector<size_t> positions = missing();
-    lock.unlock();
-    const std::string message = timeout_text(mark, positions);
-    lock.lock();
-    if (!ended()) fail_locked(message);
-  }
-  if (!condition()) throw_if_broken();
-}
-
-/// The positions that have not entered.
-std::vector<size_t> Meeting::absent() const {
-  std::vector<size_t> positions;
-  for (size_t position = 0; position < ranks_.size(); ++position) {
-    if (std::ranges::find(arrived_, position) == arrived_.end()) positions.push_back(position);
-  }
-  return positions;
-}
-
 std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const {
   std::vector<int> there;
   std::vector<int> not_there;
@@ -110,6 +98,19 @@ std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_
       "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up",
       mark.text(), text(), std::chrono::duration<double>(timeout_).count(), ranks_text(there),
       ranks_text(not_there), join(last, "; "));
+}
+
+std::string Meeting::ended_text(const Fingerprint& mark, std::span<const size_t> ended) const {
+  std::vector<int> ranks;
+  std::vector<std::string> last;
+  for (const size_t position : ended) {
+    ranks.push_back(ranks_[position]);
+    last.push_back(describe_(ranks_[position]));
+  }
+  return fmt::format(
+      "{} of {}: {} ended without it. {}. All ranks of a group must make the same calls in the "
+      "same order",
+      mark.text(), text(), ranks_text(ranks), join(last, "; "));
 }
 
 /// Compares the rank that came last with the one that came first.
@@ -164,9 +165,19 @@ void Meeting::throw_if_broken() const {
   if (failure_) throw Error(*failure_);
 }
 
+void Meeting::end(size_t position) {
+  const Lock lock(mutex_);
+  ended_[position] = true;
+  changed_.notify_all();
+}
+
 LastCall Meeting::last_call(size_t position) const {
   const Lock lock(mutex_);
-  return last_calls_[position];
+  const Call& call = last_calls_[position];
+  if (!call.made) return {};
+  Fingerprint mark = call.mark;
+  mark.name = call.name;
+  return {.text = mark.text(), .made = true, .inside = call.inside, .begun = call.begun};
 }
 
 }  // namespace tessera

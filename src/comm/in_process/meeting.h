@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -31,7 +30,7 @@ struct Visit {
 
 /// The call that a rank made last in a group.
 struct LastCall {
-  Fingerprint mark;
+  std::string text;     ///< Fingerprint::text()
   bool made = false;    ///< whether there is one
   bool inside = false;  ///< whether the rank is still in it
   std::chrono::steady_clock::time_point begun;
@@ -54,7 +53,8 @@ class Meeting {
   std::string text() const;
 
   /// Shows the others what this rank brings, and waits until all ranks are there. Throws Error if
-  /// they do not bring the same call, if one does not come in time, or if the group is broken.
+  /// they do not bring the same call, if one waits for a message of another that is here, if one
+  /// has ended or does not come in time, or if the group is broken.
   void enter(size_t position, const Visit& visit);
   /// Waits for all ranks, which have all entered. Does not throw: a rank that has entered leaves,
   /// so that nobody's memory goes while another reads it.
@@ -72,6 +72,9 @@ class Meeting {
   /// Breaks the group, unless it is broken: those that wait and all that come throw Error of this
   /// text.
   void fail(const std::string& message);
+  /// Says that the rank at a position makes no more calls. Calls that wait for it, and later ones
+  /// that need it, break the group.
+  void end(size_t position);
   /// What the rank at a position did last in this group.
   LastCall last_call(size_t position) const;
 
@@ -85,9 +88,28 @@ class Meeting {
     const MarkedMessage* message = nullptr;
   };
 
-  void wait_for(Lock& lock, const Fingerprint& mark, const std::function<bool()>& condition,
-                const std::function<std::vector<size_t>()>& missing);
+  /// A call that a rank has made. It stays known after what made it is gone.
+  struct Call {
+    Fingerprint mark;  // its name is empty
+    std::string name;
+    bool made = false;
+    bool inside = false;
+    std::chrono::steady_clock::time_point begun;
+  };
+
+  /// What a rank gives and takes in exchange(): the messages that are not done yet.
+  struct Exchange {
+    std::span<const MarkedMessage> sends;
+    std::span<const MarkedMessage> receives;
+  };
+
+  template <typename Condition, typename Misses>
+  void wait_for(Lock& lock, const Fingerprint& mark, Condition&& condition, Misses&& misses);
+  template <typename Misses>
+  std::vector<size_t> missing(Misses&& misses) const;
+  bool waits_in_collective(size_t position) const;
   std::string timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const;
+  std::string ended_text(const Fingerprint& mark, std::span<const size_t> ended) const;
   std::string disagreement_text(std::span<const size_t> positions) const;
   void fail_locked(const std::string& message);
   void throw_if_broken() const;
@@ -95,7 +117,7 @@ class Meeting {
   void begin_call(size_t position, const Fingerprint& mark);
   void check_same();
   void check_rows();
-  std::vector<size_t> absent() const;
+  void check_messages(size_t in_collective, size_t in_exchange);
   void take(Lock& lock, size_t position, const MarkedMessage& message);
   void take_back(Lock& lock, size_t position, std::span<const MarkedMessage> sends);
   Channel& channel(size_t from, size_t to) { return channels_[from * ranks_.size() + to]; }
@@ -113,8 +135,46 @@ class Meeting {
   size_t waiting_ = 0;           // ranks that wait in together()
   uint64_t entries_ = 0;         // how many times all have entered
   uint64_t turns_ = 0;           // how many times all were together
-  std::vector<LastCall> last_calls_;
-  std::vector<Channel> channels_;  // from * ranks + to
+  std::vector<bool> ended_;      // by position
+  std::vector<Exchange> exchanges_;  // by position, of the ranks in exchange()
+  std::vector<Call> last_calls_;     // by position
+  std::vector<Channel> channels_;    // from * ranks + to
 };
+
+/// Waits for the condition. Throws if the group breaks before it holds. Breaks the group, with a
+/// message that names them, if one of the positions that it misses has ended, or after the timeout.
+template <typename Condition, typename Misses>
+void Meeting::wait_for(Lock& lock, const Fingerprint& mark, Condition&& condition,
+                       Misses&& misses) {
+  const auto misses_ended = [&](size_t position) { return ended_[position] && misses(position); };
+  const auto over = [&] {
+    if (condition() || failure_) return true;
+    for (size_t position = 0; position < ranks_.size(); ++position) {
+      if (misses_ended(position)) return true;
+    }
+    return false;
+  };
+  const bool in_time = changed_.wait_for(lock, timeout_, over);
+  if (condition()) return;
+  if (!failure_) {
+    const std::vector<size_t> positions = in_time ? missing(misses_ended) : missing(misses);
+    lock.unlock();
+    const std::string message =
+        in_time ? ended_text(mark, positions) : timeout_text(mark, positions);
+    lock.lock();
+    if (condition()) return;
+    if (!failure_) fail_locked(message);
+  }
+  throw_if_broken();
+}
+
+template <typename Misses>
+std::vector<size_t> Meeting::missing(Misses&& misses) const {
+  std::vector<size_t> positions;
+  for (size_t position = 0; position < ranks_.size(); ++position) {
+    if (misses(position)) positions.push_back(position);
+  }
+  return positions;
+}
 
 }  // namespace tessera

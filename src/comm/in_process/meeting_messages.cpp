@@ -18,23 +18,50 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
     channel(position, static_cast<size_t>(send.peer)) = {Channel::State::offered, &send};
   }
   changed_.notify_all();
+  Exchange& own = exchanges_[position];
+  own = {sends, receives};
   try {
-    for (const MarkedMessage& receive : receives) {
+    for (const size_t other : arrived_) check_messages(other, position);
+    for (; !own.receives.empty(); own.receives = own.receives.subspan(1)) {
+      const MarkedMessage& receive = own.receives.front();
       take(lock, position, receive);
       if (static_cast<size_t>(receive.peer) != position) bytes += receive.tensor.bytes();
     }
-    for (const MarkedMessage& send : sends) {
+    for (; !own.sends.empty(); own.sends = own.sends.subspan(1)) {
+      const MarkedMessage& send = own.sends.front();
       const auto peer = static_cast<size_t>(send.peer);
       wait_for(
           lock, send.mark, [&] { return channel(position, peer).message != &send; },
-          [&] { return std::vector{peer}; });
+          [&](size_t other) { return other == peer; });
     }
   } catch (...) {
     take_back(lock, position, sends);
+    own = {};
     throw;
   }
   last_calls_[position].inside = false;
   return bytes;
+}
+
+/// Breaks the group if a rank waits in a collective, while another waits for a message to or from
+/// it: neither would end.
+void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
+  const auto fail_by = [&](const MarkedMessage& message) {
+    fail_locked(fmt::format(
+        "the ranks of {} do not make the same call: rank {} made {}; rank {} made {}. A rank must "
+        "send and receive all its messages before it makes a call of all ranks",
+        text(), ranks_[in_collective], visits_[in_collective].mark->text(), ranks_[in_exchange],
+        message.mark.text()));
+    throw_if_broken();
+  };
+  const Exchange& waits = exchanges_[in_exchange];
+  for (const MarkedMessage& receive : waits.receives) {
+    if (static_cast<size_t>(receive.peer) == in_collective) fail_by(receive);
+  }
+  for (const MarkedMessage& send : waits.sends) {
+    if (static_cast<size_t>(send.peer) != in_collective) continue;
+    if (channel(in_exchange, in_collective).message == &send) fail_by(send);
+  }
 }
 
 /// Waits for a message and copies it.
@@ -43,7 +70,7 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
   Channel& from = channel(peer, position);
   wait_for(
       lock, message.mark, [&] { return from.state == Channel::State::offered; },
-      [&] { return std::vector{peer}; });
+      [&](size_t other) { return other == peer; });
   if (from.message->mark != message.mark) {
     fail_locked(fmt::format(
         "the ranks of {} do not make the same call: rank {} sends {}; rank {} receives {}. Both "

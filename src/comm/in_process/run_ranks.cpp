@@ -44,13 +44,17 @@ void run_rank(World& world, int rank, const std::function<void(int)>& body, Firs
 
 void run_ranks(World& world, const std::function<void(int rank)>& body) {
   FirstError first;
+  const auto run = [&](int rank) {
+    body(rank);
+    world.end(rank);
+  };
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<size_t>(world.ranks()));
     for (int rank = 0; rank < world.ranks(); ++rank) {
       run_rank(
           world, rank,
-          [&](int) { threads.emplace_back([&, rank] { run_rank(world, rank, body, first); }); },
+          [&](int) { threads.emplace_back([&, rank] { run_rank(world, rank, run, first); }); },
           first);
     }
   }

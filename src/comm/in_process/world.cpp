@@ -11,6 +11,16 @@
 #include "comm/rank_groups.h"
 
 namespace tessera {
+namespace {
+
+/// Says that a rank has ended, if it belongs to the group.
+void end_in(Meeting& meeting, int rank) {
+  const auto member = std::ranges::find(meeting.ranks(), rank);
+  if (member == meeting.ranks().end()) return;
+  meeting.end(static_cast<size_t>(member - meeting.ranks().begin()));
+}
+
+}  // namespace
 
 World::World(int ranks, std::chrono::milliseconds timeout) : ranks_(ranks), timeout_(timeout) {
   TESSERA_CHECK(ranks > 0, "a world of {} ranks", ranks);
@@ -43,6 +53,7 @@ World::Group& World::find_group(int rank, std::span<const int> ranks, std::strin
     auto meeting =
         std::make_shared<Meeting>(std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
                                   timeout_, [this](int other) { return describe(other); });
+    for (const int ended : ended_) end_in(*meeting, ended);
     groups_.push_back({std::move(members), {rank}, std::move(meeting)});
     return groups_.back();
   }
@@ -61,6 +72,14 @@ World::Group& World::find_group(int rank, std::span<const int> ranks, std::strin
 
 const std::optional<std::string>& World::failure_of(std::string_view lane) const {
   return work_failure_ && lane != kControlLane ? work_failure_ : failure_;
+}
+
+void World::end(int rank) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_.push_back(rank);
+  }
+  for (const std::shared_ptr<Meeting>& meeting : meetings()) end_in(*meeting, rank);
 }
 
 void World::fail(int rank, std::string_view message) {
@@ -101,14 +120,14 @@ std::string World::describe(int rank) const {
     LastCall call = meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin()));
     if (!call.made) continue;
     if (call.inside) {
-      parts.push_back(fmt::format("waits in {} of {}", call.mark.text(), meeting->text()));
+      parts.push_back(fmt::format("waits in {} of {}", call.text, meeting->text()));
     } else if (!finished.made || call.begun > finished.begun) {
       finished = std::move(call);
       where = meeting->text();
     }
   }
   if (finished.made) {
-    parts.push_back(fmt::format("last finished {} of {}", finished.mark.text(), where));
+    parts.push_back(fmt::format("last finished {} of {}", finished.text, where));
   }
   return fmt::format("Rank {} {}", rank,
                      parts.empty() ? "has not made any call" : join(parts, " and "));

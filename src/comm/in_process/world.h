@@ -37,6 +37,9 @@ class World {
   /// and if the world has failed.
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
 
+  /// Says that a rank has ended and makes no more calls. Those that need it, in all groups, throw
+  /// Error that names the call and the rank.
+  void end(int rank);
   /// Says that a rank has ended by an error: all calls that wait and all later ones, of all groups,
   /// throw Error with that message. Of several failures the first counts.
   void fail(int rank, std::string_view message);
@@ -59,13 +62,15 @@ class World {
   const std::chrono::milliseconds timeout_;
   mutable std::mutex mutex_;
   std::vector<Group> groups_;
+  std::vector<int> ended_;                   // ranks that make no more calls
   std::optional<std::string> failure_;       // of all lanes
   std::optional<std::string> work_failure_;  // of all but kControlLane
 };
 
 /// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to
 /// end. If bodies throw, the others are woken by World::fail, and the first error in time is thrown
-/// here, as it was: the others follow from it.
+/// here, as it was: the others follow from it. A body that returns makes no more calls
+/// (World::end).
 void run_ranks(World& world, const std::function<void(int rank)>& body);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ class AllGather final : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "all_gather"; }
   void run(const Execution& execution) const override {
-    group(execution).all_gather(execution.name, *move().before, execution.inputs[0],
+    execution.group->all_gather(execution.name, *move().before, execution.inputs[0],
                                 execution.outputs[0]);
   }
 

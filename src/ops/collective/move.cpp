@@ -205,10 +205,6 @@ void MoveOperation::require_runnable(Runtime&, std::span<const Spec>) const {
   throw Error("{}: several ranks run on the processor only; set run.device = \"cpu\"", name());
 }
 
-Communicator& network_group(const Execution& execution, std::span<const Axis> axes) {
-  return execution.runtime.groups().over(axes, word(Lane::network));
-}
-
 int64_t MoveOperation::sent_bytes(int, int64_t) const { return 0; }
 
 }  // namespace tessera

@@ -49,9 +49,6 @@ std::vector<Conversion> duals(std::span<const Conversion> conversions, const Dis
 /// Throws as convert() does.
 Value convert_all(Builder& builder, Value value, std::span<const Conversion> conversions);
 
-/// The ranks that this one meets over these axes, on the network's lane.
-Communicator& network_group(const Execution& execution, std::span<const Axis> axes);
-
 /// What the operations of conversions that move something have in common.
 class MoveOperation : public Operation {
  public:
@@ -69,10 +66,6 @@ class MoveOperation : public Operation {
 
  protected:
   const Move& move() const { return move_; }
-  /// The ranks that this one meets.
-  Communicator& group(const Execution& execution) const {
-    return network_group(execution, move_.axes);
-  }
   /// The bytes that the rank at a position puts on the wire. By default none meets another.
   virtual int64_t sent_bytes(int position, int64_t element_bytes) const;
 
@@ -85,6 +78,7 @@ class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   Lane lane() const override { return Lane::network; }
+  std::vector<Axis> meets() const override { return move().axes; }
 };
 
 /// Conversions that move nothing. They are the input's memory under another type.

@@ -10,7 +10,7 @@ class ReduceScatter final : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "reduce_scatter"; }
   void run(const Execution& execution) const override {
-    group(execution).reduce_scatter(execution.name, *move().after, execution.inputs[0],
+    execution.group->reduce_scatter(execution.name, *move().after, execution.inputs[0],
                                     execution.outputs[0]);
   }
 

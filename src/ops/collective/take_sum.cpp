@@ -33,7 +33,7 @@ class TakeSum final : public CollectiveOperation {
   std::vector<int> updated_inputs() const override { return {0}; }
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
-    group(execution).all_reduce(execution.name, value, value);
+    execution.group->all_reduce(execution.name, value, value);
   }
 
  protected:

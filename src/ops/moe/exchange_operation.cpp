@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "ops/collective/move.h"
 #include "ops/moe/routed_types.h"
 #include "ops/moe/row_bound.h"
 #include "ops/support.h"
@@ -68,10 +67,6 @@ HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
 
 void ExchangeOperation::require_runnable(Runtime& runtime, std::span<const Spec>) const {
   refuse_experts_on_device(runtime, name());
-}
-
-Communicator& ExchangeOperation::group(const Execution& execution) const {
-  return network_group(execution, std::span(&options_.axis, 1));
 }
 
 Cost ExchangeOperation::cost_of_sending(double bytes, std::span<const Spec> inputs,

@@ -23,13 +23,13 @@ class ExchangeOperation : public Operation {
   ExchangeOperation(ExchangeOptions options, int ranks)
       : options_(std::move(options)), ranks_(ranks) {}
   Lane lane() const override { return Lane::network; }
+  std::vector<Axis> meets() const override { return {options_.axis}; }
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override;
 
  protected:
   const ExchangeOptions& options() const { return options_; }
   int ranks() const { return ranks_; }
   int64_t experts() const { return options_.local_experts * ranks_; }
-  Communicator& group(const Execution& execution) const;
   /// The cost of sending an array of which each rank gets an equal part.
   Cost cost_of_sending(double bytes, std::span<const Spec> inputs,
                        std::span<const Spec> outputs) const;

@@ -4,6 +4,7 @@
 #include "ops/moe/exchange_operation.h"
 #include "ops/moe/token_rows.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
@@ -68,27 +69,34 @@ class MoveRows final : public ExchangeOperation {
     const Spec& sent = from_ == Side::sent ? inputs[0] : outputs[0];
     return cost_of_sending(static_cast<double>(sent.bytes()), inputs, outputs);
   }
-  /// Rows of a single expert come in its order.
+  /// The numbers of rows, and rows in the order of the ranks. Those of a single expert come in its
+  /// order.
   int64_t workspace_bytes(const Target&, std::span<const Spec> inputs) const override {
-    if (options().local_experts == 1) return 0;
-    return options().bound.rows * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
+    if (options().local_experts == 1) return numbers_bytes();
+    return numbers_bytes() +
+           options().bound.rows * inputs[0].shape[1] * dtype_size(inputs[0].dtype);
   }
 
   void run(const Execution& execution) const override {
-    const std::vector<RowsFromRank> blocks = blocks_of(execution.inputs[2].values<int32_t>());
-    const std::vector<int64_t> sent = rows_sent(execution.inputs[1].values<int32_t>());
-    const std::vector<int64_t> received = rows_received(execution.inputs[2].values<int32_t>());
+    const auto count = static_cast<size_t>(ranks());
+    auto* numbers = reinterpret_cast<int64_t*>(execution.workspace.data());
+    const std::span sent(numbers, count);
+    const std::span received(numbers + count, count);
+    const std::span blocks(reinterpret_cast<RowsFromRank*>(numbers + 2 * count),
+                           static_cast<size_t>(experts()));
+    count_sent(execution.inputs[1].values<int32_t>(), sent);
+    find_blocks(execution, blocks, received);
     const Tensor& from = execution.inputs[0];
     const Tensor& to = execution.outputs[0];
     if (from_ == Side::sent) {
       const Tensor come = options().local_experts == 1 ? to : staged(execution);
-      group(execution).all_to_all_rows(execution.name, from, sent, come, received);
+      execution.group->all_to_all_rows(execution.name, from, sent, come, received);
       if (options().local_experts > 1) copy_blocks(execution, blocks, come, to);
       clear_rows_from(execution.runtime, to, execution.inputs[3].values<int32_t>().back());
     } else {
       const Tensor go = options().local_experts == 1 ? from : staged(execution);
       if (options().local_experts > 1) copy_blocks(execution, blocks, from, go);
-      group(execution).all_to_all_rows(execution.name, go, received, to, sent);
+      execution.group->all_to_all_rows(execution.name, go, received, to, sent);
       clear_rows_from(execution.runtime, to, execution.inputs[1].values<int32_t>().back());
     }
   }
@@ -101,50 +109,53 @@ class MoveRows final : public ExchangeOperation {
 
   Tensor staged(const Execution& execution) const {
     const Tensor& rows = execution.inputs[0];
-    return Tensor::wrap(execution.workspace.data(), {options().bound.rows, rows.shape()[1]},
-                        rows.dtype());
+    return Tensor::wrap(execution.workspace.data() + numbers_bytes(),
+                        {options().bound.rows, rows.shape()[1]}, rows.dtype());
   }
 
-  /// How many rows go to each rank of those that this one sends.
-  std::vector<int64_t> rows_sent(std::span<const int32_t> offsets) const {
-    std::vector<int64_t> rows;
-    for (int64_t rank = 0; rank < ranks(); ++rank) {
-      const auto first = static_cast<size_t>(rank * options().local_experts);
-      rows.push_back(offsets[first + static_cast<size_t>(options().local_experts)] -
-                     offsets[first]);
+  /// The rows that go to each rank and come from it, and a block for each rank and local expert.
+  int64_t numbers_bytes() const {
+    return aligned_bytes(2 * ranks() * static_cast<int64_t>(sizeof(int64_t)) +
+                         experts() * static_cast<int64_t>(sizeof(RowsFromRank)));
+  }
+
+  /// Writes how many rows go to each rank of those that this one sends.
+  void count_sent(std::span<const int32_t> offsets, std::span<int64_t> rows) const {
+    const auto local = static_cast<size_t>(options().local_experts);
+    for (size_t rank = 0; rank < rows.size(); ++rank) {
+      rows[rank] = offsets[(rank + 1) * local] - offsets[rank * local];
     }
-    return rows;
   }
 
-  /// How many rows come from each rank; counts are [local experts, ranks].
-  std::vector<int64_t> rows_received(std::span<const int32_t> counts) const {
-    std::vector<int64_t> rows(static_cast<size_t>(ranks()));
-    for (size_t i = 0; i < counts.size(); ++i) rows[i % rows.size()] += counts[i];
-    return rows;
-  }
-
-  /// The blocks of rows that a rank receives, rank by rank.
-  std::vector<RowsFromRank> blocks_of(std::span<const int32_t> counts) const {
-    const auto sources = static_cast<size_t>(ranks());
-    std::vector<int64_t> places(counts.size());
-    int64_t place = 0;
-    for (size_t i = 0; i < counts.size(); ++i) {
-      places[i] = place;
-      place += counts[i];
-    }
-    std::vector<RowsFromRank> blocks;
-    place = 0;
-    for (size_t rank = 0; rank < sources; ++rank) {
-      for (size_t at = rank; at < counts.size(); at += sources) {
-        blocks.push_back({places[at], place, counts[at]});
-        place += counts[at];
+  /// Writes the blocks of rows that a rank receives, rank by rank, and how many rows come from each
+  /// rank.
+  void find_blocks(const Execution& execution, std::span<RowsFromRank> blocks,
+                   std::span<int64_t> received) const {
+    const std::span<const int32_t> counts = execution.inputs[2].values<int32_t>();
+    const std::span<const int32_t> offsets = execution.inputs[3].values<int32_t>();
+    const auto local = static_cast<size_t>(options().local_experts);
+    const size_t sources = received.size();
+    for (size_t expert = 0; expert < local; ++expert) {
+      int64_t place = offsets[expert];
+      for (size_t rank = 0; rank < sources; ++rank) {
+        const int32_t count = counts[expert * sources + rank];
+        blocks[rank * local + expert] = {.expert_order = place, .rank_order = 0, .count = count};
+        place += count;
       }
     }
-    return blocks;
+    int64_t place = 0;
+    for (size_t rank = 0; rank < sources; ++rank) {
+      const int64_t first = place;
+      for (RowsFromRank& block : blocks.subspan(rank * local, local)) {
+        block.rank_order = place;
+        place += block.count;
+      }
+      received[rank] = place - first;
+    }
   }
 
   /// Puts rows from the order of the ranks into that of the experts, or back.
-  void copy_blocks(const Execution& execution, const std::vector<RowsFromRank>& blocks,
+  void copy_blocks(const Execution& execution, std::span<const RowsFromRank> blocks,
                    const Tensor& from, const Tensor& to) const {
     const int64_t row_bytes = from.shape()[1] * dtype_size(from.dtype());
     const bool into_experts = from_ == Side::sent;

@@ -9,15 +9,14 @@
 
 namespace tessera {
 
-void require_row_bound(const Execution& execution, const std::optional<RowBound>& bound,
-                       int64_t rows) {
-  if (!bound || rows <= bound->rows) return;
+void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows) {
+  if (rows <= bound.rows) return;
   throw Error(
       "{}: rank {} got {} rows for its experts, {:.2f} times the {} of an even load; {} are "
       "reserved; give {} a larger value, or 0 for as many rows as can come",
       execution.name, execution.runtime.groups().rank(), rows,
-      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(bound->balanced, 1)),
-      bound->balanced, bound->rows, bound->key);
+      static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(bound.balanced, 1)),
+      bound.balanced, bound.rows, bound.key);
 }
 
 int64_t expected_rows(const Builder& builder, Value value) {

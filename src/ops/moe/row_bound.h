@@ -11,8 +11,7 @@ namespace tessera {
 
 /// Throws Error if a rank has more routed rows than are reserved. It names the node, with its
 /// layer, the rank, how uneven the load is and the configuration key.
-void require_row_bound(const Execution& execution, const std::optional<RowBound>& bound,
-                       int64_t rows);
+void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows);
 
 /// The rows of a value [rows, width] if the load is even: where dim 0 is a bound, those that are
 /// expected of it. The costs of experts' products count these.

@@ -66,7 +66,7 @@ class CountTokens final : public Operation {
     add_blocks(block_counts, blocks, counts, execution.outputs[2].data<int32_t>());
     const std::span<int32_t> offsets = execution.outputs[1].values<int32_t>();
     write_offsets(counts, shape, offsets);
-    require_row_bound(execution, options_.row_bound, offsets.back());
+    if (options_.row_bound) require_row_bound(execution, *options_.row_bound, offsets.back());
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
