@@ -222,7 +222,7 @@ TEST_F(Streams, SayHowManyValuesBeforeTheFirstHaveNoCounterpart) {
     const std::span<const size_t> there = ranks_[0].at(entry.place);
     const bool as_often = there.size() == one_.at(entry.place).size();
     const auto of_exchange = [&](size_t at) {
-      return ranks_[0].entries()[at].distribution.text().find("exchange") != std::string::npos;
+      return ranks_[0].entries()[at].distribution.text(mesh_).find("exchange") != std::string::npos;
     };
     unmatched += !as_often || std::ranges::any_of(there, of_exchange) ? 1 : 0;
   }
