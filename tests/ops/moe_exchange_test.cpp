@@ -375,8 +375,7 @@ TEST(RoutedTypes, RowsOfExpertsAreNotJoined) {
     // What came back has the rows that were sent, as many as there are choices.
     const Value back = return_rows(builder, results, exchange);
     EXPECT_FALSE(routed.program.info(back).has_run_time_rows);
-    EXPECT_EQ(refusal_of([&] { convert(builder, back, x, Placement::varying, replicated()); }),
-              "accepted");
+    EXPECT_NO_THROW(convert(builder, back, x, Placement::varying, replicated()));
     // Weights' gradients are of experts and not of rows.
     const Value gradient =
         grouped_linear_weight_gradient(builder, rows, results, exchange.offsets, weight);

@@ -245,27 +245,15 @@ TEST_F(Derive, ASplitOfSequencesInsideOneOfPositionsKeepsItsElements) {
   }
 }
 
-/// The same with sequences in uneven parts: three and one of four. The positions that a rank has
-/// repeat for each sequence that it has, and joining them gives those sequences.
-TEST_F(Derive, AnUnevenSplitOfSequencesInsideOneOfPositionsKeepsItsElements) {
-  for (const int64_t sequences : {3, 1}) {
-    const TypedOperand tokens =
-        value("x", {sequences * 4, 6},
-              {{c, sharded(0, {}, 1, 4)},
-               {d, sharded(0, {.kind = PieceKind::uneven, .sizes = {12, 4}})}});
-    const Distribution after = derive("~(b s) c -> (b s) c", {tokens})[0];
-    EXPECT_THAT(after.order(0), ElementsAre(d, c));
-    EXPECT_EQ(after.on(c).repeats, sequences);
-    const PieceLayout joined = pieces_of(Shape{sequences * 8, 6}, after.on(c), 2);
-    for (int position = 0; position < 2; ++position) {
-      int64_t sequence = 0;
-      joined.for_each_block(position, [&](int64_t in_whole, int64_t, int64_t length) {
-        EXPECT_EQ(in_whole, (sequence++ * 8 + position * 4) * 6);
-        EXPECT_EQ(length, 4 * 6);
-      });
-      EXPECT_EQ(sequence, sequences);
-    }
-  }
+/// The same with sequences in uneven parts, three and one of four. Their sizes count positions as
+/// well, of which other ranks have the rest.
+TEST_F(Derive, AnUnevenSplitOfSequencesInsideOneOfPositionsIsRefused) {
+  const TypedOperand tokens = value(
+      "x", {3 * 4, 6},
+      {{c, sharded(0, {}, 1, 4)}, {d, sharded(0, {.kind = PieceKind::uneven, .sizes = {12, 4}})}});
+  EXPECT_THAT(refusal("~(b s) c -> (b s) c", {tokens}),
+              AllOf(HasSubstr("'x' is sharded (dim 0, uneven 12 + 4) on data"),
+                    HasSubstr("of no operand")));
 }
 
 /// Four heads of 16 over two ranks in zigzag: the first rank would get two halves of heads.
