@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/piece_layout.h"
 #include "program/conversion.h"
 
 namespace tessera {
