@@ -36,12 +36,26 @@ void let_waiting_threads_sleep(char** argv) {
   ::execv("/proc/self/exe", argv);
 }
 
+constexpr int kUsageStatus = 2;  // as of other programs
+
+/// What is said of a command line that cannot be read: why, and where its help is.
+std::string usage_message(const CLI::App* app, const CLI::Error& error) {
+  std::string command = "tessera";
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().back();
+    command += " " + app->get_name();
+  }
+  return fmt::format("tessera: error: {}; see {} --help\n", error.what(), command);
+}
+
 /// Parses the command line and runs the command that it names. Returns the exit status.
 int run_command(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    const bool usage = error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    return usage ? kUsageStatus : 0;
   } catch (const CommandStatus& status) {
     return status.value;
   }
@@ -96,7 +110,7 @@ int main(int argc, char** argv) {
   CLI::App app("tessera: pretrain large language models, mixtures of experts first of all");
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::help);
+  app.failure_message(usage_message);
   add_prepare_command(app);
   add_train_command(app);
   add_eval_command(app);

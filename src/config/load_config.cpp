@@ -206,6 +206,7 @@ RunConfig parse_config(std::string_view text, const std::string& name,
   } catch (const Error& error) {
     throw Error("{}: {}", name, error.what());
   }
+  config.file = name;
   return config;
 }
 

@@ -1,7 +1,12 @@
 #include "config/mesh_of.h"
 
-#include "base/contradictions.h"
+#include <initializer_list>
+#include <string>
+#include <vector>
+
 #include "base/error.h"
+#include "base/text.h"
+#include "config/check_context.h"
 
 namespace tessera {
 namespace {
@@ -50,80 +55,74 @@ void check_experts(const RunConfig& config, Contradictions& found) {
   const int64_t ranks = config.parallel.expert;
   if (ranks == 1) return;
   if (!config.model.mixture()) {
-    found.add("parallel.expert is {}, and the model has no experts; set it to 1", ranks);
+    found.add("parallel.expert ({}): the model has no experts; set it to 1", ranks);
     return;
   }
   require_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
-  const double bound = config.parallel.expert_rows_bound;
-  if (bound > 0 && bound < 1) {
-    found.add(
-        "parallel.expert_rows_bound is {}: an even load would exceed it; choose 1 or more, or 0 "
-        "for "
-        "as many rows as can come",
-        bound);
-  }
-}
-
-/// Positions are split in zigzag over the context axis, each rank having two chunks, and what a
-/// rank has is split again over the tensor axis.
-void check_context(const RunConfig& config, Contradictions& found) {
-  const ParallelSection& parallel = config.parallel;
-  const int64_t chunks = parallel.context > 1 ? 2 * parallel.context : 1;
-  const int64_t context = config.data.context;
-  if (context % chunks == 0 && context / parallel.context % parallel.tensor == 0) return;
-  found.add(
-      "data.context ({}) does not divide over parallel.context ({}) and parallel.tensor ({}): "
-      "choose a multiple of {}",
-      context, parallel.context, parallel.tensor, chunks * parallel.tensor);
 }
 
 void check_batches(const TrainSection& train, int64_t data, Contradictions& found) {
   if (train.global_batch % (train.micro_batch * data) == 0) return;
   found.add(
-      "train.micro_batch ({}) times {} data-parallel ranks is {}, which does not divide "
-      "train.global_batch ({}); choose a multiple of {}",
-      train.micro_batch, data, train.micro_batch * data, train.global_batch,
+      "train.micro_batch ({}) * {} is {}, which does not divide train.global_batch ({}); choose a "
+      "multiple of {}",
+      train.micro_batch, data_ranks_text(data), train.micro_batch * data, train.global_batch,
       train.micro_batch * data);
 }
 
-/// The choices of all ranks' tokens have 32-bit numbers: so do the rows that a rank gets, and the
-/// counts of experts, which are summed over the ranks.
-void check_choices(const RunConfig& config, int64_t data, Contradictions& found) {
-  if (!config.model.mixture()) return;
-  const double choices = static_cast<double>(config.train.micro_batch) * static_cast<double>(data) *
-                         static_cast<double>(config.data.context) *
-                         static_cast<double>(config.model.experts_per_token);
-  if (choices < 0x1p31) return;
-  found.add(
-      "train.micro_batch ({}) * {} data-parallel ranks * data.context ({}) * "
-      "model.experts_per_token ({}) is {:.0f}; it must be less than {}: choose a smaller "
-      "micro-batch or a shorter context",
-      config.train.micro_batch, data, config.data.context, config.model.experts_per_token, choices,
-      int64_t{1} << 31);
+/// Throws Error unless the product of sizes divides the ranks. It names those above 1.
+void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
+  std::vector<std::string> named;
+  std::string change;
+  int64_t product = 1;
+  for (const Number& size : sizes) {
+    product *= size.value;
+    if (size.value == 1) continue;
+    named.push_back(fmt::format("{} ({})", size.key, size.value));
+    if (named.size() == 1) change = size.key;
+  }
+  if (ranks % product == 0) return;
+  const bool one = named.size() == 1;
+  throw Error("{}{} does not divide --ranks ({}); give --ranks a multiple of {}, or change {}",
+              join(named, " * "), one ? std::string() : fmt::format(" is {}, which", product),
+              ranks, product, one ? change : "the sizes");
 }
 
 /// The mesh of so many ranks, and what of the model does not divide over them.
 Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
-  const int64_t each = ranks_of_a_model(parallel);
   if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
-  if (ranks % each != 0) {
-    throw Error(
-        "parallel.tensor ({}) * parallel.context ({}) * parallel.pipeline ({}) is {}, which does "
-        "not divide --ranks ({}); give a multiple of {}, or change the sizes",
-        parallel.tensor, parallel.context, parallel.pipeline, each, ranks, each);
-  }
+  const Number tensor{"parallel.tensor", parallel.tensor};
+  const Number pipeline{"parallel.pipeline", parallel.pipeline};
+  require_divides_ranks({tensor, {"parallel.context", parallel.context}, pipeline}, ranks);
+  require_divides_ranks({{"parallel.expert", parallel.expert}, pipeline}, ranks);
   Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
              .context = static_cast<int>(parallel.context),
              .pipeline = static_cast<int>(parallel.pipeline),
-             .data = {static_cast<int>(ranks / each)},
+             .data = {static_cast<int>(ranks / ranks_of_a_model(parallel))},
              .expert = static_cast<int>(parallel.expert)});
-  const Number tensor{"parallel.tensor", parallel.tensor};
   check_heads(config.model, tensor, found);
   check_matrices(config.model, tensor, found);
   check_experts(config, found);
-  check_context(config, found);
+  check_context_on(mesh, context_of(config), found);
   return mesh;
+}
+
+/// A mesh of which all is checked. Errors begin with the file, as those about its keys do.
+Mesh checked_mesh(const RunConfig& config, int ranks, bool trains) {
+  try {
+    Contradictions found;
+    Mesh mesh = laid_out(config, ranks, found);
+    if (trains) {
+      check_batches(config.train, data_ranks(mesh), found);
+      check_choices(config, data_ranks(mesh), context_of(config), found);
+    }
+    found.require_none();
+    return mesh;
+  } catch (const Error& error) {
+    if (config.file.empty()) throw;
+    throw Error("{}: {}", config.file, error.what());
+  }
 }
 
 }  // namespace
@@ -144,20 +143,14 @@ ExpertLayout expert_layout(const ParallelSection& parallel) {
           .capacity_tokens = parallel.capacity_tokens};
 }
 
-Mesh mesh_of_model(const RunConfig& config, int ranks) {
-  Contradictions found;
-  Mesh mesh = laid_out(config, ranks, found);
-  found.require_none();
-  return mesh;
+std::string data_ranks_text(int64_t ranks) {
+  return ranks == 1 ? "1 data-parallel rank" : fmt::format("{} data-parallel ranks", ranks);
 }
 
-Mesh mesh_of(const RunConfig& config, int ranks) {
-  Contradictions found;
-  Mesh mesh = laid_out(config, ranks, found);
-  check_batches(config.train, data_ranks(mesh), found);
-  check_choices(config, data_ranks(mesh), found);
-  found.require_none();
-  return mesh;
+Mesh mesh_of_model(const RunConfig& config, int ranks) {
+  return checked_mesh(config, ranks, false);
 }
+
+Mesh mesh_of(const RunConfig& config, int ranks) { return checked_mesh(config, ranks, true); }
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "comm/mesh.h"
 #include "config/run_config.h"
 
@@ -10,8 +12,8 @@ int64_t ranks_of_a_model(const ParallelSection& parallel);
 
 /// The mesh of a run of `ranks` ranks, laid out as [parallel] says: data parallelism takes the
 /// ranks that its sizes leave over. The configuration is resolved (see resolve()). Throws Error
-/// that names the keys and the numbers if the sizes do not divide the ranks, or the model or the
-/// batches do not divide over them.
+/// that names the file, the keys and the numbers if the sizes do not divide the ranks, or the model
+/// or the batches do not divide over them.
 Mesh mesh_of(const RunConfig& config, int ranks);
 
 /// The same for a model that computes without training: nothing is said of batches.
@@ -22,5 +24,7 @@ ExpertLayout expert_layout(const ParallelSection& parallel);
 
 /// The ranks of a mesh that have sequences of their own.
 int64_t data_ranks(const Mesh& mesh);
+/// So many of them, in words.
+std::string data_ranks_text(int64_t ranks);
 
 }  // namespace tessera

@@ -83,6 +83,7 @@ struct RunConfig {
   ParallelSection parallel;
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
+  std::string file;  ///< from which it was read, for messages; empty: from none
 };
 
 }  // namespace tessera

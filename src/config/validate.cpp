@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/check_context.h"
 #include "config/load_config.h"
 #include "data/mix.h"
 #include "data/sources/open_data.h"
@@ -59,19 +60,6 @@ void validate_data(const DataConfig& data, Contradictions& found) {
   }
 }
 
-/// Rows of tokens, and of tokens times their experts, have 32-bit numbers.
-void validate_rows(const RunConfig& config, Contradictions& found) {
-  const int64_t experts = std::max<int64_t>(1, config.model.experts_per_token);
-  const double rows = static_cast<double>(config.train.micro_batch) *
-                      static_cast<double>(config.data.context) * static_cast<double>(experts);
-  if (rows < 0x1p31) return;
-  found.add(
-      "train.micro_batch ({}) * data.context ({}) * model.experts_per_token ({}, at least 1) is "
-      "{:.0f}; it must be less than {}: choose a smaller micro-batch or a shorter context",
-      config.train.micro_batch, config.data.context, config.model.experts_per_token, rows,
-      int64_t{1} << 31);
-}
-
 void validate_steps(const RunConfig& config, Contradictions& found) {
   const int64_t steps = config.train.steps;
   require_at_most(found, "train.stop_after", config.train.stop_after, "train.steps", steps);
@@ -86,21 +74,22 @@ void validate_device(const RunConfig& config, Contradictions& found) {
   if (problem) found.add("{}", *problem);
 }
 
-/// Requires the context to be within the one that the model declares, which it was trained on.
-void validate_context(const RunConfig& config, Contradictions& found) {
-  if (config.model.max_context == 0) return;
-  require_at_most(found, "data.context", config.data.context, "model.max_context",
-                  config.model.max_context);
-}
-
 void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
   require_at_most(found, "optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
                   "optimizer.learning_rate", optimizer.learning_rate);
 }
 
-void validate_pipeline(const ParallelSection& parallel, Contradictions& found) {
-  if (parallel.pipeline == 1) return;
-  found.add("parallel.pipeline is {}: this build has no pipeline; set it to 1", parallel.pipeline);
+void validate_parallel(const ParallelSection& parallel, Contradictions& found) {
+  if (parallel.pipeline != 1) {
+    found.add("parallel.pipeline ({}): this build has no pipeline; set it to 1", parallel.pipeline);
+  }
+  const double bound = parallel.expert_rows_bound;
+  if (bound > 0 && bound < 1) {
+    found.add(
+        "parallel.expert_rows_bound ({}): an even load would exceed it; choose 1 or more, or 0 "
+        "for as many rows as can come",
+        bound);
+  }
 }
 
 void validate_checkpoints(const CheckpointSection& checkpoint, Contradictions& found) {
@@ -124,13 +113,12 @@ void validate(const RunConfig& config) {
   Contradictions found;
   find_contradictions(config.model, found);
   validate_data(config.data, found);
-  validate_context(config, found);
   validate_device(config, found);
   validate_batches(config.train, found);
-  validate_rows(config, found);
+  check_context(config, context_of(config), found);
   validate_steps(config, found);
   validate_rates(config.optimizer, found);
-  validate_pipeline(config.parallel, found);
+  validate_parallel(config.parallel, found);
   validate_checkpoints(config.checkpoint, found);
   found.require_none();
 }

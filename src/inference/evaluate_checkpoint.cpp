@@ -59,6 +59,7 @@ Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const Loaded
   }
   RunConfig config = model.config;
   config.parallel = options.parallel;
+  config.file.clear();  // it is not the one that says how ranks share the work
   config.data.context = context;
   Mesh mesh = mesh_of_model(config, options.ranks);
   if (options.batch % data_ranks(mesh) != 0) {

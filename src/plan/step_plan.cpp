@@ -1,5 +1,6 @@
 #include "plan/step_plan.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "base/physical_memory.h"
 #include "base/text.h"
 #include "config/mesh_of.h"
+#include "data/loader.h"
 #include "plan/run_target.h"
 
 namespace tessera {
@@ -23,6 +25,20 @@ int64_t input_bytes(const Program& program) {
 }
 
 }  // namespace
+
+int64_t beside_arena_bytes(const StepPlan& plan) {
+  // Every rank reads the rows of all: those ahead, one more being read, those of the step that
+  // computes and of the one that is settled.
+  constexpr int64_t kTokenBytes = 4 * sizeof(int32_t);  // of the four arrays of a Batch
+  const int64_t batches =
+      std::max(LoaderOptions{}.read_ahead, plan.micro_batches) + 1 + 2 * plan.micro_batches;
+  int64_t values = 0;
+  for (const Program* program : plan.programs.list()) {
+    values += static_cast<int64_t>(program->values().size());
+  }
+  return batches * plan.tokens * data_ranks(plan.place().mesh) * kTokenBytes +
+         values * kValueBytes + kRankBytes;
+}
 
 MeshRank StepPlan::place() const {
   const Program& program = programs.chunks.front().program;
@@ -69,26 +85,35 @@ std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& m
   std::vector<StepPlan> plans;
   int64_t needed = 0;
   int64_t states = 0;
+  int64_t beside = 0;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     plans.push_back(plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
     needed += plans.back().memory.arena_bytes;
     states += plans.back().memory.kept_bytes;
+    if (mesh.ranks() > 1) beside += beside_arena_bytes(plans.back());
   }
   const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
   const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
   const int64_t usable = free - reserve;
-  if (needed <= usable) return plans;
+  if (needed + beside <= usable) return plans;
   const std::string where =
       accelerator == nullptr
           ? fmt::format("this machine has {}", format_bytes(free))
           : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
                         accelerator->name(), format_bytes(free), format_bytes(reserve));
+  const std::string advice = memory_advice(config, states, usable);
+  if (mesh.ranks() == 1) {
+    throw Error(
+        "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and "
+        "{}; {} (`tessera explain` shows what takes it)",
+        format_bytes(needed), format_bytes(states), where, advice);
+  }
   throw Error(
-      "the run needs {} of memory{}, {} of it weights, gradients and the optimizer's states, and "
-      "{}; {} (`tessera explain` shows what takes it)",
-      format_bytes(needed),
-      mesh.ranks() == 1 ? "" : fmt::format(" for its {} ranks together", mesh.ranks()),
-      format_bytes(states), where, memory_advice(config, states, usable));
+      "the run needs {} of memory for its {} ranks together ({} for weights, gradients and the "
+      "optimizer's states, {} for the other values, {} for the ranks' programs, threads and "
+      "batches), and {}; give fewer --ranks; otherwise {} (`tessera explain` shows what takes it)",
+      format_bytes(needed + beside), mesh.ranks(), format_bytes(states),
+      format_bytes(needed - states), format_bytes(beside), where, advice);
 }
 
 }  // namespace tessera

@@ -43,9 +43,19 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 /// configuration is laid out over several ranks.
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
 
-/// The same for all ranks of a mesh, which are on this machine together; by rank.
+/// The same for all ranks of a mesh, which are on this machine together; by rank. Of several ranks
+/// beside_arena_bytes() count too.
 std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
                                           const Accelerator* accelerator = nullptr);
+
+/// What a rank that is one of several threads of a process takes beside its arena: its programs and
+/// their executor's tables, which grow with their values, and its stack, oneDNN's code and what the
+/// allocator keeps for a thread. Measured in small models, from above; a test compares.
+inline constexpr int64_t kValueBytes = int64_t{1} << 10;
+inline constexpr int64_t kRankBytes = int64_t{3} << 19;
+
+/// All of that, and the batches that the rank reads ahead.
+int64_t beside_arena_bytes(const StepPlan& plan);
 
 /// Says what makes a step of this configuration fit into `bytes` of memory, into which it does not
 /// fit as it is. `state_bytes` are those of its weights, gradients and optimizer's states.

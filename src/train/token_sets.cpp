@@ -45,8 +45,8 @@ void require_same_token_sets(const CheckpointState& saved, const RunConfig& conf
                              const Mesh& mesh, const std::string& origin) {
   const TokenSets now = token_sets(config, mesh);
   const std::string numbers =
-      fmt::format("train.micro_batch {}, data.context {}, {} data-parallel ranks of {}",
-                  config.train.micro_batch, config.data.context, data_ranks(mesh), mesh.ranks());
+      fmt::format("train.micro_batch {}, data.context {}, {} of {}", config.train.micro_batch,
+                  config.data.context, data_ranks_text(data_ranks(mesh)), mesh.ranks());
   require_same(saved, kBalanceTokens, now.balance, "its balance loss", numbers, origin);
   require_same(saved, kCapacityTokens, now.capacity, "the capacity of its experts", numbers,
                origin);

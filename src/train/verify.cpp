@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "config/check_context.h"
 #include "config/mesh_of.h"
 #include "train/verify_memory.h"
 
@@ -13,11 +14,13 @@ namespace {
 
 constexpr int kMicroBatches = 2;  // enough to see that gradients are added up
 
-LayoutTrial trial_of(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
+LayoutTrial trial_of(RunConfig config, const Mesh& mesh, const VerifyOptions& options) {
+  config.train.micro_batch = std::min<int64_t>(config.train.micro_batch, 2);
+  if (options.context > 0) require_context(config, mesh, {"--context", options.context});
   return {.model = config.model,
           .optimizer = config.optimizer,
           .recompute = recompute_of(config.train.recompute),
-          .size = {.sequences = std::min<int64_t>(config.train.micro_batch, 2) * data_ranks(mesh),
+          .size = {.sequences = config.train.micro_batch * data_ranks(mesh),
                    .context = options.context > 0 ? options.context : short_context(config),
                    .document_mask = config.data.document_mask},
           .compute = compute_dtype(config.train.precision),

@@ -62,7 +62,8 @@ int64_t short_context(const RunConfig& config);
 
 /// Trains the configured model for a few steps of random tokens, on one rank and on the ranks of a
 /// mesh, and compares losses, gradients, the norm, router counts and weights. The ranks are threads
-/// of this process. The configuration is resolved. Throws Error if the run is for a device, if one
+/// of this process. The configuration is resolved. Throws Error if the run is for a device, if
+/// the options' context is none that the configuration could have, if one
 /// rank cannot see the tokens together that the layout's balance loss and capacity see together,
 /// and if the verification does not fit in this machine's memory.
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options);

@@ -1,6 +1,8 @@
 #include "train/verify_memory.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -28,10 +30,21 @@ int64_t stream_bytes(const Program& program) {
 
 }  // namespace
 
-int64_t VerifyMemory::bytes() const {
+VerifyMemory VerifyMemory::peak() const {
   const int64_t compared = results + std::max(one_rank, layout + results);
   const int64_t named = results + streams + std::max(one_rank, layout);
-  return std::max(compared, named);
+  if (named > compared) {
+    return one_rank > layout
+               ? VerifyMemory{.one_rank = one_rank, .results = results, .streams = streams}
+               : VerifyMemory{.layout = layout, .results = results, .streams = streams};
+  }
+  if (one_rank > layout + results) return {.one_rank = one_rank, .results = results};
+  return {.layout = layout, .results = 2 * results};
+}
+
+int64_t VerifyMemory::bytes() const {
+  const VerifyMemory most = peak();
+  return most.one_rank + most.layout + most.results + most.streams;
 }
 
 VerifyMemory verify_memory(const LayoutTrial& trial) {
@@ -60,12 +73,19 @@ void require_verify_memory(const LayoutTrial& trial, int64_t memory) {
   const VerifyMemory needed = verify_memory(trial);
   if (needed.bytes() <= memory) return;
   const bool small_batches_help = needed.states + 2 * needed.results <= memory;
+  const VerifyMemory most = needed.peak();
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t bytes, const std::string& what) {
+    if (bytes > 0) parts.push_back(format_bytes(bytes) + " for " + what);
+  };
+  add(most.one_rank, "one rank");
+  add(most.layout, fmt::format("the {} ranks of the layout", trial.mesh.ranks()));
+  add(most.results, "gradients and weights that are compared");
+  add(most.streams, "the values of a micro-batch, to name the first that differs");
   throw Error(
       "this verification needs {} of memory, because it trains in fp64 with all ranks in one "
-      "process ({} for one rank, {} for the {} ranks of the layout, {} for what is compared), and "
-      "this machine has {}; {}",
-      format_bytes(needed.bytes()), format_bytes(needed.one_rank), format_bytes(needed.layout),
-      trial.mesh.ranks(), format_bytes(2 * needed.results), format_bytes(memory),
+      "process ({}), and this machine has {}; {}",
+      format_bytes(needed.bytes()), join(parts, ", "), format_bytes(memory),
       small_batches_help
           ? fmt::format(
                 "lower --context ({}), train.micro_batch or --ranks, or take a smaller model",

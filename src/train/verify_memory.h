@@ -18,6 +18,8 @@ struct VerifyMemory {
 
   /// At its peak: the results of one rank wait while the layout runs and gives its own, or while
   /// the values of both are kept.
+  VerifyMemory peak() const;
+  /// All of that together.
   int64_t bytes() const;
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <thread>
@@ -90,6 +91,23 @@ TEST_F(CommandTest, EveryCommandHasHelp) {
     EXPECT_THAT(result.output, HasSubstr("Usage:"));
   }
   EXPECT_THAT(run({"train", "--help"}).output, HasSubstr("experts_per_token"));
+}
+
+TEST_F(CommandTest, AnUnreadableCommandLineIsALineThatSaysWhereHelpIs) {
+  for (const auto& [arguments, help] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"train"}, "see tessera train --help\n"},
+           {{"train", "x.toml", "--ranks", "0"}, "see tessera train --help\n"},
+           {{"checkpoint", "verify"}, "see tessera checkpoint verify --help\n"},
+           {{"checkpoint"}, "see tessera checkpoint --help\n"},
+           {{"trian"}, "see tessera --help\n"},
+           {{}, "see tessera --help\n"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.status, 2) << result.output;
+    EXPECT_THAT(result.output, ::testing::StartsWith("tessera: error: "));
+    EXPECT_THAT(result.output, ::testing::EndsWith(help));
+    EXPECT_EQ(std::ranges::count(result.output, '\n'), 1) << result.output;
+  }
 }
 
 TEST_F(CommandTest, TheWholeWayFromTextToText) {

@@ -38,8 +38,8 @@ TEST_F(Numbers, AnEmptyTextAndNanAreNone) {
     EXPECT_NE(result.status, 0);
     const std::string problem = command.back().empty() ? ": found nothing; expected a number"
                                                        : "; expected a finite number";
-    EXPECT_THAT(result.output, AllOf(HasSubstr("ERROR: ValidationError: " + *(command.end() - 2)),
-                                     HasSubstr(problem)));
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("tessera: error: " + *(command.end() - 2)), HasSubstr(problem)));
   }
 }
 

@@ -178,7 +178,7 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
   EXPECT_THAT(message_of("[shard]\noptimizer = 'all'\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("", {"parallel.pipeline=4"}),
-              HasSubstr("parallel.pipeline is 4: this build has no pipeline; set it to 1"));
+              HasSubstr("parallel.pipeline (4): this build has no pipeline; set it to 1"));
 }
 
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {

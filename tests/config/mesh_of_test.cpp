@@ -49,8 +49,13 @@ TEST(MeshOf, NamesTheSizesThatDoNotDivideTheRanks) {
   EXPECT_THAT(refusal({"parallel.tensor=2", "parallel.context=2"}, 6),
               AllOf(HasSubstr("parallel.tensor (2) * parallel.context (2)"),
                     HasSubstr("is 4, which does not divide --ranks (6)")));
+  EXPECT_EQ(refusal({"parallel.tensor=2"}, 1),
+            "test.toml: parallel.tensor (2) does not divide --ranks (1); give --ranks a multiple "
+            "of 2, or "
+            "change parallel.tensor");
   EXPECT_THAT(refusal({}, 0), HasSubstr("--ranks is 0"));
-  EXPECT_THAT(refusal({"parallel.expert=3"}, 4, true), HasSubstr("parallel.expert = 3"));
+  EXPECT_THAT(refusal({"parallel.expert=3"}, 4, true),
+              HasSubstr("parallel.expert (3) does not divide --ranks (4)"));
 }
 
 TEST(MeshOf, NamesWhatOfTheModelDoesNotDivide) {
@@ -92,10 +97,21 @@ TEST(MeshOf, CountsTheChoicesOfAllRanksIn32Bits) {
                     HasSubstr("is 2147483648; it must be less than 2147483648")));
 }
 
+TEST(MeshOf, KnowsHowManyDataRanksAreOne) {
+  EXPECT_EQ(data_ranks_text(1), "1 data-parallel rank");
+  EXPECT_EQ(data_ranks_text(2), "2 data-parallel ranks");
+}
+
+TEST(MeshOf, ChecksTheBoundOfRowsWithoutExpertRanksToo) {
+  EXPECT_THAT(error_of([] { layout({"parallel.expert_rows_bound=0.5"}); }),
+              HasSubstr("parallel.expert_rows_bound (0.5): an even load would exceed it"));
+  EXPECT_NO_THROW(layout({"parallel.expert_rows_bound=1"}));
+}
+
 TEST(MeshOf, GivesEachDataRankWholeMicroBatches) {
   EXPECT_TRUE(taken({}, 12));
   EXPECT_THAT(refusal({}, 8),
-              AllOf(HasSubstr("train.micro_batch (2) times 8 data-parallel ranks is 16"),
+              AllOf(HasSubstr("train.micro_batch (2) * 8 data-parallel ranks is 16"),
                     HasSubstr("train.global_batch (24)")));
 }
 

@@ -1,4 +1,5 @@
 // What `verify` compares in the precision of a run: rounding, and bits.
+#include <algorithm>
 #include <bit>
 
 #include <gmock/gmock.h>
@@ -184,6 +185,22 @@ TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {
   EXPECT_GT(memory.layout, 4 * memory.states);
   EXPECT_GT(memory.bytes(), memory.layout + 2 * memory.results);
   EXPECT_NO_THROW(require_verify_memory(trial, memory.bytes()));
+}
+
+/// Neither the parts of the peak nor their sum are less than what is there at any time.
+TEST(VerifyMemory, HasAPeakWhosePartsAddUp) {
+  for (const VerifyMemory& memory : {VerifyMemory{.one_rank = 10, .layout = 20, .results = 3},
+                                     {.one_rank = 50, .layout = 20, .results = 3},
+                                     {.one_rank = 10, .layout = 20, .results = 3, .streams = 9},
+                                     {.one_rank = 30, .layout = 20, .results = 3, .streams = 9}}) {
+    const int64_t largest = std::max(memory.one_rank, memory.layout);
+    EXPECT_EQ(memory.bytes(),
+              std::max({memory.results + memory.one_rank, 2 * memory.results + memory.layout,
+                        memory.results + memory.streams + largest}));
+    const VerifyMemory peak = memory.peak();
+    EXPECT_EQ(peak.one_rank + peak.layout + peak.results + peak.streams, memory.bytes());
+    EXPECT_EQ(std::max(peak.one_rank, peak.layout), largest);
+  }
 }
 
 TEST(VerifyMemory, IsRefusedWithTheNumbersAndWhatToDo) {

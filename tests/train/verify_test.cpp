@@ -105,6 +105,13 @@ TEST_F(VerifyTest, RefusesARunForADevice) {
   }
 }
 
+TEST_F(VerifyTest, RefusesAContextThatDataCouldNotHave) {
+  EXPECT_THAT(error_of([&] { verify(config_, mesh_, {.context = 7}); }),
+              ::testing::StartsWith("--context (7) does not divide over"));
+  EXPECT_THAT(error_of([&] { verify(config_, mesh_, {.context = 99'999'999'999}); }),
+              ::testing::StartsWith("--context: found 99999999999; expected a whole number"));
+}
+
 TEST_F(VerifyTest, RefusesAModelThatDoesNotFitBeforeItRuns) {
   config_.model.expert_size = int64_t{1} << 36;
   try {

@@ -1,10 +1,11 @@
+#include <atomic>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <system_error>
-#include <thread>
-#include <vector>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "comm/in_process/world.h"
 
 namespace tessera {
@@ -40,22 +41,58 @@ void run_rank(World& world, int rank, const std::function<void(int)>& body, Firs
   }
 }
 
+/// Holds threads back until all of them are started.
+class Gate {
+ public:
+  void open(bool to_run) {
+    state_ = to_run ? State::run : State::end;
+    state_.notify_all();
+  }
+  /// Waits, and returns whether to run.
+  bool passed() const {
+    state_.wait(State::closed);
+    return state_ == State::run;
+  }
+
+ private:
+  enum class State { closed, run, end };
+  std::atomic<State> state_{State::closed};
+};
+
+/// Starts a thread for each rank, or throws Error.
+void start_threads(std::list<Thread>& threads, int ranks, const std::function<void(int)>& body) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    try {
+      threads.emplace_back([&body, rank] { body(rank); });
+    } catch (const std::system_error& error) {
+      throw Error(
+          "cannot start the thread of rank {} of {} ({}); give fewer --ranks, or raise the limits "
+          "on processes (ulimit -u, pids.max) or memory (ulimit -v)",
+          rank, ranks, error.code().message());
+    }
+  }
+}
+
 }  // namespace
 
 void run_ranks(World& world, const std::function<void(int rank)>& body) {
   FirstError first;
-  const auto run = [&](int rank) {
+  Gate gate;
+  const auto body_to_end = [&](int rank) {
     body(rank);
     world.end(rank);
   };
+  const std::function<void(int)> of_rank = [&](int rank) {
+    if (gate.passed()) run_rank(world, rank, body_to_end, first);
+  };
   {
-    std::vector<std::jthread> threads;
-    threads.reserve(static_cast<size_t>(world.ranks()));
-    for (int rank = 0; rank < world.ranks(); ++rank) {
-      run_rank(
-          world, rank,
-          [&](int) { threads.emplace_back([&, rank] { run_rank(world, rank, run, first); }); },
-          first);
+    std::list<Thread> threads;  // joined before the variables above go out of scope
+    try {
+      start_threads(threads, world.ranks(), of_rank);
+      gate.open(true);
+    } catch (...) {
+      first.keep();
+      gate.open(false);
     }
   }
   first.rethrow();

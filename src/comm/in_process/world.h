@@ -68,7 +68,8 @@ class World {
 };
 
 /// Calls body(rank) for every rank of the world, each on a thread of its own, and waits for all to
-/// end. If bodies throw, the others are woken by World::fail, and the first error in time is thrown
+/// end. No body begins before the threads of all are started; throws Error where the system refuses
+/// one. If bodies throw, the others are woken by World::fail, and the first error in time is thrown
 /// here, as it was: the others follow from it. A body that returns makes no more calls
 /// (World::end).
 void run_ranks(World& world, const std::function<void(int rank)>& body);

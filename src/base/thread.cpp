@@ -1,0 +1,49 @@
+#include "base/thread.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+constexpr size_t kUsualStack = size_t{8} << 20;  // that of a main thread
+
+/// What a new thread is told. It ends with this object.
+class ThreadAttributes {
+ public:
+  ThreadAttributes() { pthread_attr_init(&attributes_); }
+  ThreadAttributes(const ThreadAttributes&) = delete;
+  ThreadAttributes& operator=(const ThreadAttributes&) = delete;
+  ~ThreadAttributes() { pthread_attr_destroy(&attributes_); }
+  pthread_attr_t* get() { return &attributes_; }
+
+ private:
+  pthread_attr_t attributes_{};
+};
+
+void* run_body(void* body) {
+  (*static_cast<std::function<void()>*>(body))();
+  return nullptr;
+}
+
+}  // namespace
+
+size_t thread_stack_bytes() {
+  ThreadAttributes usual;
+  size_t bytes = 0;
+  pthread_attr_getstacksize(usual.get(), &bytes);
+  return std::max(kUsualStack, bytes);
+}
+
+Thread::Thread(std::function<void()> body)
+    : body_(std::make_unique<std::function<void()>>(std::move(body))) {
+  ThreadAttributes attributes;
+  pthread_attr_setstacksize(attributes.get(), thread_stack_bytes());
+  const int refused = pthread_create(&thread_, attributes.get(), run_body, body_.get());
+  if (refused != 0) throw std::system_error(refused, std::generic_category());
+}
+
+Thread::~Thread() { pthread_join(thread_, nullptr); }
+
+}  // namespace tessera

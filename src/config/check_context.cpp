@@ -1,0 +1,77 @@
+#include "config/check_context.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/mesh_of.h"
+#include "config/sections.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kMostRows = 0x1p31;  // have 32-bit numbers
+
+void check_range(const ContextLength& context) {
+  const ConfigSection section = data_section();
+  try {
+    checked_value(section.find("context")->rule, context.positions);
+  } catch (const Error& error) {
+    throw Error("{}: {}", context.name, error.what());
+  }
+}
+
+double rows_of(const RunConfig& config, const ContextLength& context) {
+  return static_cast<double>(config.train.micro_batch) * static_cast<double>(context.positions) *
+         static_cast<double>(std::max<int64_t>(1, config.model.experts_per_token));
+}
+
+}  // namespace
+
+void check_context(const RunConfig& config, const ContextLength& context, Contradictions& found) {
+  const int64_t most = config.model.max_context;
+  if (most > 0 && context.positions > most) {
+    found.add("{} ({}) is larger than model.max_context ({}); lower the one or raise the other",
+              context.name, context.positions, most);
+  }
+  const double rows = rows_of(config, context);
+  if (rows < kMostRows) return;
+  found.add(
+      "train.micro_batch ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it "
+      "must be less than {:.0f}: choose a smaller micro-batch or a shorter context",
+      config.train.micro_batch, context.name, context.positions, config.model.experts_per_token,
+      rows, kMostRows);
+}
+
+void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found) {
+  const int64_t tensor = mesh.size(mesh.tensor());
+  const int64_t ranks = mesh.size(mesh.context());
+  const int64_t chunks = ranks > 1 ? 2 * ranks : 1;
+  if (context.positions % chunks == 0 && context.positions / ranks % tensor == 0) return;
+  found.add(
+      "{} ({}) does not divide over parallel.context ({}) and parallel.tensor ({}): choose a "
+      "multiple of {}",
+      context.name, context.positions, ranks, tensor, chunks * tensor);
+}
+
+void check_choices(const RunConfig& config, int64_t data, const ContextLength& context,
+                   Contradictions& found) {
+  if (!config.model.mixture()) return;
+  const double choices = rows_of(config, context) * static_cast<double>(data);
+  if (choices < kMostRows) return;
+  found.add(
+      "train.micro_batch ({}) * {} * {} ({}) * model.experts_per_token ({}) is {:.0f}; it must be "
+      "less than {:.0f}: choose a smaller micro-batch or a shorter context",
+      config.train.micro_batch, data_ranks_text(data), context.name, context.positions,
+      config.model.experts_per_token, choices, kMostRows);
+}
+
+void require_context(const RunConfig& config, const Mesh& mesh, const ContextLength& context) {
+  check_range(context);
+  Contradictions found;
+  check_context(config, context, found);
+  check_context_on(mesh, context, found);
+  if (found.none()) check_choices(config, data_ranks(mesh), context, found);
+  found.require_none();
+}
+
+}  // namespace tessera
