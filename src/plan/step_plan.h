@@ -52,7 +52,7 @@ std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& m
 /// their executor's tables, which grow with their values, and its stack, oneDNN's code and what the
 /// allocator keeps for a thread. Measured in small models, from above; a test compares.
 inline constexpr int64_t kValueBytes = int64_t{1} << 10;
-inline constexpr int64_t kRankBytes = int64_t{3} << 19;
+inline constexpr int64_t kRankBytes = int64_t{7} << 19;
 
 /// All of that, and the batches that the rank reads ahead.
 int64_t beside_arena_bytes(const StepPlan& plan);

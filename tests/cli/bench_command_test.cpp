@@ -92,6 +92,7 @@ TEST_F(BenchCommandTest, AttentionReportsEachLength) {
 }
 
 TEST_F(BenchCommandTest, StepNeedsNoData) {
+  testing::write_known_peak(folder_ / "hardware.json", testing::two_threads());
   folder_.write("config.toml", testing::small_config(folder_.path()));
   const std::vector<std::string> arguments{
       "step", path("config.toml"), "--set", "train.precision=\"fp64\"", "--steps", "2", "--warmup",

@@ -120,11 +120,12 @@ TEST_F(BenchDeviceTest, WorkingSetsThatTheDeviceCannotHoldAreRefused) {
 
 TEST_F(BenchDeviceTest, EachOperationOfAStepIsSetBesideTheCopy) {
   folder_.write("config.toml", testing::small_config(folder_.path()));
+  testing::write_known_peak(folder_ / "hardware.json", testing::two_threads());
   const std::vector<std::string> arguments{
       "bench",   "kernels", path("config.toml"), "--set", "model.vocabulary_size=32",
       "--steps", "2",       "--threads",         "2"};
   std::vector<std::string> device = arguments;
-  device.insert(device.end(), {"--set", "run.device=\"emulated\""});
+  device.insert(device.end(), {"--set", "run.device=\"emulated\"", "--set", "run.hardware=\"\""});
   const Result text = run(device);
   EXPECT_EQ(text.status, 0) << text.output;
   EXPECT_THAT(text.output, AllOf(HasSubstr("of the copy"), HasSubstr("adamw"),

@@ -27,6 +27,7 @@ class CommandTest : public ::testing::Test {
   void SetUp() override {
     write_file(folder_.path() / "text.txt", testing::small_text(600));
     write_file(config_path(), testing::small_config(folder_.path()));
+    testing::write_known_peak(folder_ / "hardware.json", testing::two_threads());
   }
 
   fs::path config_path() const { return folder_.path() / "config.toml"; }
@@ -397,9 +398,9 @@ TEST_F(CommandTest, AProcessorWithoutBf16ProductsTrainsInItAllTheSame) {
 TEST_F(CommandTest, ARunOnADeviceIsNotWarnedOfTheProcessorsProducts) {
   prepare();
   ::setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
-  const Result result =
-      run(train({"--set", "train.steps=1", "--set", "optimizer.warmup_steps=1", "--set",
-                 "train.precision=bf16", "--set", "run.device=\"emulated\""}));
+  const Result result = run(train({"--set", "train.steps=1", "--set", "optimizer.warmup_steps=1",
+                                   "--set", "train.precision=bf16", "--set",
+                                   "run.device=\"emulated\"", "--set", "run.hardware=\"\""}));
   ::unsetenv("ONEDNN_MAX_CPU_ISA");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output, Not(HasSubstr("has no matrix products")));

@@ -44,6 +44,7 @@ TEST_F(DataCommandTest, CompressedCorporaAreMixedWithTokenFilesTrainedAndEvaluat
   ASSERT_EQ(prepared.status, 0) << prepared.output;
   EXPECT_THAT(prepared.output, HasSubstr("120 documents"));
 
+  testing::write_known_peak(folder_ / "hardware.json", testing::two_threads());
   std::string config = testing::small_config(folder_.path());
   const std::string directory = "directory = \"" + path("data") + "\"\n";
   config.erase(config.find(directory), directory.size());

@@ -31,12 +31,12 @@ TEST(GoldenFiles, TrainingTakesThePeakFromTheHardwareFile) {
   const TemporaryFolder folder;
   Hardware hardware = read_hardware(kGolden / "hardware.json");
   hardware.processor = this_processor(2);
-  folder.write("hardware.json", hardware_json(hardware));
   testing::prepare_small_data(folder.path());
+  folder.write("measured.json", hardware_json(hardware));
   folder.write("config.toml", testing::small_config(folder.path()));
   const auto result =
       testing::run_program(folder, {"train", (folder / "config.toml").string(), "--set",
-                                    "run.hardware=\"" + (folder / "hardware.json").string() + "\"",
+                                    "run.hardware=\"" + (folder / "measured.json").string() + "\"",
                                     "--set", "train.steps=2", "--set", "optimizer.warmup_steps=1",
                                     "--set", "train.precision=\"fp32\""});
   ASSERT_EQ(result.status, 0) << result.output;

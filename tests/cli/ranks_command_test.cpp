@@ -32,7 +32,9 @@ class RanksCommandTest : public ::testing::Test {
           fmt::format("data.context={}", kContext), std::string("train.global_batch=4"),
           std::string("train.micro_batch=1"), std::string("train.precision=\"fp64\""),
           std::string("train.steps=2"), std::string("train.evaluate_every=2"),
-          std::string("optimizer.warmup_steps=1"), std::string("run.trace_step=0")}) {
+          std::string("optimizer.warmup_steps=1"), std::string("run.trace_step=0"),
+          fmt::format("run.threads={}", testing::two_threads()),
+          fmt::format("run.hardware=\"{}\"", (folder_ / "hardware.json").string())}) {
       arguments.insert(arguments.end(), {"--set", key});
     }
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -162,7 +162,7 @@ TEST_F(ProgramThreads, WaitShortlyAndThenSleepUnlessTheUserSaysOtherwise) {
 TEST_F(ProgramThreads, AreWithinTheLimitOfOpenMPOrRefused) {
   const auto limited = [&](const std::string& threads, const std::string& ranks) {
     std::vector<std::string> arguments{"/usr/bin/env", "OMP_THREAD_LIMIT=1", TESSERA_PROGRAM};
-    const auto own = train({"train.stop_after=2", "run.threads=" + threads});
+    const auto own = train({"train.stop_after=2", "run.hardware=\"\"", "run.threads=" + threads});
     arguments.insert(arguments.end(), own.begin(), own.end());
     arguments.insert(arguments.end(), {"--ranks", ranks});
     Subprocess process(arguments, folder_.path() / "limited.txt");

@@ -19,6 +19,7 @@ class TokenizerCommandTest : public ::testing::Test {
     const fs::path fixtures = fs::path(TESSERA_SOURCE) / "tests/fixtures/tokenizers";
     write_file(folder_ / "text.txt", testing::small_text(600));
     write_file(folder_ / "config.toml", testing::small_config(folder_.path()));
+    testing::write_known_peak(folder_ / "hardware.json", testing::two_threads());
     write_file(folder_ / "neox.json", read_file(fixtures / "gpt_neox/tokenizer.json"));
   }
 

@@ -5,12 +5,14 @@
 
 namespace tessera::testing {
 
-/// Writes a hardware file with some rate of fp64's products on one thread, for run.hardware. A run
-/// that measures the rate takes a second for it.
-inline void write_known_peak(const fs::path& file) {
-  Hardware hardware{this_processor(1), {}, {}};
-  hardware.gemms = {{.dtype = DType::f64, .m = 1024, .n = 1024, .k = 1024, .best = 1e9}};
-  hardware.gemms[0].median = 1e9;
+/// Writes a hardware file, for run.hardware, with some rate of the matrix products of every type on
+/// that many threads. A run that measures the rate takes a second for it.
+inline void write_known_peak(const fs::path& file, int threads = 1) {
+  Hardware hardware{this_processor(threads), {}, {}};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    hardware.gemms.push_back({.dtype = dtype, .m = 1024, .n = 1024, .k = 1024, .best = 1e9});
+    hardware.gemms.back().median = 1e9;
+  }
   write_file(file, hardware_json(hardware));
 }
 

@@ -7,6 +7,7 @@
 #include "config/load_config.h"
 #include "config/resolve.h"
 #include "data/prepare.h"
+#include "support/known_peak.h"
 #include "support/temporary_folder.h"
 #include "support/two_threads.h"
 
@@ -26,7 +27,7 @@ inline std::string small_text(int sentences) {
   return text;
 }
 
-/// Prepares a text as bytes below `folder`/data.
+/// Prepares a text as bytes below `folder`/data, and writes `folder`/hardware.json.
 inline void prepare_text(const fs::path& folder, const std::string& text, int64_t context = 32) {
   write_file(folder / "text.txt", text);
   PrepareOptions options;
@@ -38,6 +39,7 @@ inline void prepare_text(const fs::path& folder, const std::string& text, int64_
   options.progress = false;
   options.threads = two_threads();
   prepare(options, Logger());
+  write_known_peak(folder / "hardware.json", two_threads());
 }
 
 /// Prepares the small text.
@@ -45,11 +47,13 @@ inline void prepare_small_data(const fs::path& folder, int64_t context = 32, int
   prepare_text(folder, small_text(sentences), context);
 }
 
-/// A small mixture of experts on that data, as the text of a configuration file.
+/// A small mixture of experts on that data, as the text of a configuration file. The rate of matrix
+/// products is that of `folder`/hardware.json.
 inline std::string small_config(const fs::path& folder, const std::string& run = "run") {
   return "[run]\ndirectory = \"" + (folder / run).string() +
-         "\"\nthreads = " + std::to_string(two_threads()) +
-         "\n"
+         "\"\nthreads = " + std::to_string(two_threads()) + "\nhardware = \"" +
+         (folder / "hardware.json").string() +
+         "\"\n"
          "[model]\nfamily = \"olmoe\"\nlayers = 2\nhidden_size = 32\nheads = 2\nkv_heads = 2\n"
          "experts = 4\nexperts_per_token = 2\nexpert_size = 16\n"
          "[data]\ndirectory = \"" +

@@ -20,11 +20,11 @@ class DeviceMemoryTest : public ::testing::Test {
   DeviceMemoryTest() { testing::prepare_small_data(folder_.path()); }
 
   RunConfig config(const std::vector<std::string>& overrides = {}) const {
-    std::vector<std::string> all{"run.device=\"emulated\"",  "train.steps=2",
-                                 "optimizer.warmup_steps=1", "model.family=\"olmoe\"",
-                                 "model.layers=2",           "model.hidden_size=32",
-                                 "model.experts=4",          "model.experts_per_token=2",
-                                 "model.expert_size=16"};
+    std::vector<std::string> all{
+        "run.device=\"emulated\"",  "run.hardware=\"\"",      "train.steps=2",
+        "optimizer.warmup_steps=1", "model.family=\"olmoe\"", "model.layers=2",
+        "model.hidden_size=32",     "model.experts=4",        "model.experts_per_token=2",
+        "model.expert_size=16"};
     all.insert(all.end(), overrides.begin(), overrides.end());
     return parse_config(testing::small_config(folder_.path(), "run"), "test", all);
   }

@@ -27,7 +27,7 @@ using testing::ObservedAccelerator;
 
 RunConfig device_config(const fs::path& folder, const std::string& device,
                         std::vector<std::string> overrides = {}) {
-  overrides.insert(overrides.begin(), "run.device=\"" + device + "\"");
+  overrides.insert(overrides.begin(), {"run.device=\"" + device + "\"", "run.hardware=\"\""});
   return resolve(parse_config(testing::small_config(folder, device), "test", overrides));
 }
 

@@ -26,6 +26,7 @@ class DeviceTraining : public ::testing::Test {
   static RunConfig config(const std::string& run, const std::string& device,
                           const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all{"run.device=\"" + device + "\"",
+                                 "run.hardware=\"\"",
                                  "train.steps=8",
                                  "optimizer.warmup_steps=2",
                                  "model.family=\"olmoe\"",

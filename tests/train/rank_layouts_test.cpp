@@ -23,10 +23,9 @@ class RankLayouts : public Ranks {
     Ranks::SetUpTestSuite();
     testing::write_known_peak(folder("hardware.json"));
   }
-  /// On one thread, whose rate of products is known.
+  /// On one thread.
   static RunConfig config(const std::string& run, std::vector<std::string> more) {
-    more.insert(more.end(),
-                {"run.threads=1", "run.hardware=\"" + folder("hardware.json").string() + "\""});
+    more.emplace_back("run.threads=1");
     return Ranks::config(run, more);
   }
 };

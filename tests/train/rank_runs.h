@@ -28,7 +28,8 @@ class Ranks : public ::testing::Test {
     const std::string text =
         "[run]\ndirectory = \"" + (folder_->path() / run).string() +
         "\"\nthreads = " + std::to_string(testing::two_threads()) +
-        "\ntensorboard = false\n"
+        "\ntensorboard = false\nhardware = \"" + (folder_->path() / "hardware.json").string() +
+        "\"\n"
         "[model]\nfamily = \"llama\"\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
         "feed_forward_size = 48\nvocabulary_size = 260\n"
         "[data]\ndirectory = \"" +

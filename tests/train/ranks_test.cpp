@@ -119,6 +119,8 @@ TEST_F(Ranks, OfExpertsHaveTheLossesOfOne) {
 /// OpenMP, so there each rank has one thread: races between ranks are shown, and those between the
 /// threads of one rank are not.
 TEST_F(Ranks, TrainTheDemosModel) {
+  const fs::path one_thread = folder("one_thread.json");
+  testing::write_known_peak(one_thread);
   const auto demo = [&](const std::string& run, const std::vector<std::string>& more) {
     std::vector<std::string> keys{fmt::format("run.directory=\"{}\"", folder(run).string()),
                                   fmt::format("data.directory=\"{}\"", folder("data").string()),
@@ -130,7 +132,8 @@ TEST_F(Ranks, TrainTheDemosModel) {
                                   "train.steps=2",
                                   "train.evaluate_every=2",
                                   "optimizer.warmup_steps=1",
-                                  "run.threads=1"};
+                                  "run.threads=1",
+                                  "run.hardware=\"" + one_thread.string() + "\""};
     keys.insert(keys.end(), more.begin(), more.end());
     return load_config(fs::path(TESSERA_SOURCE) / "configs" / "demo.toml", keys);
   };

@@ -255,8 +255,9 @@ TEST_F(TrainerTest, ResumeRefusesEveryKeyThatWouldMakeItAnotherRun) {
       EXPECT_THAT(error.what(), HasSubstr(change.substr(0, change.find('='))));
     }
   }
-  const auto allowed = config("fixed", {"train.stop_after=4", "train.recompute=[\"layer\"]",
-                                        "checkpoint.every=1", "run.threads=1"});
+  const auto allowed =
+      config("fixed", {"train.stop_after=4", "train.recompute=[\"layer\"]", "checkpoint.every=1",
+                       "run.threads=1", "run.hardware=\"\""});
   EXPECT_EQ(train(allowed, kResume, Logger()).step, 4);
 }
 
@@ -432,6 +433,7 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
 TEST(TrainerTrace, MaskedTilesAndDroppedTokensAreStatedButDoNotRun) {
   TemporaryFolder folder;
   write_documents(folder.path());
+  testing::write_known_peak(folder / "hardware.json", testing::two_threads());
   const std::vector<std::string> overrides{"data.context=1024",         "train.steps=2",
                                            "optimizer.warmup_steps=1",  "train.global_batch=2",
                                            "model.capacity_factor=0.5", "run.trace_step=2"};
