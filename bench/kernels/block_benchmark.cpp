@@ -8,6 +8,7 @@
 
 #include "base/progress.h"
 #include "hardware/gemm_sweep.h"
+#include "program/node_cost.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,7 @@ void report_cost(benchmark::State& state, const Program& program, Phase phase) {
   Cost total;
   for (const Node& node : program.nodes()) {
     if (node.phase != phase) continue;
-    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    const Cost cost = node_cost(program, node);
     total.flops += cost.flops;
     total.bytes += cost.bytes;
   }

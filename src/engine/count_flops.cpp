@@ -1,11 +1,13 @@
 #include "engine/count_flops.h"
 
+#include "program/node_cost.h"
+
 namespace tessera {
 
 FlopCount count_flops(const Program& program) {
   FlopCount count;
   for (const Node& node : program.nodes()) {
-    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    const Cost cost = node_cost(program, node);
     count.repeated += cost.repeated_flops;
     switch (node.phase) {
       case Phase::forward:

@@ -219,6 +219,7 @@ void Executor::run_node(size_t p, const Frame& frame, size_t index, Stream* stre
   for (const Value output : node.outputs) {
     outputs_.push_back(frame.values[static_cast<size_t>(output.id)]);
   }
+  if (finite_check_ != nullptr || observer_) clear_outputs(stream);
   const Tensor& workspace = frame.workspaces[index];
   const Value named = node.outputs.empty() ? node.inputs.front() : node.outputs.front();
   run_timed(program, node,
@@ -232,6 +233,23 @@ void Executor::run_node(size_t p, const Frame& frame, size_t index, Stream* stre
              groups_[p][index]});
   if (finite_check_ != nullptr && !finite_check_->first) check_outputs(program, node);
   if (observer_) observer_(program, node, outputs_);
+}
+
+void Executor::clear_outputs(Stream* stream) const {
+  const auto overlap = [](const Tensor& a, const Tensor& b) {
+    const auto* const first = static_cast<const std::byte*>(a.address());
+    const auto* const second = static_cast<const std::byte*>(b.address());
+    return first < second + b.bytes() && second < first + a.bytes();
+  };
+  for (const Tensor& output : outputs_) {
+    const auto in_place = [&](const Tensor& input) { return overlap(input, output); };
+    if (std::ranges::any_of(inputs_, in_place)) continue;
+    if (stream == nullptr) {
+      output.fill_zero();
+    } else {
+      stream->fill_zero(output.address(), output.bytes());
+    }
+  }
 }
 
 void Executor::run_timed(const Program& program, const Node& node, const Execution& execution) {

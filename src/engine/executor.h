@@ -106,6 +106,9 @@ class Executor {
   bool captures() const;
   void run_nodes(size_t program, const Frame& frame, size_t segment);
   void run_node(size_t program, const Frame& frame, size_t index, Stream* stream);
+  /// Clears the outputs that have memory of their own: who looks at values finds zeros in the rows
+  /// that a run does not use.
+  void clear_outputs(Stream* stream) const;
   void run_timed(const Program& program, const Node& node, const Execution& execution);
   void check_outputs(const Program& program, const Node& node) const;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "program/node_cost.h"
 
 namespace tessera {
 
@@ -32,7 +33,7 @@ int StepTrace::number_of(const GemmShape& product) {
 
 TraceEvent Trace::event_of(const Program& program, const Node& node) {
   const std::vector<Spec> outputs = program.specs(node.outputs);
-  const Cost cost = node.operation->cost(program.specs(node.inputs), outputs);
+  const Cost cost = node_cost(program, node);
   return {.name = std::string(node.operation->name()),
           .block = std::string(word(node.block)),
           .phase = std::string(word(node.phase)),

@@ -30,7 +30,7 @@ Value apply_experts(ModelWriter& writer, const ExpertMatrices& matrices, Value r
   Builder& builder = writer.builder;
   const std::vector<Value> projections = grouped_linear(builder, rows, matrices.inward, offsets);
   const Value activated =
-      gated_activation(builder, projections[0], projections[1], writer.config.activation);
+      gated_activation(builder, projections[0], projections[1], writer.config.activation, offsets);
   return grouped_linear(builder, activated, std::vector{matrices.outward}, offsets)[0];
 }
 

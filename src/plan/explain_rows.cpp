@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "engine/action.h"
 #include "program/label_rules.h"
+#include "program/node_cost.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,7 @@ ExplainRow row_of(const StepPlan& plan, const Program& program, int number, int 
                  .labels_decide = labels_decide(program, node),
                  .types = {},
                  .layer = node.layer,
-                 .cost = node.operation->cost(program.specs(node.inputs), outputs),
+                 .cost = node_cost(program, node),
                  .sent = {}};
   row.sent = sent_by_axes(program.mesh(), row.cost);
   for (const Spec& spec : outputs) {

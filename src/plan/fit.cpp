@@ -11,6 +11,7 @@
 #include "engine/action.h"
 #include "plan/product_peak.h"
 #include "plan/run_target.h"
+#include "program/node_cost.h"
 
 namespace tessera {
 namespace {
@@ -53,7 +54,7 @@ void find_micro_batch(Fit& fit, const RunConfig& config, const MeshRank& place) 
 void add_floors(Fit& fit, const Program& program, double times) {
   for (const int index : segment_nodes(program, Segment::whole)) {
     const Node& node = program.nodes()[static_cast<size_t>(index)];
-    const Cost cost = node.operation->cost(program.specs(node.inputs), program.specs(node.outputs));
+    const Cost cost = node_cost(program, node);
     const double compute = (cost.flops + cost.repeated_flops) / fit.gemm_flops;
     const double memory = cost.bytes / fit.memory_bandwidth;
     (compute >= memory ? fit.compute_seconds : fit.memory_seconds) +=

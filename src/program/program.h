@@ -68,7 +68,7 @@ struct ViewOf {
 
 /// The rows of a value whose number is known only at run time. The value's first dim is a bound,
 /// and the output of a node holds the number. Plans give such values a region of their own (see
-/// RunTimeRows).
+/// RunTimeRows). The rows behind them are neither written nor read.
 struct Rows {
   int64_t expected = 0;  ///< how many of the bound when the load is even
   std::string key;       ///< the configuration key that sets the bound

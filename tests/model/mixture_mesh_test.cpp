@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "model/mixture_program.h"
+#include "program/node_cost.h"
 #include "support/error_of.h"
 #include "support/relative_difference.h"
 
@@ -196,10 +197,7 @@ TEST_P(MixtureOnMeshes, AllRanksTogetherCountTheOperationsOfOne) {
   const auto flops = [](const MixtureRun& run) {
     double flops = 0;
     for (const Node& node : run.run().program().nodes()) {
-      flops += node.operation
-                   ->cost(run.run().program().specs(node.inputs),
-                          run.run().program().specs(node.outputs))
-                   .flops;
+      flops += node_cost(run.run().program(), node).flops;
     }
     return flops * run.mesh().ranks();
   };

@@ -151,5 +151,23 @@ RC_GTEST_PROP(GatedActivation, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
       {{shape}, {shape}}, {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
 }
 
+/// The rows behind the last offset are left as they were.
+RC_GTEST_PROP(GatedActivation, TheDevicesKernelsTakeTheRowsOfExperts, ()) {
+  const Activation kind = *rc::gen::element(Activation::silu, Activation::gelu);
+  const Shape shape{*rc::gen::inRange<int64_t>(1, 70), *rc::gen::element(1, 7, 8, 61, 64)};
+  const auto used = *rc::gen::inRange<int32_t>(0, static_cast<int32_t>(shape[0]) + 1);
+  const Tensor offsets({3}, DType::i32);
+  std::ranges::copy(std::vector{0, used / 2, used}, offsets.data<int32_t>());
+  testing::expect_device_agrees(
+      [=](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        const Value rows = builder.input("offsets", {{3}, DType::i32, {}});
+        return {gated_activation(builder, in[0], in[1], kind, rows)};
+      },
+      {{shape}, {shape}},
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16),
+       .unused_rows = true,
+       .fixed = {{"offsets", offsets}}});
+}
+
 }  // namespace
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "ops/linear/weight_gradient.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/moe/grouped_linear.h"
+#include "program/node_cost.h"
 
 namespace tessera {
 namespace {
@@ -24,8 +25,7 @@ class CostBytes : public ::testing::Test {
     double result = 0;
     for (const Node& node : program_.nodes()) {
       if (node.operation->name() != name) continue;
-      result =
-          node.operation->cost(program_.specs(node.inputs), program_.specs(node.outputs)).bytes;
+      result = node_cost(program_, node).bytes;
     }
     return result;
   }
@@ -34,8 +34,7 @@ class CostBytes : public ::testing::Test {
     double result = 0;
     for (const Node& node : program_.nodes()) {
       if (node.operation->name() != name) continue;
-      result +=
-          node.operation->cost(program_.specs(node.inputs), program_.specs(node.outputs)).flops;
+      result += node_cost(program_, node).flops;
     }
     return result;
   }
@@ -66,7 +65,7 @@ TEST_F(CostBytes, GroupedWeightGradientsReadAndWriteTheMainGradient) {
 
 /// Rows count as often as an even load has them, whatever the bound; each is multiplied with the
 /// matrices of its own expert alone.
-TEST_F(CostBytes, GroupedProductsCountTheRowsOfAnEvenLoad) {
+TEST_F(CostBytes, RowsOfExpertsCountAsOftenAsAnEvenLoadHasThem) {
   constexpr double kExpected = 12;
   const auto bounded = [&](const char* name, int64_t width) {
     const Value rows = input(name, {24, width}, DType::bf16);
@@ -83,6 +82,8 @@ TEST_F(CostBytes, GroupedProductsCountTheRowsOfAnEvenLoad) {
   EXPECT_EQ(flops("grouped_linear_input_gradient"), 2 * kExpected * 16 * (8 + 10));
   grouped_linear_weight_gradient(builder_, x, gradients[1], offsets, weights[1]);
   EXPECT_EQ(flops("grouped_linear_weight_gradient"), 2 * kExpected * 16 * 10);
+  EXPECT_EQ(bytes("grouped_linear_weight_gradient"),
+            2 * kExpected * (16 + 10) + 4 * 4 + 2 * (4 * 3 * 10 * 16));
 }
 
 TEST_F(CostBytes, TheHeadReadsAndWritesTheMainGradient) {

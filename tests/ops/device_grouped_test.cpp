@@ -244,31 +244,6 @@ TEST(DeviceGrouped, GroupsWithoutRowsHaveNoTiles) {
   }
 }
 
-/// The rows of a tensor after those beyond the last offset were cleared on a device.
-std::vector<std::byte> cleared(const Tensor& filled, int32_t used,
-                               const testing::Emulation& device) {
-  Runtime runtime = testing::make_runtime(host_target(1), device);
-  Accelerator& accelerator = *runtime.accelerator();
-  const int64_t rows = filled.shape()[0];
-  const std::span<const std::byte> bytes(filled.raw(), static_cast<size_t>(filled.bytes()));
-  const auto memory = accelerator.allocate(std::max<int64_t>(filled.bytes(), 1));
-  const auto offset_memory = accelerator.allocate(8);
-  if (rows > 0) accelerator.upload(bytes, memory->address());
-  const std::vector<int32_t> offsets{0, used};
-  accelerator.upload(std::as_bytes(std::span(offsets)), offset_memory->address());
-  const auto stream = accelerator.make_stream();
-  const RestClearing clearing{
-      .rows = rows,
-      .row_bytes = filled.shape()[1] * dtype_size(filled.dtype()),
-      .last_offset = static_cast<const int32_t*>(offset_memory->address()) + 1,
-      .result = static_cast<std::byte*>(memory->address())};
-  for_vendor(*stream, [&](auto vendor) { clear_rest_device<decltype(vendor)>(clearing, *stream); });
-  stream->synchronize();
-  std::vector<std::byte> result(bytes.size());
-  if (rows > 0) accelerator.readback(memory->address(), result);
-  return result;
-}
-
 RC_GTEST_PROP(DeviceGrouped, BothLibrariesReadTheSameTableInTheirForms, ()) {
   const GroupedSizes sizes = random_sizes();
   const GroupedShape shape = sizes.shape(*rc::gen::element(
@@ -295,27 +270,6 @@ TEST(DeviceGrouped, TheLowerMedianDecidesBetweenTheLibraries) {
   const TunedGrouped alone = faster_library(shape, {5}, {});
   EXPECT_EQ(alone.library, GroupedLibrary::cutlass);
   EXPECT_EQ(alone.cublaslt_seconds, 0);
-}
-
-RC_GTEST_PROP(DeviceGrouped, TheRestIsCleared, ()) {
-  const auto rows = *rc::gen::inRange<int64_t>(1, 400);
-  const auto width = *rc::gen::element<int64_t>(1, 3, 8, 64, 100);
-  const auto used = *rc::gen::inRange<int32_t>(0, static_cast<int32_t>(rows) + 1);
-  const auto dtype = *rc::gen::element(DType::bf16, DType::f32);
-  const Tensor filled = testing::random_tensor({rows, width}, dtype, "rows");
-  std::vector<std::byte> expected(filled.raw(), filled.raw() + filled.bytes());
-  std::fill(expected.begin() + used * width * dtype_size(dtype), expected.end(), std::byte{0});
-  testing::expect_equal_bits_on_devices(
-      testing::any_lanes(),
-      [&](const testing::Emulation& device) { return cleared(filled, used, device); },
-      [&](const std::vector<std::byte>& found) { EXPECT_TRUE(found == expected); });
-  RC_ASSERT(!::testing::Test::HasFailure());
-}
-
-TEST(DeviceGrouped, NoRowsHaveNoRest) {
-  for (const testing::Emulation& device : testing::every_device()) {
-    EXPECT_TRUE(cleared(Tensor({0, 8}, DType::f32), 0, device).empty());
-  }
 }
 
 TEST(DeviceGrouped, WhatTheDeviceCannotMultiplyIsRefusedByThePlan) {

@@ -102,6 +102,7 @@ inline void check_gradients(const ProgramFunction& function, const std::vector<S
                random_tensor(program.spec(seed.gradient).shape, program.spec(seed.gradient).dtype,
                              program.info(seed.gradient).name));
   }
+  frame.clear_unused_rows();
   frame.run();
 
   // The scalar whose gradient the seeds ask for, and the sum of its absolute terms.

@@ -70,6 +70,11 @@ class ProgramRun {
     }
   }
 
+  /// Has rows that operations do not write hold zeros, as an observer of the executor finds them.
+  void clear_unused_rows() {
+    executor().set_observer([](const Program&, const Node&, std::span<const Tensor>) {});
+  }
+
   Executor& executor() {
     if (!executor_) {
       constexpr Action kPasses[] = {{.segment = Segment::forward}, {.segment = Segment::backward}};

@@ -34,7 +34,8 @@ struct RunOptions {
   int threads = 2;
   bool inputs_fit_bf16 = false;  ///< random values are rounded to bf16 first
   bool backward = true;
-  FixedInputs fixed = {};                   ///< inputs that the function makes by name
+  bool unused_rows = false;  ///< whether some rows are not written; they are zeros then
+  FixedInputs fixed = {};    ///< inputs that the function makes by name
   std::optional<Emulation> emulation = {};  ///< run on that device; otherwise on the host
 };
 
@@ -100,6 +101,7 @@ inline RunResult run_program(const ProgramFunction& function, const std::vector<
   for (const auto& [name, tensor] : options.fixed) frame.bind(program.find(name), tensor);
   for (const Seed& seed : seeds) frame.bind(seed.gradient, random_of(seed.gradient));
   if (options.emulation) frame.poison();  // memory of a device begins as zeros
+  if (options.unused_rows) frame.clear_unused_rows();
   frame.run();
 
   RunResult result;

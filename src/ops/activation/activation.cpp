@@ -8,7 +8,30 @@
 namespace tessera {
 namespace {
 
-/// inputs: gate, up, the output's gradient, all of one spec. outputs: gate's and up's gradients.
+/// The labels of operands and results that are alike, by a pattern: {0} for each, and {1} behind
+/// the operands. With offsets only the rows up to the last of these are computed.
+std::string gated_labels(std::string_view pattern, std::span<const Spec> inputs, bool offsets) {
+  const std::string dims = offsets ? "(E r) c" : element_labels(inputs[0].shape.rank());
+  return fmt::format(fmt::runtime(pattern), dims, offsets ? ", (E r)" : "");
+}
+
+bool are_offsets(const Spec& spec) { return spec.dtype == DType::i32 && spec.shape.rank() == 1; }
+
+/// What is computed of arrays like the first input. `offsets` is the position of the offsets, which
+/// may be missing.
+GatedExtent extent_of(const Execution& execution, size_t offsets) {
+  const Tensor& first = execution.inputs[0];
+  if (execution.inputs.size() <= offsets) return {.elements = first.elements()};
+  const Tensor& given = execution.inputs[offsets];
+  const int64_t width = first.shape()[1];
+  if (execution.stream == nullptr) return {.elements = given.values<int32_t>().back() * width};
+  return {.elements = first.elements(),
+          .rows = given.pointer<int32_t>() + given.elements() - 1,
+          .width = width};
+}
+
+/// inputs: gate, up, the output's gradient, all of one spec, and offsets if there are some.
+/// outputs: gate's and up's gradients.
 class GatedActivationGradient final : public Operation {
  public:
   explicit GatedActivationGradient(Activation kind) : kind_(kind) {}
@@ -17,12 +40,11 @@ class GatedActivationGradient final : public Operation {
   }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("{0}, {0}, ~{0} -> {0}, {0}", dims);
+    return gated_labels("{0}, {0}, ~{0}{1} -> {0}, {0}", inputs, inputs.size() > 3);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(*this,
-                   inputs.size() == 3 && inputs[2].shape == inputs[0].shape &&
+                   inputs.size() >= 3 && inputs[2].shape == inputs[0].shape &&
                        inputs[2].dtype == inputs[0].dtype,
                    "gate, up and a gradient of one shape and type");
     return {inputs[0], inputs[1]};
@@ -54,7 +76,7 @@ class GatedActivationGradient final : public Operation {
  private:
   template <typename T>
   static GatedBackward<T> arguments(const Execution& execution) {
-    return {.elements = execution.inputs[0].elements(),
+    return {.extent = extent_of(execution, 3),
             .gate = execution.inputs[0].pointer<T>(),
             .up = execution.inputs[1].pointer<T>(),
             .output_gradient = execution.inputs[2].pointer<T>(),
@@ -65,28 +87,36 @@ class GatedActivationGradient final : public Operation {
   Activation kind_;
 };
 
-/// inputs: gate, up. output: of the same spec.
+/// inputs: gate, up, and offsets if there are some. output: of gate's spec.
 class GatedActivation final : public Operation {
  public:
   explicit GatedActivation(Activation kind) : kind_(kind) {}
   std::string_view name() const override { return kind_ == Activation::silu ? "swiglu" : "geglu"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
-    const std::string dims = element_labels(inputs[0].shape.rank());
-    return fmt::format("{0}, {0} -> {0}", dims);
+    return gated_labels("{0}, {0}{1} -> {0}", inputs, inputs.size() > 2);
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    TESSERA_EXPECT(*this, inputs.size() == 2 && is_floating(inputs[0].dtype),
+    TESSERA_EXPECT(*this, inputs.size() >= 2 && is_floating(inputs[0].dtype),
                    "a gate and an up of a floating type are needed");
     TESSERA_EXPECT(*this, inputs[0].shape == inputs[1].shape && inputs[0].dtype == inputs[1].dtype,
                    "gate is {} {}, up is {} {}", dtype_name(inputs[0].dtype),
                    inputs[0].shape.text(), dtype_name(inputs[1].dtype), inputs[1].shape.text());
+    TESSERA_EXPECT(
+        *this,
+        inputs.size() == 2 ||
+            (inputs.size() == 3 && inputs[0].shape.rank() == 2 && are_offsets(inputs[2])),
+        "{} inputs; gate and up, and offsets of their rows, are expected", inputs.size());
     return {inputs[0]};
   }
   std::vector<Value> gradient(Builder& builder, const Node& self,
                               std::span<const Value> of_outputs) const override {
-    return builder.apply(std::make_shared<GatedActivationGradient>(kind_),
-                         {self.inputs[0], self.inputs[1], of_outputs[0]});
+    std::vector<Value> inputs{self.inputs[0], self.inputs[1], of_outputs[0]};
+    inputs.insert(inputs.end(), self.inputs.begin() + 2, self.inputs.end());
+    std::vector<Value> gradients =
+        builder.apply(std::make_shared<GatedActivationGradient>(kind_), std::move(inputs));
+    gradients.resize(self.inputs.size());
+    return gradients;
   }
   int in_place_input(int) const override { return 0; }
 
@@ -114,7 +144,7 @@ class GatedActivation final : public Operation {
  private:
   template <typename T>
   static GatedForward<T> arguments(const Execution& execution) {
-    return {.elements = execution.inputs[0].elements(),
+    return {.extent = extent_of(execution, 2),
             .gate = execution.inputs[0].pointer<T>(),
             .up = execution.inputs[1].pointer<T>(),
             .output = execution.outputs[0].pointer<T>()};
@@ -125,8 +155,11 @@ class GatedActivation final : public Operation {
 
 }  // namespace
 
-Value gated_activation(Builder& builder, Value gate, Value up, Activation kind) {
-  return builder.apply_single(std::make_shared<GatedActivation>(kind), {gate, up});
+Value gated_activation(Builder& builder, Value gate, Value up, Activation kind,
+                       std::optional<Value> offsets) {
+  std::vector<Value> inputs{gate, up};
+  if (offsets) inputs.push_back(*offsets);
+  return builder.apply_single(std::make_shared<GatedActivation>(kind), std::move(inputs));
 }
 
 }  // namespace tessera

@@ -20,9 +20,13 @@ struct GeluAt {
   }
 };
 
+__device__ int64_t computed(const GatedExtent& extent) {
+  return extent.rows == nullptr ? extent.elements : *extent.rows * extent.width;
+}
+
 template <typename T, typename Point>
 __global__ void gated_kernel(GatedForward<T> gated) {
-  for_my_elements<kPackSize<T>>(gated.elements, [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(computed(gated.extent), [&](int64_t first, auto size) {
     const auto gates = load_pack<size>(gated.gate + first, 0);
     auto results = load_pack<size>(gated.up + first, 0);
     for (int i = 0; i < size; ++i) {
@@ -35,7 +39,7 @@ __global__ void gated_kernel(GatedForward<T> gated) {
 
 template <typename T, typename Point>
 __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
-  for_my_elements<kPackSize<T>>(gated.elements, [&](int64_t first, auto size) {
+  for_my_elements<kPackSize<T>>(computed(gated.extent), [&](int64_t first, auto size) {
     auto gates = load_pack<size>(gated.gate + first, 0);
     auto ups = load_pack<size>(gated.up + first, 0);
     const auto gradients = load_pack<size>(gated.output_gradient + first, 0);
@@ -55,14 +59,14 @@ __global__ void gated_gradient_kernel(GatedBackward<T> gated) {
 template <typename Vendor, typename T>
 void gated_device(const GatedForward<T>& gated, Activation kind, Stream& stream) {
   launch(kind == Activation::silu ? gated_kernel<T, SiluAt> : gated_kernel<T, GeluAt>,
-         grid_of_elements<kPackSize<T>>(gated.elements), stream, gated);
+         grid_of_elements<kPackSize<T>>(gated.extent.elements), stream, gated);
 }
 
 template <typename Vendor, typename T>
 void gated_gradient_device(const GatedBackward<T>& gated, Activation kind, Stream& stream) {
   launch(kind == Activation::silu ? gated_gradient_kernel<T, SiluAt>
                                   : gated_gradient_kernel<T, GeluAt>,
-         grid_of_elements<kPackSize<T>>(gated.elements), stream, gated);
+         grid_of_elements<kPackSize<T>>(gated.extent.elements), stream, gated);
 }
 
 template void gated_device<ThisVendor>(const GatedForward<float>&, Activation, Stream&);

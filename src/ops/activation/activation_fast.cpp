@@ -27,7 +27,7 @@ constexpr int64_t kGrain = 16384;
 template <typename Point, typename T>
 void forward_range(const GatedForward<T>& gated, int threads) {
   parallel_ranges(
-      threads, gated.elements, kGrain,
+      threads, gated.extent.elements, kGrain,
       [gate = gated.gate, up = gated.up, output = gated.output](int64_t begin, int64_t end, int) {
 #pragma GCC ivdep
         for (int64_t i = begin; i < end; ++i) {
@@ -39,7 +39,7 @@ void forward_range(const GatedForward<T>& gated, int threads) {
 
 template <typename Point, typename T>
 void gradient_range(const GatedBackward<T>& gated, int threads) {
-  parallel_ranges(threads, gated.elements, kGrain,
+  parallel_ranges(threads, gated.extent.elements, kGrain,
                   [gate = gated.gate, up = gated.up, output_gradient = gated.output_gradient,
                    gate_gradient = gated.gate_gradient,
                    up_gradient = gated.up_gradient](int64_t begin, int64_t end, int) {

@@ -15,10 +15,18 @@ struct ActivationPoint {
   Wide slope;
 };
 
-/// output = activation(gate) · up over `elements` elements; output may be gate's memory.
+/// The elements that a kernel computes, of those from the beginning of its arrays.
+struct GatedExtent {
+  int64_t elements;  ///< of the arrays; on the processor those that are computed
+  /// In a device's memory: the number of rows that are computed there. Null: all elements are.
+  const int32_t* rows = nullptr;
+  int64_t width = 0;  ///< elements of a row
+};
+
+/// output = activation(gate) · up; output may be gate's memory.
 template <typename T>
 struct GatedForward {
-  int64_t elements;
+  GatedExtent extent;
   const T* gate;
   const T* up;
   T* output;
@@ -29,7 +37,7 @@ struct GatedForward {
 /// memory.
 template <typename T>
 struct GatedBackward {
-  int64_t elements;
+  GatedExtent extent;
   const T* gate;
   const T* up;
   const T* output_gradient;

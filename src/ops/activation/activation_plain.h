@@ -25,7 +25,7 @@ ActivationPoint<Wide> activation_plain(Activation kind, Wide x) {
 template <typename T>
 void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, gated.elements, 1024, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(threads, gated.extent.elements, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const Wide value = activation_plain(kind, static_cast<Wide>(gated.gate[i])).value;
       gated.output[i] = static_cast<T>(value * static_cast<Wide>(gated.up[i]));
@@ -36,7 +36,7 @@ void gated_plain(const GatedForward<T>& gated, Activation kind, int threads) {
 template <typename T>
 void gated_gradient_plain(const GatedBackward<T>& gated, Activation kind, int threads) {
   using Wide = Compute<T>;
-  parallel_ranges(threads, gated.elements, 1024, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(threads, gated.extent.elements, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const auto [value, slope] = activation_plain(kind, static_cast<Wide>(gated.gate[i]));
       const auto gradient = static_cast<Wide>(gated.output_gradient[i]);

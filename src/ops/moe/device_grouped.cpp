@@ -95,14 +95,4 @@ TunedGrouped tune_device_grouped([[maybe_unused]] Runtime& runtime,
   throw InternalError("no products of groups to tune on this device");
 }
 
-void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets) {
-  const RestClearing clearing{.rows = rows.shape()[0],
-                              .row_bytes = rows.shape()[1] * dtype_size(rows.dtype()),
-                              .last_offset = offsets.pointer<int32_t>() + offsets.elements() - 1,
-                              .result = static_cast<std::byte*>(rows.address())};
-  for_vendor(*execution.stream, [&](auto vendor) {
-    clear_rest_device<decltype(vendor)>(clearing, *execution.stream);
-  });
-}
-
 }  // namespace tessera

@@ -53,7 +53,4 @@ std::vector<GroupedShape> device_grouped_shapes(Runtime& runtime);
 TunedGrouped tune_device_grouped(Runtime& runtime, const GroupedShape& shape,
                                  const TuningBudget& budget);
 
-/// Sets the rows [rows, width] past the last of `offsets` [groups + 1] to zero.
-void clear_rest(const Execution& execution, const Tensor& rows, const Tensor& offsets);
-
 }  // namespace tessera

@@ -34,11 +34,11 @@ RowExchange exchange_counts(Builder& builder, Value offsets, const ExchangeOptio
 
 /// Sends rows [sent rows, width] to the ranks of their experts. The result, [bound, width], is
 /// split by experts over the axis and varies over the others. Its rows past the last offset are
-/// zero. The gradient is return_rows().
+/// not written. The gradient is return_rows().
 Value exchange_rows(Builder& builder, Value rows, const RowExchange& exchange);
 
 /// Sends what the experts made of rows, [bound, width], back to where these came from: [sent rows,
-/// width]. Rows that were not sent are zero. The gradient is exchange_rows().
+/// width]. Rows that were not sent are not written. The gradient is exchange_rows().
 Value return_rows(Builder& builder, Value rows, const RowExchange& exchange);
 
 }  // namespace tessera

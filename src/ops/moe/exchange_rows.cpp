@@ -2,7 +2,6 @@
 
 #include "ops/moe/exchange.h"
 #include "ops/moe/exchange_operation.h"
-#include "ops/moe/token_rows.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
@@ -92,12 +91,10 @@ class MoveRows final : public ExchangeOperation {
       const Tensor come = options().local_experts == 1 ? to : staged(execution);
       execution.group->all_to_all_rows(execution.name, from, sent, come, received);
       if (options().local_experts > 1) copy_blocks(execution, blocks, come, to);
-      clear_rows_from(execution.runtime, to, execution.inputs[3].values<int32_t>().back());
     } else {
       const Tensor go = options().local_experts == 1 ? from : staged(execution);
       if (options().local_experts > 1) copy_blocks(execution, blocks, from, go);
       execution.group->all_to_all_rows(execution.name, go, received, to, sent);
-      clear_rows_from(execution.runtime, to, execution.inputs[1].values<int32_t>().back());
     }
   }
 

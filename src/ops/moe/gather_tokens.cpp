@@ -89,15 +89,13 @@ class GatherTokens final : public Operation {
     }
     const int32_t* token_of_row = execution.inputs[1].data<int32_t>();
     const int64_t bytes = x.shape()[1] * dtype_size(x.dtype());
-    parallel_ranges(execution.runtime.threads(), rows.shape()[0], row_grain(x.shape()[1]),
-                    [&](int64_t begin, int64_t end, int) {
+    parallel_ranges(execution.runtime.threads(), rows_in_use(execution.inputs[1]),
+                    row_grain(x.shape()[1]), [&](int64_t begin, int64_t end, int) {
                       for (int64_t r = begin; r < end; ++r) {
-                        if (token_of_row[r] < 0) continue;
                         std::memcpy(rows.raw() + r * bytes, x.raw() + token_of_row[r] * bytes,
                                     static_cast<size_t>(bytes));
                       }
                     });
-    clear_unused_rows(execution.runtime, execution.inputs[1], rows);
   }
 };
 

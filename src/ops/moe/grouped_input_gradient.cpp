@@ -4,9 +4,7 @@
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
-#include "ops/moe/token_rows.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
 
@@ -17,7 +15,6 @@ namespace {
 /// [experts + 1]; output [rows, in].
 class GroupedLinearInputGradient final : public Operation {
  public:
-  explicit GroupedLinearInputGradient(int64_t expected_rows) : expected_rows_(expected_rows) {}
   std::string_view name() const override { return "grouped_linear_input_gradient"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -46,11 +43,6 @@ class GroupedLinearInputGradient final : public Operation {
                      gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
     }
     return {{{inputs[0].shape[0], inputs[pairs].shape[2]}, inputs[0].dtype}};
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = grouped_flops(*this, inputs, expected_rows_),
-            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
@@ -149,7 +141,6 @@ class GroupedLinearInputGradient final : public Operation {
            .sum = static_cast<const float*>(sum)},
           memory + sum_bytes);
     }
-    clear_rest(execution, dx, offsets);
   }
 
   /// Returns the product of a piece. The number of its rows varies.
@@ -213,10 +204,7 @@ class GroupedLinearInputGradient final : public Operation {
                      for (int64_t i = 0; i < piece.rows * width; ++i)
                        result[i] = static_cast<T>(own[i]);
                    });
-    clear_rows_from(execution.runtime, dx, offsets.back());
   }
-
-  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -229,8 +217,7 @@ Value grouped_linear_input_gradient(Builder& builder, std::span<const Value> gra
   }
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.push_back(offsets);
-  return builder.apply_single(
-      std::make_shared<GroupedLinearInputGradient>(expected_rows(builder, x)), std::move(inputs));
+  return builder.apply_single(std::make_shared<GroupedLinearInputGradient>(), std::move(inputs));
 }
 
 }  // namespace tessera

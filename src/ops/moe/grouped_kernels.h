@@ -43,14 +43,6 @@ struct GroupTable {
   float* factors;                            // [2]: 1, which A B is multiplied by, and beta
 };
 
-/// result_r = 0 for the rows r from offsets[groups] on.
-struct RestClearing {
-  int64_t rows;
-  int64_t row_bytes;           // a multiple of the size of an element, which is 2 or 4 bytes
-  const int32_t* last_offset;  // offsets + groups
-  std::byte* result;           // [rows, row_bytes]
-};
-
 /// A or B in f32. Its element (i, k), where i is the row of A or the column of B, lies
 /// i · step + k · step_k elements after the beginning of the group's part.
 struct FloatOperand {
@@ -75,8 +67,6 @@ struct FloatProduct {
 
 template <typename Vendor>
 void write_group_table_device(const GroupTable& table, Stream& stream);
-template <typename Vendor>
-void clear_rest_device(const RestClearing& clearing, Stream& stream);
 template <typename Vendor>
 void float_product_device(const FloatProduct& product, Stream& stream);
 

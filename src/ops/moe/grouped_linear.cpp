@@ -6,9 +6,7 @@
 #include "ops/labels.h"
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear_plain.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
-#include "ops/moe/token_rows.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -18,7 +16,6 @@ namespace {
 /// [rows, out_i].
 class GroupedLinear final : public Operation {
  public:
-  explicit GroupedLinear(int64_t expected_rows) : expected_rows_(expected_rows) {}
   std::string_view name() const override { return "grouped_linear"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
@@ -70,12 +67,6 @@ class GroupedLinear final : public Operation {
           grouped_linear_weight_gradient(builder, x, of_outputs[i], offsets, self.inputs[i + 1]);
     }
     return result;
-  }
-
-  /// Counts the rows of an even load. Fewer are used if choices are dropped.
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = grouped_flops(*this, inputs, expected_rows_),
-            .bytes = operand_bytes(inputs, outputs)};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
@@ -148,7 +139,6 @@ class GroupedLinear final : public Operation {
                       .offsets = offsets.pointer<int32_t>(),
                       .result = execution.outputs[i].address()},
                      execution.workspace.data());
-      clear_rest(execution, execution.outputs[i], offsets);
     }
   }
 
@@ -194,9 +184,6 @@ class GroupedLinear final : public Operation {
                                 areas.product(execution.workspace, thread));
                      }
                    });
-    for (const Tensor& output : execution.outputs) {
-      clear_rows_from(execution.runtime, output, offsets.back());
-    }
   }
 
   /// A piece that fills its product is written in place. Otherwise the product covers neighbouring
@@ -217,8 +204,6 @@ class GroupedLinear final : public Operation {
                   static_cast<size_t>(piece.rows * row_bytes));
     }
   }
-
-  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -228,8 +213,7 @@ std::vector<Value> grouped_linear(Builder& builder, Value x, std::span<const Val
   std::vector<Value> inputs{x};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.push_back(offsets);
-  return builder.apply(std::make_shared<GroupedLinear>(expected_rows(builder, x)),
-                       std::move(inputs));
+  return builder.apply(std::make_shared<GroupedLinear>(), std::move(inputs));
 }
 
 }  // namespace tessera

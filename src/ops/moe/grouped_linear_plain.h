@@ -9,20 +9,19 @@ namespace tessera {
 
 // The definition of the grouped linear map and its gradients: loops over the rows of each expert.
 
-/// y_ro = Σ_i x_ri w_eoi for the rows r of each expert e; zero past the last offset.
+/// y_ro = Σ_i x_ri w_eoi for the rows r of each expert e.
 template <typename T>
 void grouped_linear_plain(const Runtime& runtime, const Tensor& x, const Tensor& weight,
                           const Tensor& offsets, const Tensor& y) {
   using Wide = Compute<T>;
   const int64_t out = weight.shape()[1], in = weight.shape()[2];
   const int32_t* bounds = offsets.data<int32_t>();
-  parallel_ranges(runtime.threads(), y.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
+  const int64_t rows = bounds[weight.shape()[0]];
+  parallel_ranges(runtime.threads(), rows, 1, [&](int64_t begin, int64_t end, int) {
     int64_t expert = 0;
     for (int64_t r = begin; r < end; ++r) {
-      while (expert < weight.shape()[0] && r >= bounds[expert + 1]) ++expert;
+      while (r >= bounds[expert + 1]) ++expert;
       T* result = y.data<T>() + r * out;
-      std::fill_n(result, out, T{});
-      if (expert == weight.shape()[0]) continue;
       for (int64_t o = 0; o < out; ++o) {
         Wide sum = 0;
         for (int64_t i = 0; i < in; ++i) {
@@ -35,8 +34,7 @@ void grouped_linear_plain(const Runtime& runtime, const Tensor& x, const Tensor&
   });
 }
 
-/// dx_ri = Σ_n Σ_o dy^n_ro w^n_eoi over pairs n of a gradient and a weight; zero past the last
-/// offset.
+/// dx_ri = Σ_n Σ_o dy^n_ro w^n_eoi over pairs n of a gradient and a weight.
 template <typename T>
 void grouped_linear_input_gradient_plain(const Runtime& runtime, std::span<const Tensor> gradients,
                                          std::span<const Tensor> weights, const Tensor& offsets,
@@ -44,13 +42,13 @@ void grouped_linear_input_gradient_plain(const Runtime& runtime, std::span<const
   using Wide = Compute<T>;
   const int64_t experts = weights[0].shape()[0], in = weights[0].shape()[2];
   const int32_t* bounds = offsets.data<int32_t>();
-  parallel_ranges(runtime.threads(), dx.shape()[0], 1, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(runtime.threads(), bounds[experts], 1, [&](int64_t begin, int64_t end, int) {
     std::vector<Wide> sums(static_cast<size_t>(in));
     int64_t expert = 0;
     for (int64_t r = begin; r < end; ++r) {
-      while (expert < experts && r >= bounds[expert + 1]) ++expert;
+      while (r >= bounds[expert + 1]) ++expert;
       std::fill(sums.begin(), sums.end(), Wide{0});
-      for (size_t n = 0; n < weights.size() && expert < experts; ++n) {
+      for (size_t n = 0; n < weights.size(); ++n) {
         const int64_t out = weights[n].shape()[1];
         for (int64_t o = 0; o < out; ++o) {
           const auto gradient = static_cast<Wide>(gradients[n].data<T>()[r * out + o]);

@@ -5,7 +5,6 @@
 #include "ops/moe/device_grouped.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/grouped_linear_plain.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/row_pieces.h"
 #include "ops/support.h"
 #include "tensor/alignment.h"
@@ -18,8 +17,7 @@ namespace {
 /// shape.
 class GroupedLinearWeightGradient final : public Operation {
  public:
-  GroupedLinearWeightGradient(bool accumulate, int64_t expected_rows)
-      : accumulate_(accumulate), expected_rows_(expected_rows) {}
+  explicit GroupedLinearWeightGradient(bool accumulate) : accumulate_(accumulate) {}
   std::string_view name() const override { return "grouped_linear_weight_gradient"; }
 
   std::string labels(std::span<const Spec>) const override {
@@ -40,11 +38,6 @@ class GroupedLinearWeightGradient final : public Operation {
                    "adds {} {} into {} {}", dtype_name(result.dtype), result.shape.text(),
                    dtype_name(inputs[3].dtype), inputs[3].shape.text());
     return {};
-  }
-
-  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
-    return {.flops = grouped_flops(*this, inputs, expected_rows_),
-            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
   }
 
   int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
@@ -226,7 +219,6 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   bool accumulate_;
-  int64_t expected_rows_;
 };
 
 }  // namespace
@@ -234,14 +226,12 @@ class GroupedLinearWeightGradient final : public Operation {
 Value grouped_linear_weight_gradient(Builder& builder, Value x, Value gradient, Value offsets,
                                      Value weight) {
   gradient = cast(builder, gradient, builder.spec(x).dtype);
-  const int64_t rows = expected_rows(builder, x);
   const Value main = builder.main_gradient(weight);
   if (!main) {
-    return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false, rows),
+    return builder.apply_single(std::make_shared<GroupedLinearWeightGradient>(false),
                                 {x, gradient, offsets});
   }
-  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true, rows),
-                {x, gradient, offsets, main});
+  builder.apply(std::make_shared<GroupedLinearWeightGradient>(true), {x, gradient, offsets, main});
   return main;
 }
 

@@ -63,7 +63,6 @@ class ReduceExpertsGradient final : public Operation {
     }
     dispatch_floating(execution.inputs[0].dtype(),
                       [&](auto type) { propagate<decltype(type)>(execution); });
-    clear_unused_rows(execution.runtime, execution.inputs[2], execution.outputs[0]);
   }
 
  private:
@@ -77,7 +76,6 @@ class ReduceExpertsGradient final : public Operation {
     gradient.width = inputs[0].shape()[1];
     gradient.rows = inputs[0].pointer<T>();
     gradient.weights = inputs[1].pointer<Wide>();
-    gradient.token_of_row = inputs[2].pointer<int32_t>();
     gradient.row_of_choice = inputs[3].pointer<int32_t>();
     gradient.of_result = inputs[4].pointer<T>();
     gradient.of_rows = execution.outputs[0].pointer<T>();
@@ -109,8 +107,9 @@ class ReduceExpertsGradient final : public Operation {
   }
 };
 
-/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows],
-/// output_indices i32 [tokens, k]; output [tokens, hidden].
+/// inputs: expert_output [rows, hidden], weights [tokens, k], input_indices i32 [rows], by which it
+/// is known that the rows and the choices are of one exchange, output_indices i32 [tokens, k];
+/// output [tokens, hidden].
 class ReduceExperts final : public Operation {
  public:
   std::string_view name() const override { return "reduce_experts"; }

@@ -8,7 +8,8 @@ namespace tessera {
 /// [rows, hidden], weights are [tokens, k] in its accumulation type, and the result is
 /// [tokens, hidden]. It is Σ_j weights_tj · expert_output[output_indices_tj], taken in the
 /// accumulation type and rounded once. Dropped and remote choices add nothing, and the gradient of
-/// their weights is zero. The gradient of unused rows is zero too (algorithm 1, lines 82 to 113).
+/// their weights is zero (algorithm 1, lines 82 to 113). Rows that no choice has get no gradient:
+/// what their part of the result holds is not written.
 Value reduce_experts(Builder& builder, Value expert_output, Value weights,
                      const TokenIndices& indices);
 

@@ -1,11 +1,7 @@
 #include "ops/moe/row_bound.h"
 
-#include <vector>
-
 #include "base/words.h"
 #include "ops/support.h"
-#include "program/labels.h"
-#include "program/matrix_products.h"
 
 namespace tessera {
 
@@ -17,20 +13,6 @@ void require_row_bound(const Execution& execution, const RowBound& bound, int64_
       execution.name, execution.runtime.groups().rank(), rows,
       static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(bound.balanced, 1)),
       bound.balanced, bound.rows, bound.key);
-}
-
-int64_t expected_rows(const Builder& builder, Value value) {
-  const ValueInfo& info = builder.program().info(value);
-  return info.rows ? info.rows->expected : info.spec.shape[0];
-}
-
-double grouped_flops(const Operation& operation, std::span<const Spec> inputs, int64_t rows) {
-  std::vector<Shape> operands;
-  for (const Spec& input : inputs) {
-    const Shape& shape = input.shape;
-    operands.push_back(shape.rank() == 2 ? shape.with_dim(0, rows) : shape);
-  }
-  return matrix_product_flops(parse_labels(operation.labels(inputs)), operands);
 }
 
 void refuse_experts_on_device(const Runtime& runtime, std::string_view operation) {

@@ -1,6 +1,6 @@
 #include "ops/moe/token_rows.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "ops/moe/token_rows_kernels.h"
 
@@ -77,25 +77,10 @@ void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& outp
   });
 }
 
-void clear_unused_rows(const Runtime& runtime, const Tensor& input_indices, const Tensor& rows) {
-  const int32_t* token_of_row = input_indices.data<int32_t>();
-  const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
-  parallel_ranges(runtime.threads(), rows.shape()[0], row_grain(rows.shape()[1]),
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t r = begin; r < end; ++r) {
-                      if (token_of_row[r] >= 0) continue;
-                      std::memset(rows.raw() + r * bytes, 0, static_cast<size_t>(bytes));
-                    }
-                  });
-}
-
-void clear_rows_from(const Runtime& runtime, const Tensor& rows, int64_t first) {
-  const int64_t bytes = rows.shape()[1] * dtype_size(rows.dtype());
-  parallel_ranges(runtime.threads(), rows.shape()[0] - first, row_grain(rows.shape()[1]),
-                  [&](int64_t begin, int64_t end, int) {
-                    std::memset(rows.raw() + (first + begin) * bytes, 0,
-                                static_cast<size_t>((end - begin) * bytes));
-                  });
+int64_t rows_in_use(const Tensor& input_indices) {
+  const std::span<const int32_t> token_of_row = input_indices.values<int32_t>();
+  return std::ranges::partition_point(token_of_row, [](int32_t token) { return token >= 0; }) -
+         token_of_row.begin();
 }
 
 }  // namespace tessera

@@ -12,11 +12,6 @@ namespace {
 constexpr int kRowWarps = 4;  // of a block
 constexpr int kRowsAhead = 4;  // loads of a thread that are under way at once
 
-template <int size, typename T>
-__device__ void clear_routed_row(T* row, int packs) {
-  for (int p = this_lane(); p < packs; p += kLanes) store_pack(row, p, Pack<T, size>{});
-}
-
 /// One warp a routed row.
 template <typename T, int size>
 __global__ void gather_rows(RowGather<T> gather) {
@@ -25,7 +20,7 @@ __global__ void gather_rows(RowGather<T> gather) {
   const int packs = static_cast<int>(gather.width / size);
   T* const to = gather.result + row * gather.width;
   const int64_t token = gather.token_of_row[row];
-  if (token < 0) return clear_routed_row<size>(to, packs);
+  if (token < 0) return;
   const T* const from = gather.x + token * gather.width;
   for (int first = this_lane(); first < packs; first += kRowsAhead * kLanes) {
     Pack<T, size> values[kRowsAhead];
@@ -86,8 +81,7 @@ __global__ void sum_rows_of_tokens(RowSum<In, Out> sum) {
   }
 }
 
-/// One warp a token. It reads the gradient of the token's result once for kRowsAhead choices. It also
-/// clears those of the rows k · token and following that hold no token.
+/// One warp a token. It reads the gradient of the token's result once for kRowsAhead choices.
 template <typename T, int size>
 __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
   const int64_t token = warp_of_grid();
@@ -122,9 +116,6 @@ __global__ void sum_rows_gradient(RowSumGradient<T> gradient) {
       const float dot = warp_sum(dots[a]);
       if (first + a < k && this_lane() == 0) gradient.of_weights[choice + a] = dot;
     }
-  }
-  for (int64_t row = token * k; row < (token + 1) * k; ++row) {
-    if (gradient.token_of_row[row] < 0) clear_routed_row<size>(gradient.of_rows + row * width, packs);
   }
 }
 

@@ -15,10 +15,8 @@ namespace tessera {
 void sum_rows(const Execution& execution, const Tensor& rows, const Tensor& output_indices,
               const Tensor* weights, const Tensor& result);
 
-/// Sets to zero the rows that hold no token (a negative input index).
-void clear_unused_rows(const Runtime& runtime, const Tensor& input_indices, const Tensor& rows);
-
-/// Sets to zero the rows from `first` on.
-void clear_rows_from(const Runtime& runtime, const Tensor& rows, int64_t first);
+/// Returns how many rows hold a token. The input indices of the others, which come last, are
+/// negative.
+int64_t rows_in_use(const Tensor& input_indices);
 
 }  // namespace tessera

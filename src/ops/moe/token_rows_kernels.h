@@ -8,7 +8,8 @@ namespace tessera {
 
 class Stream;
 
-/// result_r = x_{token_of_row[r]}, or zeros where row r holds no token (a negative index).
+/// result_r = x_{token_of_row[r]} for each row r that holds a token (has an index that is not
+/// negative).
 template <typename T>
 struct RowGather {
   int64_t rows;
@@ -33,7 +34,7 @@ struct RowSum {
 
 /// The gradient of a weighted RowSum of tokens · k rows: for each choice with a row r,
 /// of_rows_r = weights_tj · of_result_t and of_weights_tj = rows_r · of_result_t. The weights of
-/// the other choices, and the rows that hold no token, have zeros.
+/// the other choices have zeros.
 template <typename T>
 struct RowSumGradient {
   using Wide = Compute<T>;
@@ -42,7 +43,6 @@ struct RowSumGradient {
   int64_t width;
   const T* rows;                 // [tokens · k, width]
   const Wide* weights;           // [tokens, k]
-  const int32_t* token_of_row;   // [tokens · k]
   const int32_t* row_of_choice;  // [tokens, k]
   const T* of_result;            // [tokens, width]
   T* of_rows;                    // [tokens · k, width]; may be the memory of `rows`

@@ -1,5 +1,6 @@
 #include <map>
 
+#include "ops/activation/activation.h"
 #include "ops/embedding/embedding.h"
 #include "ops/labels/cases.h"
 #include "ops/linear/input_gradient.h"
@@ -108,6 +109,26 @@ void add_grouped_linears(std::vector<LabelCase>& cases, size_t weights) {
                    {}});
 }
 
+/// Of the rows of experts, up to the last offset.
+void add_gated_rows(std::vector<LabelCase>& cases) {
+  for (const auto& [kind, name] :
+       {std::pair(Activation::silu, "swiglu"), std::pair(Activation::gelu, "geglu")}) {
+    for (const bool gradient : {false, true}) {
+      const auto write = [=, kind = kind](Builder& builder, const LabelRanges& of) {
+        const Shape rows{of("E") * of("r"), of("c")};
+        const Value gate = declared(builder, rows), up = declared(builder, rows);
+        gated_activation(builder, gate, up, kind, declared_offsets(builder, of));
+        if (gradient) write_gradient(builder);
+      };
+      cases.push_back({std::string(name) + (gradient ? "_gradient" : ""),
+                       {{"E", 4}, {"r", 4}, {"c", 6}},
+                       write,
+                       {{gradient ? 3 : 2, offsets()}},
+                       {}});
+    }
+  }
+}
+
 void add_grouped_weight_gradient(std::vector<LabelCase>& cases, bool accumulates) {
   cases.push_back({"grouped_linear_weight_gradient",
                    {{"E", 4}, {"r", 4}, {"i", 6}, {"o", 6}},
@@ -180,6 +201,7 @@ std::vector<LabelCase> product_label_cases() {
     add_weight_gradient(cases, accumulates);
     add_grouped_weight_gradient(cases, accumulates);
   }
+  add_gated_rows(cases);
   add_embedding(cases);
   add_cross_entropy(cases);
   return cases;

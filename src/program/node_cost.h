@@ -1,0 +1,11 @@
+#pragma once
+
+#include "program/program.h"
+
+namespace tessera {
+
+/// Returns the cost of one run of a program's node. Of values whose number of rows is known only at
+/// run time, the rows of an even load count (see Rows).
+Cost node_cost(const Program& program, const Node& node);
+
+}  // namespace tessera
