@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/piece_indices.h"
 #include "program/conversion.h"
 
 namespace tessera {

@@ -1,6 +1,7 @@
 #include "ops/loss/vocabulary_part.h"
 
 #include "base/error.h"
+#include "comm/piece_indices.h"
 #include "ops/row_piece.h"
 
 namespace tessera {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "comm/piece_indices.h"
 #include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"

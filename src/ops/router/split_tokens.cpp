@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/piece_indices.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/move.h"
 
