@@ -73,6 +73,10 @@ struct TypeOnAxis {
 
   /// Whether the ranks hold different parts: sharded or varying.
   bool split() const { return placement == Placement::sharded || placement == Placement::varying; }
+  /// Whether the ranks hold the same: invariant or replicated.
+  bool same_on_ranks() const {
+    return placement == Placement::invariant || placement == Placement::replicated;
+  }
   bool operator==(const TypeOnAxis&) const = default;
   /// In words: "sharded (dim 0, even)".
   std::string text() const;
