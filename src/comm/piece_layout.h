@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/distribution.h"
+#include "comm/piece_indices.h"
 #include "tensor/shape.h"
 
 namespace tessera {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "comm/piece_indices.h"
 
 namespace tessera {
 

@@ -6,6 +6,7 @@
 #include "ops/collective/move.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/routing.h"
+#include "ops/router/split_tokens.h"
 
 namespace tessera {
 namespace {
@@ -65,12 +66,7 @@ Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value count
                  .counts;
   }
   if (!tokens.split) return counts;
-  std::vector<Conversion> sums;  // taken over all ranks at once
-  for (const Axis over :
-       axes_of_sum(builder, counts, {Placement::invariant, Placement::replicated})) {
-    sums.push_back({.axis = over, .from = Placement::partial, .to = invariant()});
-  }
-  if (!sums.empty()) counts = convert_all(builder, counts, sums);
+  counts = sum_of_ranks(builder, counts, {Placement::invariant, Placement::replicated});
   for (const Axis over : writer.mesh().of_view(MeshView::expert)) {
     if (builder.spec(counts).distribution.on(over) == invariant()) continue;
     counts = convert(builder, counts, over, Placement::replicated, invariant());

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/piece_indices.h"
 #include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "model/parameter.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/piece_indices.h"
 
 namespace tessera {
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "comm/piece_indices.h"
 
 namespace tessera {
 namespace {

@@ -60,8 +60,7 @@ int64_t LabelledOperation::extent(const std::string& label) const {
 }
 
 bool LabelledOperation::same_on_all(size_t input, const TypeOnAxis& type) const {
-  return !inputs[input].differentiable &&
-         (type.placement == Placement::invariant || type.placement == Placement::replicated);
+  return !inputs[input].differentiable && type.same_on_ranks();
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "comm/piece_indices.h"
 #include "program/label_pieces.h"
 
 namespace tessera {

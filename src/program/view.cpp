@@ -1,6 +1,9 @@
 #include "program/view.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -20,12 +23,14 @@ std::string numbered_labels(int rank) {
   return labels;
 }
 
-/// Whether a part of a unit may lie so on one axis: it is split along one of its dims if the unit
+/// What a part of a unit must be on one axis, if it is not: split along one of its dims if the unit
 /// is flat there, and otherwise of the unit's type.
-bool fits_unit(const TypeOnAxis& unit, const TypeOnAxis& part, const Shape& shape) {
+std::optional<std::string> expected_of_part(const TypeOnAxis& unit, const TypeOnAxis& part,
+                                            const Shape& shape) {
   const bool flat = unit.split() && unit.pieces.kind == PieceKind::flat;
-  const bool fits = !part.split() || part.dim < shape.rank();
-  return fits && (flat ? part.placement == Placement::sharded : part == unit);
+  const bool has_dim = !part.split() || part.dim < shape.rank();
+  if (has_dim && (flat ? part.placement == Placement::sharded : part == unit)) return std::nullopt;
+  return flat ? "one of its dims to be split" : unit.text();
 }
 
 /// Inputs: parts of one flat value. Output: the value, zero where no part lies.
@@ -115,7 +120,7 @@ class JoinParts final : public Operation {
     const Distribution& lies = part.spec.distribution;
     if (lies.view() == unit_->view() &&
         std::ranges::all_of(mesh.of_view(lies.view()), [&](Axis axis) {
-          return fits_unit(unit_->on(axis), lies.on(axis), part.spec.shape);
+          return !expected_of_part(unit_->on(axis), lies.on(axis), part.spec.shape);
         })) {
       return;
     }
@@ -128,12 +133,17 @@ class JoinParts final : public Operation {
   std::optional<Distribution> unit_;
 };
 
-/// A part of a unit, or all of it under another type on axes of one rank, or in the other view.
+/// What a named view is of the value whose memory it is.
+enum class PartKind : uint8_t {
+  of_unit,  ///< one of the parts of a unit
+  retyped,  ///< all of the value, under another type on axes of one rank
+  crossed,  ///< all of the value, in the other view of the mesh
+};
+
 struct Part {
   std::string name;
   Distribution distribution;
-  bool retyped = false;
-  bool crossed = false;
+  PartKind kind = PartKind::of_unit;
 };
 
 class ViewOperation final : public Operation {
@@ -155,7 +165,9 @@ class ViewOperation final : public Operation {
     if (!part_) return std::nullopt;
     const TypedOperand& unit = inputs[0];
     const Distribution& lies = unit.spec.distribution;
-    if (part_->crossed) return std::vector{crossed(mesh, unit, part_->distribution.view())};
+    if (part_->kind == PartKind::crossed) {
+      return std::vector{crossed(mesh, unit, part_->distribution.view())};
+    }
     if (part_->distribution.view() != lies.view()) {
       refuse(
           unit, fmt::format("{} in one view of the mesh", lies.text(mesh)),
@@ -163,14 +175,10 @@ class ViewOperation final : public Operation {
     }
     for (const Axis axis : mesh.of_view(lies.view())) {
       const TypeOnAxis& whole = lies.on(axis);
-      const TypeOnAxis& part = part_->distribution.on(axis);
-      if (part_->retyped ? mesh.size(axis) == 1 || part == whole : fits_unit(whole, part, shape_)) {
-        continue;
-      }
-      const bool flat = !part_->retyped && whole.split() && whole.pieces.kind == PieceKind::flat;
+      const auto expected = expected_instead(mesh, axis, whole);
+      if (!expected) continue;
       refuse(unit, fmt::format("{} on {}", whole.text(), mesh.name(axis)),
-             fmt::format("{}; expected {}", part.text(),
-                         flat ? "one of its dims to be split" : whole.text()));
+             fmt::format("{}; expected {}", part_->distribution.on(axis).text(), *expected));
     }
     return std::vector{part_->distribution};
   }
@@ -186,6 +194,15 @@ class ViewOperation final : public Operation {
   void run(const Execution&) const override {}
 
  private:
+  /// What the part must be on one axis, if it is not.
+  std::optional<std::string> expected_instead(const Mesh& mesh, Axis axis,
+                                              const TypeOnAxis& whole) const {
+    const TypeOnAxis& part = part_->distribution.on(axis);
+    if (part_->kind == PartKind::of_unit) return expected_of_part(whole, part, shape_);
+    if (mesh.size(axis) == 1 || part == whole) return std::nullopt;
+    return whole.text();
+  }
+
   [[noreturn]] void refuse(const TypedOperand& unit, const std::string& whole,
                            const std::string& part) const {
     throw DistributionError(fmt::format("view: '{}' is {}, and '{}' {}, a part of it, is {}",
@@ -233,13 +250,15 @@ Value view(Builder& builder, Value unit, int64_t first, const Shape& shape,
 
 Value retype_on_single_ranks(Builder& builder, Value value, const Distribution& distribution,
                              std::string name) {
-  return named_view(builder, value, 0, builder.spec(value).shape,
-                    {.name = std::move(name), .distribution = distribution, .retyped = true});
+  return named_view(
+      builder, value, 0, builder.spec(value).shape,
+      {.name = std::move(name), .distribution = distribution, .kind = PartKind::retyped});
 }
 
 Value in_view(Builder& builder, Value value, MeshView view, std::string name) {
-  return named_view(builder, value, 0, builder.spec(value).shape,
-                    {.name = std::move(name), .distribution = Distribution(view), .crossed = true});
+  return named_view(
+      builder, value, 0, builder.spec(value).shape,
+      {.name = std::move(name), .distribution = Distribution(view), .kind = PartKind::crossed});
 }
 
 }  // namespace tessera

@@ -12,10 +12,6 @@
 namespace tessera {
 namespace {
 
-bool one_copy(const TypeOnAxis& type) {
-  return type.placement == Placement::invariant || type.placement == Placement::replicated;
-}
-
 /// The ranks by what they must have in common: their coordinates along the axes on which they hold
 /// different parts. Ranks of different pipeline stages have nothing in common.
 std::vector<std::vector<int>> ranks_with_one_copy(const Mesh& mesh, const Distribution& lies) {
@@ -23,7 +19,7 @@ std::vector<std::vector<int>> ranks_with_one_copy(const Mesh& mesh, const Distri
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
     for (const Axis axis : mesh.of_view(lies.view())) {
-      if (!one_copy(lies.on(axis))) place.push_back(mesh.coordinate(rank, axis));
+      if (!lies.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
     }
     groups[place].push_back(rank);
   }

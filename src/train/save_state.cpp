@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/save.h"
+#include "comm/piece_indices.h"
 
 namespace tessera {
 namespace {

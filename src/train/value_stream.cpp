@@ -90,9 +90,7 @@ std::map<std::vector<int>, std::vector<int>> copies_of(const Mesh& mesh,
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
     for (const Axis axis : mesh.of_view(distribution.view())) {
-      const Placement placement = distribution.on(axis).placement;
-      const bool same = placement == Placement::invariant || placement == Placement::replicated;
-      if (same) place.push_back(mesh.coordinate(rank, axis));
+      if (distribution.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
     }
     copies[place].push_back(rank);
   }

@@ -8,6 +8,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "comm/communicator.h"
+#include "comm/piece_indices.h"
 #include "comm/ranks_and_values.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/piece_indices.h"
 #include "support/mesh_programs.h"
 #include "support/run_program.h"
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "comm/piece_indices.h"
 #include "engine/differentiate.h"
 #include "ops/embedding/embedding.h"
 #include "ops/rank_results.h"

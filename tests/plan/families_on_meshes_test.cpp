@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/piece_indices.h"
 #include "config/load_config.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"

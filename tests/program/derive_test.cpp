@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/piece_indices.h"
 #include "program/conversion.h"
 
 namespace tessera {
@@ -253,6 +254,24 @@ TEST_F(Derive, AnUnevenSplitOfSequencesInsideOneOfPositionsIsRefused) {
   EXPECT_THAT(refusal("~(b s) c -> (b s) c", {tokens}),
               AllOf(HasSubstr("'x' is sharded (dim 0, uneven 12 + 4) on data"),
                     HasSubstr("of no operand")));
+}
+
+/// Where operands say how many tokens the sizes stand for, each rank keeps its tokens: 12 and 4
+/// sequences of two positions, of which every rank has one.
+TEST_F(Derive, AnUnevenSplitOfSequencesInsideOneOfPositionsKeepsItsElements) {
+  const TypeOnAxis uneven = sharded(0, {.kind = PieceKind::uneven, .sizes = {12, 4}});
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const int64_t own = mesh.coordinate(rank, d) == 0 ? 12 : 4;
+    const TypedOperand tokens = value("x", {own, 6}, {{c, sharded(0, {}, 1, 16)}, {d, uneven}});
+    const TypedOperand sequences = value("y", {own}, {{c, replicated()}, {d, uneven}});
+    const TypedOperand positions = value("p", {1}, {{c, sharded(0)}, {d, replicated()}});
+    const Distribution after =
+        derive("~(b s) c, ~b, ~s -> (b s) c", {tokens, sequences, positions})[0];
+    EXPECT_THAT(after.order(0), ElementsAre(d, c));
+    EXPECT_EQ(after.on(c).repeats, own);
+    EXPECT_EQ(piece_of_dim(mesh, after, 0, 32, rank),
+              piece_of_dim(mesh, tokens.spec.distribution, 0, 32, rank));
+  }
 }
 
 /// Four heads of 16 over two ranks in zigzag: the first rank would get two halves of heads.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/words.h"
+#include "comm/piece_indices.h"
 #include "ops/support.h"
 
 namespace tessera {

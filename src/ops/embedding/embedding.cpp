@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "comm/piece_indices.h"
 #include "ops/embedding/embedding_kernels.h"
 #include "ops/indices.h"
 #include "ops/row_piece.h"

@@ -1,6 +1,7 @@
 #include "ops/loss/vocabulary_part.h"
 
 #include "base/error.h"
+#include "comm/piece_indices.h"
 #include "ops/row_piece.h"
 
 namespace tessera {
@@ -45,9 +46,7 @@ std::optional<std::vector<TypeOnAxis>> split_vocabulary_types(std::span<const Ty
   const bool consecutive = kind == PieceKind::even || kind == PieceKind::uneven;
   if (!consecutive) refuse("the weight", weight, "in consecutive pieces");
   if (x.placement != Placement::replicated) refuse("x", x, "replicated");
-  const bool same =
-      targets.placement == Placement::invariant || targets.placement == Placement::replicated;
-  if (!same) refuse("the targets", targets, "invariant or replicated");
+  if (!targets.same_on_ranks()) refuse("the targets", targets, "invariant or replicated");
   std::vector<TypeOnAxis> outputs(3, invariant());
   if (!gradients) return outputs;
   const TypeOnAxis& seed = inputs[3];

@@ -81,9 +81,7 @@ class CountTokens final : public Operation {
       if (identity < 0) throw DistributionError("split tokens; expected an identity of their rows");
       return std::vector{partial(), rows_of_exchange(identity), indices};
     }
-    const bool whole =
-        indices.placement == Placement::invariant || indices.placement == Placement::replicated;
-    if (expert_axis != axis || !whole) return std::nullopt;
+    if (expert_axis != axis || !indices.same_on_ranks()) return std::nullopt;
     return std::vector{replicated(), sharded(0), sharded(1)};
   }
 

@@ -1,5 +1,6 @@
 #include "ops/norm/split_norm.h"
 
+#include "comm/piece_indices.h"
 #include "ops/collective/convert.h"
 #include "ops/norm/split_norm_kernels.h"
 #include "ops/row_piece.h"

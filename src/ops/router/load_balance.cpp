@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "comm/piece_indices.h"
 #include "ops/labels.h"
 #include "ops/router/kernels.h"
 #include "ops/router/losses.h"
@@ -180,8 +181,11 @@ Value load_balance_loss(Builder& builder, std::span<const Value> probabilities,
       .tokens = sets ? tokens_of_set(program.mesh(), spec, *sets)
                      : logical_extent(program.mesh(), spec.distribution, 0, spec.shape[0]),
       .dtype = spec.dtype};
+  const Value sums = probability_sums(builder, probabilities, sets);
+  // Where sets are split, ranks have other sets.
   std::vector<Value> inputs{
-      sum_of_ranks(builder, probability_sums(builder, probabilities, sets), sets.has_value())};
+      sets ? sum_of_ranks(builder, sums, {Placement::invariant, Placement::sharded})
+           : sum_of_ranks(builder, sums, {Placement::invariant})};
   inputs.insert(inputs.end(), counts.begin(), counts.end());
   return builder.apply_single(std::make_shared<LoadBalanceLoss>(balance), std::move(inputs));
 }

@@ -49,7 +49,8 @@ class SetCounts final : public Operation {
 
 Value set_counts(Builder& builder, Value indices, int64_t experts, int64_t sets) {
   const Value own = builder.apply_single(std::make_shared<SetCounts>(experts, sets), {indices});
-  return sum_of_ranks(builder, own, true);
+  // Where sets are split, ranks have other sets.
+  return sum_of_ranks(builder, own, {Placement::invariant, Placement::sharded});
 }
 
 }  // namespace tessera

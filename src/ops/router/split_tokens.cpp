@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/piece_indices.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/move.h"
 
@@ -17,12 +18,9 @@ int64_t tokens_of_set(const Mesh& mesh, const Spec& spec, int64_t sets) {
   return logical_extent(mesh, inner, 0, spec.shape[0]) / sets;
 }
 
-Value sum_of_ranks(Builder& builder, Value value, bool of_sets) {
+Value sum_of_ranks(Builder& builder, Value value, std::initializer_list<Placement> accepted) {
   std::vector<Conversion> sums;
-  const auto axes = of_sets
-                        ? axes_of_sum(builder, value, {Placement::invariant, Placement::sharded})
-                        : axes_of_sum(builder, value, {Placement::invariant});
-  for (const Axis axis : axes) {
+  for (const Axis axis : axes_of_sum(builder, value, accepted)) {
     sums.push_back({.axis = axis, .from = Placement::partial, .to = invariant()});
   }
   return sums.empty() ? value : convert_all(builder, value, sums);

@@ -1,3 +1,4 @@
+#include "comm/piece_indices.h"
 #include "ops/router/kernels.h"
 #include "ops/router/router.h"
 #include "ops/router/router_kernels.h"

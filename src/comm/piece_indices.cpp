@@ -1,0 +1,136 @@
+#include "comm/piece_indices.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/words.h"
+
+namespace tessera {
+
+Pieces nearly_even(int64_t extent, int ranks) {
+  if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
+  if (extent % ranks == 0) return {};
+  constexpr int64_t kPack = 8;
+  const int64_t pack = extent >= kPack * ranks ? kPack : 1;
+  const int64_t packs = (extent + pack - 1) / pack;
+  Pieces pieces{.kind = PieceKind::uneven};
+  for (int rank = 0; rank < ranks; ++rank) {
+    // The first ranks have a pack more. The last pack may be short.
+    pieces.sizes.push_back(pack * (packs / ranks + (rank < packs % ranks ? 1 : 0)));
+  }
+  pieces.sizes.back() -= pack * packs - extent;
+  return pieces;
+}
+
+bool uneven_tokens(const TypeOnAxis& type) {
+  if (!type.split() || !type.pieces.origin) return false;
+  const Distribution& origin = *type.pieces.origin;
+  return std::ranges::any_of(
+      origin.order(0), [&](Axis axis) { return origin.on(axis).pieces.kind == PieceKind::uneven; });
+}
+
+int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own) {
+  if (uneven_tokens(type)) {
+    throw Error(
+        "how many {} the ranks of one axis have does not follow from the {} of one of them: they "
+        "were uneven pieces before they crossed",
+        type.pieces.text(), own);
+  }
+  if (type.pieces.kind != PieceKind::uneven) return own * ranks;
+  const std::vector<int64_t>& sizes = type.pieces.sizes;
+  const auto is_own = [&](int64_t size) { return size * type.repeats == own; };
+  if (own != 0 && std::ranges::none_of(sizes, is_own)) {
+    throw Error("a rank has {} elements of pieces that are {}; expected one of these sizes", own,
+                pieces_text(type.pieces.text(), type.factor, type.repeats));
+  }
+  return type.repeats * std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int dim, int64_t own) {
+  const std::span<const Axis> axes = distribution.order(dim);
+  const auto origin = [&](Axis axis) { return distribution.on(axis).pieces.origin; };
+  const bool all_tokens =
+      axes.size() == mesh.of_view(distribution.view()).size() && origin(axes[0]) &&
+      std::ranges::all_of(axes, [&](Axis axis) { return origin(axis) == origin(axes[0]); });
+  if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own);
+  int64_t extent = own;
+  for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
+    extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
+  }
+  return extent;
+}
+
+std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces) {
+  const auto divided = [&](int64_t parts) {
+    if (extent % parts != 0) {
+      throw Error("{} elements do not divide into {} {} pieces", extent, parts, word(pieces.kind));
+    }
+    return extent / parts;
+  };
+  switch (pieces.kind) {
+    case PieceKind::even:
+    case PieceKind::flat: {
+      const int64_t size = divided(count);
+      return {{position * size, size}};
+    }
+    case PieceKind::zigzag: {
+      if (count == 1) return {{0, extent}};
+      const int64_t size = divided(int64_t{2} * count);
+      return {{position * size, size}, {(2 * count - 1 - position) * size, size}};
+    }
+    case PieceKind::uneven: {
+      TESSERA_CHECK(static_cast<int>(pieces.sizes.size()) == count, "{} uneven pieces for {} ranks",
+                    pieces.sizes.size(), count);
+      const auto begin = pieces.sizes.begin();
+      if (std::accumulate(begin, pieces.sizes.end(), int64_t{0}) != extent) {
+        throw Error("uneven pieces do not add up to {} elements", extent);
+      }
+      return {{std::accumulate(begin, begin + position, int64_t{0}),
+               pieces.sizes[static_cast<size_t>(position)]}};
+    }
+    case PieceKind::tokens:
+    case PieceKind::exchange:
+      break;
+  }
+  throw InternalError(fmt::format("{} have no logical whole", pieces.text()));
+}
+
+std::vector<int64_t> piece(int64_t extent, int position, int count, const Pieces& pieces) {
+  std::vector<int64_t> indices;
+  for (const ElementRun& run : piece_runs(extent, position, count, pieces)) {
+    for (int64_t i = 0; i < run.length; ++i) indices.push_back(run.place + i);
+  }
+  return indices;
+}
+
+std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribution, int dim,
+                                  int64_t extent, int rank) {
+  // Splits of outer factors come first and leave the inner factor whole, so the repeats of what a
+  // rank has left are those that the types say.
+  std::vector<int64_t> indices(static_cast<size_t>(extent));
+  std::iota(indices.begin(), indices.end(), int64_t{0});
+  for (const Axis axis : distribution.order(dim)) {
+    const TypeOnAxis& type = distribution.on(axis);
+    const auto left = static_cast<int64_t>(indices.size());
+    TESSERA_CHECK(left % type.repeats == 0, "{} repeats of {} elements", type.repeats, left);
+    const int64_t inner = left / type.repeats;
+    const std::vector<int64_t> own =
+        piece(inner, mesh.coordinate(rank, axis), mesh.size(axis), type.pieces);
+    std::vector<int64_t> kept;
+    kept.reserve(own.size() * static_cast<size_t>(type.repeats));
+    for (int64_t repeat = 0; repeat < type.repeats; ++repeat) {
+      for (const int64_t index : own) {
+        kept.push_back(indices[static_cast<size_t>(repeat * inner + index)]);
+      }
+    }
+    indices = std::move(kept);
+  }
+  return indices;
+}
+
+}  // namespace tessera
