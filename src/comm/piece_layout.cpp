@@ -128,4 +128,8 @@ PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks) {
           product(whole.dims().subspan(dim + 1)), std::move(runs)};
 }
 
+Shape joined_shape(const Shape& own, const TypeOnAxis& type, int ranks) {
+  return own.with_dim(type.dim, joined_extent(type, ranks, own[type.dim]));
+}
+
 }  // namespace tessera

@@ -94,4 +94,8 @@ PieceLayout even_pieces(int64_t elements, int ranks);
 /// says. Throws Error if the pieces do not divide the dim, with the numbers.
 PieceLayout pieces_of(const Shape& whole, const TypeOnAxis& type, int ranks);
 
+/// The shape that the pieces of `ranks` ranks have together along an axis, where one of them has
+/// `own`. Throws Error as joined_extent() does.
+Shape joined_shape(const Shape& own, const TypeOnAxis& type, int ranks);
+
 }  // namespace tessera

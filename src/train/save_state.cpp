@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/save.h"
-#include "comm/piece_indices.h"
+#include "comm/piece_layout.h"
 
 namespace tessera {
 namespace {
@@ -41,14 +41,11 @@ std::vector<GroupStream> streams(const StateToSave& save, const StateRanks& rank
 Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankGroups& groups) {
   Tensor whole = piece;
   for (int dim = 0; dim < piece.shape().rank(); ++dim) {
-    const auto order = distribution.order(dim);
-    const std::vector<Axis> axes(order.rbegin(), order.rend());
-    for (const Axis axis : axes) {  // the innermost first
+    for (const Axis axis : distribution.joining_order(dim)) {
       const int ranks = groups.mesh().size(axis);
       if (ranks == 1) continue;
       const TypeOnAxis& type = distribution.on(axis);
-      const Shape shape =
-          whole.shape().with_dim(dim, joined_extent(type, ranks, whole.shape()[dim]));
+      const Shape shape = joined_shape(whole.shape(), type, ranks);
       const Tensor joined(shape, piece.dtype());
       groups.over(std::span(&axis, 1), kControlLane)
           .all_gather("gather_whole", pieces_of(shape, type, ranks), whole, joined);

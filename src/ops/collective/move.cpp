@@ -63,7 +63,7 @@ class Shapes {
   Shape joined(const TypeOnAxis& type) const {
     const int64_t own = move_.own_before[type.dim];
     if (type.pieces.kind == PieceKind::uneven) require_own_size(type, own);
-    return move_.own_before.with_dim(type.dim, joined_extent(type, move_.ranks, own));
+    return joined_shape(move_.own_before, type, move_.ranks);
   }
 
   void require_own_size(const TypeOnAxis& type, int64_t own) const {
