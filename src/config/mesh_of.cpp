@@ -137,6 +137,16 @@ int64_t data_ranks(const Mesh& mesh) {
   return ranks;
 }
 
+int64_t data_rank(const MeshRank& place) {
+  int64_t number = 0;
+  int64_t inner = 1;
+  for (const Axis level : place.mesh.data()) {
+    number += inner * place.mesh.coordinate(place.rank, level);
+    inner *= place.mesh.size(level);
+  }
+  return number;
+}
+
 ExpertLayout expert_layout(const ParallelSection& parallel) {
   return {.exchange = parallel.expert_exchange,
           .rows_bound = parallel.expert_rows_bound,

@@ -24,6 +24,9 @@ ExpertLayout expert_layout(const ParallelSection& parallel);
 
 /// The ranks of a mesh that have sequences of their own.
 int64_t data_ranks(const Mesh& mesh);
+/// The number of a rank among them: of several micro-batches side by side it has this one. Ranks
+/// that share their sequences have one number.
+int64_t data_rank(const MeshRank& place);
 /// So many of them, in words.
 std::string data_ranks_text(int64_t ranks);
 

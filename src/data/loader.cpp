@@ -155,6 +155,8 @@ class ReadAhead {
     Batch batch;
     batch.rows = options_.rows;
     batch.context = data_.sources.front().instances->context();
+    batch.part = options_.part;
+    batch.parts = options_.parts;
     const auto context = static_cast<size_t>(batch.context);
     batch.tokens.resize(rows.size() * context);
     for (size_t row = 0; row < rows.size(); ++row) {
@@ -236,7 +238,7 @@ void complete_batch(Batch& batch, int32_t end_of_document) {
       if (batch.tokens[row + i] == end_of_document) start = static_cast<int32_t>(i) + 1;
     }
   }
-  batch.target_count = batch.rows * (batch.context - 1);
+  batch.target_count = batch.parts * batch.rows * (batch.context - 1);
 }
 
 struct Loader::Implementation {

@@ -37,19 +37,22 @@ struct Batch {
   std::vector<int32_t> document_starts;
   /// The position in the row, 0 to context - 1.
   std::vector<int32_t> positions;
-  int64_t target_count = 0;  // targets other than -1
+  /// The batch is this one of `parts` batches of equal size, which several ranks compute together.
+  int64_t part = 0;
+  int64_t parts = 1;
+  int64_t target_count = 0;  // targets other than -1, of all parts
 
   bool operator==(const Batch&) const = default;
 };
 
-/// Fills a Batch's other arrays from its tokens.
+/// Fills a Batch's other arrays, and its number of targets, from its tokens.
 void complete_batch(Batch& batch, int32_t end_of_document);
 
 struct LoaderOptions {
   Split split = Split::train;
   int64_t rows = 1;  // instances per batch
   /// `parts` loaders share the data. Each call of next() advances all of them by parts * rows
-  /// instances. Part p takes the p-th `rows` of these.
+  /// instances. Part p reads the p-th `rows` of these, and holds no others.
   int64_t part = 0;
   int64_t parts = 1;
   int64_t read_ahead = 4;  // the least number of batches to prepare ahead

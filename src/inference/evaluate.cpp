@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/physical_memory.h"
 #include "base/text.h"
+#include "config/mesh_of.h"
 #include "engine/memory_plan.h"
 #include "plan/programs.h"
 
@@ -38,6 +39,16 @@ std::vector<double> Evaluator::row_losses(const Batch& batch) {
   return losses;
 }
 
+LoaderOptions Evaluator::own_rows(int64_t rows) const {
+  const MeshRank place{program_.program.mesh(), program_.program.rank()};
+  const int64_t parts = data_ranks(place.mesh);
+  return {.split = Split::held_out,
+          .rows = rows / parts,
+          .part = data_rank(place),
+          .parts = parts,
+          .vocabulary_size = inputs_.vocabulary_size};
+}
+
 Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   Evaluation result;
   result.instances = instances > 0 ? std::min(instances, loader.instances()) : loader.instances();
@@ -45,11 +56,13 @@ Evaluation Evaluator::run(Loader& loader, int64_t instances) {
   for (int64_t done = 0; done < result.instances;) {
     Batch batch = loader.next();
     // The last batch may have more rows than are asked for. Those rows do not count.
-    const int64_t rows = std::min(batch.rows, result.instances - done);
-    std::fill(batch.targets.begin() + rows * batch.context, batch.targets.end(), -1);
+    const int64_t all = batch.parts * batch.rows;
+    const int64_t counted = std::min(all, result.instances - done);
+    const int64_t own = std::clamp<int64_t>(counted - batch.part * batch.rows, 0, batch.rows);
+    std::fill(batch.targets.begin() + own * batch.context, batch.targets.end(), -1);
     total += sum(token_losses(batch));
-    result.targets += std::ranges::count_if(batch.targets, [](int32_t t) { return t >= 0; });
-    done += batch.rows;
+    result.targets += batch.target_count / all * counted;  // each row of a loader has as many
+    done += all;
   }
   result.loss = total / static_cast<double>(std::max<int64_t>(result.targets, 1));
   result.perplexity = std::exp(result.loss);
@@ -103,9 +116,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
   for (const DataSource& source : data.sources) {
     const bool alone = data.sources.size() == 1;  // the loader then reports missing held-out data
     if (!alone && source.instances->instances(Split::held_out) == 0) continue;
-    Loader loader(
-        {data.tokenizer, {source}},
-        {.split = Split::held_out, .rows = rows, .vocabulary_size = evaluator.vocabulary_size()});
+    Loader loader({data.tokenizer, {source}}, evaluator.own_rows(rows));
     results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
   }
   if (results.empty()) {

@@ -30,14 +30,15 @@ class Evaluator {
   /// Returns the mean loss over the first `instances` instances of the loader; 0 means a whole
   /// epoch. Each instance counts once: rows of the last batch beyond them do not count. Throws
   /// Error on a token outside the model's vocabulary. All ranks of the program run it together,
-  /// each with a loader of its own; if it throws on one, the others wait for that one in the
+  /// each with a loader of its own part; if it throws on one, the others wait for that one in the
   /// program.
   Evaluation run(Loader& loader, int64_t instances = 0);
   /// Returns the cross-entropy (nats) of each row's target tokens, summed. The batch must have the
   /// program's size. Throws Error on a token outside the model's vocabulary.
   std::vector<double> row_losses(const Batch& batch);
-  /// The model's vocabulary size.
-  int64_t vocabulary_size() const { return inputs_.vocabulary_size; }
+  /// Which instances of the held-out data a rank reads: a loader's part of batches of `rows` rows,
+  /// counted over all ranks, which divide over those that have sequences of their own.
+  LoaderOptions own_rows(int64_t rows) const;
 
  private:
   /// Runs a batch and returns its token losses.

@@ -27,8 +27,10 @@ void BatchInputs::fill(Executor& executor, int program, int micro_batch, const B
   require_in_vocabulary(batch.tokens, vocabulary_size);
   require_in_vocabulary(batch.targets, vocabulary_size, nullptr, /*least=*/-1);
   const auto copy = [&](const std::vector<int32_t>& from, Value to) {
-    const Shape whole{static_cast<int64_t>(from.size())};
-    if (to) write_piece(executor, program, micro_batch, to, whole, from);
+    const int64_t own = std::ssize(from);
+    if (to) {
+      write_piece(executor, program, micro_batch, to, {batch.parts * own}, from, batch.part * own);
+    }
   };
   copy(batch.tokens, values.tokens);
   copy(batch.targets, values.targets);
@@ -37,20 +39,23 @@ void BatchInputs::fill(Executor& executor, int program, int micro_batch, const B
 }
 
 void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
-                 std::span<const int32_t> numbers) {
+                 std::span<const int32_t> numbers, int64_t first) {
   const Program& of = executor.program(program);
   const TensorPiece piece(of.mesh(), of.spec(to).distribution, whole, of.rank());
   const Tensor& tensor = executor.tensor(to, program, micro_batch);
-  TESSERA_CHECK(piece.shape() == tensor.shape() && whole.elements() == std::ssize(numbers),
-                "{} numbers of {} for a program's {}", numbers.size(), whole.text(),
-                tensor.shape().text());
+  TESSERA_CHECK(piece.shape() == tensor.shape() && first + std::ssize(numbers) <= whole.elements(),
+                "{} numbers of {}, from the {}th on, for a program's {}", numbers.size(),
+                whole.text(), first, tensor.shape().text());
   if (piece.shape() == piece.whole()) {
     executor.write(std::as_bytes(numbers), tensor);
     return;
   }
   std::vector<int32_t> own(static_cast<size_t>(tensor.elements()));
   for (size_t i = 0; i < own.size(); ++i) {
-    own[i] = numbers[static_cast<size_t>(piece.element_of_whole(static_cast<int64_t>(i)))];
+    const int64_t at = piece.element_of_whole(static_cast<int64_t>(i)) - first;
+    TESSERA_CHECK(at >= 0 && at < std::ssize(numbers), "{} numbers, and a rank needs the {}th",
+                  numbers.size(), at);
+    own[i] = numbers[static_cast<size_t>(at)];
   }
   executor.write(std::as_bytes(std::span(own)), tensor);
 }

@@ -17,16 +17,17 @@ struct BatchInputs {
   BatchValues values;
   int64_t vocabulary_size;  ///< of the model
 
-  /// Writes a rank's piece of a batch into the inputs. The batch is that of all ranks, of the
-  /// program's size. Call it right before the micro-batch's first action. Throws Error on a token
-  /// outside the model's vocabulary.
+  /// Writes a rank's piece of a batch into the inputs. The batch and its other parts have the
+  /// program's size together, and the rank's sequences are in it. Call it right before the
+  /// micro-batch's first action. Throws Error on a token outside the model's vocabulary.
   void fill(Executor& executor, int program, int micro_batch, const Batch& batch) const;
 };
 
 /// Writes a rank's piece of a value of all ranks into a program's value, which lies as its type
-/// says. `numbers` are the whole, of shape `whole`.
+/// says. `numbers` are those of the whole, of shape `whole`, from its element `first` on; the
+/// rank's are among them.
 void write_piece(Executor& executor, int program, int micro_batch, Value to, const Shape& whole,
-                 std::span<const int32_t> numbers);
+                 std::span<const int32_t> numbers, int64_t first = 0);
 
 /// Writes a value into an executor's scalar tensor of f32 or f64.
 void write_scalar(Executor& executor, const Tensor& tensor, double value);

@@ -27,8 +27,8 @@ int64_t input_bytes(const Program& program) {
 }  // namespace
 
 int64_t beside_arena_bytes(const StepPlan& plan) {
-  // Every rank reads the rows of all: those ahead, one more being read, those of the step that
-  // computes and of the one that is settled.
+  // A rank has the rows of its own micro-batches: those ahead, one more being read, those of the
+  // step that computes and of the one that is settled.
   constexpr int64_t kTokenBytes = 4 * sizeof(int32_t);  // of the four arrays of a Batch
   const int64_t batches =
       std::max(LoaderOptions{}.read_ahead, plan.micro_batches) + 1 + 2 * plan.micro_batches;
@@ -36,8 +36,7 @@ int64_t beside_arena_bytes(const StepPlan& plan) {
   for (const Program* program : plan.programs.list()) {
     values += static_cast<int64_t>(program->values().size());
   }
-  return batches * plan.tokens * data_ranks(plan.place().mesh) * kTokenBytes +
-         values * kValueBytes + kRankBytes;
+  return batches * plan.tokens * kTokenBytes + values * kValueBytes + kRankBytes;
 }
 
 MeshRank StepPlan::place() const {

@@ -26,7 +26,10 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
       store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
       step_(programs_, executor_, store_),
       data_(run.data),
-      loader_(data_, {.rows = rows(), .vocabulary_size = config_.model.vocabulary_size}) {
+      loader_(data_, {.rows = config_.train.micro_batch,
+                      .part = data_rank({run.mesh, rank_}),
+                      .parts = data_ranks(run.mesh),
+                      .vocabulary_size = config_.model.vocabulary_size}) {
   executor_.set_graphs(config_.run.graphs);
   if (config_.run.check_replicas > 0 && control_.several()) {
     replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,

@@ -26,7 +26,7 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
   tokens_ = 0;
   for (const Batch& batch : micro_batches) {
     targets_ += batch.target_count;
-    tokens_ += batch.rows * batch.context;
+    tokens_ += batch.parts * batch.rows * batch.context;
   }
   write_scalar(executor_, executor_.tensor(chunk_.target_seed),
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));

@@ -108,13 +108,36 @@ TEST_F(LoaderTest, PartsShareTheDataWithoutOverlap) {
   }
   for (int step = 0; step < 40; ++step) {
     const Batch batch = whole.next();
-    std::vector<int32_t> joined;
-    for (const auto& part : parts) {
-      const Batch piece = part->next();
-      joined.insert(joined.end(), piece.tokens.begin(), piece.tokens.end());
-      EXPECT_EQ(part->state(), whole.state());
+    Batch joined{.rows = 6, .context = batch.context, .target_count = batch.target_count};
+    const auto add = [](const std::vector<int32_t>& piece, std::vector<int32_t>& to) {
+      to.insert(to.end(), piece.begin(), piece.end());
+    };
+    for (int64_t part = 0; part < 3; ++part) {
+      Loader& loader = *parts[static_cast<size_t>(part)];
+      const Batch piece = loader.next();
+      EXPECT_EQ(std::pair(piece.part, piece.parts), std::pair(part, int64_t{3}));
+      EXPECT_EQ(piece.target_count, batch.target_count) << "of all parts";
+      add(piece.tokens, joined.tokens);
+      add(piece.targets, joined.targets);
+      add(piece.document_starts, joined.document_starts);
+      add(piece.positions, joined.positions);
+      EXPECT_EQ(loader.state(), whole.state());
     }
-    ASSERT_EQ(joined, batch.tokens);
+    ASSERT_EQ(joined, batch);
+  }
+}
+
+TEST_F(LoaderTest, APartHoldsItsOwnRowsHoweverManyPartsThereAre) {
+  for (const int64_t parts : {1, 3, 64}) {
+    LoaderOptions shared = options(2);
+    shared.part = parts - 1;
+    shared.parts = parts;
+    Loader loader(open(), shared);
+    const Batch batch = loader.next();
+    for (const auto* numbers :
+         {&batch.tokens, &batch.targets, &batch.document_starts, &batch.positions}) {
+      EXPECT_EQ(numbers->capacity(), 2U * 16U) << parts;
+    }
   }
 }
 

@@ -171,7 +171,7 @@ class FailingSource final : public InstanceSource {
   }
   void read(Split split, int64_t epoch, int64_t instance,
             std::span<int32_t> tokens) const override {
-    if (instance == 3) throw Error("the fourth instance cannot be read");
+    if (instance >= 4) throw Error("the second batch cannot be read");
     source_->read(split, epoch, instance, tokens);
   }
   int64_t instances(Split split) const override { return source_->instances(split); }
@@ -212,7 +212,7 @@ TEST_F(RankFailures, OfAnEvaluationsDataAreAgreedUpon) {
         const RankControl control(groups);
         const auto failure = control.attempt_work([&] { evaluate_sources(*evaluator, own, 4, 8); });
         EXPECT_THAT(failure.value_or(""),
-                    HasSubstr(at_once ? "the source cannot be opened" : "the fourth instance"));
+                    HasSubstr(at_once ? "the source cannot be opened" : "the second batch"));
         EXPECT_EQ(control.tell(7), 7);
       });
       EXPECT_LT(std::chrono::steady_clock::now() - begin, kTimeout / 2);
