@@ -1,5 +1,7 @@
 #include "train/run_console.h"
 
+#include <thread>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -38,6 +40,11 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, double flops
         "this processor has no matrix products in {}: their operands are widened to fp32; "
         "train.precision = \"fp32\" may be faster here",
         word(config_.train.precision));
+  }
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  if (target.device == Device::cpu && cores > 0 && config_.run.threads > cores) {
+    info("run.threads is {}, and this machine has {} {}: the threads take turns",
+         config_.run.threads, cores, cores == 1 ? "core" : "cores");
   }
   if (target.device == Device::emulated) info("{}", kEmulatedFigures);
   if (rounds_to_tf32(config_, target.device) && config_.model.mixture()) {

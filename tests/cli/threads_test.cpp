@@ -179,6 +179,21 @@ TEST_F(ProgramThreads, AreWithinTheLimitOfOpenMPOrRefused) {
   EXPECT_EQ(status, 0) << output;
 }
 
+TEST_F(ProgramThreads, MoreThanTheCoresAreSaid) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (const int more : {0, 1}) {
+    std::vector<std::string> arguments =
+        train({"train.stop_after=1", "run.hardware=\"\"",
+               fmt::format("run.directory={}", (folder_ / std::to_string(more)).string()),
+               fmt::format("run.threads={}", cores + more)});
+    const auto result = testing::run_program(folder_, arguments);
+    EXPECT_EQ(result.status, 0) << result.output;
+    const std::string said =
+        fmt::format("run.threads is {}, and this machine has {} core", cores + more, cores);
+    EXPECT_EQ(result.output.find(said) != std::string::npos, more == 1) << result.output;
+  }
+}
+
 /// Whether each of the program's threads that is bound to a core has it alone, and each core has
 /// one.
 bool every_core_has_a_thread(pid_t process) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/emulated_accelerator.h"
 #include "metrics/metrics.h"
 #include "support/prepared_data.h"
 #include "support/tested_devices.h"
@@ -20,13 +21,15 @@ class DeviceTraining : public ::testing::Test {
   static void SetUpTestSuite() {
     folder_ = new TemporaryFolder();
     testing::prepare_small_data(folder_->path());
+    testing::write_known_peak(*folder_ / "emulated.json", testing::two_threads(),
+                              open_emulated().get());
   }
   static void TearDownTestSuite() { delete folder_; }
 
   static RunConfig config(const std::string& run, const std::string& device,
                           const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all{"run.device=\"" + device + "\"",
-                                 "run.hardware=\"\"",
+                                 "run.hardware=\"" + known_peak(device) + "\"",
                                  "train.steps=8",
                                  "optimizer.warmup_steps=2",
                                  "model.family=\"olmoe\"",
@@ -40,6 +43,12 @@ class DeviceTraining : public ::testing::Test {
                                  "checkpoint.every=4"};
     all.insert(all.end(), overrides.begin(), overrides.end());
     return parse_config(testing::small_config(folder_->path(), run), "test", all);
+  }
+
+  /// A real device's is measured.
+  static std::string known_peak(const std::string& device) {
+    if (device == "cpu") return (*folder_ / "hardware.json").string();
+    return device == "emulated" ? (*folder_ / "emulated.json").string() : "";
   }
 
   static std::vector<StepMetrics> metrics(const std::string& run) {
@@ -91,7 +100,8 @@ TEST_F(DeviceTraining, TrainsTheDemosModel) {
     const std::vector<std::string> overrides{
         "run.device=\"" + device + "\"",
         "run.trace_step=0",
-        "run.threads=2",
+        fmt::format("run.threads={}", testing::two_threads()),
+        "run.hardware=\"" + known_peak(device) + "\"",
         "run.directory=\"" + (folder_->path() / run).string() + "\"",
         "data.directory=\"" + data.string() + "\"",
         "data.context=32",
