@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "program/derived_types.h"
+#include "support/refusal_of.h"
 
 namespace tessera {
 namespace {
@@ -15,12 +16,7 @@ using ::testing::HasSubstr;
 class Convert : public testing::DerivedTypes {
  protected:
   std::string refusal_of(const TypedOperand& operand, const Conversion& conversion) const {
-    try {
-      converted(mesh, operand, conversion);
-    } catch (const DistributionError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::verdict_of([&] { converted(mesh, operand, conversion); });
   }
 };
 
@@ -52,12 +48,7 @@ TEST_F(Convert, FromHeadsToPositions) {
 class Crossing : public Convert {
  protected:
   std::string refusal_to(const TypedOperand& operand, MeshView view) const {
-    try {
-      crossed(mesh, operand, view);
-    } catch (const DistributionError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return testing::verdict_of([&] { crossed(mesh, operand, view); });
   }
 };
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "program/derive.h"
+#include "support/refusal_of.h"
 
 namespace tessera::testing {
 
@@ -48,12 +49,7 @@ class DerivedTypes : public ::testing::Test {
     return result;
   }
   std::string refusal(std::string_view labels, std::vector<TypedOperand> inputs) const {
-    try {
-      derive(labels, std::move(inputs));
-    } catch (const DistributionError& error) {
-      return error.what();
-    }
-    return "accepted";
+    return verdict_of([&] { derive(labels, std::move(inputs)); });
   }
 
   Mesh mesh;

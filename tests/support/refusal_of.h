@@ -20,4 +20,15 @@ std::string refusal_of(Action&& action) {
   return "";
 }
 
+/// The same, or "accepted" if it throws none.
+template <typename Action>
+std::string verdict_of(Action&& action) {
+  try {
+    action();
+  } catch (const DistributionError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 }  // namespace tessera::testing
