@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "engine/differentiate.h"
-#include "ops/collective/move.h"
+#include "ops/collective/convert.h"
 #include "ops/moe/drop_over_capacity.h"
 #include "ops/moe/exchange.h"
 #include "ops/moe/gather_tokens.h"
