@@ -1,8 +1,12 @@
 #include "comm/fingerprint.h"
 
+#include <algorithm>
+#include <array>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/hash.h"
 #include "base/words.h"
 
 namespace tessera {
@@ -23,6 +27,20 @@ std::string Fingerprint::text() const {
   if (layout != 0) result += fmt::format(" in pieces {:016x}", layout);
   if (layout_after != 0) result += fmt::format(" to pieces {:016x}", layout_after);
   return result;
+}
+
+uint64_t Fingerprint::hash() const {
+  std::array<int64_t, 10 + Shape::kMaximumRank> numbers{static_cast<int64_t>(collective),
+                                                        sequence,
+                                                        static_cast<int64_t>(dtype),
+                                                        static_cast<int64_t>(reduction),
+                                                        from,
+                                                        to,
+                                                        static_cast<int64_t>(layout),
+                                                        static_cast<int64_t>(layout_after),
+                                                        shape.rank()};
+  std::ranges::copy(shape.dims(), numbers.begin() + 9);
+  return tessera::hash(std::as_bytes(std::span(numbers)), tessera::hash(name));
 }
 
 std::string ranks_text(std::span<const int> ranks) {

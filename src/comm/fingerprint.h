@@ -54,6 +54,8 @@ struct Fingerprint {
   bool operator==(const Fingerprint&) const = default;
   /// The call in words: "call 3, all_reduce (sum) 'layers.0.norm' of f32 [4, 8]".
   std::string text() const;
+  /// A number that is the same for equal fingerprints and differs for different ones.
+  uint64_t hash() const;
 };
 
 /// Ranks in words: "rank 3", "ranks 0, 1".

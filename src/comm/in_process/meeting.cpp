@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -23,24 +22,10 @@ Meeting::Meeting(std::vector<int> ranks, std::string lane, std::chrono::millisec
       last_calls_(ranks_.size()),
       channels_(ranks_.size() * ranks_.size()) {}
 
-std::string Meeting::text() const {
-  return fmt::format("group [{}] on lane {}", fmt::join(ranks_, ", "), lane_);
-}
-
-/// Notes a call. The memory of an earlier one's name is used again.
-void Meeting::begin_call(size_t position, const Fingerprint& mark) {
-  Call& call = last_calls_[position];
-  call.name = mark.name;
-  call.mark = mark;
-  call.mark.name = {};
-  call.made = call.inside = true;
-  call.begun = std::chrono::steady_clock::now();
-}
-
 void Meeting::enter(size_t position, const Visit& visit) {
   Lock lock(mutex_);
   throw_if_broken();
-  begin_call(position, *visit.mark);
+  last_calls_[position].begin(*visit.mark);
   visits_[position] = visit;
   arrived_.push_back(position);
   check_same();
@@ -69,7 +54,7 @@ void Meeting::together() {
 void Meeting::leave(size_t position) {
   Lock lock(mutex_);
   wait_for_all(lock);
-  last_calls_[position].inside = false;
+  last_calls_[position].end();
 }
 
 void Meeting::wait_for_all(Lock& lock) {
@@ -82,7 +67,7 @@ void Meeting::wait_for_all(Lock& lock) {
   }
 }
 
-std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const {
+std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing) const {
   std::vector<int> there;
   std::vector<int> not_there;
   std::vector<std::string> last;
@@ -94,33 +79,27 @@ std::string Meeting::timeout_text(const Fingerprint& mark, std::span<const size_
   if (mark.collective == Collective::message) {
     there = {not_there.front() == mark.to ? mark.from : mark.to};
   }
-  return fmt::format(
-      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up",
-      mark.text(), text(), std::chrono::duration<double>(timeout_).count(), ranks_text(there),
-      ranks_text(not_there), join(last, "; "));
+  return timeout_text(mark, text(), timeout_, there, not_there, last);
 }
 
-std::string Meeting::ended_text(const Fingerprint& mark, std::span<const size_t> ended) const {
+std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> ended) const {
   std::vector<int> ranks;
   std::vector<std::string> last;
   for (const size_t position : ended) {
     ranks.push_back(ranks_[position]);
     last.push_back(describe_(ranks_[position]));
   }
-  return fmt::format(
-      "{} of {}: {} ended without it. {}. All ranks of a group must make the same calls in the "
-      "same order",
-      mark.text(), text(), ranks_text(ranks), join(last, "; "));
+  return ended_text(mark, text(), ranks, last);
 }
 
 /// Compares the rank that came last with the one that came first.
 void Meeting::check_same() {
   if (*visits_[arrived_.back()].mark == *visits_[arrived_.front()].mark) return;
-  fail_locked(disagreement_text(arrived_));
+  fail_locked(calls_of(arrived_));
   throw_if_broken();
 }
 
-std::string Meeting::disagreement_text(std::span<const size_t> positions) const {
+std::string Meeting::calls_of(std::span<const size_t> positions) const {
   std::vector<std::string> calls;
   for (const size_t position : positions) {
     const Visit& visit = visits_[position];
@@ -128,10 +107,7 @@ std::string Meeting::disagreement_text(std::span<const size_t> positions) const 
     if (visit.layout != nullptr) call += fmt::format(" ({})", visit.layout->text());
     calls.push_back(std::move(call));
   }
-  return fmt::format(
-      "the ranks of {} do not make the same call: {}. All ranks of a group must make the same "
-      "calls in the same order",
-      text(), join(calls, "; "));
+  return disagreement_text(text(), calls);
 }
 
 /// Checks that each rank receives as many rows from another as that one sends to it.
@@ -142,10 +118,7 @@ void Meeting::check_rows() {
       const int64_t sent = visits_[from].sent[to];
       const int64_t received = visits_[to].received[from];
       if (sent == received) continue;
-      fail_locked(fmt::format(
-          "the ranks of {} do not agree in {}: rank {} sends {} rows to rank {}, which receives {} "
-          "from it. Both must count the same rows",
-          text(), visits_[0].mark->text(), ranks_[from], sent, ranks_[to], received));
+      fail_locked(rows_text(*visits_[0].mark, text(), ranks_[from], sent, ranks_[to], received));
       throw_if_broken();
     }
   }
@@ -173,11 +146,7 @@ void Meeting::end(size_t position) {
 
 LastCall Meeting::last_call(size_t position) const {
   const Lock lock(mutex_);
-  const Call& call = last_calls_[position];
-  if (!call.made) return {};
-  Fingerprint mark = call.mark;
-  mark.name = call.name;
-  return {.text = mark.text(), .made = true, .inside = call.inside, .begun = call.begun};
+  return last_calls_[position].last(text());
 }
 
 }  // namespace tessera

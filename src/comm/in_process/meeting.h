@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/call_errors.h"
 #include "comm/fingerprint.h"
+#include "comm/last_call.h"
 #include "comm/piece_layout.h"
 #include "comm/transport.h"
 
@@ -28,14 +30,6 @@ struct Visit {
   std::span<const int64_t> received{};  ///< rows, by position
 };
 
-/// The call that a rank made last in a group.
-struct LastCall {
-  std::string text;     ///< Fingerprint::text()
-  bool made = false;    ///< whether there is one
-  bool inside = false;  ///< whether the rank is still in it
-  std::chrono::steady_clock::time_point begun;
-};
-
 /// Where the ranks of one group meet, which are threads of one process. A *position* is a place in
 /// the group. Waiting threads sleep.
 class Meeting {
@@ -49,8 +43,8 @@ class Meeting {
 
   std::span<const int> ranks() const { return ranks_; }
   const std::string& lane() const { return lane_; }
-  /// The group in words: "group [0, 2] on lane network".
-  std::string text() const;
+  /// group_text()
+  std::string text() const { return group_text(ranks_, lane_); }
 
   /// Shows the others what this rank brings, and waits until all ranks are there. Throws Error if
   /// they do not bring the same call, if one waits for a message of another that is here, if one
@@ -88,15 +82,6 @@ class Meeting {
     const MarkedMessage* message = nullptr;
   };
 
-  /// A call that a rank has made. It stays known after what made it is gone.
-  struct Call {
-    Fingerprint mark;  // its name is empty
-    std::string name;
-    bool made = false;
-    bool inside = false;
-    std::chrono::steady_clock::time_point begun;
-  };
-
   /// What a rank gives and takes in exchange(): the messages that are not done yet.
   struct Exchange {
     std::span<const MarkedMessage> sends;
@@ -108,13 +93,12 @@ class Meeting {
   template <typename Misses>
   std::vector<size_t> missing(Misses&& misses) const;
   bool waits_in_collective(size_t position) const;
-  std::string timeout_text(const Fingerprint& mark, std::span<const size_t> missing) const;
-  std::string ended_text(const Fingerprint& mark, std::span<const size_t> ended) const;
-  std::string disagreement_text(std::span<const size_t> positions) const;
+  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing) const;
+  std::string gone_text(const Fingerprint& mark, std::span<const size_t> ended) const;
+  std::string calls_of(std::span<const size_t> positions) const;
   void fail_locked(const std::string& message);
   void throw_if_broken() const;
   void wait_for_all(Lock& lock);
-  void begin_call(size_t position, const Fingerprint& mark);
   void check_same();
   void check_rows();
   void check_messages(size_t in_collective, size_t in_exchange);
@@ -136,9 +120,9 @@ class Meeting {
   uint64_t entries_ = 0;         // how many times all have entered
   uint64_t turns_ = 0;           // how many times all were together
   std::vector<bool> ended_;      // by position
-  std::vector<Exchange> exchanges_;  // by position, of the ranks in exchange()
-  std::vector<Call> last_calls_;     // by position
-  std::vector<Channel> channels_;    // from * ranks + to
+  std::vector<Exchange> exchanges_;     // by position, of the ranks in exchange()
+  std::vector<CallRecord> last_calls_;  // by position
+  std::vector<Channel> channels_;       // from * ranks + to
 };
 
 /// Waits for the condition. Throws if the group breaks before it holds. Breaks the group, with a
@@ -160,7 +144,7 @@ void Meeting::wait_for(Lock& lock, const Fingerprint& mark, Condition&& conditio
     const std::vector<size_t> positions = in_time ? missing(misses_ended) : missing(misses);
     lock.unlock();
     const std::string message =
-        in_time ? ended_text(mark, positions) : timeout_text(mark, positions);
+        in_time ? gone_text(mark, positions) : missing_text(mark, positions);
     lock.lock();
     if (condition()) return;
     if (!failure_) fail_locked(message);

@@ -13,7 +13,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
   int64_t bytes = 0;
   Lock lock(mutex_);
   throw_if_broken();
-  begin_call(position, receives.empty() ? sends.front().mark : receives.front().mark);
+  last_calls_[position].begin(receives.empty() ? sends.front().mark : receives.front().mark);
   for (const MarkedMessage& send : sends) {
     channel(position, static_cast<size_t>(send.peer)) = {Channel::State::offered, &send};
   }
@@ -39,7 +39,7 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
     own = {};
     throw;
   }
-  last_calls_[position].inside = false;
+  last_calls_[position].end();
   return bytes;
 }
 
@@ -72,10 +72,8 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
       lock, message.mark, [&] { return from.state == Channel::State::offered; },
       [&](size_t other) { return other == peer; });
   if (from.message->mark != message.mark) {
-    fail_locked(fmt::format(
-        "the ranks of {} do not make the same call: rank {} sends {}; rank {} receives {}. Both "
-        "must send and receive the same messages in the same order",
-        text(), ranks_[peer], from.message->mark.text(), ranks_[position], message.mark.text()));
+    fail_locked(message_text(text(), ranks_[peer], from.message->mark.text(), ranks_[position],
+                             message.mark.text()));
     throw_if_broken();
   }
   from.state = Channel::State::taken;

@@ -111,26 +111,13 @@ std::vector<std::shared_ptr<Meeting>> World::meetings() const {
 
 /// What a rank does: the calls that it waits in, and the last one that it finished.
 std::string World::describe(int rank) const {
-  std::vector<std::string> parts;
-  LastCall finished;
-  std::string where;
+  std::vector<LastCall> calls;
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {
     const auto member = std::ranges::find(meeting->ranks(), rank);
     if (member == meeting->ranks().end()) continue;
-    LastCall call = meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin()));
-    if (!call.made) continue;
-    if (call.inside) {
-      parts.push_back(fmt::format("waits in {} of {}", call.text, meeting->text()));
-    } else if (!finished.made || call.begun > finished.begun) {
-      finished = std::move(call);
-      where = meeting->text();
-    }
+    calls.push_back(meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin())));
   }
-  if (finished.made) {
-    parts.push_back(fmt::format("last finished {} of {}", finished.text, where));
-  }
-  return fmt::format("Rank {} {}", rank,
-                     parts.empty() ? "has not made any call" : join(parts, " and "));
+  return calls_text(rank, calls);
 }
 
 }  // namespace tessera

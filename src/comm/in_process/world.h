@@ -12,12 +12,9 @@
 
 #include "comm/communicator.h"
 #include "comm/in_process/meeting.h"
+#include "comm/wait_time.h"
 
 namespace tessera {
-
-/// How long a rank waits for another in training, evaluation and verification. The first rank may
-/// write a checkpoint meanwhile, or evaluate; a rank that takes longer is taken for stuck.
-inline constexpr std::chrono::minutes kRankTimeout{30};
 
 /// The ranks of a run that are threads of one process. It outlives the communicators made from it.
 /// All functions may be called by any thread at any time.

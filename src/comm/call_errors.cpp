@@ -1,0 +1,54 @@
+#include "comm/call_errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/text.h"
+
+namespace tessera {
+
+std::string group_text(std::span<const int> ranks, std::string_view lane) {
+  return fmt::format("group [{}] on lane {}", fmt::join(ranks, ", "), lane);
+}
+
+std::string timeout_text(const Fingerprint& mark, std::string_view group,
+                         std::chrono::milliseconds timeout, std::span<const int> there,
+                         std::span<const int> not_there, std::span<const std::string> last) {
+  return fmt::format(
+      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up",
+      mark.text(), group, std::chrono::duration<double>(timeout).count(), ranks_text(there),
+      ranks_text(not_there), fmt::join(last, "; "));
+}
+
+std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
+                       std::span<const std::string> last) {
+  return fmt::format(
+      "{} of {}: {} ended without it. {}. All ranks of a group must make the same calls in the "
+      "same order",
+      mark.text(), group, ranks_text(ranks), fmt::join(last, "; "));
+}
+
+std::string disagreement_text(std::string_view group, std::span<const std::string> calls) {
+  return fmt::format(
+      "the ranks of {} do not make the same call: {}. All ranks of a group must make the same "
+      "calls in the same order",
+      group, fmt::join(calls, "; "));
+}
+
+std::string rows_text(const Fingerprint& mark, std::string_view group, int from, int64_t sent,
+                      int to, int64_t received) {
+  return fmt::format(
+      "the ranks of {} do not agree in {}: rank {} sends {} rows to rank {}, which receives {} "
+      "from it. Both must count the same rows",
+      group, mark.text(), from, sent, to, received);
+}
+
+std::string message_text(std::string_view group, int from, std::string_view sent, int to,
+                         std::string_view received) {
+  return fmt::format(
+      "the ranks of {} do not make the same call: rank {} sends {}; rank {} receives {}. Both "
+      "must send and receive the same messages in the same order",
+      group, from, sent, to, received);
+}
+
+}  // namespace tessera

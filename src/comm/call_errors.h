@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "comm/fingerprint.h"
+
+namespace tessera {
+
+// What ranks say when a call of a group fails. All transports say the same.
+
+/// The group in words: "group [0, 2] on lane network".
+std::string group_text(std::span<const int> ranks, std::string_view lane);
+
+/// Some ranks waited and others did not come. `last` says what these did last, one text a rank.
+std::string timeout_text(const Fingerprint& mark, std::string_view group,
+                         std::chrono::milliseconds timeout, std::span<const int> there,
+                         std::span<const int> not_there, std::span<const std::string> last);
+
+/// Some ranks have ended that a call needs.
+std::string ended_text(const Fingerprint& mark, std::string_view group, std::span<const int> ranks,
+                       std::span<const std::string> last);
+
+/// The ranks made different calls, of which each text is one: "rank 0 made call 2, ...".
+std::string disagreement_text(std::string_view group, std::span<const std::string> calls);
+
+/// Two ranks do not agree about the rows that one sends to the other.
+std::string rows_text(const Fingerprint& mark, std::string_view group, int from, int64_t sent,
+                      int to, int64_t received);
+
+/// Two ranks do not agree about a message.
+std::string message_text(std::string_view group, int from, std::string_view sent, int to,
+                         std::string_view received);
+
+}  // namespace tessera

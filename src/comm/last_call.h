@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/fingerprint.h"
+
+namespace tessera {
+
+/// The call that a rank made last in a group.
+struct LastCall {
+  std::string text;     ///< Fingerprint::text()
+  std::string group;    ///< group_text()
+  bool made = false;    ///< whether there is one
+  bool inside = false;  ///< whether the rank is still in it
+  std::chrono::steady_clock::time_point begun;
+
+  /// The call with its group, as messages name it.
+  std::string with_group() const { return text + " of " + group; }
+};
+
+/// Keeps the call that a rank made last in a group. It stays known after what made it is gone. The
+/// owner guards it by a lock.
+class CallRecord {
+ public:
+  void begin(const Fingerprint& mark);
+  void end() { inside_ = false; }
+  LastCall last(std::string group) const;
+
+ private:
+  Fingerprint mark_;  // its name is empty
+  std::string name_;  // its memory is used again
+  bool made_ = false;
+  bool inside_ = false;
+  std::chrono::steady_clock::time_point begun_;
+};
+
+/// What a rank does, of its calls in all groups: those that it waits in, and the last one that it
+/// finished. "Rank 2 waits in call 3, barrier 'step' of group [0, 2] on lane network".
+std::string calls_text(int rank, std::span<const LastCall> calls);
+
+}  // namespace tessera
