@@ -134,8 +134,8 @@ function(tessera_cuda_kernels target name)
   endif()
 endfunction()
 
-# tessera_leave_out_vendors(LIST) removes *_cuda.cpp and *_hip.cpp from a list of files where this build
-# does not run on them.
+# tessera_leave_out_vendors(LIST) removes *_cuda.cpp, *_hip.cpp and *_mpi.cpp from a list of files where
+# this build does not run on them, and what stands in for MPI where it does.
 function(tessera_leave_out_vendors list)
   set(files ${${list}})
   if(NOT TESSERA_CUDA)
@@ -143,6 +143,11 @@ function(tessera_leave_out_vendors list)
   endif()
   if(NOT TESSERA_HIP)
     list(FILTER files EXCLUDE REGEX "_hip\\.cpp$")
+  endif()
+  if(TESSERA_MPI)
+    list(FILTER files EXCLUDE REGEX "/no_processes\\.cpp$")
+  else()
+    list(FILTER files EXCLUDE REGEX "_mpi\\.cpp$")
   endif()
   set(${list} ${files} PARENT_SCOPE)
 endfunction()

@@ -34,6 +34,7 @@ target_link_libraries(tessera_flags INTERFACE OpenMP::OpenMP_CXX Threads::Thread
 target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 include(TesseraDevices)
+include(TesseraMpi)
 
 # tessera_room(NAME ROOMS below... LIBRARIES public... PRIVATE_LIBRARIES private...)
 # builds src/NAME as the static library tessera_NAME.

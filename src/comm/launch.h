@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+/// How a launcher started this process: as one of several.
+struct Launch {
+  std::string launcher;  ///< "mpirun", "srun"
+  int processes = 1;
+};
+
+/// What started this process, as the environment says. Nothing if it was not started as one of
+/// several. Throws Error that names the variable if its value is no number of processes. `variable`
+/// returns the value of a variable of the environment, or null.
+std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable);
+std::optional<Launch> find_launch();
+
+}  // namespace tessera

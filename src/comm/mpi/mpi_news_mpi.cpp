@@ -1,0 +1,206 @@
+#include "comm/mpi/mpi_news_mpi.h"
+
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "comm/mpi/mpi_call_mpi.h"
+#include "comm/rank_groups.h"
+
+namespace tessera {
+namespace {
+
+// The kinds of news are MPI's tags.
+constexpr int kWorkFailed = 1;
+constexpr int kEndOfCause = 2;  // the rank ended, by an error of its own or none
+constexpr int kEndOfOther = 3;  // the rank ended by an error that it heard of
+constexpr int kQuestion = 4;    // what do you do?
+constexpr int kAnswer = 5;      // lines: calls_text(), and each call that the rank waits in
+
+}  // namespace
+
+void Patience::wait() {
+  ++looks_;
+  if (brief()) return;
+  if (waited() < std::chrono::milliseconds(2)) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+MpiNews::MpiNews(MPI_Comm world) : world_(world) {
+  check_mpi(MPI_Comm_rank(world, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(world, &ranks_), "MPI_Comm_size");
+}
+
+MpiNews::GroupCalls* MpiNews::add_group(std::string group) {
+  const std::scoped_lock lock(mutex_);
+  groups_.push_back({std::move(group), {}});
+  return &groups_.back();
+}
+
+void MpiNews::begin_call(GroupCalls& calls, const Fingerprint& mark) {
+  const std::scoped_lock lock(mutex_);
+  calls.last.begin(mark);
+}
+
+void MpiNews::end_call(GroupCalls& calls) {
+  const std::scoped_lock lock(mutex_);
+  calls.last.end();
+}
+
+void MpiNews::fail_call(GroupCalls& calls) {
+  const std::scoped_lock lock(mutex_);
+  failed_call_ = calls.last.last(calls.group).with_group();
+  calls.last.end();
+}
+
+void MpiNews::tell_work_failed(std::string_view why) {
+  const std::scoped_lock lock(mutex_);
+  if (work_failure_) return;
+  work_failure_ = fmt::format("rank {} failed: {}", rank_, why);
+  tell_all(kWorkFailed, *work_failure_);
+}
+
+void MpiNews::tell_end(const End& end) {
+  const std::scoped_lock lock(mutex_);
+  if (!ends_.emplace(rank_, end).second) return;
+  tell_all(end.cause ? kEndOfCause : kEndOfOther, end.error);
+}
+
+/// The caller holds the lock.
+void MpiNews::tell_all(int kind, std::string_view text) {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank != rank_) tell(rank, kind, text);
+  }
+}
+
+void MpiNews::tell(int rank, int kind, std::string_view text) {
+  sent_.push_back({std::string(text), MPI_REQUEST_NULL});
+  Sent& sent = sent_.back();
+  check_mpi(MPI_Isend(sent.bytes.data(), static_cast<int>(sent.bytes.size()), MPI_BYTE, rank, kind,
+                      world_, &sent.request),
+            "MPI_Isend");
+  std::erase_if(sent_, [](Sent& earlier) {
+    int done = 0;
+    MPI_Test(&earlier.request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  });
+}
+
+void MpiNews::listen() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread listens
+  while (listen_once()) {
+  }
+}
+
+/// Takes one message, if there is one.
+bool MpiNews::listen_once() {
+  int there = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, world_, &there, &message, &status),
+            "MPI_Improbe");
+  if (there == 0) return false;
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  check_mpi(MPI_Mrecv(text.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv");
+  take(status.MPI_SOURCE, status.MPI_TAG, text);
+  return true;
+}
+
+void MpiNews::take(int from, int kind, const std::string& text) {
+  switch (kind) {
+    case kWorkFailed:
+      if (!work_failure_) work_failure_ = text;
+      break;
+    case kEndOfCause:
+    case kEndOfOther:
+      ends_.emplace(from, End{text, kind == kEndOfCause, Clock::now()});
+      break;
+    case kQuestion: {
+      const Answer own = own_answer_locked();
+      std::string lines = own.text;
+      for (const std::string& call : own.waits) lines += "\n" + call;
+      tell(from, kAnswer, lines);
+      break;
+    }
+    case kAnswer: {
+      Answer answer;
+      size_t end = text.find('\n');
+      answer.text = text.substr(0, end);
+      while (end != std::string::npos) {
+        const size_t begin = end + 1;
+        end = text.find('\n', begin);
+        answer.waits.push_back(text.substr(begin, end - begin));
+      }
+      answers_[from] = std::move(answer);
+      break;
+    }
+    default:
+      throw InternalError(fmt::format("rank {} tells news of kind {}", from, kind));
+  }
+}
+
+std::optional<std::string> MpiNews::failure(std::string_view lane) {
+  const std::scoped_lock lock(mutex_);
+  if (work_failure_ && lane != kControlLane) return work_failure_;
+  const auto before = Clock::now() - kEndMoment;
+  const std::pair<const int, End>* first = nullptr;
+  for (const auto& entry : ends_) {
+    const bool counts = entry.first != rank_ && !entry.second.error.empty() && entry.second.cause &&
+                        entry.second.heard < before;
+    if (counts && (first == nullptr || entry.second.heard < first->second.heard)) first = &entry;
+  }
+  if (first == nullptr) return std::nullopt;
+  return fmt::format("rank {} failed: {}", first->first, first->second.error);
+}
+
+std::map<int, MpiNews::End> MpiNews::ends() {
+  const std::scoped_lock lock(mutex_);
+  return ends_;
+}
+
+MpiNews::Answer MpiNews::own_answer() {
+  const std::scoped_lock lock(mutex_);
+  return own_answer_locked();
+}
+
+MpiNews::Answer MpiNews::own_answer_locked() const {
+  Answer answer;
+  if (!failed_call_.empty()) answer.waits.push_back(failed_call_);
+  std::vector<LastCall> calls;
+  for (const GroupCalls& group : groups_) {
+    calls.push_back(group.last.last(group.group));
+    if (calls.back().inside) answer.waits.push_back(calls.back().with_group());
+  }
+  answer.text = calls_text(rank_, calls);
+  return answer;
+}
+
+std::map<int, MpiNews::Answer> MpiNews::ask(std::span<const int> ranks,
+                                            std::chrono::milliseconds patience) {
+  size_t asked = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    answers_.clear();
+    for (const int rank : ranks) {
+      if (rank == rank_) continue;
+      tell(rank, kQuestion, "");
+      ++asked;
+    }
+  }
+  for (Patience waiting; waiting.waited() < patience; waiting.wait()) {
+    listen();
+    const std::scoped_lock lock(mutex_);
+    if (answers_.size() == asked) break;
+  }
+  const std::scoped_lock lock(mutex_);
+  return answers_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <chrono>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <mpi.h>
+
+#include "comm/last_call.h"
+
+namespace tessera {
+
+/// All ranks may end one after the other for the same reason. For this long, nobody takes offence.
+inline constexpr std::chrono::milliseconds kEndMoment{500};
+
+/// What the processes of a run tell each other beside their collectives: that one ended or cannot
+/// go on, and which calls it waits in. A process listens while it waits for others, so one that
+/// computes, or is stopped, does not answer: that is how it is found.
+///
+/// Any thread may call any function.
+class MpiNews {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// How a rank's work ended: with this error, or an empty text.
+  struct End {
+    std::string error;
+    bool cause = true;  ///< whether the error is the rank's own, not another's that it heard of
+    Clock::time_point heard;
+  };
+
+  /// `world` has all processes, and is for the news alone.
+  explicit MpiNews(MPI_Comm world);
+
+  /// The last call of this rank in a group, which others may ask for. The pointer stays valid.
+  struct GroupCalls {
+    std::string group;  // group_text()
+    CallRecord last;
+  };
+  GroupCalls* add_group(std::string group);
+  void begin_call(GroupCalls& calls, const Fingerprint& mark);
+  void end_call(GroupCalls& calls);
+  /// The call failed. Others that still wait in it may ask, and hear that this rank was there.
+  void fail_call(GroupCalls& calls);
+
+  /// Tells all others that this rank cannot go on with the work of the programs.
+  void tell_work_failed(std::string_view why);
+  /// Tells all others that this rank makes no more calls.
+  void tell_end(const End& end);
+
+  /// Takes what has come from others.
+  void listen();
+  /// Why calls on a lane cannot end, from what was heard: that the work of a rank failed, or that
+  /// it ended by an error a moment ago. All ranks may end by the same error one after the other,
+  /// and the moment lets them.
+  std::optional<std::string> failure(std::string_view lane);
+  /// The ends that were heard, by rank; this rank's own too.
+  std::map<int, End> ends();
+
+  /// Asks other ranks what they do. Returns what those said that answered in time.
+  struct Answer {
+    std::string text;  // calls_text()
+    /// LastCall::with_group() of the calls that it waits in, and of the last one that failed.
+    std::vector<std::string> waits;
+  };
+  std::map<int, Answer> ask(std::span<const int> ranks, std::chrono::milliseconds patience);
+  Answer own_answer();
+
+ private:
+  struct Sent {
+    std::string bytes;
+    MPI_Request request;
+  };
+
+  void tell(int rank, int kind, std::string_view text);
+  void tell_all(int kind, std::string_view text);
+  void take(int from, int kind, const std::string& text);
+  Answer own_answer_locked() const;
+  bool listen_once();
+
+  MPI_Comm world_;
+  int rank_ = 0;
+  int ranks_ = 1;
+  std::mutex mutex_;
+  std::list<GroupCalls> groups_;
+  std::string failed_call_;  // the last one
+  std::list<Sent> sent_;     // kept while MPI reads them
+  std::optional<std::string> work_failure_;
+  std::map<int, End> ends_;
+  std::map<int, Answer> answers_;
+};
+
+/// Waits between looks at something, without taking a core from others for long.
+class Patience {
+ public:
+  void wait();
+  /// Whether it has only looked a few times yet.
+  bool brief() const { return looks_ < kBriefLooks; }
+  std::chrono::nanoseconds waited() const { return MpiNews::Clock::now() - begun_; }
+
+ private:
+  static constexpr int kBriefLooks = 32;
+  MpiNews::Clock::time_point begun_ = MpiNews::Clock::now();
+  int looks_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "comm/piece_layout.h"
+
+namespace tessera {
+
+/// Goes through a rank's piece from its beginning, and copies as many elements at a time as are
+/// asked for between the piece and the whole.
+class PieceCursor {
+ public:
+  /// Refers to the layout. An element has `size` bytes.
+  PieceCursor(const PieceLayout& layout, int position, int64_t size)
+      : blocks_(layout, position), size_(size) {}
+
+  /// Copies the next elements of the piece from their places in the whole, one after the other.
+  void gather(const std::byte* whole, int64_t elements, std::byte* to) {
+    step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
+      std::memcpy(to + done * size_, whole + in_whole * size_, static_cast<size_t>(count * size_));
+    });
+  }
+  /// Copies the next elements of the piece to their places in the whole.
+  void scatter(const std::byte* from, int64_t elements, std::byte* whole) {
+    step(elements, [&](int64_t in_whole, int64_t done, int64_t count) {
+      std::memcpy(whole + in_whole * size_, from + done * size_,
+                  static_cast<size_t>(count * size_));
+    });
+  }
+
+ private:
+  template <typename Copy>
+  void step(int64_t elements, Copy&& copy) {
+    for (int64_t done = 0; done < elements;) {
+      const int64_t count = std::min(elements - done, blocks_.length() - in_block_);
+      copy(blocks_.in_whole() + in_block_, done, count);
+      done += count;
+      in_block_ += count;
+      if (in_block_ == blocks_.length()) {
+        blocks_.next();
+        in_block_ = 0;
+      }
+    }
+  }
+
+  PieceLayout::Blocks blocks_;
+  int64_t size_;
+  int64_t in_block_ = 0;
+};
+
+}  // namespace tessera

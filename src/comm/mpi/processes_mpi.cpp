@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mpi.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/call_errors.h"
+#include "comm/launch.h"
+#include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/mpi_group_mpi.h"
+#include "comm/mpi/mpi_news_mpi.h"
+#include "comm/mpi/mpi_transport_mpi.h"
+#include "comm/processes.h"
+#include "comm/rank_groups.h"
+#include "comm/wait_time.h"
+
+namespace tessera {
+namespace {
+
+MPI_Comm copy_of_world() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return copy;
+}
+
+class MpiProcesses final : public Processes {
+ public:
+  MpiProcesses() : invitations_(copy_of_world()), news_(copy_of_world()) {
+    check_mpi(MPI_Comm_rank(invitations_, &rank_), "MPI_Comm_rank");
+    std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+    int length = 0;
+    check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+    int ranks = 0;
+    check_mpi(MPI_Comm_size(invitations_, &ranks), "MPI_Comm_size");
+    std::vector<char> names(static_cast<size_t>(ranks) * name.size());
+    check_mpi(MPI_Allgather(name.data(), name.size(), MPI_CHAR, names.data(), name.size(), MPI_CHAR,
+                            invitations_),
+              "MPI_Allgather");
+    for (int rank = 0; rank < ranks; ++rank) {
+      hosts_.emplace_back(names.data() + static_cast<size_t>(rank) * name.size());
+    }
+  }
+  ~MpiProcesses() override { MPI_Finalize(); }
+
+  int rank() const override { return rank_; }
+  std::span<const std::string> hosts() const override { return hosts_; }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
+  Communicator group(std::span<const int> ranks, std::string_view lane) override {
+    const auto own = std::ranges::find(ranks, rank_);
+    TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
+                  fmt::join(ranks, ", "));
+    const int tag = gather_members(ranks, lane);
+    MPI_Comm data = make_group(ranks, tag);
+    MPI_Comm marks = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
+    const std::vector<int> members(ranks.begin(), ranks.end());
+    const auto position = static_cast<int>(own - ranks.begin());
+    return {mpi_transport({data, marks, members, std::string(lane), *this, news_, timeout_}),
+            members, position};
+  }
+
+  void end_work(std::string_view why) override { news_.tell_work_failed(why); }
+
+  Report report_end(std::string_view error, std::chrono::milliseconds patience) override {
+    const std::optional<std::string> heard = news_.failure(kControlLane);
+    const auto work = news_.failure("network");
+    const bool cause = !(heard && *heard == error) && !(work && *work == error);
+    news_.tell_end({.error = std::string(error), .cause = cause, .heard = MpiNews::Clock::now()});
+    for (Patience waiting; waiting.waited() < patience; waiting.wait()) {
+      news_.listen();
+      if (std::ssize(news_.ends()) == ranks()) break;
+    }
+    const auto ends = news_.ends();
+    const auto same = [&](const auto& end) { return end.second.error == error; };
+    all_ended_ = std::ssize(ends) == ranks();
+    if (error.empty()) return Report::none;
+    if (all_ended_ && std::ranges::all_of(ends, same)) {
+      return rank_ == 0 ? Report::for_all : Report::none;
+    }
+    // Those that have it from another leave the report to that one, if it is still there.
+    const auto causes = [](const auto& end) {
+      return end.second.cause && !end.second.error.empty();
+    };
+    return cause || std::ranges::none_of(ends, causes) ? Report::own : Report::none;
+  }
+  bool all_ended() const override { return all_ended_; }
+
+  [[noreturn]] void abort(int status) override {
+    MPI_Abort(MPI_COMM_WORLD, status);
+    std::abort();
+  }
+
+ private:
+  /// Waits until all members ask for the group, in the same order. The making of MPI's own group
+  /// would wait for ever. Returns a tag for it.
+  int gather_members(std::span<const int> ranks, std::string_view lane);
+  MPI_Comm make_group(std::span<const int> ranks, int tag);
+
+  MPI_Comm invitations_;
+  MpiNews news_;
+  int rank_ = 0;
+  bool all_ended_ = false;
+  std::vector<std::string> hosts_;
+  std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
+};
+
+int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view lane) {
+  std::vector<int> members(ranks.begin(), ranks.end());
+  std::ranges::sort(members);
+  // Members of two groups at once are told apart by the tag.
+  const int tag = static_cast<int>(hash(std::as_bytes(std::span(members)), hash(lane)) % 30000);
+  const uint64_t order = hash(std::as_bytes(ranks));
+  std::vector<uint64_t> orders(ranks.size());
+  std::vector<MPI_Request> requests;
+  for (size_t at = 0; at < ranks.size(); ++at) {
+    if (ranks[at] == rank_) continue;
+    requests.push_back(MPI_REQUEST_NULL);
+    check_mpi(
+        MPI_Irecv(&orders[at], 1, MPI_UINT64_T, ranks[at], tag, invitations_, &requests.back()),
+        "MPI_Irecv");
+    requests.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Isend(&order, 1, MPI_UINT64_T, ranks[at], tag, invitations_, &requests.back()),
+              "MPI_Isend");
+  }
+  const std::string group = group_text(ranks, lane);
+  for (Patience waiting;; waiting.wait()) {
+    int done = 0;
+    check_mpi(
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+    if (done != 0) break;
+    if (waiting.brief()) continue;
+    news_.listen();
+    if (const auto failure = news_.failure(lane)) throw Error("{}", *failure);
+    if (waiting.waited() < timeout_.load()) continue;
+    throw Error(
+        "{} waits for the others of the {} to ask for it: after {:g} s not all have done so",
+        text(rank_), group, std::chrono::duration<double>(timeout_.load()).count());
+  }
+  for (size_t at = 0; at < ranks.size(); ++at) {
+    if (ranks[at] == rank_ || orders[at] == order) continue;
+    throw Error(
+        "{} asks for the {}, but {} asks for the same ranks in another order; all ranks of a group "
+        "must list them in the same order",
+        text(rank_), group, text(ranks[at]));
+  }
+  return tag;
+}
+
+MPI_Comm MpiProcesses::make_group(std::span<const int> ranks, int tag) {
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_group(invitations_, &all), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
+            "MPI_Group_incl");
+  check_mpi(MPI_Comm_create_group(invitations_, members, tag, &made), "MPI_Comm_create_group");
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  return made;
+}
+
+/// MPI is joined before its first use, and only by a program that is one of several.
+void initialize_mpi() {
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  if (provided == MPI_THREAD_MULTIPLE) return;
+  throw Error(
+      "this MPI cannot be called by several threads (MPI_THREAD_MULTIPLE); build Tessera with one "
+      "that can, such as Open MPI");
+}
+
+void require_meeting(const Launch& launch) {
+  int processes = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &processes), "MPI_Comm_size");
+  if (processes == launch.processes) return;
+  throw Error(
+      "{} started {} processes, but this one finds {} of them by MPI: each would train alone. "
+      "Start them by the mpirun of the MPI that Tessera was built with, or by srun with the "
+      "interface that this MPI speaks (srun --mpi=list)",
+      launch.launcher, launch.processes, processes);
+}
+
+}  // namespace
+
+std::unique_ptr<Processes> join_processes() {
+  const std::optional<Launch> launch = find_launch();
+  if (!launch) return nullptr;
+  initialize_mpi();
+  require_meeting(*launch);
+  return std::make_unique<MpiProcesses>();
+}
+
+}  // namespace tessera

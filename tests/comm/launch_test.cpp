@@ -1,0 +1,51 @@
+#include "comm/launch.h"
+
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+std::optional<Launch> launch_with(const std::map<std::string, std::string>& environment) {
+  return find_launch([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Launch, KnowsWhoStartedHowManyProcesses) {
+  const auto expect = [](const char* name, const char* launcher) {
+    const auto launch = launch_with({{name, "8"}});
+    ASSERT_TRUE(launch) << name;
+    EXPECT_EQ(launch->launcher, launcher);
+    EXPECT_EQ(launch->processes, 8);
+  };
+  expect("OMPI_COMM_WORLD_SIZE", "mpirun");
+  expect("PMI_SIZE", "mpiexec");
+  expect("SLURM_STEP_NUM_TASKS", "srun");
+}
+
+/// A batch script has SLURM_NTASKS without srun, and one process is no group.
+TEST(Launch, IsNothingForAProcessThatIsAlone) {
+  EXPECT_FALSE(launch_with({}));
+  EXPECT_FALSE(launch_with({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}));
+  EXPECT_FALSE(launch_with({{"OMPI_COMM_WORLD_SIZE", "1"}}));
+}
+
+TEST(Launch, RefusesWhatIsNoNumber) {
+  for (const std::string value : {"", "eight", "8x", "0", "-1", "99999999999"}) {
+    EXPECT_THAT(error_of([&] {
+                  launch_with({{"OMPI_COMM_WORLD_SIZE", value}});
+                }),
+                ::testing::HasSubstr("OMPI_COMM_WORLD_SIZE is"))
+        << value;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
