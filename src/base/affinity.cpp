@@ -25,14 +25,6 @@ const cpu_set_t& start_cores() {
   return cores;
 }
 
-std::vector<int> cores_at_start() {
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &start_cores())) cores.push_back(core);
-  }
-  return cores;
-}
-
 bool user_has_bound() {
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
     if (std::getenv(name) != nullptr) return true;
@@ -44,6 +36,14 @@ bool user_has_bound() {
 void set_cores(const cpu_set_t& cores) { ::sched_setaffinity(0, sizeof(cores), &cores); }
 
 }  // namespace
+
+std::vector<int> cores_at_start() {
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &start_cores())) cores.push_back(core);
+  }
+  return cores;
+}
 
 BoundTeam::BoundTeam(int threads, int team, int teams) {
   const std::vector<int> cores = cores_at_start();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 namespace tessera {
 
 /// Binds each thread of the calling thread's team of `threads` to a core of its own while it lives.
@@ -22,6 +24,9 @@ class BoundTeam {
  private:
   int threads_ = 0;  // the number of bound threads
 };
+
+/// The cores that this process may use, as it was started; empty if the system does not say.
+std::vector<int> cores_at_start();
 
 /// Lets the calling thread run on all cores that the program was started on. Background threads
 /// call it because they must not wait for the core of the thread that started them.

@@ -82,37 +82,41 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* acceler
 std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
                                           const Accelerator* accelerator) {
   std::vector<StepPlan> plans;
-  int64_t needed = 0;
-  int64_t states = 0;
-  int64_t beside = 0;
+  MemoryNeeds needs{.ranks = mesh.ranks()};
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     plans.push_back(plan_step(config, run_target(config, accelerator, mesh.ranks()), {mesh, rank}));
-    needed += plans.back().memory.arena_bytes;
-    states += plans.back().memory.kept_bytes;
-    if (mesh.ranks() > 1) beside += beside_arena_bytes(plans.back());
+    needs.arenas += plans.back().memory.arena_bytes;
+    needs.states += plans.back().memory.kept_bytes;
+    if (mesh.ranks() > 1) needs.beside += beside_arena_bytes(plans.back());
   }
+  require_fits(config, needs, accelerator);
+  return plans;
+}
+
+void require_fits(const RunConfig& config, const MemoryNeeds& needs,
+                  const Accelerator* accelerator) {
   const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
   const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
   const int64_t usable = free - reserve;
-  if (needed + beside <= usable) return plans;
+  if (needs.arenas + needs.beside <= usable) return;
   const std::string where =
       accelerator == nullptr
           ? fmt::format("this machine has {}", format_bytes(free))
           : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
                         accelerator->name(), format_bytes(free), format_bytes(reserve));
-  const std::string advice = memory_advice(config, states, usable);
-  if (mesh.ranks() == 1) {
+  const std::string advice = memory_advice(config, needs.states, usable);
+  if (needs.ranks == 1) {
     throw Error(
         "the run needs {} of memory, {} of it weights, gradients and the optimizer's states, and "
         "{}; {} (`tessera explain` shows what takes it)",
-        format_bytes(needed), format_bytes(states), where, advice);
+        format_bytes(needs.arenas), format_bytes(needs.states), where, advice);
   }
   throw Error(
       "the run needs {} of memory for its {} ranks together ({} for weights, gradients and the "
       "optimizer's states, {} for the other values, {} for the ranks' programs, threads and "
       "batches), and {}; give fewer --ranks; otherwise {} (`tessera explain` shows what takes it)",
-      format_bytes(needed + beside), mesh.ranks(), format_bytes(states),
-      format_bytes(needed - states), format_bytes(beside), where, advice);
+      format_bytes(needs.arenas + needs.beside), needs.ranks, format_bytes(needs.states),
+      format_bytes(needs.arenas - needs.states), format_bytes(needs.beside), where, advice);
 }
 
 }  // namespace tessera

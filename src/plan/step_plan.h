@@ -48,6 +48,18 @@ StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* acceler
 std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
                                           const Accelerator* accelerator = nullptr);
 
+/// What ranks of a run take together of one memory.
+struct MemoryNeeds {
+  int ranks = 0;
+  int64_t arenas = 0;
+  int64_t states = 0;  ///< of the arenas: weights, gradients and the optimizer's states
+  int64_t beside = 0;  ///< beside_arena_bytes(), of several ranks
+};
+
+/// Throws Error, as plan_step_that_fits() does, if this machine or the accelerator has less.
+void require_fits(const RunConfig& config, const MemoryNeeds& needs,
+                  const Accelerator* accelerator = nullptr);
+
 /// What a rank that is one of several threads of a process takes beside its arena: its programs and
 /// their executor's tables, which grow with their values, and its stack, oneDNN's code and what the
 /// allocator keeps for a thread. Measured in small models, from above; a test compares.

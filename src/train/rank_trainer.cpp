@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
+RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores, Runtime& runtime,
                          const RankControl& control, RunKeeper* keeper, const Logger& logger)
     : run_(run),
       config_(run.config),
@@ -20,7 +20,7 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime,
       keeper_(keeper),
       logger_(logger),
       rank_(plan.place().rank),
-      team_(config_.run.bind_threads ? runtime.threads() : 0, rank_, run.mesh.ranks()),
+      team_(config_.run.bind_threads ? runtime.threads() : 0, cores.place, cores.ranks),
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
       store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
@@ -178,10 +178,10 @@ void RankTrainer::settle() {
   report(metrics, results);
 }
 
-/// Makes the end of the run a decision of all ranks: the first one hears of a signal and writes the
-/// records.
+/// Makes the end of the run a decision of all ranks: any of them may hear of a signal, and the
+/// first one writes the records.
 void RankTrainer::agree(TrainReport& report) {
-  report.interrupted = control_.any(control_.first() && report.interrupted);
+  report.interrupted = control_.any(report.interrupted);
   ending_ = control_.any_text(ending_);
 }
 

@@ -14,6 +14,7 @@
 #include "plan/step_plan.h"
 #include "train/replica_check.h"
 #include "train/run_keeper.h"
+#include "train/shared_cores.h"
 #include "train/shared_run.h"
 #include "train/trainer.h"
 #include "train/training_state.h"
@@ -27,8 +28,8 @@ class RankTrainer {
  public:
   /// `plan` is that of this rank. `keeper` is null on all ranks but the first. Refers to all other
   /// arguments.
-  RankTrainer(const SharedRun& run, StepPlan plan, Runtime& runtime, const RankControl& control,
-              RunKeeper* keeper, const Logger& logger);
+  RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores, Runtime& runtime,
+              const RankControl& control, RunKeeper* keeper, const Logger& logger);
 
   TrainReport run(const TrainOptions& options);
 

@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -22,6 +24,8 @@
 #include "train/rank_trainer.h"
 #include "train/run_keeper.h"
 #include "train/run_lock.h"
+#include "train/same_run.h"
+#include "train/shared_cores.h"
 #include "train/training_state.h"
 
 namespace tessera {
@@ -60,16 +64,16 @@ double step_flops(const RunConfig& config, const StepPlan& of_first) {
          static_cast<double>(config.train.global_batch / config.train.micro_batch);
 }
 
-/// What the ranks share. `peak_flops` is the known rate of matrix products, or 0.
+/// What the ranks share. `peak_flops` is the known rate of matrix products, or 0; `plan` is that of
+/// one of them, and `memory_bytes` what the arenas of all take.
 SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flops,
-                     const std::vector<StepPlan>& plans) {
-  SharedRun run{.config = config,
-                .mesh = mesh,
-                .data = open_data(config.data),
-                .flops = step_flops(config, plans.front()),
-                .peak_flops = peak_flops};
-  for (const StepPlan& plan : plans) run.memory_bytes += plan.memory.arena_bytes;
-  return run;
+                     const StepPlan& plan, int64_t memory_bytes) {
+  return {.config = config,
+          .mesh = mesh,
+          .data = open_data(config.data),
+          .flops = step_flops(config, plan),
+          .peak_flops = peak_flops,
+          .memory_bytes = memory_bytes};
 }
 
 /// Gives the device its table of products. Returns the rate of matrix products: `known`, or if that
@@ -98,7 +102,8 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
     std::optional<RunKeeper> keeper;
     if (control.first()) keeper.emplace(run, options, runtime, lock, logger);
     const Logger own_logger = control.first() ? logger : Logger::silent();
-    RankTrainer trainer(run, std::move(plans[static_cast<size_t>(rank)]), runtime, control,
+    RankTrainer trainer(run, std::move(plans[static_cast<size_t>(rank)]),
+                        {.ranks = run.mesh.ranks(), .place = rank}, runtime, control,
                         keeper ? &*keeper : nullptr, own_logger);
     const TrainReport of_rank = trainer.run(options);
     if (control.first()) report = of_rank;
@@ -106,12 +111,90 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
   return report;
 }
 
+/// The sum of a number over all ranks, which each of them gets.
+double sum_over(double own, const RankControl& control) {
+  const std::array<uint64_t, 1> bits{std::bit_cast<uint64_t>(own)};
+  double sum = 0;
+  for (const uint64_t of_rank : control.gather(bits)) sum += std::bit_cast<double>(of_rank);
+  return sum;
+}
+
+/// Plans a rank that is a process. Throws Error on all ranks if those of one machine do not fit
+/// into its memory.
+StepPlan plan_process(const RunConfig& config, const MeshRank& place, const Target& target,
+                      const Processes& processes, const RankControl& control) {
+  std::optional<StepPlan> plan;
+  control.together([&] { plan = plan_step(config, target, place); });
+  const std::array<uint64_t, 3> own{static_cast<uint64_t>(plan->memory.arena_bytes),
+                                    static_cast<uint64_t>(plan->memory.kept_bytes),
+                                    static_cast<uint64_t>(beside_arena_bytes(*plan))};
+  const std::vector<uint64_t> all = control.gather(own);
+  MemoryNeeds needs;
+  for (const int rank : processes.ranks_here()) {
+    const auto of_rank = std::span(all).subspan(static_cast<size_t>(rank) * own.size());
+    ++needs.ranks;
+    needs.arenas += static_cast<int64_t>(of_rank[0]);
+    needs.states += static_cast<int64_t>(of_rank[1]);
+    needs.beside += static_cast<int64_t>(of_rank[2]);
+  }
+  control.together([&] { require_fits(config, needs); });
+  return std::move(*plan);
+}
+
+/// Trains as one of several processes. All of them go through it, and meet at its steps.
+TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved, const Mesh& mesh,
+                             const TrainOptions& options, const Logger& logger) {
+  Processes& processes = *options.processes;
+  processes.set_timeout(std::chrono::seconds(resolved.run.rank_timeout));
+  const int rank = processes.rank();
+  RankGroups groups(
+      mesh, rank,
+      [&](std::span<const int> ranks, std::string_view lane) {
+        return processes.group(ranks, lane);
+      },
+      [&](std::string_view why) { processes.end_work(why); });
+  const RankControl control(groups);
+  require_same_start(config, processes, control);
+  const SharedCores cores =
+      find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
+  Runtime runtime(run_target(resolved, nullptr, cores.ranks), nullptr);
+  runtime.join(groups);
+  StepPlan plan = plan_process(resolved, {mesh, rank}, runtime.target(), processes, control);
+  std::optional<RunLock> lock;
+  control.together([&] {
+    if (!control.first()) return;
+    lock.emplace(resolved.run.directory, logger);
+    if (!options.resume) require_fresh(resolved);
+  });
+  const double memory = sum_over(static_cast<double>(plan.memory.arena_bytes), control);
+  const double known = configured_peak(resolved, nullptr).value_or(ProductPeak{}).flops;
+  std::optional<SharedRun> run;
+  control.together(
+      [&] { run = shared_run(resolved, mesh, known, plan, static_cast<int64_t>(memory)); });
+  require_same_data(run->data, processes, control);
+  if (known == 0) {
+    const double own =
+        measure_gemm_peak(runtime.threads(), compute_dtype(resolved.train.precision));
+    run->peak_flops = sum_over(own, control);
+  }
+  std::optional<RunKeeper> keeper;
+  if (control.first()) keeper.emplace(*run, options, runtime, *lock, logger);
+  const Logger own_logger = control.first() ? logger : Logger::silent();
+  return RankTrainer(*run, std::move(plan), cores, runtime, control, keeper ? &*keeper : nullptr,
+                     own_logger)
+      .run(options);
+}
+
 }  // namespace
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
   const RunConfig resolved = resolve(config);
-  const Mesh mesh = mesh_of(resolved, options.ranks);
+  const Mesh mesh =
+      mesh_of(resolved, options.processes != nullptr ? options.processes->ranks() : options.ranks);
   require_one_device(resolved, mesh.ranks());
+  if (options.processes != nullptr) {
+    return train_as_process(config, resolved, mesh, options, logger);
+  }
   std::unique_ptr<Accelerator> accelerator = options.open(resolved);
   double peak_flops = configured_peak(resolved, accelerator.get()).value_or(ProductPeak{}).flops;
   std::vector<StepPlan> plans = plan_steps_that_fit(resolved, mesh, accelerator.get());
@@ -120,11 +203,14 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
   peak_flops = prepare_products(resolved, peak_flops, runtime);
-  SharedRun run = shared_run(resolved, mesh, peak_flops, plans);
+  int64_t memory_bytes = 0;
+  for (const StepPlan& plan : plans) memory_bytes += plan.memory.arena_bytes;
+  SharedRun run = shared_run(resolved, mesh, peak_flops, plans.front(), memory_bytes);
   if (mesh.ranks() > 1) return train_on_ranks(run, std::move(plans), options, lock, logger);
   const RankControl control;
   RunKeeper keeper(run, options, runtime, lock, logger);
-  return RankTrainer(run, std::move(plans.front()), runtime, control, &keeper, logger).run(options);
+  return RankTrainer(run, std::move(plans.front()), {}, runtime, control, &keeper, logger)
+      .run(options);
 }
 
 }  // namespace tessera

@@ -5,13 +5,16 @@
 #include <memory>
 
 #include "base/log.h"
+#include "comm/processes.h"
 #include "config/run_config.h"
 #include "plan/run_target.h"
 
 namespace tessera {
 
 struct TrainOptions {
-  int ranks = 1;         ///< threads of this process, which share the work as [parallel] says
+  int ranks = 1;  ///< threads of this process, which share the work as [parallel] says
+  /// Of which this one is one; null if there are no others. Then `ranks` is 1.
+  Processes* processes = nullptr;
   bool resume = false;   ///< continue from the run's newest complete checkpoint
   bool progress = true;  ///< show a progress line on standard error
   /// Called on each rank before each of its steps. What it throws ends the run.

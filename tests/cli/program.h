@@ -15,6 +15,21 @@ struct ProgramResult {
   std::string output;  ///< both streams
 };
 
+using Arguments = std::vector<std::string>;
+
+/// Arguments, and then others.
+inline Arguments joined(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// How many times a text has a part.
+inline size_t occurrences(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 /// Starts the program under test; its output is kept in `folder`.
 inline std::unique_ptr<Subprocess> start_program(const TemporaryFolder& folder,
                                                  std::vector<std::string> arguments) {

@@ -16,7 +16,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 using Result = testing::ProgramResult;
-using Arguments = std::vector<std::string>;
+using testing::Arguments;
+using testing::joined;
+using testing::occurrences;
 
 constexpr int64_t kContext = 16;
 
@@ -56,17 +58,6 @@ class RanksCommandTest : public ::testing::Test {
   const Arguments one_{"--set", "train.micro_batch=4", "--set", "train.evaluate_batches=1"};
   TemporaryFolder folder_;
 };
-
-Arguments joined(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-size_t occurrences(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 TEST_F(RanksCommandTest, EightRanksTrainTheDemosModelToTheLossesOfOne) {
   const Result one = run("train", joined(one_, {"--set", directory("one")}));

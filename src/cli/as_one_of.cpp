@@ -1,0 +1,44 @@
+#include "cli/as_one_of.h"
+
+#include <chrono>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/standard_output.h"
+#include "cli/user_error.h"
+
+namespace tessera {
+namespace {
+
+/// How long a rank that ends by an error waits for the others to end, before it ends them.
+constexpr std::chrono::seconds kPatience{10};
+
+std::string error_of_work(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return user_error(error).value_or(fmt::format("internal error: {}", error.what()));
+  }
+  return "";
+}
+
+}  // namespace
+
+void run_as_one_of(Processes& processes, const std::function<void()>& work) {
+  const std::string error = error_of_work(work);
+  const Processes::Report report = processes.report_end(error, kPatience);
+  if (report == Processes::Report::for_all) {
+    say(fmt::format("tessera: error: {}", error));
+  } else if (report == Processes::Report::own) {
+    say(fmt::format("tessera: error: {}: {}", processes.text(processes.rank()), error));
+  }
+  if (!processes.all_ended()) processes.abort(1);
+  if (!error.empty()) throw CommandStatus{1};
+}
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+// Training by several processes, as mpirun starts them.
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/program.h"
+#include "metrics/metrics.h"
+#include "support/prepared_data.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using testing::Arguments;
+using ::testing::HasSubstr;
+using testing::joined;
+using ::testing::Not;
+using testing::occurrences;
+using Result = testing::ProgramResult;
+
+class ProcessesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::prepare_small_data(folder_.path());
+    write_file(folder_ / "run.toml", testing::small_config(folder_.path()));
+  }
+
+  static Arguments set(const std::string& key, const std::string& value) {
+    return {"--set", key + "=" + value};
+  }
+  /// The arguments of a training of some steps, which writes to a folder of this name.
+  Arguments training(const std::string& name, const Arguments& more = {}) const {
+    const std::string directory = fmt::format("\"{}\"", (folder_ / name).string());
+    return joined(joined({"train", (folder_ / "run.toml").string(), "--quiet"},
+                         joined(set("run.directory", directory), set("train.stop_after", "4"))),
+                  more);
+  }
+  Result run(const Arguments& arguments) const { return testing::run_program(folder_, arguments); }
+  /// Starts so many processes. `others` are what mpirun gets after the program's arguments.
+  std::unique_ptr<testing::Subprocess> start(int processes, const Arguments& arguments,
+                                             const Arguments& others = {}) const {
+    const Arguments launcher{TESSERA_RUN_PROCESSES, std::to_string(processes), TESSERA_PROGRAM};
+    return std::make_unique<testing::Subprocess>(joined(joined(launcher, arguments), others),
+                                                 folder_ / "processes.txt");
+  }
+  Result run_processes(int processes, const Arguments& arguments,
+                       const Arguments& others = {}) const {
+    const auto started = start(processes, arguments, others);
+    const int status = started->wait();
+    return {status, started->output()};
+  }
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    const std::vector<StepMetrics> of_a = metrics(a);
+    const std::vector<StepMetrics> of_b = metrics(b);
+    ASSERT_EQ(of_a.size(), 4U);
+    ASSERT_EQ(of_b.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(of_a[i].loss, of_b[i].loss) << "step " << i + 1;
+      EXPECT_EQ(of_a[i].grad_norm, of_b[i].grad_norm);
+      EXPECT_EQ(of_a[i].expert_load, of_b[i].expert_load);
+      EXPECT_EQ(of_a[i].tokens, of_b[i].tokens);
+      EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
+    }
+    for (const char* file : {"parameters.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
+    }
+  }
+  fs::path checkpoint(const std::string& name) const {
+    return folder_ / name / "checkpoints" / "step-00000004";
+  }
+  std::vector<StepMetrics> metrics(const std::string& name) const {
+    return read_metrics(folder_ / name / "metrics.jsonl");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
+  for (const std::string exchange : {"all_gather", "all_to_all"}) {
+    Arguments layout = joined(set("parallel.tensor", "2"), set("parallel.expert", "4"));
+    layout = joined(layout, set("parallel.expert_exchange", "\"" + exchange + "\""));
+    const Result threads = run(training("threads-" + exchange, joined(layout, {"--ranks", "4"})));
+    ASSERT_EQ(threads.status, 0) << threads.output;
+    const Result processes = run_processes(4, training("processes-" + exchange, layout));
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    EXPECT_THAT(processes.output, HasSubstr("4 ranks (2 tensor x 2 data, 4 expert)"));
+    EXPECT_EQ(occurrences(processes.output, "done: step 4"), 1U) << "one log";
+    expect_same_run("threads-" + exchange, "processes-" + exchange);
+  }
+}
+
+TEST_F(ProcessesTest, GoOnUnderAnotherLayoutOfThreadsAndProcesses) {
+  const Arguments wide = joined(set("train.precision", "\"fp64\""), set("checkpoint.every", "2"));
+  const Result whole = run(training("whole", wide));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const Result first = run_processes(
+      2, training("parts",
+                  joined(wide, joined(set("parallel.tensor", "2"), set("train.stop_after", "2")))));
+  ASSERT_EQ(first.status, 0) << first.output;
+  const Result second = run_processes(
+      4, training("parts", joined(joined(wide, set("parallel.tensor", "2")),
+                                  joined(joined(set("parallel.expert", "4"), {"--resume"}),
+                                         set("train.micro_batch", "1")))));
+  ASSERT_EQ(second.status, 0) << second.output;
+  const std::vector<StepMetrics> of_whole = metrics("whole");
+  const std::vector<StepMetrics> of_parts = metrics("parts");
+  ASSERT_EQ(of_whole.size(), 4U);
+  ASSERT_EQ(of_parts.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(of_parts[i].loss / of_whole[i].loss, 1, 1e-10);
+    EXPECT_NEAR(of_parts[i].grad_norm / of_whole[i].grad_norm, 1, 1e-10);
+  }
+}
+
+TEST_F(ProcessesTest, ARankWithAnotherConfigurationIsNamed) {
+  const Arguments other = joined({":", "-n", "1", TESSERA_PROGRAM}, training("refused"));
+  const Result result =
+      run_processes(1, training("refused"), joined(other, set("train.seed", "7")));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("error: rank 1 ("),
+                                   HasSubstr("has another value of the configuration "
+                                             "than rank 0 ("),
+                                   HasSubstr("train.seed is 1 there and 7 here")));
+  EXPECT_EQ(occurrences(result.output, "tessera: error"), 1U) << result.output;
+  EXPECT_FALSE(path_exists(folder_ / "refused"));
+}
+
+TEST_F(ProcessesTest, ARankWithOtherDataIsNamed) {
+  const Arguments data = set("data.directory", "\"data\"");
+  ensure_directory(folder_ / "elsewhere");
+  testing::prepare_text(folder_ / "elsewhere", testing::small_text(500));
+  const Arguments second =
+      joined({":", "-n", "1", "--wdir", (folder_ / "elsewhere").string(), TESSERA_PROGRAM},
+             training("refused", data));
+  // mpirun's own words come before the program's.
+  const auto started = std::make_unique<testing::Subprocess>(
+      joined(
+          joined({TESSERA_RUN_PROCESSES, "1", "--wdir", folder_.path().string(), TESSERA_PROGRAM},
+                 training("refused", data)),
+          second),
+      folder_ / "processes.txt");
+  EXPECT_EQ(started->wait(), 1);
+  EXPECT_THAT(started->output(),
+              AllOf(HasSubstr("error: rank 1 ("),
+                    HasSubstr("has another value of the data of the source data than rank 0 (")));
+  EXPECT_FALSE(path_exists(folder_ / "refused"));
+}
+
+TEST_F(ProcessesTest, AnErrorOfAllIsSaidOnce) {
+  const Result result = run_processes(3, training("refused", set("parallel.tensor", "2")));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("parallel.tensor (2) does not divide"));
+  EXPECT_EQ(occurrences(result.output, "tessera: error"), 1U) << result.output;
+  const Result threads = run_processes(2, training("refused", {"--ranks", "2"}));
+  EXPECT_EQ(threads.status, 1);
+  EXPECT_THAT(threads.output, HasSubstr("--ranks (2) is for the threads of one process, and this "
+                                        "is one of 2"));
+}
+
+TEST_F(ProcessesTest, ARunThatHasNoOtherProcessesTrainsAlone) {
+  const Result result = run_processes(1, training("alone"));
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("ranks (")));
+}
+
+/// Processes that cannot meet would each train alone, and write one run.
+TEST_F(ProcessesTest, ALauncherThatSpeaksAnotherLanguageIsRefused) {
+  ::setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+  const Result result = run(training("refused"));
+  ::unsetenv("SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, HasSubstr("srun started 2 processes, but this one finds 1 of them"));
+  EXPECT_FALSE(path_exists(folder_ / "refused"));
+}
+
+TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
+  const Arguments long_run =
+      joined(joined(set("train.steps", "5000"), set("train.stop_after", "5000")),
+             joined(set("checkpoint.every", "5"), set("parallel.expert", "2")));
+  const auto started = start(2, training("killed", long_run));
+  const fs::path first = folder_ / "killed" / "checkpoints" / "step-00000005";
+  for (int i = 0; i < 600 && !path_exists(first); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ASSERT_TRUE(path_exists(first)) << started->output();
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", started->id()));
+  pid_t child = 0;
+  ASSERT_TRUE(children >> child >> child) << "mpirun has two processes";
+  ::kill(child, SIGKILL);
+  EXPECT_NE(started->wait(), 0);
+  const Result resumed = run(
+      training("killed", joined(joined(set("train.steps", "5000"), {"--resume", "--ranks", "2"}),
+                                set("train.stop_after", "3000"))));
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
+}
+
+}  // namespace
+}  // namespace tessera
