@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,12 +10,19 @@
 
 namespace tessera {
 
+/// How far a rank is with a call.
+enum class CallState : uint8_t {
+  none,      ///< it has not made any
+  inside,    ///< it waits in it, or computes its result
+  finished,  ///< it has the result
+  failed,    ///< it has given up
+};
+
 /// The call that a rank made last in a group.
 struct LastCall {
-  std::string text;     ///< Fingerprint::text()
-  std::string group;    ///< group_text()
-  bool made = false;    ///< whether there is one
-  bool inside = false;  ///< whether the rank is still in it
+  std::string text;   ///< Fingerprint::text()
+  std::string group;  ///< group_text()
+  CallState state = CallState::none;
   std::chrono::steady_clock::time_point begun;
 
   /// The call with its group, as messages name it.
@@ -26,19 +34,20 @@ struct LastCall {
 class CallRecord {
  public:
   void begin(const Fingerprint& mark);
-  void end() { inside_ = false; }
+  void end() { state_ = CallState::finished; }
+  void fail() { state_ = CallState::failed; }
   LastCall last(std::string group) const;
 
  private:
   Fingerprint mark_;  // its name is empty
   std::string name_;  // its memory is used again
-  bool made_ = false;
-  bool inside_ = false;
+  CallState state_ = CallState::none;
   std::chrono::steady_clock::time_point begun_;
 };
 
-/// What a rank does, of its calls in all groups: those that it waits in, and the last one that it
-/// finished. "Rank 2 waits in call 3, barrier 'step' of group [0, 2] on lane network".
+/// What a rank does, of its calls in all groups: those that it waits in, the last one that it gave
+/// up, and the last one that it finished. "Rank 2 waits in call 3, barrier 'step' of group [0, 2]
+/// on lane network".
 std::string calls_text(int rank, std::span<const LastCall> calls);
 
 }  // namespace tessera

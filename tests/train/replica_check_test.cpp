@@ -193,7 +193,7 @@ class ReplicaCheckInRuns : public Ranks {
       Runtime runtime(run_target(configs[rank], nullptr, 2));
       runtime.join(groups);
       StepPlan plan = std::move(plan_steps_that_fit(configs[rank], mesh)[rank]);
-      RankTrainer(runs[rank], std::move(plan), runtime, control, nullptr, Logger::silent())
+      RankTrainer(runs[rank], std::move(plan), {}, runtime, control, nullptr, Logger::silent())
           .run({.resume = resume});
     });
   }

@@ -132,7 +132,7 @@ void MpiGroup::fail_by_timeout(const Fingerprint& mark, std::span<const int> pee
       not_there.push_back(rank);
       last.push_back(fmt::format("{} does not answer: it computes, is stopped, or is gone",
                                  processes_.text(rank)));
-    } else if (std::ranges::find(answer->second.waits, call) == answer->second.waits.end()) {
+    } else if (std::ranges::find(answer->second.came_to, call) == answer->second.came_to.end()) {
       not_there.push_back(rank);
       last.push_back(fmt::format("{} (on {})", answer->second.text,
                                  processes_.hosts()[static_cast<size_t>(rank)]));

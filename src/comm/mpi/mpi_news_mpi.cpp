@@ -16,7 +16,7 @@ constexpr int kWorkFailed = 1;
 constexpr int kEndOfCause = 2;  // the rank ended, by an error of its own or none
 constexpr int kEndOfOther = 3;  // the rank ended by an error that it heard of
 constexpr int kQuestion = 4;    // what do you do?
-constexpr int kAnswer = 5;      // lines: calls_text(), and each call that the rank waits in
+constexpr int kAnswer = 5;      // lines: calls_text(), and each of Answer::came_to
 
 }  // namespace
 
@@ -53,8 +53,7 @@ void MpiNews::end_call(GroupCalls& calls) {
 
 void MpiNews::fail_call(GroupCalls& calls) {
   const std::scoped_lock lock(mutex_);
-  failed_call_ = calls.last.last(calls.group).with_group();
-  calls.last.end();
+  calls.last.fail();
 }
 
 void MpiNews::tell_work_failed(std::string_view why) {
@@ -125,7 +124,7 @@ void MpiNews::take(int from, int kind, const std::string& text) {
     case kQuestion: {
       const Answer own = own_answer_locked();
       std::string lines = own.text;
-      for (const std::string& call : own.waits) lines += "\n" + call;
+      for (const std::string& call : own.came_to) lines += "\n" + call;
       tell(from, kAnswer, lines);
       break;
     }
@@ -136,7 +135,7 @@ void MpiNews::take(int from, int kind, const std::string& text) {
       while (end != std::string::npos) {
         const size_t begin = end + 1;
         end = text.find('\n', begin);
-        answer.waits.push_back(text.substr(begin, end - begin));
+        answer.came_to.push_back(text.substr(begin, end - begin));
       }
       answers_[from] = std::move(answer);
       break;
@@ -172,11 +171,12 @@ MpiNews::Answer MpiNews::own_answer() {
 
 MpiNews::Answer MpiNews::own_answer_locked() const {
   Answer answer;
-  if (!failed_call_.empty()) answer.waits.push_back(failed_call_);
   std::vector<LastCall> calls;
   for (const GroupCalls& group : groups_) {
     calls.push_back(group.last.last(group.group));
-    if (calls.back().inside) answer.waits.push_back(calls.back().with_group());
+    const CallState state = calls.back().state;
+    const bool came = state == CallState::inside || state == CallState::failed;
+    if (came) answer.came_to.push_back(calls.back().with_group());
   }
   answer.text = calls_text(rank_, calls);
   return answer;

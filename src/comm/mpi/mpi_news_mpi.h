@@ -67,8 +67,9 @@ class MpiNews {
   /// Asks other ranks what they do. Returns what those said that answered in time.
   struct Answer {
     std::string text;  // calls_text()
-    /// LastCall::with_group() of the calls that it waits in, and of the last one that failed.
-    std::vector<std::string> waits;
+    /// LastCall::with_group() of the calls that it waits in, and of those that it gave up: there it
+    /// was as well.
+    std::vector<std::string> came_to;
   };
   std::map<int, Answer> ask(std::span<const int> ranks, std::chrono::milliseconds patience);
   Answer own_answer();
@@ -90,8 +91,7 @@ class MpiNews {
   int ranks_ = 1;
   std::mutex mutex_;
   std::list<GroupCalls> groups_;
-  std::string failed_call_;  // the last one
-  std::list<Sent> sent_;     // kept while MPI reads them
+  std::list<Sent> sent_;  // kept while MPI reads them
   std::optional<std::string> work_failure_;
   std::map<int, End> ends_;
   std::map<int, Answer> answers_;
