@@ -9,11 +9,13 @@
 #include "cli/commands.h"
 #include "cli/standard_output.h"
 #include "cli/user_error.h"
+#include "comm/wait_time.h"
 
 namespace tessera {
 namespace {
 
-/// How long a rank that ends by an error waits for the others to end, before it ends them.
+/// How long a rank that ends by an error waits for the others to end, before it ends them. One that
+/// has done its work waits as long as for any call: the first rank may still remove checkpoints.
 constexpr std::chrono::seconds kPatience{10};
 
 std::string error_of_work(const std::function<void()>& work) {
@@ -31,7 +33,8 @@ std::string error_of_work(const std::function<void()>& work) {
 
 void run_as_one_of(Processes& processes, const std::function<void()>& work) {
   const std::string error = error_of_work(work);
-  const Processes::Report report = processes.report_end(error, kPatience);
+  const Processes::Report report = processes.report_end(
+      error, error.empty() ? std::chrono::milliseconds(kRankTimeout) : kPatience);
   if (report == Processes::Report::for_all) {
     say(fmt::format("tessera: error: {}", error));
   } else if (report == Processes::Report::own) {

@@ -119,10 +119,15 @@ double sum_over(double own, const RankControl& control) {
   return sum;
 }
 
-/// Plans a rank that is a process. Throws Error on all ranks if those of one machine do not fit
-/// into its memory.
-StepPlan plan_process(const RunConfig& config, const MeshRank& place, const Target& target,
-                      const Processes& processes, const RankControl& control) {
+/// The plan of a rank that is a process.
+struct ProcessPlan {
+  StepPlan step;
+  int64_t memory_bytes = 0;  ///< of the arenas of all ranks
+};
+
+/// Plans it. Throws Error on all ranks if those of one machine do not fit into its memory.
+ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const Target& target,
+                         const Processes& processes, const RankControl& control) {
   std::optional<StepPlan> plan;
   control.together([&] { plan = plan_step(config, target, place); });
   const std::array<uint64_t, 3> own{static_cast<uint64_t>(plan->memory.arena_bytes),
@@ -138,7 +143,11 @@ StepPlan plan_process(const RunConfig& config, const MeshRank& place, const Targ
     needs.beside += static_cast<int64_t>(of_rank[2]);
   }
   control.together([&] { require_fits(config, needs); });
-  return std::move(*plan);
+  int64_t memory_bytes = 0;
+  for (size_t at = 0; at < all.size(); at += own.size()) {
+    memory_bytes += static_cast<int64_t>(all[at]);
+  }
+  return {std::move(*plan), memory_bytes};
 }
 
 /// Trains as one of several processes. All of them go through it, and meet at its steps.
@@ -159,18 +168,16 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
   Runtime runtime(run_target(resolved, nullptr, cores.ranks), nullptr);
   runtime.join(groups);
-  StepPlan plan = plan_process(resolved, {mesh, rank}, runtime.target(), processes, control);
+  ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime.target(), processes, control);
   std::optional<RunLock> lock;
   control.together([&] {
     if (!control.first()) return;
     lock.emplace(resolved.run.directory, logger);
     if (!options.resume) require_fresh(resolved);
   });
-  const double memory = sum_over(static_cast<double>(plan.memory.arena_bytes), control);
   const double known = configured_peak(resolved, nullptr).value_or(ProductPeak{}).flops;
   std::optional<SharedRun> run;
-  control.together(
-      [&] { run = shared_run(resolved, mesh, known, plan, static_cast<int64_t>(memory)); });
+  control.together([&] { run = shared_run(resolved, mesh, known, plan.step, plan.memory_bytes); });
   require_same_data(run->data, processes, control);
   if (known == 0) {
     const double own =
@@ -180,8 +187,8 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   std::optional<RunKeeper> keeper;
   if (control.first()) keeper.emplace(*run, options, runtime, *lock, logger);
   const Logger own_logger = control.first() ? logger : Logger::silent();
-  return RankTrainer(*run, std::move(plan), cores, runtime, control, keeper ? &*keeper : nullptr,
-                     own_logger)
+  return RankTrainer(*run, std::move(plan.step), cores, runtime, control,
+                     keeper ? &*keeper : nullptr, own_logger)
       .run(options);
 }
 

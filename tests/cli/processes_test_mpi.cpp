@@ -180,6 +180,23 @@ TEST_F(ProcessesTest, ALauncherThatSpeaksAnotherLanguageIsRefused) {
   EXPECT_FALSE(path_exists(folder_ / "refused"));
 }
 
+/// mpirun waits so many seconds before it hands the signal on, and as long until it kills.
+TEST_F(ProcessesTest, SaveAndEndWhenMpirunIsToldTo) {
+  ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "4", 1);
+  const auto started = start(2, training("ended", joined(joined(set("train.steps", "100000"),
+                                                                set("train.stop_after", "100000")),
+                                                         set("checkpoint.every", "0"))));
+  ::unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+  const fs::path metrics_file = folder_ / "ended" / "metrics.jsonl";
+  for (int i = 0; i < 600 && !path_exists(metrics_file); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  started->signal(SIGTERM);
+  EXPECT_NE(started->wait(), 0);
+  EXPECT_THAT(started->output(), HasSubstr("interrupted: saved step"));
+  EXPECT_EQ(list_folder(folder_ / "ended" / "checkpoints").size(), 1U);
+}
+
 TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   const Arguments long_run =
       joined(joined(set("train.steps", "5000"), set("train.stop_after", "5000")),
@@ -197,7 +214,7 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   EXPECT_NE(started->wait(), 0);
   const Result resumed = run(
       training("killed", joined(joined(set("train.steps", "5000"), {"--resume", "--ranks", "2"}),
-                                set("train.stop_after", "3000"))));
+                                set("train.stop_after", "300"))));
   EXPECT_EQ(resumed.status, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
 }

@@ -106,6 +106,17 @@ TEST(MpiErrors, ARankThatDoesNotComeIsNamed) {
                               ") does not answer: it computes, is stopped, or is gone")));
 }
 
+TEST(MpiErrors, ARankThatDoesNotAskForAGroupIsNamed) {
+  meet_again();
+  if (joined().rank() != 1) {
+    const Timeout timeout(milliseconds(400));
+    EXPECT_THAT(
+        error_of([] { joined().group(first_ranks(joined().ranks()), "asked for by some"); }),
+        HasSubstr("rank 1 (" + joined().hosts()[1] + ") did not ask for it"));
+  }
+  meet_again();
+}
+
 TEST(MpiErrors, ARankThatWaitsElsewhereSaysWhere) {
   meet_again();
   Communicator one = new_group();

@@ -43,13 +43,14 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
 }
 
 void MpiGroup::meet(const Fingerprint& mark, const PieceLayout* layout) {
-  const uint64_t own = mark.hash();
+  own_hash_ = mark.hash();
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(
-      MPI_Iallgather(&own, 1, MPI_UINT64_T, hashes_.data(), 1, MPI_UINT64_T, marks_, &request),
-      "MPI_Iallgather");
-  wait(mark, std::span(&request, 1), all_);
-  const auto differs = [&](uint64_t hash) { return hash != own; };
+  check_mpi(MPI_Iallgather(&own_hash_, 1, MPI_UINT64_T, hashes_.data(), 1, MPI_UINT64_T, marks_,
+                           &request),
+            "MPI_Iallgather");
+  wait_for(std::span(&request, 1), news_, lane_,
+           [&](auto waited) { throw_if_in_vain(mark, all_, waited); });
+  const auto differs = [&](uint64_t hash) { return hash != own_hash_; };
   if (std::ranges::none_of(hashes_, differs)) return;
   // All ranks see that, so all of them say what they called.
   std::string text = mark.text();
@@ -88,20 +89,16 @@ void MpiGroup::compare_rows(const Fingerprint& mark, std::span<const int64_t> se
                               static_cast<int>(difference[2]), difference[3]));
 }
 
-void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> requests,
+void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
                     std::span<const int> peers) {
-  int done = 0;
-  for (Patience waiting;; waiting.wait()) {
-    check_mpi(
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-    if (done != 0) return;
-    if (waiting.brief()) continue;
-    news_.listen();
-    if (const auto failure = news_.failure(lane_)) throw Error("{}", *failure);
-    throw_if_ended(mark, peers);
-    if (waiting.waited() > timeout_.load()) fail_by_timeout(mark, peers);
-  }
+  wait_for_messages(messages, news_, lane_,
+                    [&](auto waited) { throw_if_in_vain(mark, peers, waited); });
+}
+
+void MpiGroup::throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
+                                std::chrono::nanoseconds waited) {
+  throw_if_ended(mark, peers);
+  if (waited > timeout_.load()) fail_by_timeout(mark, peers);
 }
 
 void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peers) {
@@ -143,9 +140,8 @@ void MpiGroup::fail_by_timeout(const Fingerprint& mark, std::span<const int> pee
   std::ranges::sort(there);
   if (not_there.empty()) {
     throw Error(
-        "{} of {}: after {:g} s all ranks wait in it, and the network does not carry it. Look at "
-        "the "
-        "links between the machines",
+        "{} of {}: after {:g} s all ranks wait in it, and the network does not carry it. Look "
+        "at the links between the machines",
         mark.text(), text_, std::chrono::duration<double>(timeout_.load()).count());
   }
   throw Error("{}", timeout_text(mark, text_, timeout_.load(), there, not_there, last));

@@ -24,8 +24,10 @@ namespace tessera {
 /// there and does not wait for long.
 class MpiGroup {
  public:
-  /// `data` and `marks` are communicators of these ranks, which the group keeps until the program
-  /// ends. Refers to the rest.
+  /// `data` and `marks` are communicators of these ranks, which MPI keeps until the program ends;
+  /// so must this group be kept. Refers to the rest.
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
   MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::string lane,
            const Processes& processes, MpiNews& news,
            const std::atomic<std::chrono::milliseconds>& timeout);
@@ -57,11 +59,13 @@ class MpiGroup {
   /// Compares the numbers of rows, by position, after meet().
   void compare_rows(const Fingerprint& mark, std::span<const int64_t> sent,
                     std::span<const int64_t> received);
-  /// Waits for requests of MPI, whose other ranks are those at `peers`. Throws Error if they do not
+  /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not
   /// come in time, or have ended.
-  void wait(const Fingerprint& mark, std::span<MPI_Request> requests, std::span<const int> peers);
+  void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers);
 
  private:
+  void throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
+                        std::chrono::nanoseconds waited);
   [[noreturn]] void fail_by_timeout(const Fingerprint& mark, std::span<const int> peers);
   void throw_if_ended(const Fingerprint& mark, std::span<const int> peers);
 
@@ -75,7 +79,9 @@ class MpiGroup {
   const std::atomic<std::chrono::milliseconds>& timeout_;
   MpiNews::GroupCalls* calls_;
   int position_ = 0;
-  std::vector<int> all_;          // positions of all ranks but this one
+  std::vector<int> all_;  // positions of all ranks but this one
+  // The fingerprints of a call. MPI may still use them after a call that was given up.
+  uint64_t own_hash_ = 0;
   std::vector<uint64_t> hashes_;  // by position
   std::optional<std::string> failure_;
 };

@@ -30,6 +30,22 @@ void Patience::wait() {
   }
 }
 
+bool are_done(std::span<MPI_Request> requests) {
+  int done = 0;
+  check_mpi(
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+      "MPI_Testall");
+  return done != 0;
+}
+
+void take_back(std::span<MPI_Request> messages) {
+  for (MPI_Request& message : messages) {
+    if (message == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&message);
+    MPI_Request_free(&message);
+  }
+}
+
 MpiNews::MpiNews(MPI_Comm world) : world_(world) {
   check_mpi(MPI_Comm_rank(world, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world, &ranks_), "MPI_Comm_size");
@@ -122,7 +138,7 @@ void MpiNews::take(int from, int kind, const std::string& text) {
       ends_.emplace(from, End{text, kind == kEndOfCause, Clock::now()});
       break;
     case kQuestion: {
-      const Answer own = own_answer_locked();
+      const Answer own = own_answer();
       std::string lines = own.text;
       for (const std::string& call : own.came_to) lines += "\n" + call;
       tell(from, kAnswer, lines);
@@ -148,6 +164,16 @@ void MpiNews::take(int from, int kind, const std::string& text) {
 std::optional<std::string> MpiNews::failure(std::string_view lane) {
   const std::scoped_lock lock(mutex_);
   if (work_failure_ && lane != kControlLane) return work_failure_;
+  return failure_of_other();
+}
+
+bool MpiNews::heard(std::string_view error) {
+  const std::scoped_lock lock(mutex_);
+  return error == work_failure_ || error == failure_of_other();
+}
+
+/// The caller holds the lock.
+std::optional<std::string> MpiNews::failure_of_other() const {
   const auto before = Clock::now() - kEndMoment;
   const std::pair<const int, End>* first = nullptr;
   for (const auto& entry : ends_) {
@@ -164,12 +190,7 @@ std::map<int, MpiNews::End> MpiNews::ends() {
   return ends_;
 }
 
-MpiNews::Answer MpiNews::own_answer() {
-  const std::scoped_lock lock(mutex_);
-  return own_answer_locked();
-}
-
-MpiNews::Answer MpiNews::own_answer_locked() const {
+MpiNews::Answer MpiNews::own_answer() const {
   Answer answer;
   std::vector<LastCall> calls;
   for (const GroupCalls& group : groups_) {

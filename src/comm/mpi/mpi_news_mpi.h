@@ -3,7 +3,6 @@
 #include <chrono>
 #include <list>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 
 #include <mpi.h>
 
+#include "base/error.h"
 #include "comm/last_call.h"
 
 namespace tessera {
@@ -61,6 +61,8 @@ class MpiNews {
   /// it ended by an error a moment ago. All ranks may end by the same error one after the other,
   /// and the moment lets them.
   std::optional<std::string> failure(std::string_view lane);
+  /// Whether an error is what this rank has heard of another.
+  bool heard(std::string_view error);
   /// The ends that were heard, by rank; this rank's own too.
   std::map<int, End> ends();
 
@@ -72,7 +74,6 @@ class MpiNews {
     std::vector<std::string> came_to;
   };
   std::map<int, Answer> ask(std::span<const int> ranks, std::chrono::milliseconds patience);
-  Answer own_answer();
 
  private:
   struct Sent {
@@ -80,10 +81,11 @@ class MpiNews {
     MPI_Request request;
   };
 
+  std::optional<std::string> failure_of_other() const;
   void tell(int rank, int kind, std::string_view text);
   void tell_all(int kind, std::string_view text);
   void take(int from, int kind, const std::string& text);
-  Answer own_answer_locked() const;
+  Answer own_answer() const;
   bool listen_once();
 
   MPI_Comm world_;
@@ -110,5 +112,36 @@ class Patience {
   MpiNews::Clock::time_point begun_ = MpiNews::Clock::now();
   int looks_ = 0;
 };
+
+/// Whether requests of MPI are done.
+bool are_done(std::span<MPI_Request> requests);
+
+/// Cancels messages, and forgets them.
+void take_back(std::span<MPI_Request> messages);
+
+/// Waits for requests of MPI, and listens to the news meanwhile. Throws Error if calls on the lane
+/// cannot end. `look(waited)` is called now and then, and throws Error to give up.
+template <typename Look>
+void wait_for(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane, Look&& look) {
+  for (Patience waiting; !are_done(requests); waiting.wait()) {
+    if (waiting.brief()) continue;
+    news.listen();
+    if (const auto failure = news.failure(lane)) throw Error("{}", *failure);
+    look(waiting.waited());
+  }
+}
+
+/// The same for messages: those that are not done are taken back if it throws, so that MPI does not
+/// use their memory any more.
+template <typename Look>
+void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
+                       Look&& look) {
+  try {
+    wait_for(requests, news, lane, look);
+  } catch (...) {
+    take_back(requests);
+    throw;
+  }
+}
 
 }  // namespace tessera

@@ -56,7 +56,7 @@ struct Piece {
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(MpiGroup group) : group_(std::move(group)) {}
+  explicit MpiTransport(MpiGroup& group) : group_(group) {}
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -157,12 +157,7 @@ class MpiTransport final : public Transport {
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     group_.call(mark, [&] {
       group_.meet(mark);
-      for (int64_t done = 0; done < tensor.bytes(); done += kMostMessageBytes) {
-        const int64_t bytes = std::min(kMostMessageBytes, tensor.bytes() - done);
-        check_mpi(
-            MPI_Bcast(tensor.raw() + done, static_cast<int>(bytes), MPI_BYTE, root, group_.data()),
-            "MPI_Bcast");
-      }
+      broadcast_bytes(tensor.raw(), tensor.bytes(), root);
       if (root != position()) received(tensor.bytes());
     });
   }
@@ -310,25 +305,22 @@ class MpiTransport final : public Transport {
 
   /// Gathers slices that lie in `to` one after the other, each rank's own in its place.
   void gather_slices(std::span<const Piece> slices, const Tensor& to) {
-    // Rounds of as many bytes as MPI counts: longer tensors have their slices gathered part by
-    // part.
-    int64_t longest = 0;
-    for (const Piece& slice : slices) longest = std::max(longest, slice.bytes);
-    const int64_t round = kMostMessageBytes / ranks();
-    if (to.bytes() <= INT_MAX) {
-      Blocks blocks(slices.size());
-      for (size_t rank = 0; rank < slices.size(); ++rank) {
-        blocks.set(rank, slices[rank].bytes, slices[rank].memory - to.raw());
-      }
-      return gather(nullptr, 0, to.raw(), blocks);
+    if (to.bytes() > INT_MAX) {
+      for (const Piece& slice : slices) broadcast_bytes(slice.memory, slice.bytes, slice.peer);
+      return;
     }
-    for (int64_t begin = 0; begin < longest; begin += round) {
-      for (const Piece& slice : slices) {
-        const int64_t bytes = std::clamp<int64_t>(slice.bytes - begin, 0, round);
-        check_mpi(MPI_Bcast(slice.memory + begin, static_cast<int>(bytes), MPI_BYTE, slice.peer,
-                            group_.data()),
-                  "MPI_Bcast");
-      }
+    Blocks blocks(slices.size());
+    for (size_t rank = 0; rank < slices.size(); ++rank) {
+      blocks.set(rank, slices[rank].bytes, slices[rank].memory - to.raw());
+    }
+    gather(nullptr, 0, to.raw(), blocks);
+  }
+
+  void broadcast_bytes(std::byte* memory, int64_t bytes, int root) {
+    for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
+      const int64_t part = std::min(kMostMessageBytes, bytes - done);
+      check_mpi(MPI_Bcast(memory + done, static_cast<int>(part), MPI_BYTE, root, group_.data()),
+                "MPI_Bcast");
     }
   }
 
@@ -430,15 +422,15 @@ class MpiTransport final : public Transport {
     group_.wait(mark, requests, peers);
   }
 
-  MpiGroup group_;
+  MpiGroup& group_;
   std::vector<std::byte> packed_;
   std::vector<std::byte> arrived_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport(MpiGroup group) {
-  return std::make_unique<MpiTransport>(std::move(group));
+std::unique_ptr<Transport> mpi_transport(MpiGroup& group) {
+  return std::make_unique<MpiTransport>(group);
 }
 
 }  // namespace tessera

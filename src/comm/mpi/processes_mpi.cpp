@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <map>
+#include <list>
 #include <mutex>
 #include <vector>
 
@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/text.h"
 #include "comm/call_errors.h"
 #include "comm/launch.h"
 #include "comm/mpi/mpi_call_mpi.h"
@@ -19,7 +18,6 @@
 #include "comm/mpi/mpi_news_mpi.h"
 #include "comm/mpi/mpi_transport_mpi.h"
 #include "comm/processes.h"
-#include "comm/rank_groups.h"
 #include "comm/wait_time.h"
 
 namespace tessera {
@@ -65,16 +63,15 @@ class MpiProcesses final : public Processes {
     check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto position = static_cast<int>(own - ranks.begin());
-    return {mpi_transport({data, marks, members, std::string(lane), *this, news_, timeout_}),
-            members, position};
+    const std::scoped_lock lock(mutex_);
+    groups_.emplace_back(data, marks, members, std::string(lane), *this, news_, timeout_);
+    return {mpi_transport(groups_.back()), members, position};
   }
 
   void end_work(std::string_view why) override { news_.tell_work_failed(why); }
 
   Report report_end(std::string_view error, std::chrono::milliseconds patience) override {
-    const std::optional<std::string> heard = news_.failure(kControlLane);
-    const auto work = news_.failure("network");
-    const bool cause = !(heard && *heard == error) && !(work && *work == error);
+    const bool cause = !news_.heard(error);
     news_.tell_end({.error = std::string(error), .cause = cause, .heard = MpiNews::Clock::now()});
     for (Patience waiting; waiting.waited() < patience; waiting.wait()) {
       news_.listen();
@@ -112,6 +109,8 @@ class MpiProcesses final : public Processes {
   bool all_ended_ = false;
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
+  std::mutex mutex_;  // of groups_
+  std::list<MpiGroup> groups_;
 };
 
 int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view lane) {
@@ -121,32 +120,27 @@ int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view la
   const int tag = static_cast<int>(hash(std::as_bytes(std::span(members)), hash(lane)) % 30000);
   const uint64_t order = hash(std::as_bytes(ranks));
   std::vector<uint64_t> orders(ranks.size());
-  std::vector<MPI_Request> requests;
+  std::vector<MPI_Request> messages(2 * ranks.size(), MPI_REQUEST_NULL);
+  const auto receives = std::span(messages).first(ranks.size());
+  const auto sends = std::span(messages).last(ranks.size());
   for (size_t at = 0; at < ranks.size(); ++at) {
     if (ranks[at] == rank_) continue;
-    requests.push_back(MPI_REQUEST_NULL);
-    check_mpi(
-        MPI_Irecv(&orders[at], 1, MPI_UINT64_T, ranks[at], tag, invitations_, &requests.back()),
-        "MPI_Irecv");
-    requests.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Isend(&order, 1, MPI_UINT64_T, ranks[at], tag, invitations_, &requests.back()),
+    check_mpi(MPI_Irecv(&orders[at], 1, MPI_UINT64_T, ranks[at], tag, invitations_, &receives[at]),
+              "MPI_Irecv");
+    check_mpi(MPI_Isend(&order, 1, MPI_UINT64_T, ranks[at], tag, invitations_, &sends[at]),
               "MPI_Isend");
   }
   const std::string group = group_text(ranks, lane);
-  for (Patience waiting;; waiting.wait()) {
-    int done = 0;
-    check_mpi(
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-    if (done != 0) break;
-    if (waiting.brief()) continue;
-    news_.listen();
-    if (const auto failure = news_.failure(lane)) throw Error("{}", *failure);
-    if (waiting.waited() < timeout_.load()) continue;
-    throw Error(
-        "{} waits for the others of the {} to ask for it: after {:g} s not all have done so",
-        text(rank_), group, std::chrono::duration<double>(timeout_.load()).count());
-  }
+  wait_for_messages(messages, news_, lane, [&](auto waited) {
+    if (waited < timeout_.load()) return;
+    std::vector<std::string> missing;
+    for (size_t at = 0; at < ranks.size(); ++at) {
+      if (!are_done(receives.subspan(at, 1))) missing.push_back(text(ranks[at]));
+    }
+    throw Error("{} waits for the others of the {}: after {:g} s, {} did not ask for it",
+                text(rank_), group, std::chrono::duration<double>(timeout_.load()).count(),
+                fmt::join(missing, ", "));
+  });
   for (size_t at = 0; at < ranks.size(); ++at) {
     if (ranks[at] == rank_ || orders[at] == order) continue;
     throw Error(
