@@ -6,23 +6,35 @@
 #include <vector>
 
 #include "base/file.h"
+#include "checkpoint/block_hash.h"
 #include "checkpoint/checkpoint_state.h"
+#include "checkpoint/region.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace tessera {
 
-/// A tensor of a checkpoint and the file that holds it.
+/// A piece of a tensor, as a file of the checkpoint holds it.
+struct SavedPiece {
+  std::string file;  ///< one of the manifest's tensor_files
+  Region region;
+  std::vector<uint64_t> hashes;  ///< XXH3 of each block of its bytes
+};
+
+/// A tensor of a checkpoint. Its pieces cover it, each element once.
 struct CheckpointTensor {
   std::string group;
   std::string name;
-  std::string file;  // one of the manifest's tensor_files
   DType dtype = DType::f32;
   Shape shape;
-  std::string hash;  // XXH3 of its bytes, hexadecimal
+  std::vector<SavedPiece> pieces;
 
   int64_t bytes() const { return shape.elements() * dtype_size(dtype); }
   std::string label() const { return group + "/" + name; }
+  /// The name of a piece in its file: the tensor's if it is all of it, "NAME[0:4, 8:16]" otherwise.
+  std::string entry_name(const Region& region) const;
+  /// "'GROUP/NAME'", with the region if it is not all, as used in messages.
+  std::string text(const SavedPiece& piece) const;
 };
 
 /// A file of a checkpoint. Its name has no folder in it.
@@ -33,21 +45,13 @@ struct CheckpointFile {
                      // another file
 };
 
-/// The content of manifest.json, which is the last file written into a checkpoint's folder:
-///
-///   {"xxh3": hash of this file's bytes after this line,
-///    "format": "tessera-checkpoint", "version": 1, "created_by", "step",
-///    "state": {NAME: number or text, ...},
-///    "tensor_files": [{"name", "bytes", "header_xxh3"}, ...],
-///    "extra_files": [{"name", "bytes", "xxh3"}, ...],
-///    "tensors": [{"name", "group", "file", "dtype", "shape", "xxh3"}, ...]}
-///
-/// Together the hashes cover every byte of the checkpoint. A real number that JSON cannot hold is
-/// written as {"real": "nan"}, {"real": "inf"} or {"real": "-inf"}.
+/// The content of manifest.json, which is the last file written into a checkpoint's folder.
+/// docs/checkpoints.md describes it. Together its hashes cover every byte of the checkpoint.
 struct CheckpointManifest {
   CheckpointState state;  // without `config`, which is the extra file config.toml
   std::vector<CheckpointFile> tensor_files;
   std::vector<CheckpointFile> extra_files;
+  int64_t block_bytes = kOneBlock;  // of a piece, that have one hash
   std::vector<CheckpointTensor> tensors;
 
   /// The number of bytes of all tensors.
@@ -57,12 +61,17 @@ struct CheckpointManifest {
 inline constexpr std::string_view kCheckpointManifestName = "manifest.json";
 inline constexpr std::string_view kCheckpointConfigName = "config.toml";
 
-/// Writes folder/manifest.json atomically.
+/// Writes folder/manifest.json atomically. Throws InternalError if the pieces of a tensor do not
+/// cover it.
 void write_checkpoint_manifest(const fs::path& folder, const CheckpointManifest& manifest);
 
 /// Reads folder/manifest.json and checks that it is undamaged and consistent. Throws Error saying
 /// what is wrong.
 CheckpointManifest read_checkpoint_manifest(const fs::path& folder);
+
+/// Adds the files and the pieces that another writer of the same checkpoint has written. Throws
+/// InternalError if the writers do not agree about a tensor, or wrote a file of the same name.
+void add_part(CheckpointManifest& manifest, CheckpointManifest part);
 
 /// Checks that the manifest's files are in the folder and have the sizes it states. Does not read
 /// the files. Throws Error naming the first wrong file.

@@ -1,13 +1,14 @@
 #include "checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "base/hash.h"
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/safetensors_types.h"
+#include "checkpoint/region_copy.h"
 
 namespace tessera {
 namespace {
@@ -18,38 +19,20 @@ std::string type_text(DType dtype, const Shape& shape) {
   return fmt::format("{} {}", dtype_name(dtype), shape.text());
 }
 
-/// Reads a tensor into memory of its own type and returns the hash of the bytes in that memory. So
-/// the bytes that were checked are those that were loaded.
-uint64_t read_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry,
-                       std::span<std::byte> to) {
-  StreamHash hash;
-  for (int64_t done = 0; done < entry.bytes(); done += kReadPiece) {
-    const int64_t size = std::min(kReadPiece, entry.bytes() - done);
-    const auto piece = to.subspan(static_cast<size_t>(done), static_cast<size_t>(size));
-    file.read(entry, done, piece);
-    hash.update(piece);
+/// Copies elements of the type `stored`, which `from` begins with, to the elements of `to` from
+/// number `first` on. Widens them if `to` has another type.
+void copy_elements(std::byte* from, DType stored, int64_t count, const Tensor& to, int64_t first) {
+  if (stored == to.dtype()) {
+    const int64_t size = dtype_size(stored);
+    std::memcpy(to.raw() + first * size, from, static_cast<size_t>(count * size));
+  } else {
+    convert(Tensor::wrap(from, {count}, stored), to.slice(first, first + count));
   }
-  return hash.value();
-}
-
-/// Does the same for elements of the shorter floating type `stored`, and widens them.
-uint64_t widen_and_hash(const SafetensorsReader& file, const SafetensorsEntry& entry, DType stored,
-                        const Tensor& to) {
-  const Tensor flat = to.reshape({to.elements()});
-  StreamHash hash;
-  int64_t done = 0;
-  file.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> piece) {
-    hash.update(piece);
-    const int64_t count = static_cast<int64_t>(piece.size()) / dtype_size(stored);
-    convert(Tensor::wrap(piece.data(), {count}, stored), flat.slice(done, done + count));
-    done += count;
-  });
-  return hash.value();
 }
 
 /// Returns the result of `read`. Its Error means that the checkpoint is damaged.
 template <typename Read>
-auto undamaged(Read&& read) {
+decltype(auto) undamaged(Read&& read) {
   try {
     return read();
   } catch (const Error& error) {
@@ -59,30 +42,14 @@ auto undamaged(Read&& read) {
 
 }  // namespace
 
-std::string header_difference(const CheckpointTensor& tensor, const SafetensorsReader& file) {
-  const SafetensorsEntry* entry = file.find(tensor.name);
-  if (entry == nullptr) return "its file's header does not name it";
-  const auto dims = tensor.shape.dims();
-  if (entry->dtype != safetensors_name(tensor.dtype) || !std::ranges::equal(entry->shape, dims)) {
-    return fmt::format("its file's header states another type or shape than the manifest's {}",
-                       type_text(tensor.dtype, tensor.shape));
-  }
-  return "";
-}
-
 CheckpointReader::CheckpointReader(fs::path folder)
     : folder_(std::move(folder)),
       manifest_(undamaged([&] { return read_checkpoint_manifest(folder_); })) {
-  undamaged([&] {
-    check_checkpoint_files(folder_, manifest_);
-    for (const CheckpointFile& file : manifest_.tensor_files) {
-      files_.emplace(file.name, SafetensorsReader(folder_ / file.name));
-    }
-    for (const CheckpointTensor& tensor : manifest_.tensors) {
-      tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
-    }
-    check_headers();
-  });
+  undamaged([&] { check_checkpoint_files(folder_, manifest_); });
+  files_.emplace(folder_, manifest_);
+  for (const CheckpointTensor& tensor : manifest_.tensors) {
+    tensors_.emplace(Identity(tensor.group, tensor.name), &tensor);
+  }
   for (const CheckpointFile& file : manifest_.extra_files) {
     if (file.name == kCheckpointConfigName) {
       manifest_.state.config = extra_file(file.name);
@@ -90,26 +57,8 @@ CheckpointReader::CheckpointReader(fs::path folder)
   }
 }
 
-void CheckpointReader::check_headers() const {
-  std::map<std::string, size_t> tensors_of;
-  for (const CheckpointTensor& tensor : manifest_.tensors) {
-    const std::string difference = header_difference(tensor, files_.at(tensor.file));
-    if (!difference.empty()) {
-      throw Error("{}: tensor {} cannot be read: {}; use another checkpoint",
-                  (folder_ / tensor.file).string(), in_quotes(tensor.label()), difference);
-    }
-    ++tensors_of[tensor.file];
-  }
-  for (const CheckpointFile& file : manifest_.tensor_files) {
-    const SafetensorsReader& reader = files_.at(file.name);
-    const std::string found = hash_text(reader.header_hash());
-    if (reader.entries().size() != tensors_of[file.name] || found != file.hash) {
-      throw Error(
-          "{} has a damaged header: its hash is {}, the manifest says {}; use "
-          "another checkpoint",
-          reader.path().string(), found, file.hash);
-    }
-  }
+const SafetensorsReader& CheckpointReader::file_of(const SavedPiece& piece) const {
+  return undamaged([&]() -> const SafetensorsReader& { return files_->at(piece.file); });
 }
 
 const CheckpointTensor* CheckpointReader::find(const std::string& group,
@@ -119,25 +68,75 @@ const CheckpointTensor* CheckpointReader::find(const std::string& group,
 }
 
 void CheckpointReader::check(const CheckpointTensor& tensor) const {
-  StreamHash hash;
-  undamaged([&] {
-    read_pieces(tensor, 0, tensor.bytes(), [&](std::span<std::byte> piece) { hash.update(piece); });
-  });
-  check_hash(tensor, hash.value());
+  for (const SavedPiece& piece : tensor.pieces) {
+    const SafetensorsReader& file = file_of(piece);
+    const SafetensorsEntry& entry = *file.find(tensor.entry_name(piece.region));
+    BlockHash hash(manifest_.block_bytes);
+    undamaged([&] {
+      file.read_pieces(entry, 0, entry.bytes(),
+                       [&](std::span<std::byte> bytes) { hash.update(bytes); });
+    });
+    const std::vector<uint64_t> found = hash.finish();
+    for (size_t block = 0; block < found.size(); ++block) {
+      check_block(tensor, piece, block, found[block]);
+    }
+  }
 }
 
-void CheckpointReader::check_hash(const CheckpointTensor& tensor, uint64_t found) const {
-  if (hash_text(found) == tensor.hash) return;
+void CheckpointReader::check_block(const CheckpointTensor& tensor, const SavedPiece& piece,
+                                   size_t block, uint64_t found) const {
+  if (found == piece.hashes[block]) return;
   throw DamagedCheckpoint(
       "{}: tensor {} is damaged: the hash of its bytes is {}, the manifest says {}; "
       "use another checkpoint",
-      (folder_ / tensor.file).string(), in_quotes(tensor.label()), hash_text(found), tensor.hash);
+      (folder_ / piece.file).string(), tensor.text(piece), hash_text(found),
+      hash_text(piece.hashes[block]));
 }
 
 void CheckpointReader::read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                                    const PieceSink& sink) const {
-  const SafetensorsReader& file = files_.at(tensor.file);
-  file.read_pieces(*file.find(tensor.name), begin, count, sink);
+  if (tensor.pieces.size() == 1) {
+    const SafetensorsReader& file = files_->at(tensor.pieces[0].file);
+    return file.read_pieces(*file.find(tensor.name), begin, count, sink);
+  }
+  std::vector<std::byte> together(static_cast<size_t>(std::min(count, kReadPiece)));
+  for (int64_t done = 0; done < count; done += std::ssize(together)) {
+    together.resize(static_cast<size_t>(std::min(count - done, kReadPiece)));
+    put_together(tensor, begin + done, together);
+    sink(together);
+  }
+}
+
+/// Fills `to` with the bytes of the whole tensor from byte `begin` on. What a piece has of them
+/// lies together in its file.
+void CheckpointReader::put_together(const CheckpointTensor& tensor, int64_t begin,
+                                    std::span<std::byte> to) const {
+  struct Run {
+    int64_t in_whole, in_piece, count;
+  };
+  const int64_t size = dtype_size(tensor.dtype);
+  const int64_t first = begin / size;
+  const int64_t last = first + std::ssize(to) / size;
+  const Region whole = Region::whole_of(tensor.shape);
+  std::vector<Run> runs;
+  std::vector<std::byte> bytes;
+  for (const SavedPiece& piece : tensor.pieces) {
+    runs.clear();
+    RegionCopy(whole, piece.region.runs())
+        .for_each(first, last, [&](int64_t in_whole, int64_t in_piece, int64_t count) {
+          runs.push_back({in_whole, in_piece, count});
+        });
+    if (runs.empty()) continue;
+    const int64_t from = runs.front().in_piece;
+    bytes.resize(static_cast<size_t>((runs.back().in_piece + runs.back().count - from) * size));
+    const SafetensorsReader& file = files_->at(piece.file);
+    file.read(*file.find(tensor.entry_name(piece.region)), from * size, bytes);
+    for (const Run& run : runs) {
+      std::memcpy(to.data() + (run.in_whole - first) * size,
+                  bytes.data() + (run.in_piece - from) * size,
+                  static_cast<size_t>(run.count * size));
+    }
+  }
 }
 
 std::string CheckpointReader::extra_file(const std::string& name) const {
@@ -173,32 +172,50 @@ void CheckpointReader::load(const NamedTensor& target) const {
     throw Error("{}: {}; load it into the model that it was saved from", folder_.string(), text);
   }
   const CheckpointTensor& tensor = *tensors_.at({target.group, target.name});
-  const SafetensorsReader& file = files_.at(tensor.file);
-  const SafetensorsEntry& entry = *file.find(tensor.name);
-  TESSERA_CHECK(target.tensor.defined() || entry.bytes() == 0, "tensor {} has no memory",
+  TESSERA_CHECK(target.tensor.defined() || target.tensor.bytes() == 0, "tensor {} has no memory",
                 in_quotes(target.label()));
-  file.will_need(entry);
   const bool on_device = target.tensor.accelerator() != nullptr;
-  const bool split = target.piece && !target.piece->is_whole();
   const Tensor to =
-      on_device || split ? Tensor(target.shape(), target.tensor.dtype()) : target.tensor;
-  const auto bytes = static_cast<size_t>(to.bytes());
-  const uint64_t found = undamaged([&] {
-    if (tensor.dtype != to.dtype()) return widen_and_hash(file, entry, tensor.dtype, to);
-    return read_and_hash(file, entry, {to.raw(), bytes});
-  });
-  check_hash(tensor, found);
-  if (split) {
-    const Tensor own = on_device ? Tensor(target.tensor.shape(), to.dtype()) : target.tensor;
-    target.piece->take(to, own);
-    if (on_device) upload({own.raw(), static_cast<size_t>(own.bytes())}, target.tensor);
-  } else if (on_device) {
-    upload({to.raw(), bytes}, target.tensor);
+      on_device ? Tensor(target.tensor.shape(), target.tensor.dtype()) : target.tensor;
+  const PieceRuns wanted = target.piece.value_or(TensorPiece(target.shape())).runs();
+  for (const SavedPiece& piece : tensor.pieces) {
+    load_piece(tensor, piece, wanted, to.reshape({to.elements()}));
+  }
+  if (on_device) upload({to.raw(), static_cast<size_t>(to.bytes())}, target.tensor);
+}
+
+/// Copies what a stored piece has of a wanted one. The bytes that are copied are those that are
+/// checked.
+void CheckpointReader::load_piece(const CheckpointTensor& tensor, const SavedPiece& piece,
+                                  const PieceRuns& wanted, const Tensor& to) const {
+  const RegionCopy copy(piece.region, wanted);
+  const int64_t size = dtype_size(tensor.dtype);
+  const int64_t bytes = piece.region.elements() * size;
+  for (size_t block = 0; block < piece.hashes.size(); ++block) {
+    const int64_t begin = static_cast<int64_t>(block) * manifest_.block_bytes;
+    const int64_t count = std::min(bytes - begin, manifest_.block_bytes);
+    if (bytes > 0 && !copy.any(begin / size, (begin + count) / size)) continue;
+    const SafetensorsReader& file = file_of(piece);
+    const SafetensorsEntry& entry = *file.find(tensor.entry_name(piece.region));
+    StreamHash hash;
+    int64_t at = begin / size;  // of the piece's elements
+    undamaged([&] {
+      file.read_pieces(entry, begin, count, [&](std::span<std::byte> part) {
+        hash.update(part);
+        const int64_t end = at + std::ssize(part) / size;
+        copy.for_each(at, end, [&](int64_t from, int64_t place, int64_t elements) {
+          copy_elements(part.data() + (from - at) * size, tensor.dtype, elements, to, place);
+        });
+        at = end;
+      });
+    });
+    check_block(tensor, piece, block, hash.value());
   }
 }
 
 void CheckpointReader::load_all(std::span<const NamedTensor> targets, int threads) const {
-  load_matching(targets, threads, nullptr);
+  require_all(targets);
+  load_each(targets, threads);
 }
 
 void CheckpointReader::load_group(const std::string& group, std::span<const NamedTensor> targets,
@@ -207,11 +224,12 @@ void CheckpointReader::load_group(const std::string& group, std::span<const Name
     TESSERA_CHECK(target.group == group, "tensor {} is not of the group {}",
                   in_quotes(target.label()), in_quotes(group));
   }
-  load_matching(targets, threads, &group);
+  require_all(targets, &group);
+  load_each(targets, threads);
 }
 
-void CheckpointReader::load_matching(std::span<const NamedTensor> targets, int threads,
-                                     const std::string* group) const {
+void CheckpointReader::require_all(std::span<const NamedTensor> targets,
+                                   const std::string* group) const {
   std::vector<std::string> differences;
   std::set<Identity> wanted;
   for (const NamedTensor& target : targets) {
@@ -237,6 +255,9 @@ void CheckpointReader::load_matching(std::span<const NamedTensor> targets, int t
         "its folder):\n  {}",
         folder_.string(), kCheckpointConfigName, join(differences, "\n  "));
   }
+}
+
+void CheckpointReader::load_each(std::span<const NamedTensor> targets, int threads) const {
   parallel_tasks(threads, static_cast<int64_t>(targets.size()),
                  [&](int64_t index) { load(targets[static_cast<size_t>(index)]); });
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_state.h"
 #include "checkpoint/safetensors_reader.h"
@@ -22,12 +24,13 @@ class DamagedCheckpoint : public Error {
   using Error::Error;
 };
 
-/// A complete checkpoint, opened for loading. Its manifest is read and compared with the headers of
-/// its files when it is opened. Tensors are read, and their hashes checked, when they are loaded.
+/// A complete checkpoint, opened for loading. Its manifest is read, and the sizes of its files are
+/// compared with it, when it is opened. Tensors are read, and their hashes checked, when they are
+/// loaded.
 class CheckpointReader {
  public:
-  /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, when it is damaged, and
-  /// when its files and its manifest disagree.
+  /// Throws DamagedCheckpoint when the folder is not a complete checkpoint, and when its manifest
+  /// is damaged or a file is not of the size that it states.
   explicit CheckpointReader(fs::path folder);
 
   const fs::path& path() const { return folder_; }
@@ -38,10 +41,11 @@ class CheckpointReader {
   /// Returns the tensor of (group, name), or null.
   const CheckpointTensor* find(const std::string& group, const std::string& name) const;
   /// Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have the
-  /// hash in the manifest.
+  /// hashes in the manifest.
   void check(const CheckpointTensor& tensor) const;
-  /// Passes `count` bytes of a tensor, from byte `begin` on, to the sink (see SafetensorsReader).
-  /// Does not check their hash; see check().
+  /// Passes `count` bytes of the whole tensor, from byte `begin` on, to the sink. Pieces of it are
+  /// put together in little memory: the sink gets whole elements, and kReadPiece bytes each time
+  /// but the last. Does not check their hash; see check(). Throws Error when they cannot be read.
   void read_pieces(const CheckpointTensor& tensor, int64_t begin, int64_t count,
                    const PieceSink& sink) const;
 
@@ -49,12 +53,13 @@ class CheckpointReader {
   /// file of this name, and DamagedCheckpoint when it is damaged.
   std::string extra_file(const std::string& name) const;
 
-  /// Fills the tensor of (group, name). All of it is read and checked where only a piece is asked
-  /// for. If the checkpoint stores a shorter floating type, such as
-  /// the bf16 of an imported model, the elements are widened exactly. Throws Error naming the
-  /// tensor when the checkpoint does not have it, and on any other difference in element type or
-  /// shape. Throws DamagedCheckpoint when the tensor cannot be read, and when its bytes do not have
-  /// the hash in the manifest (a flipped bit). The tensor's contents are then undefined.
+  /// Fills the tensor of (group, name), or the piece of it that is asked for. What is read and
+  /// checked are the blocks that hold its elements (see SaveOptions::block_bytes). If the
+  /// checkpoint stores a shorter floating type, such as the bf16 of an imported model, the elements
+  /// are widened exactly. Throws Error naming the tensor when the checkpoint does not have it, and
+  /// on any other difference in element type or shape. Throws DamagedCheckpoint when it cannot be
+  /// read, and when bytes that are read do not have the hash in the manifest (a flipped bit). The
+  /// tensor's contents are then undefined.
   void load(const NamedTensor& target) const;
 
   /// Fills all targets. They must be all the tensors of the checkpoint. Throws Error naming every
@@ -66,23 +71,28 @@ class CheckpointReader {
   void load_group(const std::string& group, std::span<const NamedTensor> targets,
                   int threads = 1) const;
 
+  /// Fills each target as load() does.
+  void load_each(std::span<const NamedTensor> targets, int threads = 1) const;
+
+  /// Throws Error, as load_all() does, if the targets are not all the tensors of a group, or of the
+  /// checkpoint where no group is named. Reads nothing.
+  void require_all(std::span<const NamedTensor> targets, const std::string* group = nullptr) const;
+
  private:
   using Identity = std::pair<std::string, std::string>;  // group, name
 
-  void check_headers() const;
-  void check_hash(const CheckpointTensor& tensor, uint64_t found) const;
+  const SafetensorsReader& file_of(const SavedPiece& piece) const;
+  void check_block(const CheckpointTensor& tensor, const SavedPiece& piece, size_t block,
+                   uint64_t found) const;
   std::string difference(const NamedTensor& target) const;
-  void load_matching(std::span<const NamedTensor> targets, int threads,
-                     const std::string* group) const;
+  void load_piece(const CheckpointTensor& tensor, const SavedPiece& piece, const PieceRuns& wanted,
+                  const Tensor& to) const;
+  void put_together(const CheckpointTensor& tensor, int64_t begin, std::span<std::byte> to) const;
 
   fs::path folder_;
   CheckpointManifest manifest_;
-  std::map<std::string, SafetensorsReader> files_;
+  std::optional<CheckpointFiles> files_;
   std::map<Identity, const CheckpointTensor*> tensors_;
 };
-
-/// Returns how a tensor's description in the manifest differs from the one in its file's header, or
-/// an empty text if they agree.
-std::string header_difference(const CheckpointTensor& tensor, const SafetensorsReader& file);
 
 }  // namespace tessera

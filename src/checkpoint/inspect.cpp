@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_manifest.h"
@@ -51,6 +52,32 @@ OrderedJson value_json(const StateValue& value) {
   return real != nullptr ? fmt::format("{}", *real) : std::get<std::string>(value);
 }
 
+/// The hash of a tensor that has one.
+std::string hash_of(const CheckpointTensor& tensor) {
+  const bool one = tensor.pieces.size() == 1 && tensor.pieces[0].hashes.size() == 1;
+  return one ? hash_text(tensor.pieces[0].hashes[0]) : "several";
+}
+
+OrderedJson pieces_json(const CheckpointTensor& tensor) {
+  OrderedJson pieces = OrderedJson::array();
+  for (const SavedPiece& piece : tensor.pieces) {
+    OrderedJson region = OrderedJson::array();
+    for (const ElementRun& run : piece.region.dims) {
+      region.push_back({run.place, run.place + run.length});
+    }
+    OrderedJson hashes = OrderedJson::array();
+    for (const uint64_t hash : piece.hashes) hashes.push_back(hash_text(hash));
+    pieces.push_back(
+        {{"file", piece.file}, {"region", std::move(region)}, {"xxh3", std::move(hashes)}});
+  }
+  return pieces;
+}
+
+/// Null if a piece has one hash, however large it is.
+OrderedJson block_bytes_json(const CheckpointManifest& manifest) {
+  return manifest.block_bytes == kOneBlock ? OrderedJson() : OrderedJson(manifest.block_bytes);
+}
+
 /// Returns lines of "name   value". A Table would align the numbers among the values to the right.
 std::string summary_text(const fs::path& checkpoint, const CheckpointManifest& manifest) {
   std::vector<std::pair<std::string, std::string>> lines{
@@ -78,12 +105,12 @@ std::string inspect_checkpoint(const fs::path& checkpoint) {
   for (const CheckpointFile& file : manifest.extra_files) {
     files.add({printable(file.name), fmt::format("{}", file.bytes), file.hash, "file"});
   }
-  Table tensors({"group", "tensor", "type", "shape", "elements", "bytes", "xxh3"});
+  Table tensors({"group", "tensor", "type", "shape", "elements", "bytes", "pieces", "xxh3"});
   for (const CheckpointTensor& tensor : manifest.tensors) {
     tensors.add({printable(tensor.group), printable(tensor.name),
                  std::string(dtype_name(tensor.dtype)), tensor.shape.text(),
                  fmt::format("{}", tensor.shape.elements()), fmt::format("{}", tensor.bytes()),
-                 tensor.hash});
+                 fmt::format("{}", tensor.pieces.size()), hash_of(tensor)});
   }
   Table groups({"group", "tensors", "elements", "bytes", ""});
   GroupTotal all{"total"};
@@ -127,18 +154,18 @@ std::string inspect_checkpoint_json(const fs::path& checkpoint) {
     const auto dims = tensor.shape.dims();
     tensors.push_back({{"group", tensor.group},
                        {"name", tensor.name},
-                       {"file", tensor.file},
                        {"dtype", dtype_name(tensor.dtype)},
                        {"shape", std::vector<int64_t>(dims.begin(), dims.end())},
                        {"elements", tensor.shape.elements()},
                        {"bytes", tensor.bytes()},
-                       {"xxh3", tensor.hash}});
+                       {"pieces", pieces_json(tensor)}});
   }
   const OrderedJson json = {{"path", checkpoint.string()},
                             {"step", manifest.state.step},
                             {"created_by", manifest.state.created_by},
                             {"state", std::move(state)},
                             {"files", std::move(files)},
+                            {"block_bytes", block_bytes_json(manifest)},
                             {"groups", std::move(groups)},
                             {"tensors", std::move(tensors)}};
   return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";

@@ -63,9 +63,10 @@ std::string header_text(std::span<const TensorStream> items, std::span<const siz
   return text;
 }
 
-/// Writes a tensor's bytes and returns their hash.
-uint64_t write_stream(const TensorStream& stream, AtomicFile& file) {
-  StreamHash hash;
+/// Writes a tensor's bytes and returns the hashes of their blocks.
+std::vector<uint64_t> write_stream(const TensorStream& stream, int64_t block_bytes,
+                                   AtomicFile& file) {
+  BlockHash hash(block_bytes);
   int64_t written = 0;
   stream.produce([&](std::span<const std::byte> bytes) {
     written += static_cast<int64_t>(bytes.size());
@@ -78,7 +79,7 @@ uint64_t write_stream(const TensorStream& stream, AtomicFile& file) {
   });
   TESSERA_CHECK(written == stream.bytes(), "tensor {} of {} bytes gave {}", in_quotes(stream.name),
                 stream.bytes(), written);
-  return hash.value();
+  return hash.finish();
 }
 
 }  // namespace
@@ -99,7 +100,8 @@ SafetensorsSummary write_safetensors(const fs::path& path, std::span<const Safet
 }
 
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> items,
-                                 const std::map<std::string, std::string>& metadata) {
+                                 const std::map<std::string, std::string>& metadata,
+                                 int64_t block_bytes) {
   check_names(path, items);
   const std::vector<size_t> order = data_order(items);
   std::string header;
@@ -126,7 +128,9 @@ SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStr
   AtomicFile file(path);
   file.write(length_bytes);
   file.write(header_bytes);
-  for (const size_t index : order) summary.hashes[index] = write_stream(items[index], file);
+  for (const size_t index : order) {
+    summary.hashes[index] = write_stream(items[index], block_bytes, file);
+  }
   summary.bytes = file.size();
   file.commit();
   return summary;

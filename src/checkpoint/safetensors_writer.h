@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "checkpoint/block_hash.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
@@ -36,18 +37,20 @@ TensorStream stream_of(const SafetensorsItem& item);
 
 /// The result of write_streams() and write_safetensors().
 struct SafetensorsSummary {
-  int64_t bytes = 0;             // of the whole file
-  uint64_t header_hash = 0;      // XXH3 of the header, including the 8 bytes of its size
-  std::vector<uint64_t> hashes;  // XXH3 of each tensor's bytes, in the order of the items
+  int64_t bytes = 0;         // of the whole file
+  uint64_t header_hash = 0;  // XXH3 of the header, including the 8 bytes of its size
+  /// XXH3 of the blocks of each tensor's bytes, in the order of the items.
+  std::vector<std::vector<uint64_t>> hashes;
 };
 
 /// Writes a safetensors file (see SafetensorsReader for the format) that appears whole or not at
 /// all. The bytes are hashed while they are written. Bytes in memory are not copied. The tensors
 /// come in the order of the items, but those with wider elements first, so every tensor is aligned
-/// to its elements. Throws Error when a name occurs twice, is "__metadata__" or is not UTF-8, and
-/// when the file cannot be written.
+/// to its elements. Blocks of `block_bytes` have hashes of their own. Throws Error when a name
+/// occurs twice, is "__metadata__" or is not UTF-8, and when the file cannot be written.
 SafetensorsSummary write_streams(const fs::path& path, std::span<const TensorStream> streams,
-                                 const std::map<std::string, std::string>& metadata = {});
+                                 const std::map<std::string, std::string>& metadata = {},
+                                 int64_t block_bytes = kOneBlock);
 /// Does the same with tensors in memory.
 SafetensorsSummary write_safetensors(const fs::path& path, std::span<const SafetensorsItem> items,
                                      const std::map<std::string, std::string>& metadata = {});

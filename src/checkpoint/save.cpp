@@ -8,21 +8,26 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strict_json.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/parallel_tasks.h"
-#include "checkpoint/partial_folder.h"
+#include "checkpoint/region_copy.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kExtension = ".safetensors";
 
-/// A safetensors file to write: its name and the indices of its tensors.
+constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;  // bytes of a piece that are put together
+
+/// A piece of a tensor, by their numbers.
+struct PlannedPiece {
+  size_t tensor, piece;
+};
+
+/// A safetensors file to write: its name and what it holds.
 struct PlannedFile {
   std::string group;
   std::string name;
-  std::vector<size_t> tensors;
+  std::vector<PlannedPiece> pieces;
 };
 
 void check_group(const std::string& group) {
@@ -33,32 +38,37 @@ void check_group(const std::string& group) {
 }
 
 /// Returns the files of each group, in order of the group's first appearance. A group is split
-/// where a file would exceed the limit.
-std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors, int64_t limit) {
+/// where a file would exceed the limit. A group of which this writer has nothing gets no file.
+std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors,
+                                    const CheckpointWriter& writer, int64_t limit) {
   std::vector<std::string> groups;
   for (const GroupStream& item : tensors) {
     if (std::find(groups.begin(), groups.end(), item.group) != groups.end()) continue;
     check_group(item.group);
     groups.push_back(item.group);
   }
+  const std::string of_writer = writer.count == 1 ? "" : fmt::format("-rank-{:05}", writer.number);
   std::vector<PlannedFile> files;
   for (const std::string& group : groups) {
     const size_t first = files.size();
     int64_t bytes = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].group != group) continue;
-      const int64_t size = tensors[i].stream.bytes();
-      if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
-        files.push_back({group, "", {}});
-        bytes = 0;
+      for (size_t piece = 0; piece < tensors[i].pieces.size(); ++piece) {
+        const int64_t size =
+            tensors[i].pieces[piece].region.elements() * dtype_size(tensors[i].dtype);
+        if (files.size() == first || (bytes > 0 && size > limit - bytes)) {
+          files.push_back({group, "", {}});
+          bytes = 0;
+        }
+        files.back().pieces.push_back({i, piece});
+        bytes += size;
       }
-      files.back().tensors.push_back(i);
-      bytes += size;
     }
     const size_t count = files.size() - first;
     for (size_t i = 0; i < count; ++i) {
       const std::string part = count == 1 ? "" : fmt::format("-{:05}-of-{:05}", i + 1, count);
-      files[first + i].name = group + part + std::string(kExtension);
+      files[first + i].name = fmt::format("{}{}{}{}", group, of_writer, part, kExtension);
     }
   }
   return files;
@@ -67,16 +77,16 @@ std::vector<PlannedFile> plan_files(std::span<const GroupStream> tensors, int64_
 void check_tensors(std::span<const GroupStream> tensors) {
   std::set<std::pair<std::string_view, std::string_view>> identities;
   for (const GroupStream& item : tensors) {
-    if (!identities.emplace(item.group, item.stream.name).second) {
+    if (!identities.emplace(item.group, item.name).second) {
       throw Error("the tensor {} is to be saved twice; rename one", in_quotes(item.label()));
     }
   }
 }
 
-void check_file_names(const std::vector<PlannedFile>& files, const CheckpointState& state,
+void check_file_names(const std::vector<CheckpointFile>& files, const CheckpointState& state,
                       std::span<const CarriedFile> carried) {
   std::set<std::string> names{std::string(kCheckpointManifestName)};
-  for (const PlannedFile& file : files) names.insert(file.name);
+  for (const CheckpointFile& file : files) names.insert(file.name);
   if (!state.config.empty()) names.insert(std::string(kCheckpointConfigName));
   for (const CarriedFile& file : carried) {
     if (!is_plain_name(file.name) || file.name.ends_with(".partial") ||
@@ -87,19 +97,24 @@ void check_file_names(const std::vector<PlannedFile>& files, const CheckpointSta
   }
 }
 
-/// Writes the file. Fills in `file` and the entries of its tensors for the manifest.
+/// Writes the file. Fills in `file` and the pieces of its tensors for the manifest.
 void write_tensor_file(const fs::path& folder, const PlannedFile& plan, int64_t step,
-                       std::span<const GroupStream> tensors, CheckpointFile& file,
-                       std::vector<CheckpointTensor>& entries) {
+                       std::span<const GroupStream> streams, CheckpointManifest& manifest,
+                       CheckpointFile& file) {
   std::vector<TensorStream> items;
-  for (const size_t index : plan.tensors) items.push_back(tensors[index].stream);
-  const SafetensorsSummary summary = write_streams(
-      folder / plan.name, items, {{"group", plan.group}, {"step", std::to_string(step)}});
+  for (const auto& [tensor, piece] : plan.pieces) {
+    const PieceStream& stream = streams[tensor].pieces[piece];
+    items.push_back({manifest.tensors[tensor].entry_name(stream.region), streams[tensor].dtype,
+                     stream.region.shape(), stream.produce});
+  }
+  SafetensorsSummary summary =
+      write_streams(folder / plan.name, items,
+                    {{"group", plan.group}, {"step", std::to_string(step)}}, manifest.block_bytes);
   file = {plan.name, summary.bytes, hash_text(summary.header_hash)};
-  for (size_t i = 0; i < plan.tensors.size(); ++i) {
-    const auto& [group, stream] = tensors[plan.tensors[i]];
-    entries[plan.tensors[i]] = {group,        stream.name,  plan.name,
-                                stream.dtype, stream.shape, hash_text(summary.hashes[i])};
+  for (size_t i = 0; i < plan.pieces.size(); ++i) {
+    const auto& [tensor, piece] = plan.pieces[i];
+    manifest.tensors[tensor].pieces[piece] = {plan.name, streams[tensor].pieces[piece].region,
+                                              std::move(summary.hashes[i])};
   }
 }
 
@@ -130,6 +145,36 @@ void publish(const fs::path& directory, int64_t step, PartialFolder& partial) {
 
 }  // namespace
 
+GroupStream whole_stream(const std::string& group, TensorStream stream) {
+  return {group,
+          std::move(stream.name),
+          stream.dtype,
+          stream.shape,
+          {{Region::whole_of(stream.shape), std::move(stream.produce)}}};
+}
+
+PieceStream piece_stream(const Region& box, const Tensor& piece, const PieceRuns& runs) {
+  return {box, [box, piece, runs](const ByteSink& sink) {
+            const Tensor host = on_host(piece);
+            const RegionCopy copy(box, runs);
+            const auto size = static_cast<int64_t>(dtype_size(host.dtype()));
+            const int64_t elements = box.elements();
+            std::vector<std::byte> chunk;
+            for (int64_t begin = 0; begin < elements;) {
+              const int64_t end = std::min(elements, begin + kCopiedAtOnce / size);
+              chunk.clear();
+              copy.for_each(begin, end, [&](int64_t, int64_t from, int64_t count) {
+                const std::byte* first = host.raw() + from * size;
+                const std::span bytes(first, static_cast<size_t>(count * size));
+                if (count == end - begin) return sink(bytes);  // they lie together
+                chunk.insert(chunk.end(), bytes.begin(), bytes.end());
+              });
+              if (!chunk.empty()) sink(chunk);
+              begin = end;
+            }
+          }};
+}
+
 fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state,
                          std::span<const NamedTensor> tensors, std::span<const CarriedFile> carried,
                          const SaveOptions& options) {
@@ -137,7 +182,7 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
   for (const NamedTensor& item : tensors) {
     TESSERA_CHECK(item.tensor.defined() || item.tensor.bytes() == 0, "tensor {} has no memory",
                   in_quotes(item.label()));
-    streams.push_back({item.group, stream_of({item.name, item.tensor})});
+    streams.push_back(whole_stream(item.group, stream_of({item.name, item.tensor})));
   }
   return save_streams(directory, state, streams, carried, options);
 }
@@ -145,36 +190,58 @@ fs::path save_checkpoint(const fs::path& directory, const CheckpointState& state
 fs::path save_streams(const fs::path& directory, const CheckpointState& state,
                       std::span<const GroupStream> tensors, std::span<const CarriedFile> carried,
                       const SaveOptions& options) {
-  TESSERA_CHECK(state.step >= 0, "a checkpoint of step {}", state.step);
   check_tensors(tensors);
-  const std::vector<PlannedFile> plan = plan_files(tensors, options.file_bytes);
-  check_file_names(plan, state, carried);
-  CreatedFolders created(directory);
-  const CheckpointLock lock(directory);
-  remove_stale_checkpoints(directory);
+  SharedSave save(directory, state.step);
+  CheckpointManifest written = write_part(save.folder(), state.step, tensors, {}, options);
+  return save.commit(state, std::move(written), carried);
+}
 
-  PartialFolder partial(checkpoint_path(directory, state.step, FolderState::partial));
+CheckpointManifest write_part(const fs::path& folder, int64_t step,
+                              std::span<const GroupStream> tensors, const CheckpointWriter& writer,
+                              const SaveOptions& options) {
+  check_tensors(tensors);
+  const std::vector<PlannedFile> plan = plan_files(tensors, writer, options.file_bytes);
   CheckpointManifest manifest;
-  manifest.state = state;
+  manifest.state.step = step;
+  manifest.block_bytes = options.block_bytes;
   manifest.tensor_files.resize(plan.size());
-  manifest.tensors.resize(tensors.size());
+  for (const GroupStream& item : tensors) {
+    manifest.tensors.push_back({item.group, item.name, item.dtype, item.shape, {}});
+    manifest.tensors.back().pieces.resize(item.pieces.size());
+  }
   parallel_tasks(options.threads, static_cast<int64_t>(plan.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
-    write_tensor_file(partial.path(), plan[at], state.step, tensors, manifest.tensor_files[at],
-                      manifest.tensors);
+    write_tensor_file(folder, plan[at], step, tensors, manifest, manifest.tensor_files[at]);
   });
+  return manifest;
+}
+
+SharedSave::SharedSave(const fs::path& directory, int64_t step)
+    : directory_(directory), step_(step), created_(directory), lock_(directory) {
+  TESSERA_CHECK(step >= 0, "a checkpoint of step {}", step);
+  remove_stale_checkpoints(directory);
+  partial_.emplace(checkpoint_path(directory, step, FolderState::partial));
+}
+
+fs::path SharedSave::commit(const CheckpointState& state, CheckpointManifest written,
+                            std::span<const CarriedFile> carried) {
+  TESSERA_CHECK(state.step == step_, "the state of step {} in a checkpoint of step {}", state.step,
+                step_);
+  check_file_names(written.tensor_files, state, carried);
+  check_checkpoint_files(folder(), written);
+  written.state = state;
   if (!state.config.empty()) {
-    manifest.extra_files.push_back(
-        write_extra_file(partial.path(), std::string(kCheckpointConfigName), state.config));
+    written.extra_files.push_back(
+        write_extra_file(folder(), std::string(kCheckpointConfigName), state.config));
   }
   for (const CarriedFile& file : carried) {
-    manifest.extra_files.push_back(write_extra_file(partial.path(), file.name, file.content));
+    written.extra_files.push_back(write_extra_file(folder(), file.name, file.content));
   }
   // This flushes the manifest and the folder. Every other file was flushed when it was written.
-  write_checkpoint_manifest(partial.path(), manifest);
-  publish(directory, state.step, partial);
-  created.keep();
-  return checkpoint_path(directory, state.step);
+  write_checkpoint_manifest(folder(), written);
+  publish(directory_, step_, *partial_);
+  created_.keep();
+  return checkpoint_path(directory_, step_);
 }
 
 }  // namespace tessera

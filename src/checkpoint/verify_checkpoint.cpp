@@ -13,8 +13,8 @@
 #include "base/hash.h"
 #include "base/strict_json.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_manifest.h"
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/parallel_tasks.h"
 #include "checkpoint/safetensors_reader.h"
@@ -56,30 +56,47 @@ std::string problem_of(Check&& check) {
   }
 }
 
-TensorResult check_tensor(const CheckpointTensor& tensor, const Readers& readers) {
+/// A piece of a tensor of the checkpoint.
+struct PieceOf {
+  const CheckpointTensor* tensor;
+  const SavedPiece* piece;
+};
+
+std::vector<PieceOf> pieces_of(const CheckpointManifest& manifest) {
+  std::vector<PieceOf> pieces;
+  for (const CheckpointTensor& tensor : manifest.tensors) {
+    for (const SavedPiece& piece : tensor.pieces) pieces.push_back({&tensor, &piece});
+  }
+  return pieces;
+}
+
+TensorResult check_piece(const PieceOf& of, int64_t block_bytes, const Readers& readers) {
+  const CheckpointTensor& tensor = *of.tensor;
+  const SavedPiece& piece = *of.piece;
   TensorResult result;
-  const auto reader = readers.find(tensor.file);
+  const auto reader = readers.find(piece.file);
   if (reader == readers.end()) {
     result.problem = "cannot be checked: its file cannot be read";
     return result;
   }
-  result.problem = header_difference(tensor, reader->second);
+  result.problem = header_difference(tensor, piece, reader->second);
   if (!result.problem.empty()) return result;
-  const SafetensorsEntry& entry = *reader->second.find(tensor.name);
+  const SafetensorsEntry& entry = *reader->second.find(tensor.entry_name(piece.region));
   reader->second.will_need(entry);
-  StreamHash hash;
+  BlockHash hash(block_bytes);
   result.problem = problem_of([&] {
-    reader->second.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> piece) {
-      hash.update(piece);
-      if (is_floating(tensor.dtype)) count_non_finite(piece, tensor.dtype, result);
+    reader->second.read_pieces(entry, 0, entry.bytes(), [&](std::span<std::byte> bytes) {
+      hash.update(bytes);
+      if (is_floating(tensor.dtype)) count_non_finite(bytes, tensor.dtype, result);
     });
     return "";
   });
   if (!result.problem.empty()) return result;
-  const std::string found = hash_text(hash.value());
-  if (found != tensor.hash) {
+  const std::vector<uint64_t> found = hash.finish();
+  const auto [wrong, stated] = std::ranges::mismatch(found, piece.hashes);
+  if (wrong != found.end()) {
     result.problem = fmt::format("is damaged: the hash of its bytes is {}, the manifest says {}",
-                                 found, tensor.hash);
+                                 hash_text(*wrong), hash_text(*stated));
   }
   return result;
 }
@@ -90,8 +107,10 @@ std::string size_problem(int64_t found, const CheckpointFile& file) {
 
 void check_tensor_files(const CheckpointManifest& manifest, Readers& readers,
                         VerifyReport& report) {
-  std::set<std::pair<std::string_view, std::string_view>> known;  // file, tensor
-  for (const CheckpointTensor& tensor : manifest.tensors) known.emplace(tensor.file, tensor.name);
+  std::set<std::pair<std::string, std::string>> known;  // file, entry
+  for (const auto& [tensor, piece] : pieces_of(manifest)) {
+    known.emplace(piece->file, tensor->entry_name(piece->region));
+  }
   for (const CheckpointFile& file : manifest.tensor_files) {
     const std::string problem = problem_of([&]() -> std::string {
       const SafetensorsReader& reader =
@@ -138,22 +157,23 @@ void find_strangers(const CheckpointManifest& manifest, VerifyReport& report) {
 
 void check_tensors(const CheckpointManifest& manifest, const Readers& readers, int threads,
                    VerifyReport& report) {
-  std::vector<TensorResult> results(manifest.tensors.size());
+  const std::vector<PieceOf> pieces = pieces_of(manifest);
+  std::vector<TensorResult> results(pieces.size());
   parallel_tasks(threads, static_cast<int64_t>(results.size()), [&](int64_t index) {
     const auto at = static_cast<size_t>(index);
-    results[at] = check_tensor(manifest.tensors[at], readers);
+    results[at] = check_piece(pieces[at], manifest.block_bytes, readers);
   });
   for (size_t i = 0; i < results.size(); ++i) {
-    const CheckpointTensor& tensor = manifest.tensors[i];
+    const auto& [tensor, piece] = pieces[i];
     const TensorResult& result = results[i];
-    if (!result.problem.empty()) {
-      report.problems.push_back({tensor.file, tensor.label(), result.problem});
-    }
+    const std::string name =
+        tensor->group + "/" + tensor->entry_name(piece->region);  // as its file has it
+    if (!result.problem.empty()) report.problems.push_back({piece->file, name, result.problem});
     if (result.nans + result.infinities > 0) {
       report.warnings.push_back(
-          {tensor.file, tensor.label(),
+          {piece->file, name,
            fmt::format("has {} NaN and {} infinite of {} elements", result.nans, result.infinities,
-                       tensor.shape.elements())});
+                       piece->region.elements())});
     }
   }
 }

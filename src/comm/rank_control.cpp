@@ -1,9 +1,11 @@
 #include "comm/rank_control.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 namespace tessera {
 
@@ -65,6 +67,26 @@ std::vector<uint64_t> RankControl::gather(std::span<const uint64_t> own) const {
   std::vector<uint64_t> all(own.size() * static_cast<size_t>(world_->size()));
   std::memcpy(all.data(), to.address(), static_cast<size_t>(to.bytes()));
   return all;
+}
+
+std::vector<std::string> RankControl::texts_for_first(const std::string& own) const {
+  if (world_ == nullptr) return {own};
+  const std::vector<uint64_t> lengths = gather(std::array{static_cast<uint64_t>(own.size())});
+  std::vector<int64_t> sent(lengths.size());
+  std::vector<int64_t> received(lengths.size());
+  sent[0] = std::ssize(own);
+  if (first()) std::ranges::copy(lengths, received.begin());
+  const Tensor from({std::ssize(own)}, DType::u8);
+  std::ranges::copy(own, from.data<uint8_t>());
+  const Tensor to({std::accumulate(received.begin(), received.end(), int64_t{0})}, DType::u8);
+  world_->all_to_all_rows("texts_for_first", from, sent, to, received);
+  std::vector<std::string> texts;
+  const uint8_t* begin = to.data<uint8_t>();
+  for (const int64_t length : received) {
+    if (first()) texts.emplace_back(begin, begin + length);
+    begin += length;
+  }
+  return texts;
 }
 
 void RankControl::wait() const {

@@ -43,6 +43,8 @@ class RankControl {
   int tell(int number) const;
   /// The numbers of all ranks, rank by rank. Each has as many.
   std::vector<uint64_t> gather(std::span<const uint64_t> own) const;
+  /// The texts of all ranks, rank by rank, on the first rank. The others get none.
+  std::vector<std::string> texts_for_first(const std::string& own) const;
   /// Waits for all ranks.
   void wait() const;
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "comm/piece_indices.h"
 
 namespace tessera {
 
@@ -40,6 +39,25 @@ int64_t TensorPiece::element_of_whole(int64_t element) const {
     stride *= whole_[dim];
   }
   return place;
+}
+
+PieceRuns TensorPiece::runs() const {
+  PieceRuns runs(static_cast<size_t>(whole_.rank()));
+  for (int dim = 0; dim < whole_.rank(); ++dim) {
+    std::vector<ElementRun>& of_dim = runs[static_cast<size_t>(dim)];
+    if (indices_.empty() || indices_[static_cast<size_t>(dim)].empty()) {
+      if (shape_[dim] > 0) of_dim.push_back({0, shape_[dim]});
+      continue;
+    }
+    for (const int64_t index : indices_[static_cast<size_t>(dim)]) {
+      if (!of_dim.empty() && of_dim.back().place + of_dim.back().length == index) {
+        ++of_dim.back().length;
+      } else {
+        of_dim.push_back({index, 1});
+      }
+    }
+  }
+  return runs;
 }
 
 void TensorPiece::take(const Tensor& whole, const Tensor& piece) const {

@@ -4,10 +4,14 @@
 #include <vector>
 
 #include "comm/distribution.h"
+#include "comm/piece_indices.h"
 #include "tensor/shape.h"
 #include "tensor/tensor.h"
 
 namespace tessera {
+
+/// Of each dim of a tensor, the elements that a piece of it has, in the order of the piece.
+using PieceRuns = std::vector<std::vector<ElementRun>>;
 
 /// The piece of a logical tensor that one rank holds, and where its elements are in the whole.
 /// Random numbers and checkpoints go by the elements of the whole, so they do not depend on the
@@ -25,6 +29,8 @@ class TensorPiece {
   const Shape& shape() const { return shape_; }
   /// The place, in the whole, of an element of the piece; both count row by row.
   int64_t element_of_whole(int64_t element) const;
+  /// Which elements of the whole it has: the product of those of each dim.
+  PieceRuns runs() const;
   /// Whether it is all of the tensor.
   bool is_whole() const { return shape_ == whole_; }
   /// Copies it out of the whole. Both tensors lie on the processor and have one element type.

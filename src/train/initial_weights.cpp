@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,6 +12,7 @@
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "data/tokenizer.h"
+#include "train/load_state.h"
 
 namespace tessera {
 namespace {
@@ -78,17 +80,20 @@ ModelConfig initial_model(const RunConfig& named) {
 }
 
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
-                          const Logger& logger, int threads) {
-  const CheckpointReader reader = open_initial(config.checkpoint.initial, &logger);
-  require_same_model(model_of(reader), config, logger);
-  std::vector<NamedTensor> masters;
+                          const Logger& logger, const StateRanks& ranks) {
+  std::optional<CheckpointReader> reader;
+  ranks.control.together([&] {
+    reader.emplace(open_initial(config.checkpoint.initial, &logger));
+    require_same_model(model_of(*reader), config, logger);
+  });
+  std::vector<StateTensor> masters;
   for (const ParameterState& state : store.parameters()) {
-    masters.push_back({"parameters", state.spec.name, state.master, store.piece(state.spec)});
+    masters.push_back({"parameters", state.spec.name, state.master, &state.spec});
   }
-  read_or_advise(reader.path(), [&] { reader.load_group("parameters", masters, threads); });
+  read_or_advise(reader->path(), [&] { load_state(*reader, masters, "parameters", ranks); });
   store.masters_to_weights();
-  logger.info("starting with the weights of {} (step {})", reader.path().string(),
-              reader.state().step);
+  logger.info("starting with the weights of {} (step {})", reader->path().string(),
+              reader->state().step);
 }
 
 std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokenizer& tokenizer,

@@ -8,6 +8,7 @@
 #include "config/run_config.h"
 #include "data/sources/open_data.h"
 #include "state/parameter_store.h"
+#include "train/state_tensor.h"
 
 namespace tessera {
 
@@ -15,13 +16,13 @@ namespace tessera {
 /// the run's checkpoints or one checkpoint. Throws Error when there is no checkpoint.
 ModelConfig initial_model(const RunConfig& named);
 
-/// Fills the store with the weights of checkpoint.initial, of which it takes this rank's pieces.
+/// Fills the store with the weights of checkpoint.initial. Every rank calls it and gets its pieces.
 /// The moments stay zero. The checkpoint must hold every parameter with its shape. Throws Error
 /// that lists the keys of [model] that change what the weights mean. Warns if the rotary embedding
 /// differs, as in training for a longer context. Keys that only concern training may differ, such
 /// as those of losses and initialization.
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
-                          const Logger& logger, int threads);
+                          const Logger& logger, const StateRanks& ranks);
 
 /// Returns the files that the checkpoints of a new run carry: the tokenizer of its data, and the
 /// other files that the initial checkpoint carries (config.json), which make its exports complete.

@@ -84,7 +84,7 @@ void RankTrainer::start_weights() {
   if (config_.checkpoint.initial.empty()) {
     store_.initialize(config_.train.seed, runtime_.threads());
   } else {
-    load_initial_weights(config_, store_, logger_, runtime_.threads());
+    load_initial_weights(config_, store_, logger_, {runtime_, control_});
   }
 }
 

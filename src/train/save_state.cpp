@@ -1,72 +1,81 @@
 #include "train/save_state.h"
 
-#include <algorithm>
+#include <optional>
 
-#include "checkpoint/save.h"
-#include "comm/piece_layout.h"
+#include "base/error.h"
+#include "checkpoint/manifest_json.h"
+#include "train/save_shares.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kNoMore = -1;  // what the first rank says when it has written all tensors
-
-bool lies_whole(const StateTensor& tensor) { return tensor.tensor.shape() == tensor.spec->shape; }
-
-Tensor whole_of(const StateTensor& tensor, RankGroups& groups) {
-  return gather_whole(tensor.tensor, tensor.spec->distribution, groups);
+/// What this rank writes. The first one has tensors of which it writes nothing too: the manifest
+/// has all of them in its order.
+std::vector<GroupStream> own_streams(const StateToSave& save, const StateRanks& ranks) {
+  std::vector<TensorOnRanks> tensors;
+  for (const StateTensor& tensor : save.tensors) {
+    tensors.push_back(
+        {tensor.spec->distribution, tensor.spec->shape, dtype_size(tensor.tensor.dtype())});
+  }
+  const auto shares = save_shares(ranks.mesh(), ranks.control.rank(), tensors);
+  std::vector<GroupStream> streams;
+  for (size_t i = 0; i < save.tensors.size(); ++i) {
+    const StateTensor& tensor = save.tensors[i];
+    GroupStream stream{tensor.group, tensor.name, tensor.tensor.dtype(), tensor.spec->shape, {}};
+    const PieceRuns runs = ranks.piece(tensor).runs();
+    for (const Region& box : shares[i]) {
+      stream.pieces.push_back(piece_stream(box, tensor.tensor, runs));
+    }
+    if (ranks.control.first() || !stream.pieces.empty()) streams.push_back(std::move(stream));
+  }
+  return streams;
 }
 
-/// The tensors as the first rank writes them. It asks the others for those that lie in pieces.
-std::vector<GroupStream> streams(const StateToSave& save, const StateRanks& ranks) {
-  std::vector<GroupStream> result;
-  for (const StateTensor& tensor : save.tensors) {
-    if (lies_whole(tensor)) {
-      result.push_back({tensor.group, stream_of({tensor.name, tensor.tensor})});
-      continue;
-    }
-    const auto number = static_cast<int>(result.size());
-    const auto produce = [&tensor, &ranks, number](const ByteSink& sink) {
-      ranks.control.tell(number);
-      const Tensor whole = whole_of(tensor, ranks.runtime.groups());
-      sink({whole.raw(), static_cast<size_t>(whole.bytes())});
-    };
-    result.push_back(
-        {tensor.group, {tensor.name, tensor.tensor.dtype(), tensor.spec->shape, produce}});
+/// Writes this rank's files. An error says which rank it is of.
+CheckpointManifest write_own(const fs::path& folder, const StateToSave& save,
+                             const SaveOptions& options, const StateRanks& ranks) {
+  const int rank = ranks.control.rank();
+  const CheckpointWriter writer{.number = rank, .count = ranks.mesh().ranks()};
+  if (!is_folder(folder)) {
+    throw Error(
+        "rank {} does not see {}, which rank 0 has made; run.directory must be in a file system "
+        "that all ranks share",
+        rank, folder.string());
   }
-  return result;
+  try {
+    return write_part(folder, save.state.step, own_streams(save, ranks), writer, options);
+  } catch (const Error& error) {
+    if (!ranks.control.several()) throw;
+    throw Error("rank {}: {}", rank, error.what());
+  }
 }
 
 }  // namespace
 
-Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankGroups& groups) {
-  Tensor whole = piece;
-  for (int dim = 0; dim < piece.shape().rank(); ++dim) {
-    for (const Axis axis : distribution.joining_order(dim)) {
-      const int ranks = groups.mesh().size(axis);
-      if (ranks == 1) continue;
-      const TypeOnAxis& type = distribution.on(axis);
-      const Shape shape = joined_shape(whole.shape(), type, ranks);
-      const Tensor joined(shape, piece.dtype());
-      groups.over(std::span(&axis, 1), kControlLane)
-          .all_gather("gather_whole", pieces_of(shape, type, ranks), whole, joined);
-      whole = joined;
-    }
-  }
-  return whole;
-}
-
-void save_state(const StateToSave& save, int threads, const StateRanks& ranks) {
-  if (ranks.control.first()) {
-    // A group's calls come from one thread at a time.
-    const bool whole = std::ranges::all_of(save.tensors, lies_whole);
-    save_streams(save.directory, save.state, streams(save, ranks), save.carried,
-                 {.threads = whole ? threads : 1});
-    ranks.control.tell(kNoMore);
+void save_state(const StateToSave& save, const SaveOptions& options, const StateRanks& ranks) {
+  const RankControl& control = ranks.control;
+  const fs::path folder = checkpoint_path(save.directory, save.state.step, FolderState::partial);
+  std::optional<SharedSave> shared;
+  control.together([&] {
+    if (control.first()) shared.emplace(save.directory, save.state.step);
+  });
+  CheckpointManifest own;
+  control.together([&] { own = write_own(folder, save, options, ranks); });
+  if (!control.several()) {
+    shared->commit(save.state, std::move(own), save.carried);
     return;
   }
-  for (int number = ranks.control.tell(0); number != kNoMore; number = ranks.control.tell(0)) {
-    whole_of(save.tensors[static_cast<size_t>(number)], ranks.runtime.groups());
-  }
+  const std::vector<std::string> parts =
+      control.texts_for_first(manifest_text(own, "a part of " + folder.string()));
+  control.together([&] {
+    if (!control.first()) return;
+    CheckpointManifest written;
+    written.block_bytes = own.block_bytes;
+    for (const std::string& part : parts) {
+      add_part(written, parse_manifest(part, folder.string(), ManifestPart::one_writer));
+    }
+    shared->commit(save.state, std::move(written), save.carried);
+  });
 }
 
 }  // namespace tessera

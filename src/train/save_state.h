@@ -6,17 +6,10 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_state.h"
-#include "model/parameter.h"
-#include "train/training_state.h"
+#include "checkpoint/save.h"
+#include "train/state_tensor.h"
 
 namespace tessera {
-
-/// A tensor of a checkpoint, of which this rank holds a piece that lies as its parameter does.
-struct StateTensor {
-  std::string group, name;
-  Tensor tensor;
-  const ParameterSpec* spec;
-};
 
 /// What becomes one checkpoint.
 struct StateToSave {
@@ -26,14 +19,10 @@ struct StateToSave {
   std::span<const CarriedFile> carried;
 };
 
-/// Saves a checkpoint of whole tensors. Every rank calls it; the first one writes, and the others
-/// give it the pieces that it asks for. `threads` write files at once if nothing lies in pieces,
-/// otherwise one does, and each rank has one whole tensor at a time beside its own. Throws Error as
-/// save_checkpoint() does, on the first rank alone.
-void save_state(const StateToSave& save, int threads, const StateRanks& ranks);
-
-/// Puts a tensor together of which the ranks hold pieces. All ranks call it and get the whole,
-/// which is the tensor itself where it does not lie in pieces.
-Tensor gather_whole(const Tensor& piece, const Distribution& distribution, RankGroups& groups);
+/// Saves a checkpoint. Every rank calls it and writes its share of the tensors, in pieces that lie
+/// in its memory (see save_shares()); the first rank begins and commits. No rank needs memory for
+/// more than what a file's writer buffers. Throws Error on every rank if one of them cannot write;
+/// nothing partial is left then.
+void save_state(const StateToSave& save, const SaveOptions& options, const StateRanks& ranks);
 
 }  // namespace tessera

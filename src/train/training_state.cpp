@@ -11,6 +11,7 @@
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "train/data_state.h"
+#include "train/load_state.h"
 #include "train/save_state.h"
 #include "train/token_sets.h"
 
@@ -29,14 +30,6 @@ std::vector<StateTensor> state_tensors(const ParameterStore& store) {
     tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
   }
   return tensors;
-}
-
-std::vector<NamedTensor> loading_targets(const ParameterStore& store) {
-  std::vector<NamedTensor> targets;
-  for (const StateTensor& state : state_tensors(store)) {
-    targets.push_back({state.group, state.name, state.tensor, store.piece(*state.spec)});
-  }
-  return targets;
 }
 
 /// Whether a key may change between the parts of a run. The model, the data's order and the batches
@@ -78,28 +71,30 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
   }
 }
 
-Mesh mesh_of_ranks(const StateRanks& ranks) {
-  return ranks.control.several() ? ranks.runtime.groups().mesh() : Mesh();
-}
-
+/// Loads a checkpoint on all ranks. Throws DamagedCheckpoint on all of them if one finds it
+/// damaged.
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
                                  const ParameterStore& store, const TrainingData& data,
                                  const Logger& logger, const StateRanks& ranks) {
-  const CheckpointReader reader(path);
+  const CheckpointReader reader = open_together(path, ranks);
   const std::string origin = reader.path().string();
-  const RunConfig saved = parse_config(reader.state().config, origin);
-  require_same_run(saved, origin, config, logger);
-  require_same_token_sets(reader.state(), config, mesh_of_ranks(ranks), origin);
-  const LoaderState position = restored_state(reader.state(), data, origin, logger);
-  reader.load_all(loading_targets(store), ranks.runtime.threads());
+  TrainingPosition result;
+  std::string initial;
+  ranks.control.together([&] {
+    const RunConfig saved = parse_config(reader.state().config, origin);
+    require_same_run(saved, origin, config, logger);
+    require_same_token_sets(reader.state(), config, ranks.mesh(), origin);
+    initial = saved.checkpoint.initial;
+    const CheckpointState& state = reader.state();
+    result = {.step = state.step,
+              .tokens = state.integer("tokens"),
+              .data = restored_state(state, data, origin, logger),
+              .carried = tokenizer_files(data.tokenizer)};
+    add_other_files(reader, result.carried, logger);
+  });
+  load_state(reader, state_tensors(store), {}, ranks);
   store.masters_to_weights();
-  config.checkpoint.initial = saved.checkpoint.initial;
-  const CheckpointState& state = reader.state();
-  TrainingPosition result{.step = state.step,
-                          .tokens = state.integer("tokens"),
-                          .data = position,
-                          .carried = tokenizer_files(data.tokenizer)};
-  add_other_files(reader, result.carried, logger);
+  config.checkpoint.initial = initial;
   return result;
 }
 
@@ -135,12 +130,12 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  put_token_sets(state, token_sets(config, mesh_of_ranks(ranks)));
+  put_token_sets(state, token_sets(config, ranks.mesh()));
   save_state({.directory = checkpoints_directory(config),
               .state = state,
               .tensors = state_tensors(store),
               .carried = position.carried},
-             static_cast<int>(config.run.threads), ranks);
+             {.threads = ranks.runtime.threads()}, ranks);
 }
 
 void prune_training(const RunConfig& config) {
@@ -184,18 +179,11 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
                   ranks.control.rank(), found->path.string(), step,
                   checkpoints_directory(config).string());
     }
-    TrainingPosition position;
-    std::optional<std::string> damage;
-    ranks.control.together([&] {
-      try {
-        position = load_checkpoint(found->path, config, store, data, logger, ranks);
-      } catch (const DamagedCheckpoint& damaged) {
-        damage = damaged.what();
-      }
-    });
-    damage = ranks.control.any_text(damage);
-    if (!damage) return position;
-    last_problem = *damage;
+    try {
+      return load_checkpoint(found->path, config, store, data, logger, ranks);
+    } catch (const DamagedCheckpoint& damaged) {
+      last_problem = damaged.what();
+    }
     logger.warn("{} is damaged and passed over: {}", found->path.string(), last_problem);
   }
   refuse_to_resume(config, last_problem);

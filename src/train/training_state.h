@@ -5,11 +5,10 @@
 
 #include "base/log.h"
 #include "checkpoint/checkpoint_state.h"
-#include "comm/rank_control.h"
 #include "config/run_config.h"
 #include "data/loader.h"
-#include "program/runtime.h"
 #include "state/parameter_store.h"
+#include "train/state_tensor.h"
 
 namespace tessera {
 
@@ -23,16 +22,9 @@ struct TrainingPosition {
   std::vector<CarriedFile> carried;
 };
 
-/// The ranks of a run, as one of them saves and loads its state with the others.
-struct StateRanks {
-  Runtime& runtime;
-  const RankControl& control;
-};
-
 /// Saves everything that the run needs to continue bit for bit: master weights, moments, data
 /// position, seed, configuration and tokenizer. Random numbers are by counter, so the seed is their
-/// whole state. Every rank calls it, and the first one writes: tensors that lie in pieces are put
-/// together for it one after another, for which each rank takes the memory of one tensor.
+/// whole state. Every rank calls it, and writes its share (see save_state()).
 void save_training(const RunConfig& config, const ParameterStore& store,
                    const TrainingPosition& position, const TrainingData& data,
                    const StateRanks& ranks);
@@ -45,7 +37,7 @@ void prune_training(const RunConfig& config);
 bool holds_checkpoints(const RunConfig& config);
 
 /// Removes what a killed save left behind and loads the run's newest complete checkpoint into the
-/// store. Every rank calls it, reads all tensors and keeps its pieces. If a checkpoint turns out to
+/// store. Every rank calls it and gets its pieces (see load_state()). If a checkpoint turns out to
 /// be damaged, warns and takes the one before it. Throws Error when none is left, and as
 /// restored_state() does. Throws Error that names the key when a key that must stay (the model, the
 /// batches, the seed) differs from the checkpoint's, and as require_same_token_sets() does. Other

@@ -167,6 +167,7 @@ TEST_F(Damage, AFileThatIsCutWhileItIsReadIsAnErrorThatNamesIt) {
   const fs::path file = path_ / "optimizer.safetensors";
   const CheckpointTensor* last = reader.find("optimizer", "embedding");
   ASSERT_NE(last, nullptr);
+  reader.check(*last);  // it is open now
   fs::resize_file(file, fs::file_size(file) - static_cast<uintmax_t>(last->bytes()));
   const auto expect_named = [&](const std::string& message) {
     EXPECT_THAT(message, HasSubstr(file.string()));
@@ -269,7 +270,7 @@ TEST_F(Damage, ReportsReadWell) {
 TEST_F(Damage, HostileManifestsAreRefusedWithTheirReason) {
   const std::vector<std::pair<std::function<void(OrderedJson&)>, std::string>> cases{
       {[](OrderedJson& m) { m["format"] = "other"; }, "its format is not"},
-      {[](OrderedJson& m) { m["version"] = 2; }, "format version 2, expected 1"},
+      {[](OrderedJson& m) { m["version"] = 3; }, "format version 3, expected at most 2"},
       {[](OrderedJson& m) { m["version"] = "1"; }, "'version' is not a count"},
       {[](OrderedJson& m) { m.erase("step"); }, "'step' is missing"},
       {[](OrderedJson& m) { m["step"] = -1; }, "'step' is not a count"},
@@ -282,7 +283,8 @@ TEST_F(Damage, HostileManifestsAreRefusedWithTheirReason) {
        },
        "'x' is neither"},
       {[](OrderedJson& m) { m["state"]["x"] = UINT64_MAX; }, "18446744073709551615"},
-      {[](OrderedJson& m) { m["state"]["x"] = OrderedJson::parse("[[[1]]]"); }, "nested deeper"},
+      {[](OrderedJson& m) { m["state"]["x"] = OrderedJson::parse("[[[[[[1]]]]]]"); },
+       "nested deeper"},
       {[](OrderedJson& m) { m["tensors"] = 1; }, "'tensors' is not a list"},
       {[](OrderedJson& m) { m["tensors"][0] = 1; }, "not an object"},
       {[](OrderedJson& m) { m["tensors"][0].erase("group"); }, "'group' is missing"},
@@ -297,19 +299,59 @@ TEST_F(Damage, HostileManifestsAreRefusedWithTheirReason) {
        },
        "exceeds 2^63 bytes"},
       {[](OrderedJson& m) {
-         m["tensors"][0]["shape"] = {INT64_MAX / 2};
+         m["tensors"][0]["shape"] = {INT64_MAX / 4};
+         m["tensors"][0]["pieces"][0]["region"] = {{0, INT64_MAX / 4}};
+         m["block_bytes"] = INT64_MAX - 7;
          m["tensors"][1]["shape"] = {INT64_MAX / 2};
        },
        "exceeds 2^63 bytes"},
-      {[](OrderedJson& m) { m["tensors"][0]["shape"] = {1}; }, "another type or shape"},
-      {[](OrderedJson& m) { m["tensors"][0]["name"] = "x"; }, "'parameters/x' cannot be read"},
-      {[](OrderedJson& m) { m["tensors"][0]["xxh3"] = "12"; }, "expected 16 hexadecimal digits"},
-      {[](OrderedJson& m) { m["tensors"][0]["file"] = "x.safetensors"; },
+      {[](OrderedJson& m) {
+         m["tensors"][0]["shape"] = {7, 5};
+       },
+       "fewer elements of [7, 5]"},
+      {[](OrderedJson& m) { m["tensors"][0]["shape"] = {28}; }, "dim 1, which is not within [28]"},
+      {[](OrderedJson& m) {
+         m["tensors"][0]["shape"] = {4, 7};
+         m["tensors"][0]["pieces"][0]["region"] = {{0, 4}, {0, 7}};
+       },
+       "another type or shape"},
+      {[](OrderedJson& m) { m["tensors"][0]["pieces"].clear(); }, "fewer elements of [7, 4]"},
+      {[](OrderedJson& m) {
+         m["tensors"][0]["pieces"][0]["region"][0] = {0, 8};
+       },
+       "has 0:8 of its dim 0"},
+      {[](OrderedJson& m) {
+         m["tensors"][0]["pieces"][0]["region"][0] = {3, 2};
+       },
+       "has 3:2"},
+      {[](OrderedJson& m) { m["tensors"][0]["pieces"][0]["region"][0] = 7; }, "no pairs"},
+      {[](OrderedJson& m) { m["tensors"][0]["pieces"][0]["region"].erase(1); },
+       "has 1 dims of [7, 4]"},
+      {[](OrderedJson& m) {
+         OrderedJson& pieces = m["tensors"][0]["pieces"];
+         pieces.push_back(pieces[0]);
+         pieces[0]["region"][0] = {0, 4};
+         pieces[1]["region"][0] = {3, 6};
+       },
+       "its regions [0:4, 0:4] and [3:6, 0:4] overlap"},
+      {[](OrderedJson& m) { m["block_bytes"] = 12; }, "a multiple of 8"},
+      {[](OrderedJson& m) { m["block_bytes"] = 0; }, "a multiple of 8"},
+      {[](OrderedJson& m) { m["block_bytes"] = 8; }, "has 1 hashes for a piece of 56 bytes"},
+      {[](OrderedJson& m) {
+         OrderedJson& hash = m["tensors"][0]["pieces"][0]["xxh3"];
+         hash = hash.get<std::string>() + " ";
+       },
+       "expected 16 hexadecimal digits"},
+      {[](OrderedJson& m) { m["tensors"][0]["name"] = "x"; },
+       "'parameters/x' its file's header does not name it"},
+      {[](OrderedJson& m) { m["tensors"][0]["pieces"][0]["xxh3"] = "12"; },
+       "expected 16 hexadecimal digits"},
+      {[](OrderedJson& m) { m["tensors"][0]["pieces"][0]["file"] = "x.safetensors"; },
        "which is none of its files"},
       {[](OrderedJson& m) { m["tensors"].push_back(m["tensors"][0]); },
        "'parameters/embedding' twice"},
       {[](OrderedJson& m) { m["tensors"].erase(0); },
-       "parameters.safetensors has a damaged header"},
+       "parameters.safetensors: tensor 'embedding' is not in the manifest"},
       {[](OrderedJson& m) { m["tensor_files"][0]["name"] = "../parameters.safetensors"; },
        "plain name"},
       {[](OrderedJson& m) { m["tensor_files"][0]["name"] = "/etc/passwd"; }, "plain name"},
@@ -326,7 +368,9 @@ TEST_F(Damage, HostileManifestsAreRefusedWithTheirReason) {
   for (const auto& [edit, message] : cases) {
     edit_manifest(edit);
     EXPECT_NE(read_file(path_ / "manifest.json"), whole) << message;
-    EXPECT_THAT(load_error(), HasSubstr(message));
+    // What differs from the model is an error before any file is opened: verify opens it.
+    EXPECT_THAT(load_error() + verify_checkpoint(path_).text(), HasSubstr(message));
+    EXPECT_NE(load_error(), "");
     EXPECT_FALSE(verify_checkpoint(path_).ok()) << message;
     put(path_ / "manifest.json", whole);
   }
@@ -353,8 +397,11 @@ TEST_F(Damage, InspectShowsWhatIsThere) {
   EXPECT_EQ(json.at("tensors")[1].at("name"), "layers.0.attention.query");
   EXPECT_EQ(json.at("tensors")[1].at("shape"), OrderedJson({4, 3}));
   EXPECT_EQ(json.at("tensors")[1].at("bytes"), 24);
-  EXPECT_EQ(json.at("tensors")[1].at("xxh3"),
-            hash_text(hash({tensors_.items()[1].tensor.raw(), 24})));
+  const OrderedJson& piece = json.at("tensors")[1].at("pieces")[0];
+  EXPECT_EQ(piece.at("file"), "parameters.safetensors");
+  EXPECT_EQ(piece.at("region"), OrderedJson({{0, 4}, {0, 3}}));
+  EXPECT_EQ(piece.at("xxh3"),
+            OrderedJson({hash_text(hash({tensors_.items()[1].tensor.raw(), 24}))}));
   ASSERT_EQ(json.at("groups").size(), 3);
   EXPECT_EQ(json.at("groups")[0].at("elements"), 7 * 4 + 4 * 3 + 5);
   put(path_ / "manifest.json", "{}");

@@ -56,7 +56,7 @@ class CommandTest : public ::testing::Test {
     const auto inspected = nlohmann::json::parse(result.output);
     std::vector<std::string> hashes;
     for (const auto& tensor : inspected["tensors"]) {
-      hashes.push_back(tensor["name"].get<std::string>() + tensor["xxh3"].get<std::string>());
+      hashes.push_back(tensor["name"].get<std::string>() + tensor["pieces"].dump());
     }
     EXPECT_GT(hashes.size(), 10U);
     return hashes;
@@ -327,7 +327,7 @@ TEST_F(CommandTest, AFlippedBitIsNamedByItsTensor) {
   const fs::path checkpoint = folder_.path() / "run/checkpoints/step-00000002";
   const Result before = run({"checkpoint", "inspect", checkpoint.string(), "--json"});
   const auto first = nlohmann::json::parse(before.output)["tensors"][0];
-  const fs::path file = checkpoint / first["file"].get<std::string>();
+  const fs::path file = checkpoint / first["pieces"][0]["file"].get<std::string>();
   std::string bytes = read_file(file);
   const uint64_t header = *reinterpret_cast<const uint64_t*>(bytes.data());
   bytes[8 + header + 5] ^= 0x10;

@@ -50,11 +50,13 @@ class FaultyRun : public ::testing::Test {
     return testing::run_program(folder_, std::move(arguments));
   }
   /// The hashes of the tensors of a run's last checkpoint.
-  std::vector<std::string> hashes(const std::string& run) const {
-    std::vector<std::string> hashes;
+  std::vector<uint64_t> hashes(const std::string& run) const {
+    std::vector<uint64_t> hashes;
     for (const CheckpointTensor& tensor :
          read_checkpoint_manifest(checkpoint_path(saves(run), 3)).tensors) {
-      hashes.push_back(tensor.hash);
+      for (const SavedPiece& piece : tensor.pieces) {
+        hashes.insert(hashes.end(), piece.hashes.begin(), piece.hashes.end());
+      }
     }
     return hashes;
   }

@@ -12,6 +12,7 @@
 
 #include "cli/program.h"
 #include "metrics/metrics.h"
+#include "support/names_in.h"
 #include "support/prepared_data.h"
 
 namespace tessera {
@@ -68,9 +69,15 @@ class ProcessesTest : public ::testing::Test {
       EXPECT_EQ(of_a[i].tokens, of_b[i].tokens);
       EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
     }
-    for (const char* file : {"parameters.safetensors", "optimizer.safetensors"}) {
+    const std::vector<std::string> files = testing::names_in(checkpoint(a));
+    EXPECT_EQ(files, testing::names_in(checkpoint(b)));
+    size_t of_tensors = 0;
+    for (const std::string& file : files) {
+      if (!file.ends_with(".safetensors")) continue;
+      ++of_tensors;
       EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
     }
+    EXPECT_EQ(of_tensors, 8U) << "each of 4 ranks writes parameters and moments";
   }
   fs::path checkpoint(const std::string& name) const {
     return folder_ / name / "checkpoints" / "step-00000004";

@@ -235,7 +235,7 @@ int64_t denormals(const fs::path& run) {
   int64_t count = 0;
   for (const CheckpointTensor& tensor : reader.manifest().tensors) {
     if (tensor.group != "optimizer") continue;
-    const SafetensorsReader file(reader.path() / tensor.file);
+    const SafetensorsReader file(reader.path() / tensor.pieces[0].file);
     const std::vector<std::byte> bytes = file.read(*file.find(tensor.name));
     for (size_t at = 0; at + sizeof(float) <= bytes.size(); at += sizeof(float)) {
       float value = 0;

@@ -1,46 +1,18 @@
-// Checkpoints of several ranks: whole, for any layout.
+// Checkpoints of several ranks, for any layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/in_process/run_mesh.h"
-#include "config/mesh_of.h"
 #include "inference/evaluate_checkpoint.h"
-#include "plan/run_target.h"
-#include "plan/step_plan.h"
 #include "support/error_of.h"
+#include "train/load_and_save.h"
 #include "train/rank_runs.h"
 #include "train/train_options.h"
-#include "train/training_state.h"
 
 namespace tessera {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// Loads a run's newest checkpoint on the ranks of a layout, and saves it as one of another run.
-void load_and_save(const RunConfig& from, const std::string& to, int ranks) {
-  const RunConfig config = resolve(from);
-  const Mesh mesh = mesh_of(config, ranks);
-  const TrainingData data = open_data(config.data);
-  std::vector<StepPlan> plans = plan_steps_that_fit(config, mesh);
-  World world(ranks);
-  run_mesh(world, mesh, [&](RankGroups& groups) {
-    const RankControl control(groups);
-    Runtime runtime(run_target(config, nullptr, ranks));
-    runtime.join(groups);
-    StepPlan& plan = plans[static_cast<size_t>(groups.rank())];
-    Executor executor(plan.programs.list(), std::move(plan.memory), runtime);
-    const ParameterStore store(executor, plan.programs.update_number(),
-                               plan.programs.rounding_number(),
-                               plan.programs.chunks.front().parameters);
-    RunConfig own = config;
-    const TrainingPosition position =
-        load_training(own, store, data, Logger::silent(), {runtime, control});
-    own.run.directory = to;
-    save_training(own, store, position, data, {runtime, control});
-  });
-}
 
 TEST_F(Ranks, GoOnBitForBit) {
   const std::vector<std::string> layout{"parallel.tensor=2"};
@@ -50,7 +22,7 @@ TEST_F(Ranks, GoOnBitForBit) {
   EXPECT_TRUE(tensors("stopped", 20) == tensors("straight", 20));
 }
 
-TEST_F(Ranks, SaveWholeTensorsThatAnyLayoutLoads) {
+TEST_F(Ranks, SaveTensorsThatAnyLayoutLoads) {
   // Neither the vocabulary nor the inner channels divide over tensor ranks.
   const auto layout = [](int64_t tensor, int64_t context) {
     return std::vector{
@@ -85,7 +57,7 @@ std::vector<std::string> experts_on(int64_t experts, int64_t tensor, const std::
   return more;
 }
 
-TEST_F(Ranks, SaveWholeExpertsThatAnyLayoutLoads) {
+TEST_F(Ranks, SaveExpertsThatAnyLayoutLoads) {
   const auto layout = [](int64_t experts, int64_t tensor, const std::string& exchange) {
     return experts_on(experts, tensor, exchange, {"train.stop_after=10"});
   };
@@ -154,7 +126,7 @@ TEST_F(Ranks, EvaluateACheckpointAsOneDoes) {
 
 TEST_F(Ranks, PassOverADamagedCheckpoint) {
   train_on(2, config("passes", {"checkpoint.keep=2"}));
-  flip(checkpoint("passes", 20) / "parameters.safetensors");
+  flip(checkpoint("passes", 20) / "parameters-rank-00001.safetensors");
   EXPECT_EQ(train_on(4, config("passes"), {.resume = true}).step, 20);
   EXPECT_EQ(metrics("passes").size(), 20U);
   train_on(1, config("unharmed"));

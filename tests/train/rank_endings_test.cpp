@@ -94,7 +94,7 @@ TEST_F(Ranks, EndTogetherWhereOneCannotWriteItsRecords) {
   limit.reset();
   EXPECT_THAT(problem,
               AllOf(HasSubstr("cannot write " + (folder("filled") / "metrics.jsonl").string()),
-                    HasSubstr("step 4 could not be saved: cannot write")));
+                    HasSubstr("step 4 could not be saved: rank 0: cannot write")));
   EXPECT_EQ(metrics("filled").size(), 3U);
 }
 

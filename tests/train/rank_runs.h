@@ -58,10 +58,18 @@ class Ranks : public ::testing::Test {
   static std::vector<StepMetrics> metrics(const std::string& run) {
     return read_metrics(folder(run) / "metrics.jsonl");
   }
-  /// The bytes of all tensors of a checkpoint.
+  /// The bytes of all tensors of a checkpoint, each put together from its pieces.
   static std::string tensors(const std::string& run, int64_t step) {
-    return read_file(checkpoint(run, step) / "parameters.safetensors") +
-           read_file(checkpoint(run, step) / "optimizer.safetensors");
+    const CheckpointReader reader(checkpoint(run, step));
+    std::string bytes;
+    for (const CheckpointTensor& tensor : reader.manifest().tensors) {
+      reader.check(tensor);
+      bytes += tensor.label();
+      reader.read_pieces(tensor, 0, tensor.bytes(), [&](std::span<std::byte> part) {
+        bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+      });
+    }
+    return bytes;
   }
 
   inline static TemporaryFolder* folder_ = nullptr;

@@ -238,8 +238,8 @@ fs::path SourceModel::import(const fs::path& output, const std::string& config_t
         copy_segment(segment, tensor(segment), dtype, sink, copied);
       }
     };
-    streams.push_back(
-        {"parameters", {map_.parameters[i].name, dtype, map_.parameters[i].shape, produce}});
+    streams.push_back(whole_stream(
+        "parameters", {map_.parameters[i].name, dtype, map_.parameters[i].shape, produce}));
   }
   std::vector<CarriedFile> carried;
   for (const std::string_view name : kCarriedFiles) {

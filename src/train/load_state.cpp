@@ -1,0 +1,112 @@
+#include "train/load_state.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+/// Runs an action on every rank, in which they do not meet. Damage that one finds is thrown by all.
+template <typename Action>
+void read_together(const RankControl& control, Action&& action) {
+  std::optional<std::string> damage;
+  control.together([&] {
+    try {
+      action();
+    } catch (const DamagedCheckpoint& damaged) {
+      damage = damaged.what();
+    }
+  });
+  damage = control.any_text(damage);
+  if (damage) throw DamagedCheckpoint(*damage);
+}
+
+/// The axes along which ranks hold the same piece, of more than one rank.
+std::vector<Axis> axes_of_copies(const Mesh& mesh, const Distribution& distribution) {
+  std::vector<Axis> axes;
+  for (const Axis axis : mesh.of_view(distribution.view())) {
+    if (mesh.size(axis) > 1 && distribution.on(axis).same_on_ranks()) axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// The ranks that hold this rank's piece of each tensor, and which of them reads it.
+class Readers {
+ public:
+  Readers(std::span<const StateTensor> tensors, const StateRanks& ranks) {
+    if (!ranks.control.several()) {
+      readers_.resize(tensors.size());
+      return;
+    }
+    RankGroups& groups = ranks.runtime.groups();
+    std::map<Communicator*, std::vector<int64_t>> loads;  // bytes that each of the group reads
+    for (const StateTensor& tensor : tensors) {
+      const std::vector<Axis> axes = axes_of_copies(groups.mesh(), tensor.spec->distribution);
+      if (axes.empty()) {
+        readers_.push_back({});
+        continue;
+      }
+      Communicator& group = groups.over(axes, kControlLane);
+      std::vector<int64_t>& of_group = loads[&group];
+      of_group.resize(static_cast<size_t>(group.size()));
+      const auto least = std::ranges::min_element(of_group);
+      *least += tensor.tensor.bytes();
+      readers_.push_back({&group, static_cast<int>(least - of_group.begin())});
+    }
+  }
+
+  bool reads(size_t number) const {
+    const Reader& reader = readers_[number];
+    return reader.group == nullptr || reader.group->position() == reader.position;
+  }
+
+  /// Gives a tensor to those that have not read it.
+  void broadcast(size_t number, const StateTensor& tensor) const {
+    const Reader& reader = readers_[number];
+    if (reader.group == nullptr) return;
+    const bool reads = reader.group->position() == reader.position;
+    const bool on_device = tensor.tensor.accelerator() != nullptr;
+    const Tensor host = reads || !on_device ? on_host(tensor.tensor)
+                                            : Tensor(tensor.tensor.shape(), tensor.tensor.dtype());
+    reader.group->broadcast("load " + tensor.name, reader.position, host);
+    if (on_device && !reads) {
+      upload({host.raw(), static_cast<size_t>(host.bytes())}, tensor.tensor);
+    }
+  }
+
+ private:
+  struct Reader {
+    Communicator* group = nullptr;  // none: no other rank has the same
+    int position = 0;
+  };
+  std::vector<Reader> readers_;  // by tensor
+};
+
+}  // namespace
+
+CheckpointReader open_together(const fs::path& path, const StateRanks& ranks) {
+  std::optional<CheckpointReader> reader;
+  read_together(ranks.control, [&] { reader.emplace(path); });
+  return std::move(*reader);
+}
+
+void load_state(const CheckpointReader& reader, std::span<const StateTensor> tensors,
+                const std::optional<std::string>& group, const StateRanks& ranks) {
+  std::vector<NamedTensor> targets;
+  for (const StateTensor& tensor : tensors) {
+    targets.push_back({tensor.group, tensor.name, tensor.tensor, ranks.piece(tensor)});
+  }
+  const Readers readers(tensors, ranks);
+  std::vector<NamedTensor> own;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (readers.reads(i)) own.push_back(targets[i]);
+  }
+  read_together(ranks.control, [&] {
+    reader.require_all(targets, group ? &*group : nullptr);
+    reader.load_each(own, ranks.runtime.threads());
+  });
+  for (size_t i = 0; i < tensors.size(); ++i) readers.broadcast(i, tensors[i]);
+}
+
+}  // namespace tessera
