@@ -18,21 +18,29 @@ namespace {
 /// has done its work waits as long as for any call: the first rank may still remove checkpoints.
 constexpr std::chrono::seconds kPatience{10};
 
-std::string error_of_work(const std::function<void()>& work) {
+/// How the work of a process ended.
+struct Ending {
+  std::string error;  // empty: none
+  int status = 0;     // of the command
+};
+
+Ending ending_of(const std::function<void()>& work) {
   try {
     work();
+  } catch (const CommandStatus& status) {
+    return {.status = status.value};
   } catch (const Error& error) {
-    return error.what();
+    return {error.what(), 1};
   } catch (const std::exception& error) {
-    return user_error(error).value_or(fmt::format("internal error: {}", error.what()));
+    return {user_error(error).value_or(fmt::format("internal error: {}", error.what())), 1};
   }
-  return "";
+  return {};
 }
 
 }  // namespace
 
 void run_as_one_of(Processes& processes, const std::function<void()>& work) {
-  const std::string error = error_of_work(work);
+  const auto [error, status] = ending_of(work);
   const Processes::Report report = processes.report_end(
       error, error.empty() ? std::chrono::milliseconds(kRankTimeout) : kPatience);
   if (report == Processes::Report::for_all) {
@@ -41,7 +49,7 @@ void run_as_one_of(Processes& processes, const std::function<void()>& work) {
     say(fmt::format("tessera: error: {}: {}", processes.text(processes.rank()), error));
   }
   if (!processes.all_ended()) processes.abort(1);
-  if (!error.empty()) throw CommandStatus{1};
+  if (status != 0) throw CommandStatus{status};
 }
 
 }  // namespace tessera

@@ -8,7 +8,8 @@ namespace tessera {
 
 /// Runs a command's work in one of several processes, so that an error is reported once and all of
 /// them end: by the first rank if it is the same on all, and otherwise by those ranks that it comes
-/// from, with the rank and its machine. Throws CommandStatus if the work did not succeed.
+/// from, with the rank and its machine. Throws CommandStatus if the work did not succeed, or threw
+/// it.
 void run_as_one_of(Processes& processes, const std::function<void()>& work);
 
 }  // namespace tessera

@@ -1,35 +1,63 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "cli/as_one_of.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "comm/processes.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "train/verify.h"
 
 namespace tessera {
 
-void add_verify_command(CLI::App& app) {
-  struct Arguments {
-    ConfigArguments config;
-    int ranks = 2;
-    VerifyOptions options;
-    bool json = false;
+namespace {
+
+struct VerifyArguments {
+  ConfigArguments config;
+  int ranks = 0;  ///< threads of this process; 0: not given
+  VerifyOptions options;
+  bool json = false;
+};
+
+/// Verifies with threads, or as one of several processes. The first of these reports.
+void verify_with(VerifyArguments& arguments, Processes* processes) {
+  if (processes != nullptr && arguments.ranks != 0) {
+    throw Error(
+        "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
+        arguments.ranks, processes->ranks());
+  }
+  const RunConfig config = resolve(arguments.config.load());
+  const Stopwatch watch;
+  arguments.options.progress = [&](const std::string& part) {
+    fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
   };
+  const Mesh mesh = mesh_of(config, processes != nullptr ? processes->ranks() : arguments.ranks);
+  const std::optional<Verification> found =
+      processes != nullptr ? verify_as_process(config, mesh, arguments.options, *processes)
+                           : verify(config, mesh, arguments.options);
+  if (!found) return;
+  fmt::print("{}", arguments.json ? verification_json(*found) : verification_text(*found));
+  if (!found->passed()) throw CommandStatus{1};
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify", "Check that a layout of ranks computes the model that one rank computes");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<VerifyArguments>();
   add_config_arguments(*command, arguments->config);
   command
       ->add_option("--ranks", arguments->ranks,
-                   "Ranks as threads of this process, laid out as "
-                   "[parallel] says")
-      ->required()
+                   "Ranks as threads of this process, laid out as [parallel] says. Under mpirun or "
+                   "srun each process is a rank, and this is left out")
       ->check(CLI::Range(2, kMostRanks));
   command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
       ->check(CLI::Range(1, 1000))
@@ -40,15 +68,12 @@ void add_verify_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] {
-    const RunConfig config = resolve(arguments->config.load());
-    const Stopwatch watch;
-    arguments->options.progress = [&](const std::string& part) {
-      fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
-    };
-    const Verification found =
-        verify(config, mesh_of(config, arguments->ranks), arguments->options);
-    fmt::print("{}", arguments->json ? verification_json(found) : verification_text(found));
-    if (!found.passed()) throw CommandStatus{1};
+    const std::unique_ptr<Processes> processes = join_processes();
+    if (processes) {
+      return run_as_one_of(*processes, [&] { verify_with(*arguments, processes.get()); });
+    }
+    if (arguments->ranks == 0) throw CLI::RequiredError("--ranks");
+    verify_with(*arguments, nullptr);
   });
 }
 

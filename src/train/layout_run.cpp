@@ -1,10 +1,5 @@
 #include "train/layout_run.h"
 
-#include <algorithm>
-#include <cstring>
-#include <mutex>
-
-#include "base/error.h"
 #include "base/random.h"
 #include "base/rank_threads.h"
 #include "comm/in_process/run_mesh.h"
@@ -12,95 +7,18 @@
 #include "ops/host_target.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
-#include "tensor/dispatch.h"
+#include "train/collected_results.h"
 #include "train/sums_of_parts.h"
 
 namespace tessera {
 namespace {
 
-/// A whole tensor while the ranks' pieces are put into it.
-class WholeTensor {
- public:
-  WholeTensor(const Shape& shape, DType dtype)
-      : values_(shape, dtype), known_(static_cast<size_t>(shape.elements())) {}
-
-  void put(const TensorPiece& piece, const Tensor& part, const std::string& name) {
-    const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
-    const auto* from = static_cast<const std::byte*>(part.address());
-    auto* const to = static_cast<std::byte*>(values_.address());
-    for (int64_t i = 0; i < part.elements(); ++i, from += size) {
-      const auto place = static_cast<size_t>(piece.element_of_whole(i));
-      if (!known_[place]) {
-        std::memcpy(to + place * size, from, size);
-        known_[place] = true;
-      } else if (std::memcmp(to + place * size, from, size) != 0) {
-        throw Error("ranks that hold the same piece of {} hold different numbers at element {}",
-                    name, place);
-      }
-    }
-  }
-  /// Throws InternalError if the pieces did not make a whole.
-  const Tensor& values(const std::string& name) const {
-    TESSERA_CHECK(std::ranges::find(known_, false) == known_.end(), "no rank holds some of {}",
-                  name);
-    return values_;
-  }
-
- private:
-  Tensor values_;
-  std::vector<bool> known_;
-};
-
-/// What the ranks give, put together under a lock.
-class Collected {
- public:
-  void put(const std::string& kind, const ParameterSpec& spec, const Program& of,
-           const Tensor& part) {
-    const TensorPiece piece(of.mesh(), spec.distribution, spec.shape, of.rank());
-    const std::scoped_lock lock(mutex_);
-    auto& wholes = wholes_[kind];
-    const auto whole = wholes.try_emplace(spec.name, spec.shape, part.dtype()).first;
-    whole->second.put(piece, part, kind + " " + spec.name);
-  }
-  void put_step(size_t number, const LayoutStep& step) {
-    const std::scoped_lock lock(mutex_);
-    if (number >= steps_.size()) {
-      steps_.push_back(step);
-    } else if (!(steps_[number] == step)) {
-      throw Error("ranks report different results of step {}", number + 1);
-    }
-  }
-  void put_choices(StepChoices step) { choices_.push_back(std::move(step)); }
-  void put_stream(int rank, int ranks, ValueStream stream) {
-    const std::scoped_lock lock(mutex_);
-    streams_.resize(static_cast<size_t>(ranks));
-    streams_[static_cast<size_t>(rank)] = std::move(stream);
-  }
-  LayoutResults results() const {
-    LayoutResults results{.steps = steps_, .choices = choices_, .streams = streams_};
-    for (const auto& [name, whole] : wholes_.at("gradient")) {
-      results.gradients.emplace(name, whole.values(name));
-    }
-    for (const auto& [name, whole] : wholes_.at("weight")) {
-      results.weights.emplace(name, whole.values(name));
-    }
-    return results;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<LayoutStep> steps_;
-  std::vector<StepChoices> choices_;                                  // of one rank
-  std::vector<ValueStream> streams_;                                  // by rank
-  std::map<std::string, std::map<std::string, WholeTensor>> wholes_;  // by kind and name
-};
-
 /// One rank's training.
 class RankRun {
  public:
-  RankRun(const LayoutTrial& trial, RankGroups& groups)
+  RankRun(const LayoutTrial& trial, int threads, RankGroups& groups)
       : trial_(trial),
-        runtime_(host_target(threads_of_rank(trial.threads, trial.mesh.ranks()))),
+        runtime_(host_target(threads)),
         programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(executor_, programs_.update_number(), programs_.rounding_number(),
@@ -114,17 +32,15 @@ class RankRun {
     }
   }
 
-  void run(std::span<const std::vector<Batch>> steps, Collected& collected) {
+  void run(std::span<const std::vector<Batch>> steps, ResultSink& collected) {
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto number = static_cast<int64_t>(i) + 1;
       accumulate(steps[i], i, collected);
       step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
       for (const ParameterState& state : store_.parameters()) {
-        if (i == 0) collected.put("gradient", state.spec, chunk().program, state.gradient);
-        if (i + 1 == steps.size()) {
-          collected.put("weight", state.spec, chunk().program, state.master);
-        }
+        if (i == 0) collected.put("gradient", state.spec, state.gradient);
+        if (i + 1 == steps.size()) collected.put("weight", state.spec, state.master);
       }
     }
   }
@@ -144,7 +60,7 @@ class RankRun {
   using Layers = std::vector<std::vector<int32_t>>;  // the choices of each mixture layer
 
   /// Runs a step's micro-batches, and gives what they made on the way.
-  void accumulate(std::span<const Batch> batches, size_t step, Collected& collected) {
+  void accumulate(std::span<const Batch> batches, size_t step, ResultSink& collected) {
     const bool streams = trial_.streams && step == 0;
     const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
@@ -163,9 +79,7 @@ class RankRun {
     }
     executor_.set_observer({});
     if (trial_.parts > 1) sums.give();
-    if (streams) {
-      collected.put_stream(chunk().program.rank(), trial_.mesh.ranks(), std::move(stream));
-    }
+    if (streams) collected.put_stream(std::move(stream));
     if (chooses) collected.put_choices(std::move(choices));
   }
 
@@ -222,7 +136,33 @@ class RankRun {
   TrainingStep step_;
 };
 
+/// Gives what a rank that is a thread has to the others of its process.
+class SharedSink final : public ResultSink {
+ public:
+  SharedSink(const Mesh& mesh, int rank, CollectedResults& results)
+      : mesh_(mesh), rank_(rank), results_(results) {}
+
+  void put(const std::string& kind, const ParameterSpec& spec, const Tensor& part) override {
+    results_.put(kind, spec.name, {mesh_, spec.distribution, spec.shape, rank_}, part);
+  }
+  void put_step(size_t number, const LayoutStep& step) override { results_.put_step(number, step); }
+  void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
+  void put_stream(ValueStream stream) override {
+    results_.put_stream(rank_, mesh_.ranks(), std::move(stream));
+  }
+
+ private:
+  const Mesh& mesh_;
+  int rank_;
+  CollectedResults& results_;
+};
+
 }  // namespace
+
+void run_layout_rank(const LayoutTrial& trial, int threads, RankGroups& groups,
+                     std::span<const std::vector<Batch>> steps, ResultSink& sink) {
+  RankRun(trial, threads, groups).run(steps, sink);
+}
 
 StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   ProgramSize size = trial.size;
@@ -238,9 +178,12 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
 
 LayoutResults run_layout(const LayoutTrial& trial, std::span<const std::vector<Batch>> steps) {
   World world(trial.mesh.ranks(), trial.rank_timeout);
-  Collected collected;
-  run_mesh(world, trial.mesh,
-           [&](RankGroups& groups) { RankRun(trial, groups).run(steps, collected); });
+  CollectedResults collected;
+  const int threads = threads_of_rank(trial.threads, trial.mesh.ranks());
+  run_mesh(world, trial.mesh, [&](RankGroups& groups) {
+    SharedSink sink(trial.mesh, groups.rank(), collected);
+    run_layout_rank(trial, threads, groups, steps, sink);
+  });
   return collected.results();
 }
 

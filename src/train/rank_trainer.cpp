@@ -43,6 +43,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
   start(options.resume);
   if (position_.step >= run_.last_step()) return nothing_to_do();
   if (keeper_ != nullptr) keeper_->begin(chunk(), position_);
+  on_batches_ = options.on_batches;
   TrainReport report{.step = position_.step};
   bool end = false;
   while (!end) {
@@ -121,6 +122,7 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   const Trace::Step whole(trace, step);
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
+  if (on_batches_) on_batches_(rank_, step, next.batches);
   step_.set_trace(trace);
   watch_inputs(step);
   accumulate(next.batches);

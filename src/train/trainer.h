@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/log.h"
 #include "comm/processes.h"
 #include "config/run_config.h"
+#include "data/loader.h"
 #include "plan/run_target.h"
 
 namespace tessera {
@@ -19,6 +21,8 @@ struct TrainOptions {
   bool progress = true;  ///< show a progress line on standard error
   /// Called on each rank before each of its steps. What it throws ends the run.
   std::function<void(int rank, int64_t step)> before_step = {};
+  /// Told each rank's batches of each of its steps, before they are computed.
+  std::function<void(int rank, int64_t step, std::span<const Batch> batches)> on_batches = {};
   /// Opens the run's device; null for the processor.
   std::function<std::unique_ptr<Accelerator>(const RunConfig&)> open = open_device;
 };

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/check_context.h"
 #include "config/mesh_of.h"
+#include "train/layout_processes.h"
 #include "train/verify_memory.h"
 
 namespace tessera {
@@ -15,6 +16,11 @@ namespace {
 constexpr int kMicroBatches = 2;  // enough to see that gradients are added up
 
 LayoutTrial trial_of(RunConfig config, const Mesh& mesh, const VerifyOptions& options) {
+  if (config.run.device != Device::cpu) {
+    throw Error(
+        "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
+        word(config.run.device));
+  }
   config.train.micro_batch = std::min<int64_t>(config.train.micro_batch, 2);
   if (options.context > 0) require_context(config, mesh, {"--context", options.context});
   return {.model = config.model,
@@ -98,6 +104,8 @@ StreamComparison compare_values(const LayoutTrial& of,
 
 using Batches = std::vector<std::vector<Batch>>;
 using OnPart = std::function<void(const std::string& part)>;
+/// Runs a trial on the ranks of the layout.
+using RunLayout = std::function<LayoutResults(const LayoutTrial& trial)>;
 
 /// One rank that adds up in the order of the trial's data ranks, against the layout.
 BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
@@ -110,14 +118,14 @@ BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
 /// Compares in the precision of the trial, with the choices of experts that were made in f64. In
 /// f64 there is nothing more to compare than bits.
 void compare_rounded(Verification& found, const Batches& batches, const LayoutResults& exact,
-                     const OnPart& begins) {
+                     const RunLayout& run, const OnPart& begins) {
   LayoutTrial& trial = found.trial;
   trial.pinned = exact.choices;
   const bool rounds = trial.compute != DType::f64;
   if (!rounds && !adds_up_parts(trial)) return;
   const std::string precision(dtype_name(trial.compute));
   begins(precision + ", the layout");
-  const LayoutResults layout = run_layout(trial, batches);
+  const LayoutResults layout = run(trial);
   if (rounds) {
     begins(precision + ", one rank");
     const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
@@ -128,6 +136,25 @@ void compare_rounded(Verification& found, const Batches& batches, const LayoutRe
   if (!adds_up_parts(trial)) return;
   begins(precision + ", one rank in the order of the layout");
   found.bits = compare_bits(trial, batches, layout);
+}
+
+Batches batches_of(const LayoutTrial& trial, int steps) {
+  return random_batches(trial.size, trial.model.vocabulary_size, steps, kMicroBatches, trial.seed);
+}
+
+/// Compares one rank with the layout that `run` runs.
+Verification compare(const LayoutTrial& trial, const Batches& batches, const RunLayout& run,
+                     const OnPart& begins) {
+  Verification found{
+      .trial = trial, .steps = static_cast<int>(batches.size()), .micro_batches = kMicroBatches};
+  begins("fp64, one rank");
+  const LayoutResults exact = run_layout(trial_of_one(trial, DType::f64), batches);
+  LayoutTrial layout = trial;
+  layout.compute = DType::f64;
+  begins("fp64, the layout");
+  found.exact = deviations(exact, run(layout));
+  compare_rounded(found, batches, exact, run, begins);
+  return found;
 }
 
 }  // namespace
@@ -152,11 +179,6 @@ int64_t short_context(const RunConfig& config) {
 }
 
 Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptions& options) {
-  if (config.run.device != Device::cpu) {
-    throw Error(
-        "run.device is \"{}\": verify computes in fp64, on the processor; set it to \"cpu\"",
-        word(config.run.device));
-  }
   return verify(trial_of(config, mesh, options), options.steps, options.progress);
 }
 
@@ -165,20 +187,32 @@ Verification verify(const LayoutTrial& trial, int steps,
   const OnPart begins = on_part ? on_part : [](const std::string&) {};
   require_same_tokens(trial);
   require_verify_memory(trial);
-  Verification found{.trial = trial, .steps = steps, .micro_batches = kMicroBatches};
-  const Batches batches =
-      random_batches(trial.size, trial.model.vocabulary_size, steps, kMicroBatches, trial.seed);
-  begins("fp64, one rank");
-  const LayoutResults exact = run_layout(trial_of_one(trial, DType::f64), batches);
-  LayoutTrial layout = trial;
-  layout.compute = DType::f64;
-  begins("fp64, the layout");
-  found.exact = deviations(exact, run_layout(layout, batches));
+  const Batches batches = batches_of(trial, steps);
+  Verification found = compare(
+      trial, batches, [&](const LayoutTrial& of) { return run_layout(of, batches); }, begins);
   if (!found.same()) {
     begins("fp64, which value differs first");
     found.values = compare_values(trial, batches);
   }
-  compare_rounded(found, batches, exact, begins);
+  return found;
+}
+
+std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
+                                              const VerifyOptions& options, Processes& processes) {
+  processes.set_timeout(std::chrono::seconds(config.run.rank_timeout));
+  const LayoutTrial trial = trial_of(config, mesh, options);
+  require_same_tokens(trial);
+  const Batches batches = batches_of(trial, options.steps);
+  LayoutProcesses ranks(trial, batches, processes);
+  ranks.require_ready(config);
+  if (!ranks.first()) {
+    ranks.serve();
+    return std::nullopt;
+  }
+  const OnPart begins = options.progress ? options.progress : [](const std::string&) {};
+  const Verification found = compare(
+      trial, batches, [&](const LayoutTrial& of) { return ranks.run(of); }, begins);
+  ranks.finish();
   return found;
 }
 

@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+class Processes;
+
 struct VerifyOptions {
   int steps = 2;
   int64_t context = 0;  ///< positions of a sequence; 0: those of short_context()
@@ -71,6 +73,12 @@ Verification verify(const RunConfig& config, const Mesh& mesh, const VerifyOptio
 /// The same for a trial, in whose precision runs are rounded.
 Verification verify(const LayoutTrial& trial, int steps,
                     const std::function<void(const std::string& part)>& on_part = {});
+
+/// The same with ranks that are processes, all of which call it. The first one runs what one rank
+/// computes, too, and gets the result; the others get none. Does not name the first value that
+/// differs. Throws Error that names a rank with another program or configuration.
+std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
+                                              const VerifyOptions& options, Processes& processes);
 
 /// What a verification found, in words, and as JSON.
 std::string verification_text(const Verification& found);

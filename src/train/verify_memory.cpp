@@ -47,7 +47,7 @@ int64_t VerifyMemory::bytes() const {
   return most.one_rank + most.layout + most.results + most.streams;
 }
 
-VerifyMemory verify_memory(const LayoutTrial& trial) {
+VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::vector<int>>& here) {
   VerifyMemory memory;
   LayoutTrial one = trial;
   one.mesh = Mesh();
@@ -61,16 +61,20 @@ VerifyMemory verify_memory(const LayoutTrial& trial) {
   memory.streams = stream_bytes(chunk.program);
   one.mesh = trial.mesh;
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
+    if (here && !std::ranges::binary_search(*here, rank)) continue;
     const StepPrograms of_rank = layout_programs(one, rank);
     const int threads = std::max(1, trial.threads / trial.mesh.ranks());
     memory.layout += plan_of(of_rank, threads).arena_bytes;
     memory.streams += stream_bytes(of_rank.chunks.front().program);
   }
+  if (here) memory.streams = 0;
+  if (here && !std::ranges::binary_search(*here, 0)) memory.one_rank = memory.results = 0;
   return memory;
 }
 
-void require_verify_memory(const LayoutTrial& trial, int64_t memory) {
-  const VerifyMemory needed = verify_memory(trial);
+void require_verify_memory(const LayoutTrial& trial, int64_t memory,
+                           const std::optional<std::vector<int>>& here) {
+  const VerifyMemory needed = verify_memory(trial, here);
   if (needed.bytes() <= memory) return;
   const bool small_batches_help = needed.states + 2 * needed.results <= memory;
   const VerifyMemory most = needed.peak();
@@ -79,13 +83,15 @@ void require_verify_memory(const LayoutTrial& trial, int64_t memory) {
     if (bytes > 0) parts.push_back(format_bytes(bytes) + " for " + what);
   };
   add(most.one_rank, "one rank");
-  add(most.layout, fmt::format("the {} ranks of the layout", trial.mesh.ranks()));
+  add(most.layout, fmt::format("the {} ranks of the layout",
+                               here ? std::ssize(*here) : std::ptrdiff_t{trial.mesh.ranks()}));
   add(most.results, "gradients and weights that are compared");
   add(most.streams, "the values of a micro-batch, to name the first that differs");
   throw Error(
-      "this verification needs {} of memory, because it trains in fp64 with all ranks in one "
-      "process ({}), and this machine has {}; {}",
-      format_bytes(needed.bytes()), join(parts, ", "), format_bytes(memory),
+      "this verification needs {} of memory, because it trains in fp64 with all ranks {} ({}), "
+      "and this machine has {}; {}",
+      format_bytes(needed.bytes()), here ? "of this machine" : "in one process", join(parts, ", "),
+      format_bytes(memory),
       small_batches_help
           ? fmt::format(
                 "lower --context ({}), train.micro_batch or --ranks, or take a smaller model",

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "base/physical_memory.h"
 #include "train/layout_run.h"
 
 namespace tessera {
 
-/// The memory that a verification takes. Ranks are threads of one process, so it is that of all of
-/// them together.
+/// The memory that a verification takes on a machine: that of all its ranks together.
 struct VerifyMemory {
   int64_t one_rank = 0;  ///< the arena of one rank in fp64
   int64_t states = 0;    ///< the part of it that no smaller batch makes smaller
@@ -23,10 +24,14 @@ struct VerifyMemory {
   int64_t bytes() const;
 };
 
-/// What the verification of a layout takes, of which nothing runs.
-VerifyMemory verify_memory(const LayoutTrial& trial);
+/// What the verification of a layout takes, of which nothing runs. The ranks are threads of one
+/// process; or processes, and it is what those `here` take, of one machine. The first rank has the
+/// results then, and no values of a micro-batch are kept.
+VerifyMemory verify_memory(const LayoutTrial& trial,
+                           const std::optional<std::vector<int>>& here = {});
 
 /// Throws Error, with the numbers and what to do, if the verification does not fit in a memory.
-void require_verify_memory(const LayoutTrial& trial, int64_t memory = physical_memory());
+void require_verify_memory(const LayoutTrial& trial, int64_t memory = physical_memory(),
+                           const std::optional<std::vector<int>>& here = {});
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/program.h"
 #include "metrics/metrics.h"
@@ -57,7 +58,7 @@ class ProcessesTest : public ::testing::Test {
     const int status = started->wait();
     return {status, started->output()};
   }
-  void expect_same_run(const std::string& a, const std::string& b) const {
+  void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files) const {
     const std::vector<StepMetrics> of_a = metrics(a);
     const std::vector<StepMetrics> of_b = metrics(b);
     ASSERT_EQ(of_a.size(), 4U);
@@ -77,7 +78,7 @@ class ProcessesTest : public ::testing::Test {
       ++of_tensors;
       EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
     }
-    EXPECT_EQ(of_tensors, 8U) << "each of 4 ranks writes parameters and moments";
+    EXPECT_EQ(of_tensors, tensor_files) << "each rank writes parameters and moments";
   }
   fs::path checkpoint(const std::string& name) const {
     return folder_ / name / "checkpoints" / "step-00000004";
@@ -99,8 +100,71 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
     ASSERT_EQ(processes.status, 0) << processes.output;
     EXPECT_THAT(processes.output, HasSubstr("4 ranks (2 tensor x 2 data, 4 expert)"));
     EXPECT_EQ(occurrences(processes.output, "done: step 4"), 1U) << "one log";
-    expect_same_run("threads-" + exchange, "processes-" + exchange);
+    expect_same_run("threads-" + exchange, "processes-" + exchange, 8);
   }
+}
+
+/// Layouts of processes on one machine and on two emulated ones, against threads.
+TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
+  testing::Subprocess nodes({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"}, folder_ / "nodes.txt");
+  if (nodes.wait() != 0) GTEST_SKIP() << "no emulated nodes: " << nodes.output();
+  testing::write_known_peak(folder_ / "hardware.json", 1);
+  struct Layout {
+    int ranks;
+    Arguments keys;
+  };
+  const std::vector<Layout> layouts{
+      {2, set("parallel.tensor", "2")},
+      {4, joined(set("parallel.context", "2"), set("parallel.expert", "2"))},
+      {8, joined(joined(set("parallel.tensor", "2"), set("parallel.expert", "4")),
+                 joined(set("train.micro_batch", "1"),
+                        set("parallel.expert_exchange", "\"all_to_all\"")))}};
+  for (Layout layout : layouts) {
+    // A node has all of run.threads, and each rank memory for its own.
+    layout.keys = joined(layout.keys, set("run.threads", "1"));
+    const std::string ranks = std::to_string(layout.ranks);
+    SCOPED_TRACE(ranks);
+    const Result threads =
+        run(training("threads-" + ranks, joined(layout.keys, {"--ranks", ranks})));
+    ASSERT_EQ(threads.status, 0) << threads.output;
+    const Result processes = run_processes(layout.ranks, training("one-" + ranks, layout.keys));
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    testing::Subprocess cluster(
+        joined({TESSERA_RUN_CLUSTER, "--ranks", ranks, "--rate", "1gbit", TESSERA_PROGRAM},
+               training("two-" + ranks, layout.keys)),
+        folder_ / "cluster.txt");
+    ASSERT_EQ(cluster.wait(), 0) << cluster.output();
+    for (const char* others : {"one-", "two-"}) {
+      expect_same_run("threads-" + ranks, others + ranks, 2 * static_cast<size_t>(layout.ranks));
+    }
+  }
+}
+
+TEST_F(ProcessesTest, VerifyAsThreadsDo) {
+  const Arguments layout = joined(set("parallel.tensor", "2"), set("parallel.expert", "4"));
+  const Arguments verify = joined({"verify", (folder_ / "run.toml").string(), "--json"}, layout);
+  const Result threads = run(joined(verify, {"--ranks", "4"}));
+  ASSERT_EQ(threads.status, 0) << threads.output;
+  const Result processes = run_processes(4, verify);
+  ASSERT_EQ(processes.status, 0) << processes.output;
+  // Lines of progress come before.
+  const auto of = [](const Result& result) {
+    return nlohmann::json::parse(result.output.substr(result.output.find("{\n")));
+  };
+  EXPECT_EQ(of(threads), of(processes));
+  EXPECT_EQ(of(processes).at("passed"), true);
+  EXPECT_EQ(of(processes).at("ranks"), 4);
+  EXPECT_EQ(occurrences(processes.output, "fp64, one rank"), 1U) << "one log";
+
+  const Arguments plain{"verify", (folder_ / "run.toml").string()};
+  const Result other = run_processes(
+      1, plain, joined(joined({":", "-n", "1", TESSERA_PROGRAM}, plain), set("train.seed", "7")));
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.output,
+              AllOf(HasSubstr("error: rank 1 ("), HasSubstr("train.seed is 1 there and 7 here")));
+  const Result both = run_processes(2, joined(verify, {"--ranks", "2"}));
+  EXPECT_EQ(both.status, 1);
+  EXPECT_THAT(both.output, HasSubstr("--ranks (2) is for the threads of one process"));
 }
 
 TEST_F(ProcessesTest, GoOnUnderAnotherLayoutOfThreadsAndProcesses) {

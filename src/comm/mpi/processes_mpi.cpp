@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <vector>
@@ -166,6 +167,9 @@ MPI_Comm MpiProcesses::make_group(std::span<const int> ranks, int tag) {
 
 /// MPI is joined before its first use, and only by a program that is one of several.
 void initialize_mpi() {
+  // A rank that waits would otherwise keep a core from the threads that compute. Where the ranks
+  // are more than the cores, a step takes twenty times as long then. The user's own choice counts.
+  ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided == MPI_THREAD_MULTIPLE) return;

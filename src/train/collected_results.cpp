@@ -1,0 +1,64 @@
+#include "train/collected_results.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tessera {
+
+void WholeTensor::put(const TensorPiece& piece, const Tensor& part, const std::string& name) {
+  const auto size = static_cast<size_t>(dtype_size(values_.dtype()));
+  const auto* from = static_cast<const std::byte*>(part.address());
+  auto* const to = static_cast<std::byte*>(values_.address());
+  for (int64_t i = 0; i < part.elements(); ++i, from += size) {
+    const auto place = static_cast<size_t>(piece.element_of_whole(i));
+    if (!known_[place]) {
+      std::memcpy(to + place * size, from, size);
+      known_[place] = true;
+    } else if (std::memcmp(to + place * size, from, size) != 0) {
+      throw Error("ranks that hold the same piece of {} hold different numbers at element {}", name,
+                  place);
+    }
+  }
+}
+
+const Tensor& WholeTensor::values(const std::string& name) const {
+  TESSERA_CHECK(std::ranges::find(known_, false) == known_.end(), "no rank holds some of {}", name);
+  return values_;
+}
+
+void CollectedResults::put(const std::string& kind, const std::string& name,
+                           const TensorPiece& piece, const Tensor& part) {
+  const std::scoped_lock lock(mutex_);
+  const auto whole = wholes_[kind].try_emplace(name, piece.whole(), part.dtype()).first;
+  whole->second.put(piece, part, kind + " " + name);
+}
+
+void CollectedResults::put_step(size_t number, const LayoutStep& step) {
+  const std::scoped_lock lock(mutex_);
+  if (number >= steps_.size()) {
+    steps_.push_back(step);
+  } else if (!(steps_[number] == step)) {
+    throw Error("ranks report different results of step {}", number + 1);
+  }
+}
+
+void CollectedResults::put_stream(int rank, int ranks, ValueStream stream) {
+  const std::scoped_lock lock(mutex_);
+  streams_.resize(static_cast<size_t>(ranks));
+  streams_[static_cast<size_t>(rank)] = std::move(stream);
+}
+
+LayoutResults CollectedResults::results() const {
+  LayoutResults results{.steps = steps_, .choices = choices_, .streams = streams_};
+  for (const auto& [name, whole] : wholes_.at("gradient")) {
+    results.gradients.emplace(name, whole.values(name));
+  }
+  for (const auto& [name, whole] : wholes_.at("weight")) {
+    results.weights.emplace(name, whole.values(name));
+  }
+  return results;
+}
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+#include "train/layout_processes.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "base/rank_threads.h"
+#include "train/collected_results.h"
+#include "train/same_run.h"
+#include "train/verify_memory.h"
+
+namespace tessera {
+namespace {
+
+/// What the first rank says of the next trial, as bytes. An empty text says that there is none.
+class TrialText {
+ public:
+  static std::string of(const LayoutTrial& trial) {
+    std::string text;
+    add(text, static_cast<int64_t>(trial.compute));
+    add(text, std::ssize(trial.pinned));
+    for (const StepChoices& step : trial.pinned) {
+      add(text, std::ssize(step));
+      for (const auto& batch : step) {
+        add(text, std::ssize(batch));
+        for (const std::vector<int32_t>& layer : batch) {
+          add(text, std::ssize(layer));
+          text.append(reinterpret_cast<const char*>(layer.data()), layer.size() * sizeof(int32_t));
+        }
+      }
+    }
+    return text;
+  }
+
+  /// Changes a trial to that of a text.
+  static void apply(const std::string& text, LayoutTrial& trial) {
+    TrialText reader(text);
+    trial.compute = static_cast<DType>(reader.number());
+    trial.pinned.assign(reader.count(), {});
+    for (StepChoices& step : trial.pinned) {
+      step.assign(reader.count(), {});
+      for (auto& batch : step) {
+        batch.assign(reader.count(), {});
+        for (std::vector<int32_t>& layer : batch) {
+          layer.assign(reader.count(), 0);
+          reader.take(layer.data(), layer.size() * sizeof(int32_t));
+        }
+      }
+    }
+  }
+
+ private:
+  explicit TrialText(const std::string& text) : text_(text) {}
+
+  static void add(std::string& text, int64_t number) {
+    text.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  }
+  int64_t number() {
+    int64_t number = 0;
+    take(&number, sizeof(number));
+    return number;
+  }
+  size_t count() { return static_cast<size_t>(number()); }
+  void take(void* to, size_t bytes) {
+    TESSERA_CHECK(bytes <= text_.size() - at_, "a trial's text ends after {} bytes", text_.size());
+    std::memcpy(to, text_.data() + at_, bytes);
+    at_ += bytes;
+  }
+
+  const std::string& text_;
+  size_t at_ = 0;
+};
+
+/// Gives what a rank that is a process has to the first rank, which puts it together.
+class SendingSink final : public ResultSink {
+ public:
+  SendingSink(const Mesh& mesh, const RankControl& control) : mesh_(mesh), control_(control) {}
+
+  void put(const std::string& kind, const ParameterSpec& spec, const Tensor& part) override {
+    const Tensor host = on_host(part);
+    std::vector<std::string> parts = control_.texts_for_first(
+        std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
+    for (size_t rank = 0; rank < parts.size(); ++rank) {
+      const TensorPiece piece(mesh_, spec.distribution, spec.shape, static_cast<int>(rank));
+      const Tensor of_rank = Tensor::wrap(reinterpret_cast<std::byte*>(parts[rank].data()),
+                                          piece.shape(), host.dtype());
+      results_.put(kind, spec.name, piece, of_rank);
+    }
+  }
+
+  void put_step(size_t number, const LayoutStep& step) override {
+    const StepResults& own = step.results;
+    std::vector<double> numbers{own.cross_entropy,
+                                own.balance,
+                                own.router_z,
+                                static_cast<double>(own.targets),
+                                static_cast<double>(own.tokens),
+                                own.expert_load,
+                                own.gradient_norm,
+                                own.updated ? 1.0 : 0.0};
+    for (const std::vector<double>& layer : step.expert_tokens) {
+      numbers.insert(numbers.end(), layer.begin(), layer.end());
+    }
+    const auto* bytes = reinterpret_cast<const char*>(numbers.data());
+    const std::string text(bytes, numbers.size() * sizeof(double));
+    for (const std::string& of_rank : control_.texts_for_first(text)) {
+      if (of_rank != text) throw Error("ranks report different results of step {}", number + 1);
+    }
+    results_.put_step(number, step);
+  }
+
+  void put_choices(StepChoices /*step*/) override {
+    throw InternalError("several ranks do not note the choices of experts");
+  }
+  void put_stream(ValueStream /*stream*/) override {
+    throw InternalError("processes do not note the values of a step");
+  }
+
+  const CollectedResults& results() const { return results_; }
+
+ private:
+  const Mesh& mesh_;
+  const RankControl& control_;
+  CollectedResults results_;
+};
+
+}  // namespace
+
+LayoutProcesses::LayoutProcesses(const LayoutTrial& trial,
+                                 std::span<const std::vector<Batch>> steps, Processes& processes)
+    : trial_(trial),
+      steps_(steps),
+      processes_(processes),
+      groups_(
+          trial.mesh, processes.rank(),
+          [&processes](std::span<const int> ranks, std::string_view lane) {
+            return processes.group(ranks, lane);
+          },
+          [&processes](std::string_view why) { processes.end_work(why); }),
+      control_(groups_),
+      cores_(
+          find_shared_cores(processes.hosts()[static_cast<size_t>(processes.rank())], control_)) {}
+
+void LayoutProcesses::require_ready(const RunConfig& config) const {
+  require_same_start(config, processes_, control_);
+  control_.together(
+      [&] { require_verify_memory(trial_, physical_memory(), processes_.ranks_here()); });
+}
+
+LayoutResults LayoutProcesses::run(const LayoutTrial& trial) {
+  control_.any_text(TrialText::of(trial));
+  return run_own(trial);
+}
+
+void LayoutProcesses::serve() {
+  for (;;) {
+    const std::optional<std::string> text = control_.any_text({});
+    if (!text || text->empty()) return;
+    TrialText::apply(*text, trial_);
+    run_own(trial_);
+  }
+}
+
+void LayoutProcesses::finish() { control_.any_text(""); }
+
+LayoutResults LayoutProcesses::run_own(const LayoutTrial& trial) {
+  SendingSink sink(trial.mesh, control_);
+  run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, steps_, sink);
+  return first() ? sink.results().results() : LayoutResults();
+}
+
+}  // namespace tessera
