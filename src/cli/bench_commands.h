@@ -23,6 +23,7 @@ void add_bench_attention(CLI::App& bench);
 void add_bench_step(CLI::App& bench);
 void add_bench_kernels(CLI::App& bench);
 void add_bench_products(CLI::App& bench);
+void add_bench_collectives(CLI::App& bench);
 
 /// The arguments that the measurements of parts of a model have in common.
 struct RepeatArguments {

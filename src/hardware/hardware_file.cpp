@@ -70,6 +70,49 @@ nlohmann::ordered_json gemm_json(const GemmRate& rate) {
           {"median", rate.median}};
 }
 
+double seconds_of(const JsonMembers& members, const char* name) {
+  const nlohmann::json& value = members.member(name);
+  if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > 1e9) {
+    members.wrong(name, "seconds above 0");
+  }
+  return value.get<double>();
+}
+
+CollectiveRate read_collective(const JsonMembers& members) {
+  members.require_known({"collective", "dtype", "carrier", "ranks", "machines", "bytes", "best",
+                         "median", "bus_bandwidth"});
+  const auto known_collective = [](std::string_view name) {
+    return known_word<Collective>(name, "collective");
+  };
+  const auto known_carrier = [](std::string_view name) {
+    return known_word<Carrier>(name, "carrier of messages");
+  };
+  return {.collective = members.named("collective", known_collective),
+          .dtype = members.named("dtype", dtype_from_name),
+          .ranks = {.carrier = members.named("carrier", known_carrier),
+                    .ranks = members.small("ranks", 2),
+                    .machines = members.small("machines", 1)},
+          .bytes = members.whole("bytes", 1),
+          .best = seconds_of(members, "best"),
+          .median = seconds_of(members, "median")};
+}
+
+std::vector<nlohmann::ordered_json> jsons_of(const std::vector<CollectiveRate>& rates) {
+  std::vector<nlohmann::ordered_json> jsons;
+  for (const CollectiveRate& rate : rates) {
+    jsons.push_back({{"collective", word(rate.collective)},
+                     {"dtype", dtype_name(rate.dtype)},
+                     {"carrier", word(rate.ranks.carrier)},
+                     {"ranks", rate.ranks.ranks},
+                     {"machines", rate.ranks.machines},
+                     {"bytes", rate.bytes},
+                     {"best", rate.best},
+                     {"median", rate.median},
+                     {"bus_bandwidth", rate.bus_bandwidth()}});
+  }
+  return jsons;
+}
+
 /// Writes one element per line, because people read and compare these files.
 std::string lines(const std::vector<nlohmann::ordered_json>& elements) {
   std::vector<std::string> texts;
@@ -157,9 +200,16 @@ std::string hardware_json(const Hardware& hardware) {
   }
   return fmt::format(
       "{{\n  \"format\": \"{}\",\n  \"version\": {},\n{}"
-      "  \"gemm_peak\": {},\n  \"gemm\": {},\n  \"memory\": {}\n}}\n",
+      "  \"gemm_peak\": {},\n  \"gemm\": {},\n  \"memory\": {}{}\n}}\n",
       kFormat, hardware.accelerator ? kAcceleratorVersion : kVersion, machine, peaks.dump(),
-      lines(gemms), lines(memory));
+      lines(gemms), lines(memory),
+      hardware.collectives.empty()
+          ? ""
+          : ",\n  \"collectives\": " + lines(jsons_of(hardware.collectives)));
+}
+
+std::string collectives_json(const std::vector<CollectiveRate>& rates) {
+  return lines(jsons_of(rates)) + "\n";
 }
 
 Hardware parse_hardware(std::string_view text, const std::string& origin) {
@@ -173,8 +223,8 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
     members.wrong("version", fmt::format("{} or {}; measure again with `tessera bench all`",
                                          kVersion, kAcceleratorVersion));
   }
-  members.require_known(
-      {"format", "version", "processor", "accelerator", "gemm_peak", "gemm", "memory"});
+  members.require_known({"format", "version", "processor", "accelerator", "gemm_peak", "gemm",
+                         "memory", "collectives"});
   Hardware hardware;
   if (version == kAcceleratorVersion) {
     hardware.accelerator =
@@ -195,6 +245,11 @@ Hardware parse_hardware(std::string_view text, const std::string& origin) {
                                .best = rate.rate("best"),
                                .median = rate.rate("median")});
   });
+  if (members.has("collectives")) {
+    members.each("collectives", [&](const nlohmann::json& element, const std::string& place) {
+      hardware.collectives.push_back(read_collective(JsonMembers(element, place)));
+    });
+  }
   return hardware;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "hardware/accelerator_facts.h"
+#include "hardware/collective_rate.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/memory_rate.h"
 #include "hardware/processor.h"
@@ -18,6 +19,7 @@ struct Hardware {
   Processor processor;  ///< without a name if only an accelerator is described
   std::vector<GemmRate> gemms;
   std::vector<MemoryRate> memory;
+  std::vector<CollectiveRate> collectives = {};  ///< if they were measured
   /// What the rates were measured on, if that is not the processor.
   std::optional<AcceleratorFacts> accelerator = {};
 
@@ -39,10 +41,13 @@ struct Hardware {
 bool has_processor(const Hardware& hardware);
 
 /// Returns the text of a hardware file: a JSON object with "format", "version", "processor",
-/// "gemm_peak" by type (which follows from the products), "gemm" and "memory". Rates are in
-/// operations and bytes per second. Files of version 2 have an "accelerator" (see
-/// accelerator_json()), and may lack the processor.
+/// "gemm_peak" by type (which follows from the products), "gemm" and "memory", and "collectives" if
+/// there are any. Rates are in operations and bytes per second, times of collectives in seconds.
+/// Files of version 2 have an "accelerator" (see accelerator_json()), and may lack the processor.
 std::string hardware_json(const Hardware& hardware);
+
+/// Returns a JSON array of the rates, as a hardware file has it.
+std::string collectives_json(const std::vector<CollectiveRate>& rates);
 
 /// Reads a hardware file. `gemm` and `memory` may be empty. Refuses texts that a terminal would not
 /// show as they are, so callers may report them without a check. Throws Error, naming the file and

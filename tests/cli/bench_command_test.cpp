@@ -249,5 +249,32 @@ TEST_F(BenchCommandTest, ErrorsSayWhatWasFoundAndWhatToDo) {
   expect_error({"step", path("absent.toml")}, "absent.toml");
 }
 
+TEST_F(BenchCommandTest, CollectivesOfThreadsAreReportedDrawnAndKept) {
+  testing::write_known_peak(folder_ / "hardware.json");
+  const auto run = [&] {
+    return bench({"collectives", "--ranks", "2,3", "--sizes", "1KiB,64KiB", "--collectives",
+                  "all_reduce,broadcast", "--seconds", "0", "--json", "--svg", path("c.svg"),
+                  "--hardware", path("hardware.json")});
+  };
+  const Result result = run();
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json rates = Json::parse(result.output);
+  ASSERT_EQ(rates.size(), 8U);
+  EXPECT_EQ(rates[0].at("collective"), "all_reduce");
+  EXPECT_EQ(rates[0].at("carrier"), "threads");
+  EXPECT_EQ(rates[0].at("ranks"), 2);
+  EXPECT_EQ(rates[0].at("bytes"), 1024);
+  EXPECT_EQ(rates[7].at("ranks"), 3);
+  EXPECT_THAT(testing::texts_of(read_file(folder_ / "c.svg")), HasSubstr("GB/s (bus)"));
+  EXPECT_EQ(read_hardware(folder_ / "hardware.json").collectives.size(), 8U);
+  EXPECT_EQ(run().status, 0);  // in place of those before
+  EXPECT_EQ(read_hardware(folder_ / "hardware.json").collectives.size(), 8U);
+  const Result missing = bench({"collectives", "--hardware", path("none.json")});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.output, HasSubstr("none.json"));
+  EXPECT_NE(bench({"collectives", "--ranks", "1"}).status, 0);
+  EXPECT_EQ(bench({"collectives", "--sizes", "large"}).status, 1);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -167,6 +167,21 @@ TEST_F(ProcessesTest, VerifyAsThreadsDo) {
   EXPECT_THAT(both.output, HasSubstr("--ranks (2) is for the threads of one process"));
 }
 
+TEST_F(ProcessesTest, MeasureCollectives) {
+  const Result result = run_processes(
+      3, {"bench", "collectives", "--ranks", "2,3", "--sizes", "1KiB", "--seconds", "0", "--json"});
+  ASSERT_EQ(result.status, 0) << result.output;
+  const auto rates = nlohmann::json::parse(result.output);
+  ASSERT_EQ(rates.size(), 12U) << "one report";
+  EXPECT_EQ(rates[0].at("carrier"), "processes");
+  EXPECT_EQ(rates[0].at("ranks"), 2);
+  EXPECT_EQ(rates[11].at("ranks"), 3);
+  EXPECT_EQ(rates[11].at("machines"), 1);
+  const Result many = run_processes(2, {"bench", "collectives", "--ranks", "4"});
+  EXPECT_EQ(many.status, 1);
+  EXPECT_THAT(many.output, HasSubstr("--ranks is 4, and there are 2 processes"));
+}
+
 TEST_F(ProcessesTest, GoOnUnderAnotherLayoutOfThreadsAndProcesses) {
   const Arguments wide = joined(set("train.precision", "\"fp64\""), set("checkpoint.every", "2"));
   const Result whole = run(training("whole", wide));

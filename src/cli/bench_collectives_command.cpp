@@ -1,0 +1,163 @@
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/text.h"
+#include "cli/as_one_of.h"
+#include "cli/bench_commands.h"
+#include "comm/in_process/world.h"
+#include "comm/processes.h"
+#include "hardware/hardware_file.h"
+
+namespace tessera {
+namespace {
+
+struct CollectiveArguments {
+  std::vector<std::string> collectives;
+  std::vector<std::string> sizes{"1KiB", "4KiB", "16KiB", "64KiB", "256KiB",
+                                 "1MiB", "4MiB", "16MiB", "64MiB"};
+  std::vector<int> ranks;  // empty: all processes, or two threads
+  std::string precision{word(Precision::fp32)};
+  double seconds = CollectiveSweep{}.seconds;
+  bool json = false;
+  std::string picture;   // empty: none
+  std::string hardware;  // the file that keeps the rates; empty: none
+};
+
+CollectiveSweep sweep_of(const CollectiveArguments& arguments) {
+  CollectiveSweep sweep{.collectives = {},
+                        .bytes = {},
+                        .dtype = compute_dtype(from_word<Precision>(arguments.precision)),
+                        .seconds = arguments.seconds};
+  for (const std::string& name : arguments.collectives) {
+    sweep.collectives.push_back(from_word<Collective>(name));
+  }
+  if (sweep.collectives.empty()) {
+    sweep.collectives.assign(kMeasuredCollectives.begin(), kMeasuredCollectives.end());
+  }
+  for (const std::string& size : arguments.sizes) sweep.bytes.push_back(parse_bytes(size));
+  return sweep;
+}
+
+std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments) {
+  const CollectiveSweep sweep = sweep_of(arguments);
+  std::vector<CollectiveRate> rates;
+  for (const int ranks : arguments.ranks.empty() ? std::vector{2} : arguments.ranks) {
+    World world(ranks);
+    std::vector<int> members;
+    for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
+    run_ranks(world, [&](int rank) {
+      Communicator group = world.group(rank, members);
+      const auto of_rank =
+          measure_collectives(group, {.carrier = Carrier::threads, .ranks = ranks}, sweep);
+      if (rank == 0) rates.insert(rates.end(), of_rank.begin(), of_rank.end());
+    });
+  }
+  return rates;
+}
+
+/// Of the first ranks of the processes: of as many as is asked for.
+std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
+                                              Processes& processes) {
+  const CollectiveSweep sweep = sweep_of(arguments);
+  std::vector<CollectiveRate> rates;
+  for (const int ranks :
+       arguments.ranks.empty() ? std::vector{processes.ranks()} : arguments.ranks) {
+    if (ranks > processes.ranks()) {
+      throw Error("--ranks is {}, and there are {} processes", ranks, processes.ranks());
+    }
+    std::vector<int> members;
+    std::set<std::string> machines;
+    for (int rank = 0; rank < ranks; ++rank) {
+      members.push_back(rank);
+      machines.insert(processes.hosts()[static_cast<size_t>(rank)]);
+    }
+    if (processes.rank() >= ranks) continue;
+    Communicator group = processes.group(members, fmt::format("bench {}", ranks));
+    const CollectiveRanks of{Carrier::processes, ranks, static_cast<int>(machines.size())};
+    const auto measured = measure_collectives(group, of, sweep);
+    rates.insert(rates.end(), measured.begin(), measured.end());
+  }
+  return rates;
+}
+
+/// Puts the rates into a hardware file, in place of those of the same calls.
+void keep(const std::vector<CollectiveRate>& rates, const fs::path& path) {
+  Hardware hardware = read_hardware(path);
+  for (const CollectiveRate& rate : rates) {
+    std::erase_if(hardware.collectives, [&](const CollectiveRate& old) {
+      return old.collective == rate.collective && old.dtype == rate.dtype &&
+             old.ranks == rate.ranks && old.bytes == rate.bytes;
+    });
+    hardware.collectives.push_back(rate);
+  }
+  write_file(path, hardware_json(hardware));
+}
+
+void report(const CollectiveArguments& arguments, const std::vector<CollectiveRate>& rates) {
+  fmt::print("{}", arguments.json ? collectives_json(rates) : collectives_text(rates));
+  if (!arguments.picture.empty()) write_file(arguments.picture, collectives_picture(rates));
+  if (!arguments.hardware.empty()) keep(rates, arguments.hardware);
+}
+
+void run(const CollectiveArguments& arguments, Processes* processes) {
+  const bool first = processes == nullptr || processes->rank() == 0;
+  if (first) {
+    require_picture(arguments.picture);
+    if (!arguments.hardware.empty()) read_hardware(arguments.hardware);
+  }
+  const InterruptGuard guard;
+  const std::vector<CollectiveRate> rates =
+      processes != nullptr ? measure_processes(arguments, *processes) : measure_threads(arguments);
+  if (first) report(arguments, rates);
+}
+
+}  // namespace
+
+void add_bench_collectives(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "collectives",
+      "Bus bandwidth and time of collectives, by size and number of ranks: threads of this "
+      "process, or under mpirun or srun processes");
+  auto arguments = std::make_shared<CollectiveArguments>();
+  std::vector<std::string> names;
+  for (const Collective collective : kMeasuredCollectives) names.emplace_back(word(collective));
+  command->add_option("--collectives", arguments->collectives, "Left out: all of them")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  command
+      ->add_option("--ranks", arguments->ranks,
+                   "Numbers of ranks, each measured; left out: all processes, or 2 threads")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1024));
+  command
+      ->add_option("--sizes", arguments->sizes,
+                   "Bytes of the whole that is gathered, summed or broadcast, or that a rank sends")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--precision", arguments->precision, "Of the elements")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->capture_default_str();
+  command
+      ->add_option("--seconds", arguments->seconds,
+                   "About how long each collective of a size is measured")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "JSON");
+  add_picture(*command, arguments->picture);
+  command->add_option("--hardware", arguments->hardware,
+                      "A file of `tessera bench all`, which then keeps the rates too");
+  command->callback([arguments] {
+    const std::unique_ptr<Processes> processes = join_processes();
+    if (!processes) return run(*arguments, nullptr);
+    run_as_one_of(*processes, [&] { run(*arguments, processes.get()); });
+  });
+}
+
+}  // namespace tessera
