@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -13,6 +14,7 @@
 #include "cli/bench_commands.h"
 #include "comm/in_process/world.h"
 #include "comm/processes.h"
+#include "comm/wait_time.h"
 #include "hardware/hardware_file.h"
 
 namespace tessera {
@@ -25,6 +27,7 @@ struct CollectiveArguments {
   std::vector<int> ranks;  // empty: all processes, or two threads
   std::string precision{word(Precision::fp32)};
   double seconds = CollectiveSweep{}.seconds;
+  int64_t rank_timeout = std::chrono::seconds(kRankTimeout).count();
   bool json = false;
   std::string picture;   // empty: none
   std::string hardware;  // the file that keeps the rates; empty: none
@@ -49,7 +52,7 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
   const CollectiveSweep sweep = sweep_of(arguments);
   std::vector<CollectiveRate> rates;
   for (const int ranks : arguments.ranks.empty() ? std::vector{2} : arguments.ranks) {
-    World world(ranks);
+    World world(ranks, std::chrono::seconds(arguments.rank_timeout));
     std::vector<int> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
     run_ranks(world, [&](int rank) {
@@ -66,6 +69,7 @@ std::vector<CollectiveRate> measure_threads(const CollectiveArguments& arguments
 std::vector<CollectiveRate> measure_processes(const CollectiveArguments& arguments,
                                               Processes& processes) {
   const CollectiveSweep sweep = sweep_of(arguments);
+  processes.set_timeout(std::chrono::seconds(arguments.rank_timeout));
   std::vector<CollectiveRate> rates;
   for (const int ranks :
        arguments.ranks.empty() ? std::vector{processes.ranks()} : arguments.ranks) {
@@ -148,6 +152,11 @@ void add_bench_collectives(CLI::App& bench) {
       ->add_option("--seconds", arguments->seconds,
                    "About how long each collective of a size is measured")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command
+      ->add_option("--rank-timeout", arguments->rank_timeout,
+                   "Seconds that a rank waits for another before all end")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "JSON");
   add_picture(*command, arguments->picture);

@@ -11,12 +11,12 @@ std::string group_text(std::span<const int> ranks, std::string_view lane) {
   return fmt::format("group [{}] on lane {}", fmt::join(ranks, ", "), lane);
 }
 
-std::string timeout_text(const Fingerprint& mark, std::string_view group,
+std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,
                          std::span<const int> not_there, std::span<const std::string> last) {
   return fmt::format(
-      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up",
-      mark.text(), group, std::chrono::duration<double>(timeout).count(), ranks_text(there),
+      "{} of {}: after {:g} s, {} waited and {} did not come. {}. Find out what held them up", mark,
+      group, std::chrono::duration<double>(timeout).count(), ranks_text(there),
       ranks_text(not_there), fmt::join(last, "; "));
 }
 

@@ -15,7 +15,7 @@ namespace tessera {
 std::string group_text(std::span<const int> ranks, std::string_view lane);
 
 /// Some ranks waited and others did not come. `last` says what these did last, one text a rank.
-std::string timeout_text(const Fingerprint& mark, std::string_view group,
+std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,
                          std::span<const int> not_there, std::span<const std::string> last);
 

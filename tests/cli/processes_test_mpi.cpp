@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/random.h"
 #include "cli/program.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
@@ -303,6 +304,60 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
                                 set("train.stop_after", "300"))));
   EXPECT_EQ(resumed.status, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
+}
+
+/// The processes that mpirun has started, in the order of their ranks.
+std::vector<pid_t> processes_of(const testing::Subprocess& mpirun) {
+  std::vector<pid_t> all;
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", mpirun.id()));
+  for (pid_t child = 0; children >> child;) all.push_back(child);
+  return all;
+}
+
+/// The ranks are nearly always within MPI's own collective here, which would wait for ever.
+TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
+  const auto started = start(3, {"bench", "collectives", "--sizes", "64MiB", "--collectives",
+                                 "all_gather", "--seconds", "1000", "--rank-timeout", "2"});
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  const std::vector<pid_t> ranks = processes_of(*started);
+  ASSERT_GE(ranks.size(), 3U) << started->output();
+  ::kill(ranks[ranks.size() - 2], SIGSTOP);
+  EXPECT_NE(started->wait(), 0);
+  EXPECT_THAT(started->output(),
+              AllOf(HasSubstr("all_gather 'bench'"),
+                    HasSubstr("after 2 s, ranks 0, 2 waited and "
+                              "rank 1 did not come. rank 1 ("),
+                    HasSubstr("does not answer: it is stopped, or gone, or cannot be reached")));
+  EXPECT_EQ(occurrences(started->output(), "tessera: error"), 1U) << started->output();
+}
+
+/// At any moment of a training.
+TEST_F(ProcessesTest, AProcessThatIsStoppedIsNamedWithinTheTimeout) {
+  const Arguments keys =
+      joined(joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
+                    joined(set("checkpoint.every", "5"), set("run.rank_timeout", "2"))),
+             set("run.check_replicas", "0"));
+  const CounterRandom random(17, "moments");
+  for (uint64_t round = 0; round < 2; ++round) {
+    const std::string name = fmt::format("stopped-{}", round);
+    SCOPED_TRACE(name);
+    const auto started = start(3, training(name, joined(keys, set("train.global_batch", "6"))));
+    const fs::path first = folder_ / name / "checkpoints" / "step-00000005";
+    for (int i = 0; i < 600 && !path_exists(first); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ASSERT_TRUE(path_exists(first)) << started->output();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.bits(round) % 100000));
+    const std::vector<pid_t> ranks = processes_of(*started);
+    ASSERT_GE(ranks.size(), 3U) << "mpirun has three processes";
+    ::kill(ranks[ranks.size() - 2], SIGSTOP);
+    EXPECT_NE(started->wait(), 0);
+    EXPECT_THAT(started->output(), HasSubstr("rank 1 ("));
+    EXPECT_THAT(started->output(),
+                HasSubstr("does not answer: it is stopped, or gone, or cannot be reached"));
+    const Result verified = run({"checkpoint", "verify", (folder_ / name).string()});
+    EXPECT_EQ(verified.status, 0) << verified.output;
+  }
 }
 
 }  // namespace

@@ -93,8 +93,7 @@ TEST(Collectives, AreShownByRanksAndSize) {
   EXPECT_THAT(text, HasSubstr("11.4 MiB       6.000      4.000"));
   EXPECT_THAT(text, HasSubstr("3000.0"));
   const std::string picture = collectives_picture(rates);
-  EXPECT_THAT(testing::texts_of(picture),
-              HasSubstr("all_reduce, 4 processes of 2 machines, f32"));
+  EXPECT_THAT(testing::texts_of(picture), HasSubstr("all_reduce, 4 processes of 2 machines, f32"));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_
   if (mark.collective == Collective::message) {
     there = {not_there.front() == mark.to ? mark.from : mark.to};
   }
-  return timeout_text(mark, text(), timeout_, there, not_there, last);
+  return timeout_text(mark.text(), text(), timeout_, there, not_there, last);
 }
 
 std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> ended) const {

@@ -51,6 +51,7 @@ void MpiGroup::meet(const Fingerprint& mark, const PieceLayout* layout) {
   wait_for(std::span(&request, 1), news_, lane_,
            [&](auto waited) { throw_if_in_vain(mark, all_, waited); });
   const auto differs = [&](uint64_t hash) { return hash != own_hash_; };
+  set_moving(&mark);
   if (std::ranges::none_of(hashes_, differs)) return;
   // All ranks see that, so all of them say what they called.
   std::string text = mark.text();
@@ -98,7 +99,23 @@ void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
 void MpiGroup::throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
                                 std::chrono::nanoseconds waited) {
   throw_if_ended(mark, peers);
-  if (waited > timeout_.load()) fail_by_timeout(mark, peers);
+  if (waited > timeout_.load()) throw Error("{}", timed_out(mark.text(), peers).error);
+}
+
+void MpiGroup::set_moving(const Fingerprint* mark) {
+  const std::scoped_lock lock(moving_mutex_);
+  moving_ = mark;
+  if (mark != nullptr) moving_since_ = MpiNews::Clock::now();
+}
+
+std::optional<MpiGroup::Stuck> MpiGroup::stuck() {
+  std::string mark;
+  {
+    const std::scoped_lock lock(moving_mutex_);
+    if (moving_ == nullptr || MpiNews::Clock::now() - moving_since_ < timeout_.load()) return {};
+    mark = moving_->text();
+  }
+  return timed_out(mark, all_);
 }
 
 void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peers) {
@@ -115,10 +132,10 @@ void MpiGroup::throw_if_ended(const Fingerprint& mark, std::span<const int> peer
 }
 
 /// Asks all others of the group what they do. Those that wait in this call are there.
-void MpiGroup::fail_by_timeout(const Fingerprint& mark, std::span<const int> peers) {
+MpiGroup::Stuck MpiGroup::timed_out(const std::string& mark, std::span<const int> peers) {
   std::vector<int> asked;
   for (const int position : peers) asked.push_back(ranks_[static_cast<size_t>(position)]);
-  const std::string call = mark.text() + " of " + text_;
+  const std::string call = mark + " of " + text_;
   const auto answers = news_.ask(asked, kAnswerPatience);
   std::vector<int> there{processes_.rank()};
   std::vector<int> not_there;
@@ -127,7 +144,7 @@ void MpiGroup::fail_by_timeout(const Fingerprint& mark, std::span<const int> pee
     const auto answer = answers.find(rank);
     if (answer == answers.end()) {
       not_there.push_back(rank);
-      last.push_back(fmt::format("{} does not answer: it computes, is stopped, or is gone",
+      last.push_back(fmt::format("{} does not answer: it is stopped, or gone, or cannot be reached",
                                  processes_.text(rank)));
     } else if (std::ranges::find(answer->second.came_to, call) == answer->second.came_to.end()) {
       not_there.push_back(rank);
@@ -138,13 +155,15 @@ void MpiGroup::fail_by_timeout(const Fingerprint& mark, std::span<const int> pee
     }
   }
   std::ranges::sort(there);
+  const int speaker = there.front();
   if (not_there.empty()) {
-    throw Error(
-        "{} of {}: after {:g} s all ranks wait in it, and the network does not carry it. Look "
-        "at the links between the machines",
-        mark.text(), text_, std::chrono::duration<double>(timeout_.load()).count());
+    return {fmt::format(
+                "{} of {}: after {:g} s all ranks wait in it, and the network does not carry it. "
+                "Look at the links between the machines",
+                mark, text_, std::chrono::duration<double>(timeout_.load()).count()),
+            speaker};
   }
-  throw Error("{}", timeout_text(mark, text_, timeout_.load(), there, not_there, last));
+  return {timeout_text(mark, text_, timeout_.load(), there, not_there, last), speaker};
 }
 
 }  // namespace tessera

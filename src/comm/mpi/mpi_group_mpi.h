@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,8 @@ namespace tessera {
 ///
 /// A call begins by meet(), in which the ranks compare their fingerprints. It waits for all of them
 /// and can end by an error. What comes after it, MPI's collective itself, then finds all ranks
-/// there and does not wait for long.
+/// there and does not wait for long, unless one of them is stopped or lost in that moment. MPI
+/// would then wait for ever: stuck() tells another thread so.
 class MpiGroup {
  public:
   /// `data` and `marks` are communicators of these ranks, which MPI keeps until the program ends;
@@ -47,10 +49,12 @@ class MpiGroup {
     try {
       body();
     } catch (const Error& error) {
+      set_moving(nullptr);
       failure_ = error.what();
       news_.fail_call(*calls_);
       throw;
     }
+    set_moving(nullptr);
     news_.end_call(*calls_);
   }
 
@@ -63,10 +67,20 @@ class MpiGroup {
   /// come in time, or have ended.
   void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers);
 
+  /// How MPI's collective that runs cannot end.
+  struct Stuck {
+    std::string error;
+    int speaker;  ///< the first rank that waits in it, which is to report it
+  };
+  /// What keeps MPI's collective of this rank from ending, if it has run for longer than the
+  /// timeout; none otherwise. Another thread calls it than that which waits.
+  std::optional<Stuck> stuck();
+
  private:
+  void set_moving(const Fingerprint* mark);
   void throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
                         std::chrono::nanoseconds waited);
-  [[noreturn]] void fail_by_timeout(const Fingerprint& mark, std::span<const int> peers);
+  Stuck timed_out(const std::string& mark, std::span<const int> peers);
   void throw_if_ended(const Fingerprint& mark, std::span<const int> peers);
 
   MPI_Comm data_;
@@ -84,6 +98,9 @@ class MpiGroup {
   uint64_t own_hash_ = 0;
   std::vector<uint64_t> hashes_;  // by position
   std::optional<std::string> failure_;
+  std::mutex moving_mutex_;              // of the next two
+  const Fingerprint* moving_ = nullptr;  // the call whose collective runs in MPI
+  MpiNews::Clock::time_point moving_since_;
 };
 
 }  // namespace tessera

@@ -205,6 +205,7 @@ MpiNews::Answer MpiNews::own_answer() const {
 
 std::map<int, MpiNews::Answer> MpiNews::ask(std::span<const int> ranks,
                                             std::chrono::milliseconds patience) {
+  const std::scoped_lock one(asking_);
   size_t asked = 0;
   {
     const std::scoped_lock lock(mutex_);

@@ -21,8 +21,8 @@ namespace tessera {
 inline constexpr std::chrono::milliseconds kEndMoment{500};
 
 /// What the processes of a run tell each other beside their collectives: that one ended or cannot
-/// go on, and which calls it waits in. A process listens while it waits for others, so one that
-/// computes, or is stopped, does not answer: that is how it is found.
+/// go on, and which calls it waits in. A process listens while it waits for others, and a thread of
+/// it does now and then. So one that does not answer is stopped or gone: that is how it is found.
 ///
 /// Any thread may call any function.
 class MpiNews {
@@ -91,7 +91,8 @@ class MpiNews {
   MPI_Comm world_;
   int rank_ = 0;
   int ranks_ = 1;
-  std::mutex mutex_;
+  std::mutex asking_;  // one thread asks at a time
+  std::mutex mutex_;   // of what follows
   std::list<GroupCalls> groups_;
   std::list<Sent> sent_;  // kept while MPI reads them
   std::optional<std::string> work_failure_;

@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <list>
 #include <mutex>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,6 +27,9 @@
 
 namespace tessera {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{250};   // from one look of the watch to the next
+constexpr std::chrono::seconds kSpeakersTime{5};  // for the rank that reports to find out too
 
 MPI_Comm copy_of_world() {
   MPI_Comm copy = MPI_COMM_NULL;
@@ -47,8 +54,13 @@ class MpiProcesses final : public Processes {
     for (int rank = 0; rank < ranks; ++rank) {
       hosts_.emplace_back(names.data() + static_cast<size_t>(rank) * name.size());
     }
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   }
-  ~MpiProcesses() override { MPI_Finalize(); }
+  ~MpiProcesses() override {
+    watch_.request_stop();
+    watch_.join();
+    MPI_Finalize();
+  }
 
   int rank() const override { return rank_; }
   std::span<const std::string> hosts() const override { return hosts_; }
@@ -102,6 +114,9 @@ class MpiProcesses final : public Processes {
   /// Waits until all members ask for the group, in the same order. The making of MPI's own group
   /// would wait for ever. Returns a tag for it.
   int gather_members(std::span<const int> ranks, std::string_view lane);
+  /// Answers other ranks while this one computes, and ends all if a collective of MPI is stuck.
+  void watch(const std::stop_token& stop);
+  [[noreturn]] void end_stuck(const MpiGroup::Stuck& stuck);
   MPI_Comm make_group(std::span<const int> ranks, int tag);
 
   MPI_Comm invitations_;
@@ -112,7 +127,37 @@ class MpiProcesses final : public Processes {
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
   std::mutex mutex_;  // of groups_
   std::list<MpiGroup> groups_;
+  std::jthread watch_;
 };
+
+void MpiProcesses::watch(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any woken;
+  std::unique_lock lock(mutex);
+  while (!woken.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
+    news_.listen();
+    std::vector<MpiGroup*> groups;
+    {
+      const std::scoped_lock of_groups(mutex_);
+      for (MpiGroup& group : groups_) groups.push_back(&group);
+    }
+    for (MpiGroup* group : groups) {
+      if (const auto stuck = group->stuck()) end_stuck(*stuck);
+    }
+  }
+}
+
+/// The thread that called waits in MPI and cannot throw. So this one says what it would have, once
+/// for all ranks that wait with it, and ends them.
+void MpiProcesses::end_stuck(const MpiGroup::Stuck& stuck) {
+  if (stuck.speaker == rank_) {
+    fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_), stuck.error);
+    std::fflush(stderr);
+  } else {
+    std::this_thread::sleep_for(kSpeakersTime);
+  }
+  abort(1);
+}
 
 int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view lane) {
   std::vector<int> members(ranks.begin(), ranks.end());
