@@ -12,5 +12,7 @@ void register_products();
 void register_optimizer();
 /// Of reading prepared data.
 void register_prepared_rows();
+/// Of saving by one writer and by several, and of loading a whole and a part.
+void register_checkpoints();
 
 }  // namespace tessera

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   tessera::register_products();
   tessera::register_optimizer();
   tessera::register_prepared_rows();
+  tessera::register_checkpoints();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;
