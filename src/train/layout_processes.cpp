@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/rank_threads.h"
+#include "comm/process_groups.h"
 #include "train/collected_results.h"
 #include "train/same_run.h"
 #include "train/verify_memory.h"
@@ -132,12 +133,7 @@ LayoutProcesses::LayoutProcesses(const LayoutTrial& trial,
     : trial_(trial),
       steps_(steps),
       processes_(processes),
-      groups_(
-          trial.mesh, processes.rank(),
-          [&processes](std::span<const int> ranks, std::string_view lane) {
-            return processes.group(ranks, lane);
-          },
-          [&processes](std::string_view why) { processes.end_work(why); }),
+      groups_(groups_of(trial.mesh, processes)),
       control_(groups_),
       cores_(
           find_shared_cores(processes.hosts()[static_cast<size_t>(processes.rank())], control_)) {}

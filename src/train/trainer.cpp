@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "comm/in_process/run_mesh.h"
+#include "comm/process_groups.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
@@ -156,12 +157,7 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   Processes& processes = *options.processes;
   processes.set_timeout(std::chrono::seconds(resolved.run.rank_timeout));
   const int rank = processes.rank();
-  RankGroups groups(
-      mesh, rank,
-      [&](std::span<const int> ranks, std::string_view lane) {
-        return processes.group(ranks, lane);
-      },
-      [&](std::string_view why) { processes.end_work(why); });
+  RankGroups groups = groups_of(mesh, processes);
   const RankControl control(groups);
   require_same_start(config, processes, control);
   const SharedCores cores =

@@ -1,16 +1,13 @@
 #include "fault/fault.h"
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify_checkpoint.h"
+#include "fault/call_under.h"
 #include "sample.h"
 #include "support/names_in.h"
 #include "support/temporary_folder.h"
@@ -19,13 +16,15 @@ namespace tessera {
 namespace {
 
 using testing::arm_fault;
+using testing::call_under;
+using testing::CallUnderFault;
 using ::testing::Each;
 using testing::Fault;
+using testing::fault_name;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using testing::names_in;
-using testing::operations_seen;
 
 constexpr SaveOptions kOneThread{.threads = 1};  // OpenMP's team does not survive a fork
 
@@ -57,46 +56,9 @@ int64_t seed_of(const fs::path& path) {
   return seed;
 }
 
-/// How a save under a fault ended.
-struct Ending {
-  bool hit = false;     // the operation was reached
-  bool killed = false;  // by the fault
-  std::string error;    // empty: none
-};
-
-/// Saves in a child, whose N-th operation on the folder meets the fault.
-Ending save_under(Fault fault, int64_t at, const fs::path& directory, int64_t step, int64_t seed) {
-  const fs::path note = directory.parent_path() / "note";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::string error;
-    arm_fault(fault, at, directory.c_str());
-    try {
-      save_as(directory, step, seed);
-    } catch (const Error& thrown) {
-      error = thrown.what();
-    } catch (...) {
-      error = "not an Error";
-    }
-    const int64_t seen = operations_seen();
-    arm_fault(Fault::none, 0, "");
-    std::ofstream(note) << seen << " " << error;
-    ::_exit(0);
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFSIGNALED(status)) {
-    EXPECT_EQ(WTERMSIG(status), SIGKILL);
-    return {.hit = true, .killed = true};
-  }
-  Ending ending;
-  int64_t seen = 0;
-  std::ifstream file(note);
-  file >> seen;
-  file.get();
-  std::getline(file, ending.error, '\0');
-  ending.hit = seen >= at;
-  return ending;
+CallUnderFault save_under(Fault fault, int64_t at, const fs::path& directory, int64_t step,
+                          int64_t seed) {
+  return call_under(fault, at, directory, [&] { save_as(directory, step, seed); });
 }
 
 /// A folder of checkpoints to save into: what it holds, and what is saved.
@@ -132,7 +94,8 @@ class FaultySave : public ::testing::TestWithParam<Fault> {
   ~FaultySave() override { arm_fault(Fault::none, 0, ""); }
   void rest() const { arm_fault(Fault::count, 0, root_.c_str()); }
 
-  void check(const Scene& scene, int64_t at, const fs::path& directory, const Ending& ending) {
+  void check(const Scene& scene, int64_t at, const fs::path& directory,
+             const CallUnderFault& ending) {
     SCOPED_TRACE(fmt::format("{}, operation {}: {}", scene.name, at, ending.error));
     const CheckpointListing listing = list_checkpoints(directory);
     EXPECT_THAT(listing.broken, IsEmpty());
@@ -171,7 +134,7 @@ TEST_P(FaultySave, LeavesACompleteCheckpointAtEveryOperation) {
     for (bool hit = true; hit && !HasFailure();) {
       const fs::path directory = root_ / "checkpoints";
       fs::copy(root_ / "scene", directory, fs::copy_options::recursive);
-      const Ending ending = save_under(GetParam(), ++at, directory, scene.step, kNew);
+      const CallUnderFault ending = save_under(GetParam(), ++at, directory, scene.step, kNew);
       rest();
       check(scene, at, directory, ending);
       hit = ending.hit;
@@ -179,19 +142,6 @@ TEST_P(FaultySave, LeavesACompleteCheckpointAtEveryOperation) {
     }
     EXPECT_GT(at, 20) << "few operations for a save: does the library see them?";
     fs::remove_all(root_ / "scene");
-  }
-}
-
-std::string fault_name(const ::testing::TestParamInfo<Fault>& info) {
-  switch (info.param) {
-    case Fault::fail:
-      return "fail";
-    case Fault::broken:
-      return "broken";
-    case Fault::cut:
-      return "cut";
-    default:
-      return "kill";
   }
 }
 

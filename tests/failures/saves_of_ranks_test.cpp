@@ -1,16 +1,12 @@
 // Every file operation, in turn, of a save by four ranks meets a fault.
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/verify_checkpoint.h"
 #include "comm/in_process/run_mesh.h"
-#include "fault/fault.h"
+#include "fault/call_under.h"
 #include "ops/host_target.h"
 #include "support/names_in.h"
 #include "support/temporary_folder.h"
@@ -88,47 +84,6 @@ int64_t seed_of(const fs::path& path) {
   return seed;
 }
 
-struct FaultySaving {
-  bool hit = false;     // the operation was reached
-  bool killed = false;  // by the fault
-  std::string error;    // empty: none
-};
-
-FaultySaving save_under(Fault fault, int64_t at, const fs::path& directory, int64_t step,
-                        int64_t seed) {
-  const fs::path note = directory.parent_path() / "note";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::string error;
-    arm_fault(fault, at, directory.c_str());
-    try {
-      save_as(directory, step, seed);
-    } catch (const Error& thrown) {
-      error = thrown.what();
-    } catch (...) {
-      error = "not an Error";
-    }
-    const int64_t seen = testing::operations_seen();
-    arm_fault(Fault::none, 0, "");
-    std::ofstream(note) << seen << " " << error;
-    ::_exit(0);
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFSIGNALED(status)) {
-    EXPECT_EQ(WTERMSIG(status), SIGKILL);
-    return {.hit = true, .killed = true};
-  }
-  FaultySaving saving;
-  int64_t seen = 0;
-  std::ifstream file(note);
-  file >> seen;
-  file.get();
-  std::getline(file, saving.error, '\0');
-  saving.hit = seen >= at;
-  return saving;
-}
-
 class SavesOfRanks : public ::testing::TestWithParam<Fault> {
  protected:
   SavesOfRanks() : root_(fs::canonical(folder_.path())) {
@@ -149,7 +104,8 @@ TEST_P(SavesOfRanks, LeaveACompleteCheckpointAtEveryOperation) {
     const fs::path directory = root_ / "checkpoints";
     save_as(directory, 1, kOld);
     save_as(directory, 2, kReplaced);
-    const FaultySaving saving = save_under(GetParam(), ++at, directory, 2, kNew);
+    const testing::CallUnderFault saving =
+        testing::call_under(GetParam(), ++at, directory, [&] { save_as(directory, 2, kNew); });
     arm_fault(Fault::count, 0, root_.c_str());
     SCOPED_TRACE(fmt::format("operation {}: {}", at, saving.error));
     hit = saving.hit;
@@ -181,18 +137,7 @@ TEST_P(SavesOfRanks, LeaveACompleteCheckpointAtEveryOperation) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, SavesOfRanks,
                          ::testing::Values(Fault::fail, Fault::broken, Fault::cut, Fault::kill),
-                         [](const ::testing::TestParamInfo<Fault>& info) -> std::string {
-                           switch (info.param) {
-                             case Fault::fail:
-                               return "fail";
-                             case Fault::broken:
-                               return "broken";
-                             case Fault::cut:
-                               return "cut";
-                             default:
-                               return "kill";
-                           }
-                         });
+                         testing::fault_name);
 
 }  // namespace
 }  // namespace tessera
