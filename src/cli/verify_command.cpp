@@ -33,7 +33,8 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
         "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
         arguments.ranks, processes->ranks());
   }
-  const RunConfig config = resolve(arguments.config.load());
+  RunConfig config = resolve(arguments.config.load());
+  if (processes != nullptr) set_node_ranks(config.parallel, processes->hosts());
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);

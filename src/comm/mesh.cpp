@@ -30,6 +30,20 @@ int64_t ranks_of(const MeshSizes& sizes) {
   return ranks;
 }
 
+/// The sizes of the levels of expert_data. The ranks of a stage divide by the experts'.
+std::vector<int> expert_data_levels(const MeshSizes& sizes) {
+  std::vector<int> levels;
+  int ranks = sizes.tensor * sizes.context;  // of a stage, up to this level
+  int within = 1;                            // of expert_data, up to the level before
+  for (const int level : sizes.data) {
+    ranks *= level;
+    const int now = ranks % sizes.expert == 0 ? ranks / sizes.expert : 1;
+    levels.push_back(now / within);
+    within = now;
+  }
+  return levels;
+}
+
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes) {
@@ -50,16 +64,21 @@ Mesh::Mesh(const MeshSizes& sizes) {
   axes_ = {{"tensor", sizes.tensor, MeshView::dense},
            {"context", sizes.context, MeshView::dense},
            {"pipeline", sizes.pipeline, MeshView::dense},
-           {"expert", sizes.expert, MeshView::expert},
-           {"expert_data", static_cast<int>(stage) / sizes.expert, MeshView::expert}};
+           {"expert", sizes.expert, MeshView::expert}};
   dense_ = {tensor(), context()};
-  expert_ = {expert(), expert_data()};
-  for (const int level : sizes.data) {
-    dense_.push_back({static_cast<int>(axes_.size())});
-    axes_.push_back({sizes.data.size() == 1 ? "data" : fmt::format("data.{}", dense_.size() - 3),
-                     level, MeshView::dense});
-  }
+  expert_ = {expert()};
+  add_levels("expert_data", expert_data_levels(sizes), MeshView::expert);
+  add_levels("data", sizes.data, MeshView::dense);
   ranks_ = static_cast<int>(stage) * sizes.pipeline;
+}
+
+void Mesh::add_levels(std::string_view name, std::span<const int> levels, MeshView view) {
+  std::vector<Axis>& of_view = view == MeshView::dense ? dense_ : expert_;
+  for (size_t level = 0; level < levels.size(); ++level) {
+    of_view.push_back({static_cast<int>(axes_.size())});
+    axes_.push_back({levels.size() == 1 ? std::string(name) : fmt::format("{}.{}", name, level),
+                     levels[level], view});
+  }
 }
 
 const AxisInfo& Mesh::info(Axis axis) const {
@@ -115,6 +134,21 @@ std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
   };
   std::ranges::sort(group, {}, position);
   return group;
+}
+
+std::vector<std::vector<Axis>> Mesh::by_level(std::span<const Axis> axes) const {
+  std::vector<std::vector<Axis>> result(data().size());
+  for (const Axis axis : axes) {
+    if (size(axis) == 1) continue;
+    size_t level = 0;
+    for (const std::span<const Axis> levels : {data(), expert_data()}) {
+      const auto found = std::ranges::find(levels, axis);
+      if (found != levels.end()) level = static_cast<size_t>(found - levels.begin());
+    }
+    result[level].push_back(axis);
+  }
+  std::erase_if(result, [](const std::vector<Axis>& level) { return level.empty(); });
+  return result;
 }
 
 std::string Mesh::text() const {

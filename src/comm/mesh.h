@@ -32,8 +32,8 @@ struct MeshSizes {
   int tensor = 1;
   int context = 1;
   int pipeline = 1;
-  /// The data axis from its innermost level outwards: {2, 4} are pairs, four to a node. One level
-  /// where the network has none.
+  /// The data axis from its innermost level outwards: {2, 4} are two ranks of each of four nodes.
+  /// One level where the network has none.
   std::vector<int> data{1};
   /// Ranks that share the experts of a layer, of the tensor · context · data ranks of a stage.
   int expert = 1;
@@ -52,6 +52,10 @@ inline constexpr int kMostRanks = 1 << 20;
 ///
 /// The expert view folds tensor × context × data of one pipeline stage into expert (inner) and
 /// expert_data (outer): experts exchange tokens in every layer, and so they take the nearest ranks.
+///
+/// The data axis may have levels, such as the ranks of a node and the nodes. Each level is an axis,
+/// and expert_data has as many. A level of expert_data has the ranks that lie within that level of
+/// the data axis, so where the experts alone fill it, or do not fit into it, its size is 1.
 class Mesh {
  public:
   /// A mesh of one rank. It has every axis, each of size 1.
@@ -70,11 +74,12 @@ class Mesh {
   Axis context() const { return {1}; }
   Axis pipeline() const { return {2}; }
   Axis expert() const { return {3}; }
-  Axis expert_data() const { return {4}; }
+  /// The levels of expert_data, innermost first.
+  std::span<const Axis> expert_data() const { return std::span(expert_).subspan(1); }
   /// The levels of the data axis, innermost first.
   std::span<const Axis> data() const { return std::span(dense_).subspan(2); }
   /// The axes over which values of a stage lie, innermost first: tensor, context and the levels of
-  /// data; or expert and expert_data.
+  /// data; or expert and the levels of expert_data.
   std::span<const Axis> of_view(MeshView view) const {
     return view == MeshView::dense ? std::span(dense_) : std::span(expert_);
   }
@@ -85,6 +90,11 @@ class Mesh {
   /// positions, the first of the axes being the innermost. All axes are of one view.
   std::vector<int> group(int rank, std::span<const Axis> axes) const;
 
+  /// The same axes in the order in which a sum over them is taken level by level: first those of
+  /// the innermost level and all that lie within it, then the next level alone, and so on. `axes`
+  /// are of one view, innermost first. Axes of one rank are left out.
+  std::vector<std::vector<Axis>> by_level(std::span<const Axis> axes) const;
+
   /// The layout in words: "2 tensor x 4 data, 4 expert", or "one rank". The product is the number
   /// of ranks; the experts' axis lies over the same ones.
   std::string text() const;
@@ -92,6 +102,7 @@ class Mesh {
  private:
   int stage_rank(int rank) const;
   int stride(Axis axis) const;
+  void add_levels(std::string_view name, std::span<const int> levels, MeshView view);
 
   std::vector<AxisInfo> axes_;
   std::vector<Axis> dense_;

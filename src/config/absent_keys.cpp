@@ -28,19 +28,7 @@ std::vector<AbsentKey> absent_keys() {
           {"shard", "optimizer", none},
           {"shard", "secondary", none},
           {"shard", "weights_wire", {}},
-          {"shard", "gradients_wire", {}},
           {"shard", "levels", {}}};
-}
-
-[[noreturn]] void refuse_key(const Setting& setting, const std::vector<AbsentKey>& keys) {
-  std::vector<std::string> names;
-  for (const AbsentKey& key : keys) {
-    if (key.section == setting.section) names.push_back(key.name);
-  }
-  const std::string nearest = nearest_name(setting.key, names);
-  throw Error("{}: unknown key '{}' in [{}]; {}", setting.where, setting.key, setting.section,
-              nearest.empty() ? "known are " + join(names, ", ")
-                              : fmt::format("did you mean '{}'?", nearest));
 }
 
 /// Returns "give 1, or ".
@@ -53,13 +41,10 @@ std::string advice(const AbsentKey& key) {
 }  // namespace
 
 bool asks_nothing_absent(const Setting& setting) {
-  const bool absent_section = setting.section == kAbsentSection;
-  if (absent_section && setting.key.empty()) return true;
   const std::vector<AbsentKey> keys = absent_keys();
   const auto key = std::ranges::find_if(keys, [&](const AbsentKey& known) {
     return known.section == setting.section && known.name == setting.key;
   });
-  if (key == keys.end() && absent_section) refuse_key(setting, keys);
   if (key == keys.end()) return false;
   if (std::ranges::find(key->neutral, setting.value) != key->neutral.end()) return true;
   throw Error("{}: {}.{} = {}: this build does not have it; {}leave the key out", setting.where,

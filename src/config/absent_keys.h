@@ -6,12 +6,9 @@
 
 namespace tessera {
 
-/// The section of sharded weights, gradients and optimizer states, which this build lacks.
-inline constexpr std::string_view kAbsentSection = "shard";
-
 /// Returns true if the setting is of a key that is planned but not in this build, and its value
-/// asks for nothing: a size of 1, a placement "none". Throws Error if it asks for more, or if the
-/// key of [shard] is unknown. Returns false for all other settings.
+/// asks for nothing: a size of 1, a placement "none". Throws Error if it asks for more. Returns
+/// false for all other settings.
 bool asks_nothing_absent(const Setting& setting);
 
 }  // namespace tessera

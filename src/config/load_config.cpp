@@ -26,7 +26,6 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
                                  const std::vector<ConfigSection>& sections) {
   std::vector<std::string> names;
   for (const ConfigSection& section : sections) names.push_back(section.name);
-  names.emplace_back(kAbsentSection);
   const std::string nearest = nearest_name(setting.section, names);
   throw Error("{}: unknown section [{}]; {}", setting.where, setting.section,
               nearest.empty() ? "known are " + section_names(sections)

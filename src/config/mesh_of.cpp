@@ -1,6 +1,8 @@
 #include "config/mesh_of.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,32 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
               ranks, product, one ? change : "the sizes");
 }
 
+/// Whether a node has whole groups of ranks that share a model, or such a group whole nodes.
+bool fits_nodes(const ParallelSection& parallel, int64_t node_ranks) {
+  const int64_t model = ranks_of_a_model(parallel);
+  return node_ranks % model == 0 || model % node_ranks == 0;
+}
+
+/// The levels of the data axis: its ranks within a node, and those of other nodes.
+std::vector<int> data_levels(const ParallelSection& parallel, int ranks) {
+  const int64_t model = ranks_of_a_model(parallel);
+  const auto data = static_cast<int>(ranks / model);
+  const int64_t node = parallel.node_ranks;
+  if (node == 0 || node == ranks) return {data};
+  if (ranks % node != 0) {
+    throw Error("parallel.node_ranks ({}) does not divide the {} ranks; choose a divisor of {}",
+                node, ranks, ranks);
+  }
+  if (!fits_nodes(parallel, node)) {
+    throw Error(
+        "parallel.node_ranks ({}) and the {} ranks that share a model: neither divides the other; "
+        "choose a divisor or a multiple of {}, or {} to sum gradients in one step",
+        node, model, model, ranks);
+  }
+  const auto within = static_cast<int>(std::max<int64_t>(1, node / model));
+  return {within, data / within};
+}
+
 /// The mesh of so many ranks, and what of the model does not divide over them.
 Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
@@ -99,7 +127,7 @@ Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
   Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
              .context = static_cast<int>(parallel.context),
              .pipeline = static_cast<int>(parallel.pipeline),
-             .data = {static_cast<int>(ranks / ranks_of_a_model(parallel))},
+             .data = data_levels(parallel, ranks),
              .expert = static_cast<int>(parallel.expert)});
   check_heads(config.model, tensor, found);
   check_matrices(config.model, tensor, found);
@@ -129,6 +157,36 @@ Mesh checked_mesh(const RunConfig& config, int ranks, bool trains) {
 
 int64_t ranks_of_a_model(const ParallelSection& parallel) {
   return parallel.tensor * parallel.context * parallel.pipeline;
+}
+
+std::string set_node_ranks(ParallelSection& parallel, std::span<const std::string> machines) {
+  if (parallel.node_ranks != 0 || machines.empty()) return "";
+  const auto ranks = std::ssize(machines);
+  const auto first_other = std::ranges::find_if(
+      machines, [&](const std::string& machine) { return machine != machines[0]; });
+  const auto node = first_other - machines.begin();
+  parallel.node_ranks = ranks;
+  if (node == ranks) return "";
+  std::set<std::string> known;
+  for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
+    const std::string& machine = machines[static_cast<size_t>(rank)];
+    const bool begins = rank % node == 0;
+    if (begins ? !known.insert(machine).second
+               : machine != machines[static_cast<size_t>(rank) - 1]) {
+      return fmt::format(
+          "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",
+          rank, machine, node);
+    }
+  }
+  if (ranks % node != 0) {
+    return fmt::format("the last machine has {} ranks, and the others {}", ranks % node, node);
+  }
+  if (!fits_nodes(parallel, node)) {
+    return fmt::format("{} ranks share a model, and a machine has {}", ranks_of_a_model(parallel),
+                       node);
+  }
+  parallel.node_ranks = node;
+  return "";
 }
 
 int64_t data_ranks(const Mesh& mesh) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "comm/mesh.h"
@@ -18,6 +19,12 @@ Mesh mesh_of(const RunConfig& config, int ranks);
 
 /// The same for a model that computes without training: nothing is said of batches.
 Mesh mesh_of_model(const RunConfig& config, int ranks);
+
+/// Sets parallel.node_ranks from the name of each rank's machine, where it is 0. If the machines
+/// do not have equally many ranks, or not consecutive ones, or nodes and groups of ranks that share
+/// a model do not fit into each other, it becomes the number of all ranks: sums are then taken in
+/// one step. Returns why, or an empty text.
+std::string set_node_ranks(ParallelSection& parallel, std::span<const std::string> machines);
 
 /// How the experts lie over the ranks, as [parallel] says.
 ExpertLayout expert_layout(const ParallelSection& parallel);

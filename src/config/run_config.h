@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/wire_format.h"
 #include "data/data_config.h"
 #include "device/device.h"
 #include "engine/recompute.h"
@@ -72,6 +73,15 @@ struct ParallelSection {
   ExpertExchange expert_exchange = ExpertExchange::automatic;
   double expert_rows_bound = 0;  ///< rows a rank has memory for, over an even load; 0: all
   TokenSet capacity_tokens = TokenSet::micro_batch;
+  /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
+  /// machines of the run's processes have (see set_node_ranks()); ranks that are threads have one
+  /// machine.
+  int64_t node_ranks = 0;
+};
+
+/// The [shard] section.
+struct ShardSection {
+  WireFormat gradients_wire = WireFormat::fp32;  ///< how gradients travel to their sums
 };
 
 /// Everything about a run, as in one TOML file.
@@ -81,6 +91,7 @@ struct RunConfig {
   DataConfig data;
   TrainSection train;
   ParallelSection parallel;
+  ShardSection shard;
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
   std::string file;  ///< from which it was read, for messages; empty: from none

@@ -12,6 +12,7 @@ ConfigSection model_section();
 ConfigSection data_section();
 ConfigSection train_section();
 ConfigSection parallel_section();
+ConfigSection shard_section();
 ConfigSection optimizer_section();
 ConfigSection checkpoint_section();
 

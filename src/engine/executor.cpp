@@ -81,9 +81,10 @@ void Executor::bind(size_t p, const GivenTensors& given) {
 Executor::Groups Executor::find_groups(const Program& program) const {
   Groups groups;
   for (const Node& node : program.nodes()) {
-    const std::vector<Axis> axes = node.operation->meets();
-    groups.push_back(axes.empty() ? nullptr
-                                  : &runtime_.groups().over(axes, word(node.operation->lane())));
+    std::vector<Communicator*>& met = groups.emplace_back();
+    for (const std::vector<Axis>& axes : node.operation->meets()) {
+      met.push_back(&runtime_.groups().over(axes, word(node.operation->lane())));
+    }
   }
   return groups;
 }

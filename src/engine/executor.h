@@ -93,9 +93,9 @@ class Executor {
     std::vector<Tensor> workspaces;
     int micro_batch = 0;  // that uses it
   };
-  /// By node of a program: the ranks that it meets, or null. They are found before the program
+  /// By node of a program: the groups of ranks that it meets. They are found before the program
   /// first runs; the rank may join its groups until then.
-  using Groups = std::vector<Communicator*>;
+  using Groups = std::vector<std::vector<Communicator*>>;
 
   void bind(size_t program, const GivenTensors& given);
   Groups find_groups(const Program& program) const;

@@ -20,7 +20,7 @@ ExpertMatrices declare_experts(ModelWriter& writer, bool split) {
                           writer.output_matrix("down", outward, experts, ParameterRole::expert)};
   writer.unit = dense_unit;
   for (Value* matrix : {&matrices.inward[0], &matrices.inward[1], &matrices.outward}) {
-    if (split) *matrix = use(writer.builder, *matrix, std::vector{mesh.expert_data()});
+    if (split) *matrix = use(writer.builder, *matrix, mesh.expert_data());
   }
   return matrices;
 }

@@ -36,7 +36,7 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
   Builder& builder = writer.builder;
   const Mesh& mesh = writer.mesh();
   const bool split = builder.spec(x).distribution.on(mesh.tensor()).split();
-  const bool several = mesh.size(mesh.expert()) * mesh.size(mesh.expert_data()) > 1;
+  const bool several = mesh.ranks() > mesh.size(mesh.pipeline());
   const auto in_expert_view = [&](Value value) {
     return split ? cross(builder, value, MeshView::expert) : value;
   };

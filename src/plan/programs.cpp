@@ -41,14 +41,16 @@ std::vector<Action> StepPrograms::actions() const {
   return result;
 }
 
-StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer) {
+StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
+                           WireFormat gradients_wire) {
   StepPrograms programs;
   programs.chunks.push_back(std::move(whole_model));
   const Chunk& chunk = programs.chunks.front();
   const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
   programs.start = write_step_start(units, chunk.sums(), place);
-  programs.update = write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place);
+  programs.update =
+      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place, gradients_wire);
   programs.rounding = write_rounding(units, place);
   return programs;
 }
@@ -60,7 +62,7 @@ StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   StepPrograms programs =
       step_programs(write_training(config.model, compute, size,
                                    recompute_of(config.train.recompute), place, experts),
-                    config.optimizer);
+                    config.optimizer, config.shard.gradients_wire);
   if (config.train.evaluate_every > 0) {
     // It drops no token, so more rows may come than in training.
     ExpertLayout unbounded = experts;

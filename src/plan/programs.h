@@ -35,7 +35,8 @@ struct StepPrograms {
 };
 
 /// Writes the programs around a chunk that is the whole model, without an evaluation.
-StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer);
+StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
+                           WireFormat gradients_wire = WireFormat::fp32);
 
 /// Writes the programs that a rank runs for a resolved configuration. Each rank along the data axis
 /// has micro-batches of train.micro_batch sequences.

@@ -128,7 +128,10 @@ Distribution crossed(const Mesh& mesh, const TypedOperand& value, MeshView view)
   const Pieces own{.kind = PieceKind::tokens,
                    .origin = std::make_shared<const Distribution>(before)};
   Distribution after(view);
-  after = after.with(mesh.expert_data(), varying(0, own));  // the outer one
+  const std::span<const Axis> levels = mesh.expert_data();
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {  // the outermost first
+    after = after.with(*level, varying(0, own));
+  }
   return after.with(mesh.expert(), varying(0, own));
 }
 

@@ -80,8 +80,11 @@ struct Execution {
   Stream* stream = nullptr;
   /// Of the node, for messages: of its first output, or of its first input if it has none.
   std::string_view name;
-  /// The ranks that the operation meets; null if it meets none (see Operation::meets()).
-  Communicator* group = nullptr;
+  /// The groups of ranks that the operation meets (see Operation::meets()).
+  std::span<Communicator* const> groups = {};
+
+  /// The only group.
+  Communicator& group() const { return *groups.front(); }
 };
 
 /// Everything known about one kind of operation. Its attributes are constant members, and nodes of
@@ -144,9 +147,9 @@ class Operation {
   /// The lane on which it runs; by default the compute lane.
   virtual Lane lane() const { return Lane::compute; }
 
-  /// The axes over which run() meets other ranks, the innermost first, on the operation's lane. By
-  /// default there are none. The executor finds the ranks once, before any run.
-  virtual std::vector<Axis> meets() const { return {}; }
+  /// The groups in which run() meets other ranks on the operation's lane: of each the axes, the
+  /// innermost first. By default there are none. The executor finds the ranks once, before any run.
+  virtual std::vector<std::vector<Axis>> meets() const { return {}; }
 
   /// The bytes of workspace that one run needs on a target.
   virtual int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const;

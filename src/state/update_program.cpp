@@ -69,9 +69,10 @@ Value total(Builder& builder, Value value) {
 }
 
 /// The same of a gradient, of which ranks may have pieces as well.
-Value total_gradient(Builder& builder, Value gradient) {
-  return take_sum(builder, gradient,
-                  axes_of_sum(builder, gradient, {Placement::invariant, Placement::sharded}));
+Value total_gradient(Builder& builder, Value gradient, WireFormat wire) {
+  return take_sum_by_level(
+      builder, gradient, axes_of_sum(builder, gradient, {Placement::invariant, Placement::sharded}),
+      wire);
 }
 
 /// A value of which one rank has all, where an axis has only one.
@@ -119,12 +120,14 @@ std::vector<UnitGroup> group_units(size_t count, Property&& property) {
 class UpdateWriter {
  public:
   UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
-               std::span<const ParameterSpec> parameters, const OptimizerConfig& config)
+               std::span<const ParameterSpec> parameters, const OptimizerConfig& config,
+               WireFormat wire)
       : update_(update),
         builder_(update_builder(update.program)),
         units_(units),
         parameters_(parameters),
-        config_(config) {}
+        config_(config),
+        wire_(wire) {}
 
   void write(std::span<const StepSum> sums) {
     const Spec scalar{{1}, DType::f64, {}};
@@ -133,7 +136,7 @@ class UpdateWriter {
     update_.step = builder_.input("step", scalar);
     for (const ParameterUnit& unit : units_) {
       states_.push_back(adamw_unit(builder_, unit, UnitValues(builder_, unit)));
-      states_.back().gradient = total_gradient(builder_, states_.back().gradient);
+      states_.back().gradient = total_gradient(builder_, states_.back().gradient, wire_);
     }
     std::vector<Value> losses;
     for (const StepSum& sum : sums) {
@@ -210,6 +213,7 @@ class UpdateWriter {
   std::span<const ParameterUnit> units_;
   std::span<const ParameterSpec> parameters_;
   const OptimizerConfig& config_;
+  WireFormat wire_;
   std::vector<AdamWUnit> states_;  // by unit; the gradients are whole
 };
 
@@ -228,9 +232,9 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
-                           const OptimizerConfig& config, const MeshRank& place) {
+                           const OptimizerConfig& config, const MeshRank& place, WireFormat wire) {
   UpdateProgram update{.program = Program(place.mesh, place.rank)};
-  UpdateWriter(update, units, parameters, config).write(sums);
+  UpdateWriter(update, units, parameters, config, wire).write(sums);
   return update;
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/wire_format.h"
 #include "model/chunk.h"
 #include "model/parameter.h"
 #include "state/optimizer_config.h"
@@ -29,9 +30,11 @@ struct UpdateProgram {
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
 /// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
+/// `wire` says how gradients travel to their sums.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
-                           const OptimizerConfig& config, const MeshRank& place = {});
+                           const OptimizerConfig& config, const MeshRank& place = {},
+                           WireFormat wire = WireFormat::fp32);
 
 /// Writes the program that runs after the masters were set from outside (first values, a
 /// checkpoint): it rounds them to the weights that the programs compute with.

@@ -124,7 +124,7 @@ std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults&
 }
 
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
-                               const LayoutResults& layout, DType precision) {
+                               const LayoutResults& layout, DType coarsest) {
   const std::vector<Deviation> expected = all_deviations(exact, rounded);
   const std::vector<Deviation> largest = largest_of(expected);
   const std::vector<Deviation> found = all_deviations(rounded, layout);
@@ -134,7 +134,7 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
   for (size_t i = 0; i < found.size(); ++i) {
     const auto of_quantity = std::ranges::find(largest, found[i].quantity, &Deviation::quantity);
     const Deviation& to_expect = found[i].quantity == "gradients" ? expected[i] : *of_quantity;
-    const RoundingRatio ratio{found[i], std::max(to_expect.relative, rounding_of(precision))};
+    const RoundingRatio ratio{found[i], std::max(to_expect.relative, rounding_of(coarsest))};
     if (ratio.times() > result.times()) result = ratio;
   }
   return result;

@@ -33,9 +33,9 @@ struct RoundingRatio {
 /// expected: of the deviation of one rank from f64, both in the run's precision. Each gradient has
 /// its own. A number of a step may be right by chance, and AdamW makes much of the rounding of a
 /// gradient near zero; so of these the largest of all steps and all weights is to be expected, and
-/// at least the rounding of one number.
+/// at least the rounding of one number to `coarsest`, the type of the least precision in the run.
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
-                               const LayoutResults& layout, DType precision);
+                               const LayoutResults& layout, DType coarsest);
 
 /// The first loss, gradient or weight of a layout that has other bits than that of one rank; none
 /// if all have the same.

@@ -171,7 +171,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   StepPrograms programs =
       step_programs(write_training(trial.model, trial.compute, size, trial.recompute,
                                    {trial.mesh, rank}, trial.experts),
-                    trial.optimizer);
+                    trial.optimizer, trial.gradients_wire);
   if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
   return programs;
 }

@@ -31,6 +31,7 @@ struct LayoutTrial {
   std::map<std::string, Tensor> initial = {};
   Mesh mesh;
   ExpertLayout experts;
+  WireFormat gradients_wire = WireFormat::fp32;
   /// By step: the choices of experts that are taken instead of the routers' own. Empty: those.
   std::vector<StepChoices> pinned = {};
   /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up

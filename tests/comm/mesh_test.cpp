@@ -44,7 +44,7 @@ TEST(Mesh, NeighboursAreOfTheAxesThatCommunicateMost) {
   // The ranks of stage 0 are 0 to 5 and 12 to 17; experts fold them by four.
   EXPECT_THAT(group(mesh, 0, mesh.expert()), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(group(mesh, 4, mesh.expert()), ElementsAre(4, 5, 12, 13));
-  EXPECT_THAT(group(mesh, 13, mesh.expert_data()), ElementsAre(3, 13, 17));
+  EXPECT_THAT(group(mesh, 13, mesh.expert_data()[0]), ElementsAre(3, 13, 17));
   EXPECT_EQ(mesh.text(), "2 tensor x 3 context x 2 pipeline x 2 data, 4 expert");
 }
 
@@ -57,6 +57,41 @@ TEST(Mesh, LevelsOfDataAreAxes) {
   EXPECT_THAT(group(mesh, 1, mesh.data()[1]), ElementsAre(1, 5, 9, 13));
   EXPECT_THAT(mesh.group(1, mesh.data()), ElementsAre(1, 3, 5, 7, 9, 11, 13, 15));
   EXPECT_EQ(mesh.text(), "2 tensor x 2 data.0 x 4 data.1");
+}
+
+/// Where the experts' ranks fill a node or more, all ranks that hold the same experts are on other
+/// nodes.
+TEST(Mesh, LevelsOfExpertDataLieWithinThoseOfData) {
+  const auto sizes = [](const Mesh& mesh) {
+    std::vector<int> result;
+    for (const Axis axis : mesh.expert_data()) result.push_back(mesh.size(axis));
+    return result;
+  };
+  const Mesh within({.tensor = 2, .data = {4, 3}, .expert = 2});
+  EXPECT_THAT(sizes(within), ElementsAre(4, 3));
+  EXPECT_EQ(within.name(within.expert_data()[1]), "expert_data.1");
+  EXPECT_THAT(group(within, 9, within.expert_data()[0]), ElementsAre(9, 11, 13, 15));
+  EXPECT_THAT(group(within, 9, within.expert_data()[1]), ElementsAre(1, 9, 17));
+  const Mesh filled({.tensor = 2, .data = {4, 3}, .expert = 8});
+  EXPECT_THAT(sizes(filled), ElementsAre(1, 3));
+  const Mesh larger({.data = {2, 4}, .expert = 4});
+  EXPECT_THAT(sizes(larger), ElementsAre(1, 2));
+  const Mesh across({.data = {6, 2}, .expert = 4});
+  EXPECT_THAT(sizes(across), ElementsAre(1, 3));
+}
+
+TEST(Mesh, GroupsTheAxesOfASumByLevel) {
+  const Mesh mesh({.tensor = 2, .context = 2, .data = {2, 3}, .expert = 4});
+  const Axis t = mesh.tensor(), c = mesh.context(), node = mesh.data()[0], nodes = mesh.data()[1];
+  EXPECT_THAT(mesh.by_level(mesh.of_view(MeshView::dense)),
+              ElementsAre(std::vector{t, c, node}, std::vector{nodes}));
+  EXPECT_THAT(mesh.by_level(std::vector{t}), ElementsAre(std::vector{t}));
+  EXPECT_THAT(mesh.by_level(std::vector{nodes}), ElementsAre(std::vector{nodes}));
+  EXPECT_THAT(mesh.by_level(mesh.expert_data()),
+              ElementsAre(std::vector{mesh.expert_data()[0]}, std::vector{mesh.expert_data()[1]}));
+  const Mesh flat({.tensor = 2, .data = {6}});
+  EXPECT_THAT(flat.by_level(flat.of_view(MeshView::dense)),
+              ElementsAre(std::vector{flat.tensor(), flat.data()[0]}));
 }
 
 TEST(Mesh, NamesTheNumbersThatDoNotDivide) {

@@ -72,7 +72,7 @@ TEST(LogicalExtent, OfUnevenPiecesIsThatOfTheirSizes) {
                                                         .with(mesh.context(), sharded(0))
                                                         .with(mesh.tensor(), in_rows));
   const Distribution one_axis =
-      Distribution(MeshView::expert).with(mesh.expert_data(), varying(0, own));
+      Distribution(MeshView::expert).with(mesh.expert_data()[0], varying(0, own));
   EXPECT_EQ(logical_extent(mesh, one_axis.with(mesh.expert(), varying(0, own)), 0, 9), 48);
   EXPECT_THAT(error_of([&] { logical_extent(mesh, one_axis, 0, 9); }),
               HasSubstr("how many tokens"));

@@ -42,7 +42,51 @@ TEST(MeshOf, GivesDataTheRanksThatAreLeft) {
   EXPECT_EQ(mesh_of(layout({}), 1).ranks(), 1);
   const Mesh experts = mesh_of(layout({"parallel.expert=3"}, true), 6);
   EXPECT_EQ(experts.size(experts.expert()), 3);
-  EXPECT_EQ(experts.size(experts.expert_data()), 2);
+  EXPECT_EQ(experts.size(experts.expert_data()[0]), 2);
+}
+
+TEST(MeshOf, GivesTheDataAxisTheLevelsOfItsNodes) {
+  const auto text = [](const std::vector<std::string>& keys, int ranks) {
+    return mesh_of(layout(keys), ranks).text();
+  };
+  EXPECT_EQ(text({"parallel.tensor=2", "parallel.node_ranks=4"}, 8),
+            "2 tensor x 2 data.0 x 2 data.1");
+  EXPECT_EQ(text({"parallel.tensor=4", "parallel.node_ranks=2"}, 8), "4 tensor x 2 data.1");
+  EXPECT_EQ(text({"parallel.node_ranks=1"}, 4), "4 data.1");
+  EXPECT_EQ(text({"parallel.tensor=2", "parallel.node_ranks=8"}, 8), "2 tensor x 4 data");
+  EXPECT_THAT(refusal({"parallel.node_ranks=3"}, 4),
+              HasSubstr("parallel.node_ranks (3) does not divide the 4 ranks"));
+  EXPECT_THAT(refusal({"parallel.tensor=3", "parallel.node_ranks=2"}, 12),
+              AllOf(HasSubstr("parallel.node_ranks (2) and the 3 ranks that share a model"),
+                    HasSubstr("12 to sum gradients in one step")));
+}
+
+TEST(MeshOf, ReadsNodesFromTheNamesOfMachines) {
+  const auto read = [](const std::vector<std::string>& machines, int64_t tensor = 1) {
+    ParallelSection parallel{.tensor = tensor};
+    const std::string why = set_node_ranks(parallel, machines);
+    return std::pair(parallel.node_ranks, why);
+  };
+  using Found = std::pair<int64_t, std::string>;
+  EXPECT_EQ(read({"a", "a", "b", "b"}), Found(2, ""));
+  EXPECT_EQ(read({"a", "b", "c"}), Found(1, ""));
+  EXPECT_EQ(read({"a", "a", "a", "a"}), Found(4, ""));
+  EXPECT_EQ(read({"a", "a", "b", "b"}, 4), Found(2, ""));
+  EXPECT_EQ(read({}), Found(0, ""));
+  const auto in_one_step = [&](const std::vector<std::string>& machines, const char* why,
+                               int64_t tensor = 1) {
+    const Found found = read(machines, tensor);
+    EXPECT_EQ(found.first, std::ssize(machines));
+    EXPECT_THAT(found.second, HasSubstr(why));
+  };
+  in_one_step({"a", "b", "a", "b"}, "rank 2 is on a");
+  in_one_step({"a", "a", "b", "c"}, "rank 3 is on c");
+  in_one_step({"a", "a", "b", "b", "b", "c"}, "rank 4 is on b");
+  in_one_step({"a", "a", "b"}, "the last machine has 1 ranks, and the others 2");
+  in_one_step({"a", "a", "b", "b", "c", "c"}, "3 ranks share a model, and a machine has 2", 3);
+  ParallelSection set{.node_ranks = 6};
+  EXPECT_EQ(set_node_ranks(set, std::vector<std::string>{"a", "b"}), "");
+  EXPECT_EQ(set.node_ranks, 6);
 }
 
 TEST(MeshOf, NamesTheSizesThatDoNotDivideTheRanks) {

@@ -207,7 +207,7 @@ void exchange_numbers(int32_t rows, int64_t bound) {
       [&](Builder& builder) {
         const Distribution rows_of_tokens = Distribution(MeshView::expert)
                                                 .with(mesh.expert(), rows_of_exchange(1))
-                                                .with(mesh.expert_data(), rows_of_exchange(1));
+                                                .with(mesh.expert_data()[0], rows_of_exchange(1));
         const Value offsets = builder.input("offsets", {{5}, DType::i32, rows_of_tokens});
         const RowExchange exchange =
             exchange_counts(builder, offsets,

@@ -102,7 +102,7 @@ TEST(RoutedTypes, RowsOfExpertsAreNotJoined) {
     RoutedProgram routed(sizes);
     Builder& builder = routed.builder;
     const Mesh& mesh = routed.program.mesh();
-    const Axis e = mesh.expert(), x = mesh.expert_data();
+    const Axis e = mesh.expert(), x = mesh.expert_data()[0];
     const auto [counts, places] = routed.route(1);
     const RowExchange exchange = routed.exchange(counts, 1, 2);
     const Value rows = exchange_rows(builder, gather_tokens(builder, routed.x, places), exchange);
@@ -145,7 +145,7 @@ TEST(RoutedTypes, RowsThatAreTakenOfGatheredTokensAreNotJoined) {
     RoutedProgram routed(sizes);
     Builder& builder = routed.builder;
     const Mesh& mesh = routed.program.mesh();
-    const Axis e = mesh.expert(), x = mesh.expert_data();
+    const Axis e = mesh.expert(), x = mesh.expert_data()[0];
     const auto gathered = [&](Value value) {
       for (const Axis axis : {e, x}) {
         value = convert(builder, value, axis, Placement::varying, replicated());
@@ -181,7 +181,7 @@ TEST(RoutedTypes, RowsDoNotMeetTheOffsetsOfAnotherExchange) {
     const Distribution experts = Distribution(MeshView::expert).with(mesh.expert(), sharded(0));
     const Value stored =
         builder.parameter("weight", {{4 / mesh.size(mesh.expert()), 5, 6}, DType::f64, experts});
-    const Value weight = use(builder, stored, std::vector{mesh.expert_data()});
+    const Value weight = use(builder, stored, std::vector{mesh.expert_data()[0]});
     const auto apply = [&](Value of_weight, Value offsets) {
       grouped_linear(builder, rows, std::vector{of_weight}, offsets);
     };

@@ -22,7 +22,7 @@ class DerivedTypes : public ::testing::Test {
         c(mesh.context()),
         d(mesh.data()[0]),
         e(mesh.expert()),
-        x(mesh.expert_data()) {}
+        x(mesh.expert_data()[0]) {}
 
   using Types = std::vector<std::pair<Axis, TypeOnAxis>>;
 

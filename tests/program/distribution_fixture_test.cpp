@@ -71,7 +71,7 @@ Axis axis_of(const Mesh& mesh, const std::string& letter) {
   if (letter == "t") return mesh.tensor();
   if (letter == "c") return mesh.context();
   if (letter == "d") return mesh.data()[0];
-  return letter == "e" ? mesh.expert() : mesh.expert_data();
+  return letter == "e" ? mesh.expert() : mesh.expert_data()[0];
 }
 
 Placement placement_of(const std::string& letter) {

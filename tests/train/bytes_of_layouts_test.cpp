@@ -136,7 +136,8 @@ TEST(BytesOfLayouts, CountedByTheTransportAreThoseThatEveryOperationSays) {
               ExpertExchange::all_gather),
         trial(uneven(mixture()), {.tensor = 2, .context = 2, .data = {2}, .expert = 4},
               ExpertExchange::all_to_all),
-        trial(mixture(), {.data = {2, 2}, .expert = 2}, ExpertExchange::all_to_all)}) {
+        trial(mixture(), {.data = {2, 2}, .expert = 2}, ExpertExchange::all_to_all),
+        trial(mixture(), {.tensor = 2, .data = {2, 2}, .expert = 2})}) {
     const CountedStep step(tried);
     int met = 0;
     for (const CountedNode& node : step.nodes()) {
@@ -279,11 +280,38 @@ TEST(BytesOfLayouts, GradientsOfExpertsAreSummedOverTheRanksThatHaveThem) {
   const double of_experts = kLayers * kExperts * 3 * kHidden * kExpertSize;
   const double others =
       kNorms + kLayers * kHidden * (4 * kHidden + kExperts) + 2 * kVocabulary * kHidden;
-  const auto experts = [of = over({mesh.expert_data()})](const CountedNode& counted) {
+  const auto experts = [of = over({mesh.expert_data()[0]})](const CountedNode& counted) {
     return of_gradient(counted) && of(counted);
   };
   EXPECT_DOUBLE_EQ(step.received(experts), of_sum(4) * 4 * of_experts / 2);
   EXPECT_DOUBLE_EQ(step.received(of_gradient), step.received(experts) + of_sum(8) * 4 * others);
+}
+
+/// MegaScale-MoE, appendix A.1, for a whole step: n = 4 ranks of each of d = 2 nodes send, between
+/// nodes, 2P/n (d-1)/d of what all have alike. Of experts that two ranks share, two ranks of a node
+/// have the same. Sums in one step would send n times as much between nodes. bf16 halves it all.
+TEST(BytesOfLayouts, GradientsAreSummedByLevelAsAppendixA1Says) {
+  const double of_experts = kLayers * kExperts * 3 * kHidden * kExpertSize;
+  const double others =
+      kNorms + kLayers * kHidden * (4 * kHidden + kExperts) + 2 * kVocabulary * kHidden;
+  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
+    LayoutTrial tried = trial(mixture(), {.data = {4, 2}, .expert = 2});
+    tried.gradients_wire = wire;
+    const CountedStep step(tried);
+    const Mesh& mesh = tried.mesh;
+    double within = 0, between = 0;
+    for (const CountedNode& counted : step.nodes()) {
+      if (!of_gradient(counted)) continue;
+      within +=
+          counted.received_over({mesh.data()[0]}) + counted.received_over({mesh.expert_data()[0]});
+      between +=
+          counted.received_over({mesh.data()[1]}) + counted.received_over({mesh.expert_data()[1]});
+    }
+    const double element = wire == WireFormat::bf16 ? 2 : 4;
+    EXPECT_DOUBLE_EQ(within / 8, element * (of_sum(4) * others + of_sum(2) * of_experts / 2));
+    EXPECT_DOUBLE_EQ(between / 8, element * of_sum(2) * (others / 4 + of_experts / 2 / 2));
+    EXPECT_DOUBLE_EQ(step.received(of_gradient), (within + between) / 8);
+  }
 }
 
 /// The bytes of a layer's experts beside those of an equation. The counts of tokens are i32.

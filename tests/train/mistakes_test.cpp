@@ -36,7 +36,7 @@ class Mistake : public ::testing::Test {
         c_(mesh().context()),
         d_(mesh().data()[0]),
         e_(mesh().expert()),
-        x_(mesh().expert_data()) {}
+        x_(mesh().expert_data()[0]) {}
 
   const Mesh& mesh() const { return program_.mesh(); }
   Value input(const std::string& name, const Shape& shape, const Distribution& lies = {}) {

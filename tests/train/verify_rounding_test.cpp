@@ -45,9 +45,20 @@ LayoutTrial trial_of_model(int64_t experts) {
 std::vector<LayoutTrial> trials_that_add_up_parts() {
   std::vector<LayoutTrial> trials{trial_of_model(0), trial_of_model(8)};
   trials.push_back(trial_of_model(0));
-  trials.back().mesh = Mesh({.data = {2, 2}});
+  trials.back().mesh = Mesh({.data = {4}});
   trials.back().recompute = {.norm = true, .attention = true};
   return trials;
+}
+
+/// One rank has no nodes within which it adds up first, and rounds no addend.
+TEST(VerifyBits, AreNotComparedWhereOneRankCannotAddUpAsTheLayout) {
+  LayoutTrial trial = trial_of_model(0);
+  trial.mesh = Mesh({.data = {2, 2}});
+  EXPECT_FALSE(adds_up_parts(trial));
+  trial.mesh = Mesh({.data = {1, 4}});
+  EXPECT_TRUE(adds_up_parts(trial));
+  trial.gradients_wire = WireFormat::bf16;
+  EXPECT_FALSE(adds_up_parts(trial));
 }
 
 TEST(VerifyBits, AreThoseOfOneRankThatAddsUpInTheOrderOfDataRanks) {

@@ -68,6 +68,20 @@ TEST_F(VerifyTest, ALayoutOfTensorExpertAndDataIsTheModelOfOneRank) {
   EXPECT_GT(rounding, 0);
 }
 
+/// Two nodes of four ranks each. Gradients that travel in bf16 do so where the run has fp32; what
+/// is compared in fp64 is not rounded.
+TEST_F(VerifyTest, ALayoutOfNodesIsTheModelOfOneRank) {
+  config_.parallel.expert = 2;
+  config_.parallel.node_ranks = 4;
+  const Mesh mesh = mesh_of(config_, 8);
+  ASSERT_EQ(mesh.text(), "2 tensor x 2 data.0 x 2 data.1, 2 expert");
+  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
+    config_.shard.gradients_wire = wire;
+    const Verification found = verify(config_, mesh, {});
+    EXPECT_TRUE(found.passed()) << verification_text(found);
+  }
+}
+
 TEST_F(VerifyTest, OneRankTakesTheBalanceLossesSetsOfTokens) {
   config_.model.balance_coefficient = 0.5;
   for (const auto set : {BalanceTokens::rank, BalanceTokens::global_batch}) {

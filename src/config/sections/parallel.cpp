@@ -21,6 +21,9 @@ ConfigSection parallel_section() {
       .key("capacity_tokens", &ParallelSection::capacity_tokens, word_rule<TokenSet>(),
            "the tokens that model.capacity_factor counts, and among which experts drop: those of "
            "the micro-batch of all ranks, as on one rank, or those of each rank")
+      .key("node_ranks", &ParallelSection::node_ranks, whole(0, 1 << 20),
+           "ranks of a node: gradients are summed within nodes first, then among them; 0: as the "
+           "machines of the run's processes have them; the number of all ranks: in one step")
       .section();
 }
 

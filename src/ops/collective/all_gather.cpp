@@ -10,8 +10,8 @@ class AllGather final : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "all_gather"; }
   void run(const Execution& execution) const override {
-    execution.group->all_gather(execution.name, *move().before, execution.inputs[0],
-                                execution.outputs[0]);
+    execution.group().all_gather(execution.name, *move().before, execution.inputs[0],
+                                 execution.outputs[0]);
   }
 
  protected:

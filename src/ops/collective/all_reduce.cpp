@@ -12,7 +12,7 @@ class AllReduce final : public CollectiveOperation {
   std::string_view name() const override { return "all_reduce"; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    execution.group->all_reduce(execution.name, execution.inputs[0], execution.outputs[0]);
+    execution.group().all_reduce(execution.name, execution.inputs[0], execution.outputs[0]);
   }
 
  protected:

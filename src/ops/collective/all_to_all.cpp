@@ -84,8 +84,8 @@ class AllToAll final : public CollectiveOperation {
 
   void send(const Execution& execution, const Tensor& from, const Tensor& to) const {
     const Repartition what{move().whole, move().before->fingerprint(), move().after->fingerprint()};
-    if (sent_.empty()) return execution.group->all_to_all(execution.name, from, to, what);
-    execution.group->all_to_all_rows(execution.name, from, sent_, to, received_, what);
+    if (sent_.empty()) return execution.group().all_to_all(execution.name, from, to, what);
+    execution.group().all_to_all_rows(execution.name, from, sent_, to, received_, what);
   }
 
   void pack(const std::byte* from, std::byte* packed, int64_t size) const {

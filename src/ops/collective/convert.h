@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/wire_format.h"
 #include "program/builder.h"
 #include "program/conversion.h"
 
@@ -48,5 +49,12 @@ std::vector<Axis> axes_of_sum(const Builder& builder, Value value,
 /// Over axes of one rank it moves nothing. Throws DistributionError if the value is not partial on
 /// all of these axes.
 Value take_sum(Builder& builder, Value value, std::span<const Axis> axes);
+
+/// The same for large values. Where the data axis has levels, the sum is taken level by level
+/// (MegaScale-MoE, appendix A.1): a reduce-scatter within the innermost level, the sum of each
+/// rank's slice over the levels outside it, and an all-gather. So each of n ranks of a node sends
+/// an n-th of the value to other nodes. Values of f32 travel as `wire` says. Their rounded copy
+/// lies in half of the value's memory.
+Value take_sum_by_level(Builder& builder, Value value, std::span<const Axis> axes, WireFormat wire);
 
 }  // namespace tessera

@@ -78,7 +78,7 @@ class CollectiveOperation : public MoveOperation {
  public:
   using MoveOperation::MoveOperation;
   Lane lane() const override { return Lane::network; }
-  std::vector<Axis> meets() const override { return move().axes; }
+  std::vector<std::vector<Axis>> meets() const override { return {move().axes}; }
 };
 
 /// Conversions that move nothing. They are the input's memory under another type.

@@ -10,8 +10,8 @@ class ReduceScatter final : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
   std::string_view name() const override { return "reduce_scatter"; }
   void run(const Execution& execution) const override {
-    execution.group->reduce_scatter(execution.name, *move().after, execution.inputs[0],
-                                    execution.outputs[0]);
+    execution.group().reduce_scatter(execution.name, *move().after, execution.inputs[0],
+                                     execution.outputs[0]);
   }
 
  protected:

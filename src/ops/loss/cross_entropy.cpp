@@ -106,8 +106,9 @@ class LinearCrossEntropy final : public Operation {
            2 * chunks.most_rows(target.device) * dtype_size(accumulation_dtype(inputs[0].dtype));
   }
 
-  std::vector<Axis> meets() const override {
-    return part_.axis ? std::vector{*part_.axis} : std::vector<Axis>();
+  std::vector<std::vector<Axis>> meets() const override {
+    if (!part_.axis) return {};
+    return {{*part_.axis}};
   }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
     if (part_.axis && runtime.accelerator() != nullptr) {
@@ -223,7 +224,7 @@ class LinearCrossEntropy final : public Operation {
     const LogitChunks chunks(spec_of(execution.inputs[0]), spec_of(execution.inputs[1]));
     const auto numbers = execution.workspace.last(
         static_cast<size_t>(2 * chunks.most_rows(Device::cpu)) * sizeof(Wide));
-    losses_of_chunk_over_ranks<Rows>(chunk, *execution.group, execution.name,
+    losses_of_chunk_over_ranks<Rows>(chunk, execution.group(), execution.name,
                                      reinterpret_cast<Wide*>(numbers.data()));
   }
 

@@ -45,7 +45,7 @@ class ExchangeCounts final : public ExchangeOperation {
     const Tensor received = Tensor::wrap(execution.workspace.data() + half, shape, DType::i32);
     const int32_t* offsets = execution.inputs[0].data<int32_t>();
     for (int64_t e = 0; e < experts(); ++e) sent.data<int32_t>()[e] = offsets[e + 1] - offsets[e];
-    execution.group->all_to_all(execution.name, sent, received);
+    execution.group().all_to_all(execution.name, sent, received);
     const std::span<const int32_t> came = received.values<int32_t>();
     require_row_bound(execution, options().bound,
                       std::accumulate(came.begin(), came.end(), int64_t{0}));

@@ -23,7 +23,7 @@ class ExchangeOperation : public Operation {
   ExchangeOperation(ExchangeOptions options, int ranks)
       : options_(std::move(options)), ranks_(ranks) {}
   Lane lane() const override { return Lane::network; }
-  std::vector<Axis> meets() const override { return {options_.axis}; }
+  std::vector<std::vector<Axis>> meets() const override { return {{options_.axis}}; }
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override;
 
  protected:

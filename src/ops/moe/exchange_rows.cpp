@@ -89,12 +89,12 @@ class MoveRows final : public ExchangeOperation {
     const Tensor& to = execution.outputs[0];
     if (from_ == Side::sent) {
       const Tensor come = options().local_experts == 1 ? to : staged(execution);
-      execution.group->all_to_all_rows(execution.name, from, sent, come, received);
+      execution.group().all_to_all_rows(execution.name, from, sent, come, received);
       if (options().local_experts > 1) copy_blocks(execution, blocks, come, to);
     } else {
       const Tensor go = options().local_experts == 1 ? from : staged(execution);
       if (options().local_experts > 1) copy_blocks(execution, blocks, from, go);
-      execution.group->all_to_all_rows(execution.name, go, received, to, sent);
+      execution.group().all_to_all_rows(execution.name, go, received, to, sent);
     }
   }
 

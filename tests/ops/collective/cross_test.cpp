@@ -98,7 +98,7 @@ TEST(Cross, GathersUnevenTokens) {
       const int64_t own = builder.program().rank() % 2 == 0 ? 3 : 5;
       const Value x = builder.input("x", {{own, 2}, DType::f64, tokens});
       Value all = cross(builder, x, MeshView::expert);
-      for (const Axis axis : {mesh.expert(), mesh.expert_data()}) {
+      for (const Axis axis : {mesh.expert(), mesh.expert_data()[0]}) {
         all = convert(builder, all, axis, Placement::varying, replicated());
       }
       const Value seed =

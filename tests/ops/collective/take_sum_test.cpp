@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/bfloat16.h"
 #include "engine/differentiate.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
@@ -15,6 +19,8 @@ namespace tessera::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -104,6 +110,140 @@ TEST(TakeSum, SumsOverAllAxesAtOnceInPlace) {
   }
   EXPECT_EQ(sent, 2 * 5 * 5 * 4);
   EXPECT_NEAR(cost, sent / 6, 1e-9);
+}
+
+/// What take_sum_by_level() makes of each rank's own addend, over all axes of the dense view.
+class SummedByLevel {
+ public:
+  SummedByLevel(const MeshSizes& sizes, std::vector<std::vector<float>> addends, WireFormat wire)
+      : mesh_(sizes),
+        run_(
+            mesh_,
+            [&](Builder& builder) {
+              Distribution sums;
+              for (const Axis axis : mesh_.of_view(MeshView::dense)) {
+                sums = sums.with(axis, partial());
+              }
+              const auto elements = std::ssize(addends[0]);
+              const Value sum = builder.state("sum", {{elements}, DType::f32, sums});
+              const Value taken =
+                  take_sum_by_level(builder, sum, mesh_.of_view(MeshView::dense), wire);
+              EXPECT_EQ(builder.program().base(taken), sum);
+              EXPECT_TRUE(builder.spec(taken).distribution.invariant());
+              builder.name(taken, "taken");
+              builder.output(taken);
+            },
+            [&](int rank, const ValueInfo&) {
+              const std::vector<float>& own = addends[static_cast<size_t>(rank)];
+              Tensor tensor({std::ssize(own)}, DType::f32);
+              std::ranges::copy(own, tensor.data<float>());
+              return tensor;
+            }) {}
+
+  const Mesh& mesh() const { return mesh_; }
+  std::vector<double> of(int rank) const { return numbers_of(run_.value(rank, "taken")); }
+  /// What all ranks got from each other over these axes.
+  int64_t received(const std::vector<Axis>& axes) const {
+    int64_t bytes = 0;
+    for (int rank = 0; rank < mesh_.ranks(); ++rank) bytes += run_.received_bytes(rank, axes);
+    return bytes;
+  }
+  /// What the operation says that all ranks send, by its levels.
+  std::vector<double> costs() const {
+    std::vector<double> result;
+    for (const Node& node : run_.program().nodes()) {
+      for (const WireBytes& wire :
+           node.operation->cost(run_.program().specs(node.inputs), {}).wire) {
+        result.push_back(wire.bytes * mesh_.ranks());
+      }
+    }
+    return result;
+  }
+
+ private:
+  Mesh mesh_;
+  MeshRun run_;
+};
+
+/// Numbers of which no two sums in another order are equal.
+std::vector<std::vector<float>> addends_of(int ranks, size_t elements) {
+  std::vector<std::vector<float>> result;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<float>& own = result.emplace_back();
+    for (size_t i = 0; i < elements; ++i) {
+      own.push_back(std::sin(static_cast<float>(rank * 131 + static_cast<int>(i) * 7 + 1)));
+    }
+  }
+  return result;
+}
+
+float rounded(float number) { return static_cast<float>(BFloat16(number)); }
+
+/// The sum of numbers in their order, in f32. If they travel in bf16, they are rounded before it,
+/// and it is rounded.
+float sum_of(std::vector<float> numbers, WireFormat wire) {
+  float sum = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const float number = wire == WireFormat::bf16 ? rounded(numbers[i]) : numbers[i];
+    sum = i == 0 ? number : sum + number;
+  }
+  return wire == WireFormat::bf16 ? rounded(sum) : sum;
+}
+
+/// MegaScale-MoE, appendix A.1: n ranks of each of d nodes send 2P(n-1)/n within the nodes, and
+/// 2P/n (d-1)/d between them. Sums in bf16 send half of it.
+TEST(TakeSumByLevel, SumsWithinNodesAndThenAmongThem) {
+  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
+    for (const int64_t elements : {int64_t{48}, int64_t{5}, int64_t{3001}}) {
+      const std::vector<std::vector<float>> addends = addends_of(12, static_cast<size_t>(elements));
+      const SummedByLevel summed({.tensor = 2, .data = {2, 3}}, addends, wire);
+      for (size_t i = 0; i < addends[0].size(); ++i) {
+        std::vector<float> of_nodes;
+        for (size_t node = 0; node < 3; ++node) {
+          std::vector<float> within;
+          for (size_t rank = 4 * node; rank < 4 * node + 4; ++rank) {
+            within.push_back(addends[rank][i]);
+          }
+          of_nodes.push_back(sum_of(within, wire));
+        }
+        const double expected = sum_of(of_nodes, wire);
+        for (int rank = 0; rank < 12; ++rank) {
+          ASSERT_EQ(summed.of(rank)[i], expected) << word(wire) << ", element " << i;
+        }
+      }
+      const Mesh& mesh = summed.mesh();
+      const int64_t bytes = elements * (wire == WireFormat::bf16 ? 2 : 4);
+      const std::vector<Axis> node{mesh.tensor(), mesh.data()[0]};
+      EXPECT_EQ(summed.received(node), 12 * 2 * bytes * 3 / 4);
+      EXPECT_EQ(summed.received({mesh.data()[1]}), 12 * 2 * bytes / 4 * 2 / 3)
+          << elements << " elements";
+      EXPECT_THAT(summed.costs(),
+                  ElementsAre(DoubleNear(12 * 2 * static_cast<double>(bytes) * 3 / 4, 1e-6),
+                              DoubleNear(12 * 2 * static_cast<double>(bytes) / 4 * 2 / 3, 1e-6)));
+    }
+  }
+}
+
+/// A ring that adds in bf16 would lose each 1: 256 + 1 is 256 there.
+TEST(TakeSumByLevel, AddsRoundedNumbersInFloat32) {
+  std::vector<std::vector<float>> addends(8, {1.0F, 0.5F});
+  addends[0] = {256.0F, 0.5F};
+  const SummedByLevel summed({.data = {8}}, addends, WireFormat::bf16);
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_THAT(summed.of(rank), ElementsAre(rounded(263.0F), 4.0)) << rank;
+  }
+  EXPECT_GT(rounded(263.0F), 260);
+}
+
+/// Numbers that have no rounded neighbour stay what they are.
+TEST(TakeSumByLevel, KeepsWhatIsNoNumber) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<std::vector<float>> addends(4, {1.0F, 1.0F, 1.0F});
+  addends[3] = {infinity, -infinity, std::nanf("")};
+  const SummedByLevel summed({.data = {2, 2}}, addends, WireFormat::bf16);
+  EXPECT_EQ(summed.of(0)[0], infinity);
+  EXPECT_EQ(summed.of(1)[1], -infinity);
+  EXPECT_TRUE(std::isnan(summed.of(2)[2]));
 }
 
 TEST(TakeSum, OnOneRankIsARetype) {

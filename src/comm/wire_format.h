@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/worded.h"
+
+namespace tessera {
+
+/// The precision in which addends of f32 travel to the ranks that sum them.
+enum class WireFormat : uint8_t {
+  fp32,  ///< as they are
+  bf16,  ///< rounded before each sum; sums are taken in f32 and rounded once (MegaScale-MoE, §5)
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<WireFormat>{"fp32", "bf16"};
+
+}  // namespace tessera

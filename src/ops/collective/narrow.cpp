@@ -1,0 +1,46 @@
+#include "ops/collective/narrow.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+/// Elements that are read before any is written over them.
+constexpr int64_t kBlock = 1024;
+
+template <typename From, typename To>
+void convert_block(const Tensor& memory, int64_t begin, int64_t end) {
+  const auto count = static_cast<size_t>(end - begin);
+  std::array<From, kBlock> read;
+  std::array<To, kBlock> written;
+  std::memcpy(read.data(), memory.raw() + begin * int64_t{sizeof(From)}, count * sizeof(From));
+  for (size_t i = 0; i < count; ++i) written[i] = To(static_cast<float>(read[i]));
+  std::memcpy(memory.raw() + begin * int64_t{sizeof(To)}, written.data(), count * sizeof(To));
+}
+
+}  // namespace
+
+Tensor narrow_in_place(const Tensor& wide) {
+  TESSERA_CHECK(wide.dtype() == DType::f32, "a {} is narrowed; expected f32",
+                dtype_name(wide.dtype()));
+  const int64_t elements = wide.elements();
+  for (int64_t begin = 0; begin < elements; begin += kBlock) {
+    convert_block<float, BFloat16>(wide, begin, std::min(elements, begin + kBlock));
+  }
+  return Tensor::wrap(wide.raw(), {elements}, DType::bf16);
+}
+
+void widen_in_place(const Tensor& wide) {
+  for (int64_t end = wide.elements(); end > 0;) {
+    const int64_t begin = (end - 1) / kBlock * kBlock;
+    convert_block<BFloat16, float>(wide, begin, end);
+    end = begin;
+  }
+}
+
+}  // namespace tessera
