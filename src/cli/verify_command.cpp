@@ -34,7 +34,12 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
         arguments.ranks, processes->ranks());
   }
   RunConfig config = resolve(arguments.config.load());
-  if (processes != nullptr) set_node_ranks(config.parallel, processes->hosts());
+  if (processes != nullptr) {
+    const std::string why = set_node_ranks(config.parallel, processes->hosts());
+    if (!why.empty() && processes->rank() == 0) {
+      fmt::print(stderr, "verify: gradients are summed over all machines in one step: {}\n", why);
+    }
+  }
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
