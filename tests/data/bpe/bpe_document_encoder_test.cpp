@@ -172,7 +172,9 @@ BpeDescription random_merges(bool ignores_merges) {
       description.merges.insert(description.merges.begin() + static_cast<int64_t>(at), merge);
     }
   }
-  if (ignores_merges) description.vocabulary.emplace_back("abcabcb", id++);
+  if (ignores_merges && !is_token("abcabcb")) {
+    description.vocabulary.emplace_back("abcabcb", id++);
+  }
   description.vocabulary.emplace_back("<end>", id);
   description.added_tokens.push_back({.id = id, .content = "<end>", .special = true});
   description.ignores_merges = ignores_merges;
