@@ -105,33 +105,59 @@ Fingerprint Communicator::next(std::string_view name, Collective collective, con
 /// Ends a call: what the transport has received since the last one is its.
 void Communicator::count(Collective collective) {
   Traffic& traffic = traffic_[static_cast<size_t>(collective)];
-  const int64_t received = transport_->received_bytes();
+  const int64_t received = transport_->received_bytes() + (device_ ? device_->received_bytes() : 0);
   ++traffic.calls;
   traffic.received_bytes += received - counted_bytes_;
   counted_bytes_ = received;
 }
 
+void Communicator::use_devices(std::unique_ptr<DeviceLinks> links, int64_t staging_bytes) {
+  staging_bytes_ = staging_bytes;
+  device_ = std::make_unique<DeviceTransport>(std::move(links), size(), position_, staging_bytes);
+}
+
+DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const DeviceCall& call,
+                                               int64_t workspace_bytes) {
+  TESSERA_CHECK(device_ != nullptr, "'{}' has operands of a device, which the group does not have",
+                mark.name);
+  TESSERA_CHECK(std::ssize(call.workspace) >= workspace_bytes,
+                "'{}' has a workspace of {} bytes; it needs {}", mark.name, call.workspace.size(),
+                workspace_bytes);
+  transport_->barrier(mark);
+  return *device_;
+}
+
 void Communicator::all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                              const Tensor& to) {
+                              const Tensor& to, const DeviceCall& device) {
   check_pieces(name, layout, size(), position_, from, to);
   Fingerprint mark = next(name, Collective::all_gather, to);
   mark.layout = layout.fingerprint();
-  transport_->all_gather(mark, layout, from, to);
+  if (device.stream == nullptr) {
+    transport_->all_gather(mark, layout, from, to);
+  } else {
+    begin_on_device(mark, device, all_gather_workspace(layout, to.dtype(), staging_bytes_))
+        .all_gather(name, layout, from, to, device);
+  }
   count(Collective::all_gather);
 }
 
 void Communicator::reduce_scatter(std::string_view name, const PieceLayout& layout,
-                                  const Tensor& from, const Tensor& to) {
+                                  const Tensor& from, const Tensor& to, const DeviceCall& device) {
   check_reduction(name, Reduction::sum, from.dtype());
   check_pieces(name, layout, size(), position_, to, from);
   Fingerprint mark = next(name, Collective::reduce_scatter, from);
   mark.layout = layout.fingerprint();
-  transport_->reduce_scatter(mark, layout, from, to);
+  if (device.stream == nullptr) {
+    transport_->reduce_scatter(mark, layout, from, to);
+  } else {
+    begin_on_device(mark, device, reduce_scatter_workspace(layout, to.dtype(), staging_bytes_))
+        .reduce_scatter(name, layout, from, to, device);
+  }
   count(Collective::reduce_scatter);
 }
 
 void Communicator::all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
-                              Reduction reduction) {
+                              Reduction reduction, const DeviceCall& device) {
   check_reduction(name, reduction, from.dtype());
   check_same_type(name, from, to);
   TESSERA_CHECK(from.elements() == to.elements(), "'{}' reduces {} to {}", name,
@@ -139,7 +165,13 @@ void Communicator::all_reduce(std::string_view name, const Tensor& from, const T
   if (!starts_at(from, to, 0)) check_apart(name, from, to);
   Fingerprint mark = next(name, Collective::all_reduce, from);
   mark.reduction = reduction;
-  transport_->all_reduce(mark, from, to);
+  if (device.stream == nullptr) {
+    transport_->all_reduce(mark, from, to);
+  } else {
+    begin_on_device(mark, device,
+                    all_reduce_workspace(to.elements(), to.dtype(), size(), staging_bytes_))
+        .all_reduce(name, reduction, from, to, device);
+  }
   count(Collective::all_reduce);
 }
 
@@ -172,12 +204,17 @@ void Communicator::all_to_all_rows(std::string_view name, const Tensor& from,
   count(Collective::all_to_all_rows);
 }
 
-void Communicator::broadcast(std::string_view name, int root, const Tensor& tensor) {
+void Communicator::broadcast(std::string_view name, int root, const Tensor& tensor,
+                             const DeviceCall& device) {
   TESSERA_CHECK(root >= 0 && root < size(), "'{}' has the root {} in a group of {}", name, root,
                 size());
   Fingerprint mark = next(name, Collective::broadcast, tensor);
   mark.from = ranks_[static_cast<size_t>(root)];
-  transport_->broadcast(mark, root, tensor);
+  if (device.stream == nullptr) {
+    transport_->broadcast(mark, root, tensor);
+  } else {
+    begin_on_device(mark, device, 0).broadcast(name, root, tensor, device);
+  }
   count(Collective::broadcast);
 }
 

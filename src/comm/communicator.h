@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/device_transport.h"
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
 #include "comm/transport.h"
@@ -43,6 +44,11 @@ struct Repartition {
 /// **Operands** are tensors whose elements alone count, not their shapes, unless a call says
 /// otherwise. They do not overlap but where a call allows it. Anything else throws InternalError.
 ///
+/// **Devices.** Operands may lie in the memory of an accelerator, if use_devices() was called, and
+/// the call says in which stream. The ranks then compare the call at once, on the processor, and
+/// the work is done when the stream comes to it. Where the work is captured in a graph, it is
+/// repeated without another comparison.
+///
 /// **Errors.** If the ranks do not make the same call, all of them throw Error that says which rank
 /// called what. So they do if one waits in a call of all for another that waits for a message to or
 /// from it. If ranks have ended, or do not come before the world's timeout, those that wait throw
@@ -57,18 +63,22 @@ class Communicator {
   int size() const { return static_cast<int>(ranks_.size()); }
   int position() const { return position_; }
 
+  /// Lets calls take operands in the memory of devices from now on, which `links` moves. All ranks
+  /// stage as much (see DeviceTransport).
+  void use_devices(std::unique_ptr<DeviceLinks> links, int64_t staging_bytes = kDeviceStagingBytes);
+
   /// Puts the pieces of all ranks together. `from` is this rank's piece, and may be its place in
   /// `to` if the piece is one block there. Elements of any type.
   void all_gather(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                  const Tensor& to);
+                  const Tensor& to, const DeviceCall& device = {});
   /// Sums the wholes of all ranks; each rank gets its piece of the sum. `to` may be the place of
   /// this rank's piece in `from` if the piece is one block there. What is elsewhere in `from` stays
   /// as it is. The gradient of all_gather.
   void reduce_scatter(std::string_view name, const PieceLayout& layout, const Tensor& from,
-                      const Tensor& to);
+                      const Tensor& to, const DeviceCall& device = {});
   /// Gives every rank the sum, or the maximum (f32 and f64). `to` may be `from`.
   void all_reduce(std::string_view name, const Tensor& from, const Tensor& to,
-                  Reduction reduction = Reduction::sum);
+                  Reduction reduction = Reduction::sum, const DeviceCall& device = {});
 
   /// Sends block i of `from` to position i and receives block i of `to` from there. The blocks are
   /// size() equal parts of the tensors. If they are pieces of a whole, `what` says which, and ranks
@@ -84,7 +94,8 @@ class Communicator {
                        const std::optional<Repartition>& what = {});
 
   /// Gives every rank the elements of the rank at position `root`.
-  void broadcast(std::string_view name, int root, const Tensor& tensor);
+  void broadcast(std::string_view name, int root, const Tensor& tensor,
+                 const DeviceCall& device = {});
 
   /// Sends all of these messages and receives all of those, in no order, so that ranks which send
   /// to each other do not wait for each other. At most one message a direction and peer. The other
@@ -99,6 +110,9 @@ class Communicator {
   /// Waits for all ranks of the group.
   void barrier(std::string_view name);
 
+  /// Throws Error if no more calls can be made, because one failed or the work of a rank did.
+  void throw_if_broken() { transport_->throw_if_broken(); }
+
   /// What this rank has got by calls of one kind, as the transport counted it. No formula is
   /// involved: what operations say of their bytes is compared with this.
   const Traffic& traffic(Collective collective) const {
@@ -108,9 +122,14 @@ class Communicator {
  private:
   Fingerprint next(std::string_view name, Collective collective, const Tensor& whole);
   void count(Collective collective);
+  /// Compares a call whose work a device does. Throws InternalError if its workspace is too small.
+  DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
+                                   int64_t workspace_bytes);
   MarkedMessage marked(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<DeviceTransport> device_;  // null if operands lie on the processor alone
+  int64_t staging_bytes_ = kDeviceStagingBytes;
   std::vector<int> ranks_;
   int position_;
   int64_t sequence_ = 0;

@@ -80,6 +80,18 @@ bool PieceLayout::one_block(int position) const {
   return runs.size() <= 1 && (outer_ <= 1 || elements(position) == elements());
 }
 
+bool PieceLayout::all_one_block() const {
+  for (int position = 0; position < ranks(); ++position) {
+    if (!one_block(position)) return false;
+  }
+  return true;
+}
+
+int64_t PieceLayout::begin(int position) const {
+  const Blocks blocks(*this, position);
+  return blocks.done() ? 0 : blocks.in_whole();
+}
+
 bool PieceLayout::even_blocks() const {
   const int64_t size = elements() / ranks();
   for (int position = 0; position < ranks(); ++position) {

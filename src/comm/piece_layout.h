@@ -26,12 +26,26 @@ class PieceLayout {
               std::vector<std::vector<ElementRun>> runs);
 
   int ranks() const { return static_cast<int>(runs_.size()); }
+  /// The outer blocks of the whole.
+  int64_t outer() const { return outer_; }
+  /// Elements of an outer block of the whole.
+  int64_t block_elements() const { return extent_ * inner_; }
+  /// Elements of an element of the extent.
+  int64_t inner() const { return inner_; }
+  /// The runs of the extent that the rank at a position has, in the order of its piece.
+  std::span<const ElementRun> runs(int position) const {
+    return runs_[static_cast<size_t>(position)];
+  }
   /// Elements of the whole.
   int64_t elements() const { return outer_ * extent_ * inner_; }
   /// Elements of the piece of the rank at a position of the group.
   int64_t elements(int position) const;
   /// Whether the piece lies in the whole as one block.
   bool one_block(int position) const;
+  /// Whether all pieces are such blocks.
+  bool all_one_block() const;
+  /// Where the piece begins in the whole, if it is one block; 0 if it is empty.
+  int64_t begin(int position) const;
   /// Whether all pieces are such blocks of one size, in the order of the ranks: what libraries of
   /// collectives know without our help.
   bool even_blocks() const;

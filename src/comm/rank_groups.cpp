@@ -2,6 +2,10 @@
 
 #include <numeric>
 
+#include <fmt/format.h>
+
+#include "comm/connect_devices.h"
+
 namespace tessera {
 
 Communicator& RankGroups::over(std::span<const Axis> axes, std::string_view lane) {
@@ -19,7 +23,13 @@ Communicator& RankGroups::find(std::vector<int> ranks, std::string_view lane) {
   const auto key = std::pair(std::move(ranks), std::string(lane));
   const auto known = communicators_.find(key);
   if (known != communicators_.end()) return known->second;
-  return communicators_.emplace(key, join_(key.first, lane)).first->second;
+  Communicator& made = communicators_.emplace(key, join_(key.first, lane)).first->second;
+  if (accelerator_ != nullptr && lane != kControlLane) {
+    const std::string own_lane = fmt::format("{} of devices", lane);
+    connect_devices(
+        made, [&] { return join_(key.first, own_lane); }, *accelerator_, timeout_);
+  }
+  return made;
 }
 
 }  // namespace tessera

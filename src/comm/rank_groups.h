@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
+#include "device/accelerator.h"
 
 namespace tessera {
 
@@ -33,6 +35,13 @@ class RankGroups {
         rank_(rank),
         join_(std::move(join)),
         end_work_(std::move(end_work)) {}
+
+  /// Lets the communicators that are made from now on take operands of this accelerator's memory
+  /// (see connect_devices()), but for those of kControlLane. It must outlive them.
+  void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
+    accelerator_ = &accelerator;
+    timeout_ = timeout;
+  }
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }
@@ -57,7 +66,9 @@ class RankGroups {
   int rank_;
   Join join_;
   EndWork end_work_;
-  std::mutex mutex_;  // of communicators_
+  Accelerator* accelerator_ = nullptr;
+  std::chrono::milliseconds timeout_{};  // of the devices' work
+  std::mutex mutex_;                     // of communicators_
   std::map<std::pair<std::vector<int>, std::string>, Communicator> communicators_;
 };
 

@@ -50,6 +50,10 @@ class Transport {
                         std::span<const MarkedMessage> receives) = 0;
   virtual void barrier(const Fingerprint& mark) = 0;
 
+  /// Throws Error if calls of the group cannot be made any more, because one failed or the work of
+  /// a rank did.
+  virtual void throw_if_broken() = 0;
+
   /// The bytes that this rank has taken from other ranks so far, as they were moved: what it copied
   /// from their memory, and what it read there for sums. A message counts when it has arrived.
   int64_t received_bytes() const { return received_bytes_; }

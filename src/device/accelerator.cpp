@@ -7,13 +7,13 @@
 namespace tessera {
 namespace {
 
-std::unique_ptr<Accelerator> open_here(Device device) {
+std::unique_ptr<Accelerator> open_here(Device device, [[maybe_unused]] const DevicePlace& place) {
   switch (device) {
     case Device::emulated:
       return open_emulated();
     case Device::cuda:
 #if defined(TESSERA_CUDA)
-      return open_cuda();
+      return open_cuda(place);
 #else
       throw Error(
           "this build of tessera has no kernels for the device \"cuda\": configure it with "
@@ -21,7 +21,7 @@ std::unique_ptr<Accelerator> open_here(Device device) {
 #endif
     case Device::hip:
 #if defined(TESSERA_HIP)
-      return open_hip();
+      return open_hip(place);
 #else
       throw Error(
           "this build of tessera has no kernels for the device \"hip\": configure it with the "
@@ -35,9 +35,10 @@ std::unique_ptr<Accelerator> open_here(Device device) {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting) {
+std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting,
+                                              const DevicePlace& place) {
   try {
-    return open_here(device);
+    return open_here(device, place);
   } catch (const Error& error) {
     throw Error("{}; or choose another {}", error.what(), setting);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "device/stream.h"
+#include "device/wait_looks.h"
 
 namespace tessera {
 
@@ -47,14 +48,31 @@ class Accelerator {
 
   /// Waits until all streams have done their work. Throws Error if some of it failed.
   virtual void synchronize() = 0;
+  /// What waits for this device take a look at. The emulated device has none: its work ends by
+  /// itself.
+  WaitLooks& looks() { return *looks_; }
   /// Copy between the host and the device's memory, after synchronize(), and return when
   /// that is done. They are for what is not in a step: first weights, checkpoints, tests.
   virtual void upload(std::span<const std::byte> from, void* to) = 0;
   virtual void readback(const void* from, std::span<std::byte> to) = 0;
+
+ protected:
+  std::shared_ptr<WaitLooks> shared_looks() const { return looks_; }
+
+ private:
+  std::shared_ptr<WaitLooks> looks_ = std::make_shared<WaitLooks>();
+};
+
+/// Which of a machine's ranks opens a device, and how many do. Each has a GPU of its own.
+struct DevicePlace {
+  int rank = 0;
+  int ranks = 1;
 };
 
 /// Opens a device other than the processor. Throws Error if this build has no support for it, or if
-/// there is no such device. `setting` is what the user chose the device by; the error ends with it.
-std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting = "--device");
+/// there is no such device for each of the ranks. `setting` is what the user chose the device by;
+/// the error ends with it.
+std::unique_ptr<Accelerator> open_accelerator(Device device, std::string_view setting = "--device",
+                                              const DevicePlace& place = {});
 
 }  // namespace tessera

@@ -50,6 +50,7 @@ struct CudaApi {
                                          cudaStreamCreateWithPriority};
   static constexpr GpuCall stream_destroy{"cudaStreamDestroy", cudaStreamDestroy};
   static constexpr GpuCall stream_synchronize{"cudaStreamSynchronize", cudaStreamSynchronize};
+  static constexpr GpuCall stream_query{"cudaStreamQuery", cudaStreamQuery};
   static constexpr GpuCall stream_wait_event{"cudaStreamWaitEvent", cudaStreamWaitEvent};
   static constexpr GpuCall stream_begin_capture{"cudaStreamBeginCapture", cudaStreamBeginCapture};
   static constexpr GpuCall stream_end_capture{"cudaStreamEndCapture", cudaStreamEndCapture};
@@ -109,7 +110,9 @@ struct CudaApi {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_cuda() { return open_gpu<CudaApi>(); }
+std::unique_ptr<Accelerator> open_cuda(const DevicePlace& place) {
+  return open_gpu<CudaApi>(place);
+}
 
 void launch_kernel(Cuda, const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   launch_on_gpu<CudaApi>(kernel, grid, stream, arguments);

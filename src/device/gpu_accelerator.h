@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/text.h"
 #include "device/accelerator.h"
@@ -32,7 +34,7 @@ class GpuMemory final : public DeviceMemory {
   bool host_;
 };
 
-/// The first device that the process may use.
+/// One of the devices that the process may use.
 template <typename Api>
 class GpuAccelerator final : public Accelerator {
  public:
@@ -77,11 +79,21 @@ class GpuAccelerator final : public Accelerator {
   }
 
   std::shared_ptr<Stream> make_stream(Priority priority) override {
-    return std::make_shared<GpuStream<Api>>(lanes_, priority);
+    auto stream = std::make_shared<GpuStream<Api>>(lanes_, priority, shared_looks());
+    const std::scoped_lock lock(mutex_);
+    streams_.push_back(stream);
+    return stream;
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<GpuEvent<Api>>(); }
+  std::unique_ptr<Event> make_event() override {
+    return std::make_unique<GpuEvent<Api>>(shared_looks());
+  }
 
-  void synchronize() override { call_gpu<Api>(Api::device_synchronize); }
+  void synchronize() override {
+    if (looks().any()) {
+      for (const auto& stream : streams()) looks().wait([&] { return stream->done(); });
+    }
+    call_gpu<Api>(Api::device_synchronize);
+  }
   void upload(std::span<const std::byte> from, void* to) override {
     copy_after_all(to, from.data(), from.size());
   }
@@ -99,6 +111,16 @@ class GpuAccelerator final : public Accelerator {
     if (bytes == 0) return;
     call_gpu<Api>(Api::memcpy, to, from, bytes, Api::kCopyDefault);
     synchronize();
+  }
+
+  std::vector<std::shared_ptr<GpuStream<Api>>> streams() {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
+    std::vector<std::shared_ptr<GpuStream<Api>>> all;
+    for (const auto& weak : streams_) {
+      if (auto stream = weak.lock()) all.push_back(std::move(stream));
+    }
+    return all;
   }
 
   [[noreturn]] void throw_out_of_memory(int64_t bytes) const {
@@ -121,12 +143,23 @@ class GpuAccelerator final : public Accelerator {
   std::string name_;
   int lanes_;
   AcceleratorProperties properties_;
+  std::mutex mutex_;  // of streams_
+  std::vector<std::weak_ptr<GpuStream<Api>>> streams_;
 };
 
-/// Opens the first device that the process may use. Throws Error if there is none, or if it is too
-/// old.
+/// The device of a rank, of `count` that the process may use. Throws Error if there are not enough.
+inline int device_of(const DevicePlace& place, int count, const char* visible_devices) {
+  if (count == 1) return 0;  // the launcher may show each rank its own
+  if (place.rank < count) return place.rank;
+  throw Error(
+      "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than GPUs, "
+      "and show all of them to each rank, or one ({})",
+      place.ranks, count, visible_devices);
+}
+
+/// Opens a device for a rank. Throws Error if there is none, or if it is too old.
 template <typename Api>
-std::unique_ptr<Accelerator> open_gpu() {
+std::unique_ptr<Accelerator> open_gpu(const DevicePlace& place) {
   Api::check_driver();
   int count = 0;
   const typename Api::Code code = Api::get_device_count.function(&count);
@@ -139,9 +172,10 @@ std::unique_ptr<Accelerator> open_gpu() {
   }
   if (code != Api::kSuccess) throw_gpu_error<Api>(Api::get_device_count.name, code);
   typename Api::Properties properties{};
-  call_gpu<Api>(Api::get_properties, &properties, 0);
+  const int device = device_of(place, count, Api::kVisibleDevices);
+  call_gpu<Api>(Api::get_properties, &properties, device);
   Api::check_device(properties);
-  call_gpu<Api>(Api::set_device, 0);
+  call_gpu<Api>(Api::set_device, device);
   return std::make_unique<GpuAccelerator<Api>>(properties);
 }
 

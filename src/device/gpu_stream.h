@@ -5,6 +5,7 @@
 
 #include "device/gpu_call.h"
 #include "device/stream.h"
+#include "device/wait_looks.h"
 
 namespace tessera {
 
@@ -15,7 +16,9 @@ namespace tessera {
 template <typename Api>
 class GpuEvent final : public Event {
  public:
-  GpuEvent() { call_gpu<Api>(Api::event_create, &event_, 0U); }
+  explicit GpuEvent(std::shared_ptr<const WaitLooks> looks) : looks_(std::move(looks)) {
+    call_gpu<Api>(Api::event_create, &event_, 0U);
+  }
   ~GpuEvent() override { (void)Api::event_destroy.function(event_); }
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
@@ -29,7 +32,10 @@ class GpuEvent final : public Event {
     if (code != Api::kSuccess) throw_gpu_error<Api>(Api::event_query.name, code);
     return true;
   }
-  void synchronize() const override { call_gpu<Api>(Api::event_synchronize, event_); }
+  void synchronize() const override {
+    if (looks_->any()) looks_->wait([&] { return reached(); });
+    call_gpu<Api>(Api::event_synchronize, event_);
+  }
   double seconds_since(const Event& earlier) const override {
     float milliseconds = 0;
     const auto& begin = dynamic_cast<const GpuEvent&>(earlier);
@@ -40,6 +46,7 @@ class GpuEvent final : public Event {
   typename Api::Event handle() const { return event_; }
 
  private:
+  std::shared_ptr<const WaitLooks> looks_;
   typename Api::Event event_ = nullptr;
 };
 
@@ -71,7 +78,8 @@ template <typename Api>
 class GpuStream final : public Stream {
  public:
   /// `lanes` is the number of threads of a warp.
-  GpuStream(int lanes, Priority priority) : lanes_(lanes) {
+  GpuStream(int lanes, Priority priority, std::shared_ptr<const WaitLooks> looks)
+      : lanes_(lanes), looks_(std::move(looks)) {
     int least = 0, greatest = 0;  // a greater priority is a smaller number
     call_gpu<Api>(Api::stream_priority_range, &least, &greatest);
     call_gpu<Api>(Api::stream_create, &stream_, Api::kNonBlocking,
@@ -107,7 +115,18 @@ class GpuStream final : public Stream {
   }
   void synchronize() override {
     TESSERA_CHECK(!capturing_, "the host waits in a capture");
+    if (looks_->any()) looks_->wait([&] { return done(); });
     call_gpu<Api>(Api::stream_synchronize, stream_);
+  }
+  /// Whether all work is done that was given so far.
+  bool done() const {
+    const typename Api::Code code = Api::stream_query.function(stream_);
+    if (code == Api::kNotReady) {
+      (void)Api::get_last_error();
+      return false;
+    }
+    if (code != Api::kSuccess) throw_gpu_error<Api>(Api::stream_query.name, code);
+    return true;
   }
 
   void begin_capture() override {
@@ -138,6 +157,7 @@ class GpuStream final : public Stream {
 
  private:
   int lanes_;
+  std::shared_ptr<const WaitLooks> looks_;
   bool capturing_ = false;
   typename Api::Stream stream_ = nullptr;
 };

@@ -59,6 +59,7 @@ struct HipApi {
                                          hipStreamCreateWithPriority};
   static constexpr GpuCall stream_destroy{"hipStreamDestroy", hipStreamDestroy};
   static constexpr GpuCall stream_synchronize{"hipStreamSynchronize", hipStreamSynchronize};
+  static constexpr GpuCall stream_query{"hipStreamQuery", hipStreamQuery};
   static constexpr GpuCall stream_wait_event{"hipStreamWaitEvent", hipStreamWaitEvent};
   static constexpr GpuCall stream_begin_capture{"hipStreamBeginCapture", hipStreamBeginCapture};
   static constexpr GpuCall stream_end_capture{"hipStreamEndCapture", hipStreamEndCapture};
@@ -110,7 +111,7 @@ struct HipApi {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_hip() { return open_gpu<HipApi>(); }
+std::unique_ptr<Accelerator> open_hip(const DevicePlace& place) { return open_gpu<HipApi>(place); }
 
 void launch_kernel(Hip, const void* kernel, const Grid& grid, Stream& stream, void** arguments) {
   launch_on_gpu<HipApi>(kernel, grid, stream, arguments);

@@ -27,6 +27,7 @@ struct FakeState {
   std::map<void*, size_t> blocks;
   int last_error = 0;
   int begun_captures = 0;
+  int device = -1;  // in use
 };
 FakeState& state() {
   static FakeState only;
@@ -75,7 +76,10 @@ struct FakeApi {
     *properties = {"Fake 9000", 32, 7, size_t{1} << 20};
     return answer("properties");
   }
-  static int use_device(int) { return answer("device"); }
+  static int use_device(int device) {
+    state().device = device;
+    return answer("device");
+  }
   static int wait_for_device() { return answer("wait"); }
   static int info(size_t* free, size_t* total) {
     *free = static_cast<size_t>(state().memory - state().used);
@@ -125,6 +129,7 @@ struct FakeApi {
     delete stream;
     return answer("end of stream");
   }
+  static int query_stream(Stream) { return answer("stream query"); }
   static int wait_for_stream(Stream) { return answer("stream wait"); }
   static int wait_for_event(Stream, Event, unsigned) { return answer("event wait"); }
   static int begin_capture(Stream, int mode) {
@@ -190,6 +195,7 @@ struct FakeApi {
   static constexpr GpuCall stream_priority_range{"fakePriorities", priorities};
   static constexpr GpuCall stream_create{"fakeStreamCreate", make_stream};
   static constexpr GpuCall stream_destroy{"fakeStreamDestroy", end_stream};
+  static constexpr GpuCall stream_query{"fakeStreamQuery", query_stream};
   static constexpr GpuCall stream_synchronize{"fakeStreamSynchronize", wait_for_stream};
   static constexpr GpuCall stream_wait_event{"fakeStreamWaitEvent", wait_for_event};
   static constexpr GpuCall stream_begin_capture{"fakeBeginCapture", begin_capture};
@@ -218,7 +224,7 @@ struct FakeApi {
 class GpuAccelerator : public ::testing::Test {
  protected:
   GpuAccelerator() { state() = {}; }
-  static std::unique_ptr<Accelerator> open() { return open_gpu<FakeApi>(); }
+  static std::unique_ptr<Accelerator> open() { return open_gpu<FakeApi>({}); }
   static void fail(const std::string& call, int code = 99) { state().failures[call] = code; }
 };
 
@@ -234,6 +240,48 @@ TEST_F(GpuAccelerator, SaysWhyThereIsNoDevice) {
               HasSubstr("fakeGetDeviceCount failed on the device \"cuda\": fakeErrorIllegal (99): "
                         "something happened"));
   EXPECT_EQ(state().last_error, 0) << "the runtime still has the error";
+}
+
+TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
+  const auto device_of_rank = [](int rank, int ranks) {
+    open_gpu<FakeApi>({.rank = rank, .ranks = ranks});
+    return state().device;
+  };
+  state().devices = 4;
+  EXPECT_EQ(device_of_rank(0, 4), 0);
+  EXPECT_EQ(device_of_rank(3, 4), 3);
+  EXPECT_THAT(error_of([&] { device_of_rank(4, 8); }),
+              AllOf(HasSubstr("this machine's ranks are 8, and 4 GPUs can be used"),
+                    HasSubstr("TESSERA_FAKE_DEVICES")));
+  state().devices = 1;  // each process is shown its own
+  EXPECT_EQ(device_of_rank(3, 4), 0);
+}
+
+TEST_F(GpuAccelerator, AWaitThatCannotEndIsEndedByALook) {
+  const auto accelerator = open();
+  const auto stream = accelerator->make_stream();
+  const auto event = accelerator->make_event();
+  int looks = 0;
+  {
+    const auto look = accelerator->looks().add([&](std::chrono::nanoseconds waited) {
+      EXPECT_GT(waited.count(), 0);
+      if (++looks > 2) throw Error("the others are gone");
+    });
+    fail("query", FakeApi::kNotReady);
+    EXPECT_THAT(error_of([&] { event->synchronize(); }), HasSubstr("the others are gone"));
+    EXPECT_EQ(looks, 3);
+    fail("stream query", FakeApi::kNotReady);
+    EXPECT_THAT(error_of([&] { stream->synchronize(); }), HasSubstr("the others are gone"));
+    EXPECT_THAT(error_of([&] { accelerator->synchronize(); }), HasSubstr("the others are gone"));
+    state().failures.clear();
+    EXPECT_NO_THROW(accelerator->synchronize());
+    fail("stream query");
+    EXPECT_THAT(error_of([&] { stream->synchronize(); }), HasSubstr("fakeStreamQuery failed"));
+  }
+  state().failures.clear();
+  state().calls.clear();
+  event->synchronize();  // nobody looks any more
+  EXPECT_THAT(state().calls, ElementsAre("host event wait"));
 }
 
 TEST_F(GpuAccelerator, MemoryBeginsAsZerosAndIsFreed) {

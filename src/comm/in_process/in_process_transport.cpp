@@ -104,6 +104,8 @@ class InProcessTransport final : public Transport {
     leave();
   }
 
+  void throw_if_broken() override { meeting_->require_whole(); }
+
  private:
   int ranks() const { return static_cast<int>(meeting_->ranks().size()); }
   void enter(const Visit& visit) { meeting_->enter(position_, visit); }

@@ -134,6 +134,11 @@ void Meeting::fail_locked(const std::string& message) {
   changed_.notify_all();
 }
 
+void Meeting::require_whole() const {
+  const std::scoped_lock lock(mutex_);
+  throw_if_broken();
+}
+
 void Meeting::throw_if_broken() const {
   if (failure_) throw Error(*failure_);
 }

@@ -66,6 +66,8 @@ class Meeting {
   /// Breaks the group, unless it is broken: those that wait and all that come throw Error of this
   /// text.
   void fail(const std::string& message);
+  /// Throws Error if the group is broken.
+  void require_whole() const;
   /// Says that the rank at a position makes no more calls. Calls that wait for it, and later ones
   /// that need it, break the group.
   void end(size_t position);

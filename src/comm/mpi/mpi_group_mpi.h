@@ -58,6 +58,13 @@ class MpiGroup {
     news_.end_call(*calls_);
   }
 
+  /// Throws Error if the group is broken, or the work of another rank failed.
+  void throw_if_broken() {
+    if (failure_) throw Error("{}", *failure_);
+    news_.listen();
+    if (const auto failure = news_.failure(lane_)) throw Error("{}", *failure);
+  }
+
   /// Waits for all ranks, and compares their calls. Throws Error on all ranks if they differ.
   void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr);
   /// Compares the numbers of rows, by position, after meet().

@@ -173,6 +173,8 @@ class MpiTransport final : public Transport {
     group_.call(mark, [&] { group_.meet(mark); });
   }
 
+  void throw_if_broken() override { group_.throw_if_broken(); }
+
  private:
   int ranks() const { return group_.size(); }
   int position() const { return group_.position(); }

@@ -1,0 +1,80 @@
+#include "comm/connect_devices.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/words.h"
+#include "comm/emulated_links.h"
+#include "comm/nccl/nccl_links.h"
+
+namespace tessera {
+namespace {
+
+std::unique_ptr<DeviceLinks> links_of(Communicator& group,
+                                      const std::function<Communicator()>& another,
+                                      Accelerator& accelerator,
+                                      [[maybe_unused]] std::chrono::milliseconds timeout) {
+  switch (accelerator.device()) {
+    case Device::emulated:
+      return emulated_links(another());
+    case Device::cuda:
+#if defined(TESSERA_CUDA)
+      return nccl_links(group, accelerator, timeout);
+#else
+      break;
+#endif
+    case Device::hip:
+      throw Error(
+          "several ranks on the device \"hip\" need AMD's RCCL, which this version does not call; "
+          "give --ranks 1, or run.device \"cpu\"");
+    case Device::cpu:
+      break;
+  }
+  throw InternalError(
+      fmt::format("ranks cannot be joined on the device {}", word(accelerator.device())));
+}
+
+}  // namespace
+
+void connect_devices(Communicator& group, const std::function<Communicator()>& another,
+                     Accelerator& accelerator, std::chrono::milliseconds timeout) {
+  group.use_devices(links_of(group, another, accelerator, timeout));
+  require_right_sums(group, accelerator);
+}
+
+void require_right_sums(Communicator& group, Accelerator& accelerator) {
+  constexpr int64_t kElements = 20'003;  // slices, and a rest
+  std::vector<float> numbers(kElements);
+  const auto addend = [](int position, int64_t element) {
+    return static_cast<float>((position + 1) * (element % 97 + 1));
+  };
+  for (int64_t i = 0; i < kElements; ++i) {
+    numbers[static_cast<size_t>(i)] = addend(group.position(), i);
+  }
+  const int64_t workspace_bytes = all_reduce_workspace(kElements, DType::f32, group.size());
+  const auto memory = accelerator.allocate(kElements * dtype_size(DType::f32));
+  const auto workspace = accelerator.allocate(workspace_bytes);
+  accelerator.upload(std::as_bytes(std::span(numbers)), memory->address());
+  const Tensor sum = Tensor::wrap(memory->address(), {kElements}, DType::f32, &accelerator);
+  const auto stream = accelerator.make_stream();
+  group.all_reduce("the self-test of devices", sum, sum, Reduction::sum,
+                   {.stream = stream.get(),
+                    .workspace = {static_cast<std::byte*>(workspace->address()),
+                                  static_cast<size_t>(workspace_bytes)}});
+  stream->synchronize();
+  accelerator.readback(memory->address(), std::as_writable_bytes(std::span(numbers)));
+  for (int64_t i = 0; i < kElements; ++i) {
+    float expected = 0;
+    for (int position = 0; position < group.size(); ++position) expected += addend(position, i);
+    const float found = numbers[static_cast<size_t>(i)];
+    if (found == expected) continue;
+    throw Error(
+        "the devices of {} do not add up right: element {} of the self-test is {} on rank {}, not "
+        "{}. Look at the links between the devices, and at the version of the library that uses "
+        "them",
+        ranks_text(group.ranks()), i, found, group.ranks()[static_cast<size_t>(group.position())],
+        expected);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "device/accelerator.h"
+
+namespace tessera {
+
+/// Lets a group's calls take operands in the memory of the ranks' devices, and tries it once with
+/// known numbers. All ranks of the group call it, each with a device of the same kind. `another`
+/// makes one more communicator of the same ranks, on the processor. Throws Error if the devices
+/// cannot reach each other: the library that moves between them is missing or too old, or the
+/// numbers come out wrong. Work among them that takes longer than the timeout counts as stuck.
+void connect_devices(Communicator& group, const std::function<Communicator()>& another,
+                     Accelerator& accelerator, std::chrono::milliseconds timeout);
+
+/// Sums known numbers over the devices, by all ways that a sum takes. Throws Error that names the
+/// ranks and a wrong number.
+void require_right_sums(Communicator& group, Accelerator& accelerator);
+
+}  // namespace tessera

@@ -1,0 +1,282 @@
+#include "comm/device_transport.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "comm/device_kernels.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// What a rank stages of another at least, however many ranks there are.
+constexpr int64_t kLeastSlotBytes = int64_t{4} << 10;
+/// Up to so many bytes, sums are taken by every rank: one exchange instead of two.
+constexpr int64_t kWholeBytes = int64_t{64} << 10;
+
+int64_t most_slot_bytes(int ranks, int64_t staging) {
+  return std::max(kLeastSlotBytes, staging / ranks / kAlignment * kAlignment);
+}
+
+/// The elements of a rank that are staged at a time, of `longest` at most.
+int64_t round_elements(int64_t longest, int64_t size, int ranks, int64_t staging) {
+  return std::min(longest, most_slot_bytes(ranks, staging) / size);
+}
+
+int64_t longest_piece(const PieceLayout& layout) {
+  int64_t longest = 0;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    longest = std::max(longest, layout.elements(rank));
+  }
+  return longest;
+}
+
+/// Rounds over the outer blocks of a layout: a round has the same blocks of all pieces.
+struct OuterRounds {
+  int64_t blocks = 1;  ///< of one round
+  int64_t slot = 0;    ///< bytes
+};
+
+OuterRounds outer_rounds(const PieceLayout& layout, int64_t size, int64_t staging) {
+  const int64_t outer = std::max<int64_t>(layout.outer(), 1);
+  const int64_t row = std::max<int64_t>(longest_piece(layout) / outer * size, 1);
+  const int64_t blocks =
+      std::clamp<int64_t>(most_slot_bytes(layout.ranks(), staging) / row, 1, outer);
+  return {blocks, aligned_bytes(blocks * row)};
+}
+
+/// How a sum for all ranks is shared out: each rank sums a slice of `slice` elements, and every
+/// rank what is left.
+struct Slices {
+  int64_t slice = 0;
+  int64_t rest = 0;
+};
+
+Slices slices_of(int64_t elements, int64_t size, int ranks) {
+  if (elements * size <= kWholeBytes) return {0, elements};
+  const int64_t slice = elements / ranks / kAlignment * kAlignment;
+  return {slice, elements - slice * ranks};
+}
+
+std::byte* memory_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.address()); }
+
+}  // namespace
+
+int64_t all_gather_workspace(const PieceLayout& layout, DType dtype, int64_t staging) {
+  if (layout.all_one_block()) return 0;
+  return layout.ranks() * outer_rounds(layout, dtype_size(dtype), staging).slot;
+}
+
+int64_t reduce_scatter_workspace(const PieceLayout& layout, DType dtype, int64_t staging) {
+  const int64_t size = dtype_size(dtype);
+  const int ranks = layout.ranks();
+  if (!layout.all_one_block()) return 2 * ranks * outer_rounds(layout, size, staging).slot;
+  return ranks * aligned_bytes(round_elements(longest_piece(layout), size, ranks, staging) * size);
+}
+
+int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t staging) {
+  const int64_t size = dtype_size(dtype);
+  const Slices slices = slices_of(elements, size, ranks);
+  const int64_t round = round_elements(slices.slice, size, ranks, staging);
+  // No call of fewer elements takes more.
+  const int64_t whole = std::min(elements, kWholeBytes / size);
+  return ranks * aligned_bytes(std::max({round, slices.rest, whole}) * size);
+}
+
+void DeviceTransport::exchange(std::string_view name, std::vector<DevicePart> sends,
+                               std::vector<DevicePart> receives, Stream& stream) {
+  const auto is_nothing = [](const DevicePart& part) { return part.bytes == 0; };
+  std::erase_if(sends, is_nothing);
+  std::erase_if(receives, is_nothing);
+  if (sends.empty() && receives.empty()) return;
+  links_->exchange(name, sends, receives, stream);
+  for (const DevicePart& part : receives) received_bytes_ += part.bytes;
+}
+
+void DeviceTransport::all_gather(std::string_view name, const PieceLayout& layout,
+                                 const Tensor& from, const Tensor& to, const DeviceCall& call) {
+  if (layout.elements() == 0) return;
+  if (layout.even_blocks()) {
+    links_->all_gather(name, memory_of(from), memory_of(to), from.bytes(), *call.stream);
+    received_bytes_ += to.bytes() - from.bytes();
+  } else if (layout.all_one_block()) {
+    gather_blocks(name, layout, from, to, *call.stream);
+  } else {
+    gather_in_rounds(name, layout, from, to, call);
+  }
+}
+
+/// Gathers pieces that each lie in the whole as one block.
+void DeviceTransport::gather_blocks(std::string_view name, const PieceLayout& layout,
+                                    const Tensor& from, const Tensor& to, Stream& stream) {
+  const int64_t size = dtype_size(to.dtype());
+  std::vector<DevicePart> sends;
+  std::vector<DevicePart> receives;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    std::byte* const place = memory_of(to) + layout.begin(rank) * size;
+    if (rank == position_) {
+      if (place != memory_of(from)) stream.copy(place, memory_of(from), from.bytes());
+      continue;
+    }
+    sends.push_back({rank, memory_of(from), from.bytes()});
+    receives.push_back({rank, place, layout.elements(rank) * size});
+  }
+  exchange(name, std::move(sends), std::move(receives), stream);
+}
+
+void DeviceTransport::gather_in_rounds(std::string_view name, const PieceLayout& layout,
+                                       const Tensor& from, const Tensor& to,
+                                       const DeviceCall& call) {
+  const int64_t size = dtype_size(to.dtype());
+  const OuterRounds rounds = outer_rounds(layout, size, staging_bytes_);
+  const Staging arrived{call.workspace.data(), rounds.slot};
+  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.blocks) {
+    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.blocks)};
+    const auto bytes_of = [&](int rank, int64_t count) {
+      return layout.elements(rank) / layout.outer() * count * size;
+    };
+    std::byte* const own = memory_of(from) + bytes_of(position_, begin);
+    const int64_t own_bytes = bytes_of(position_, blocks.end - begin);
+    std::vector<DevicePart> sends;
+    std::vector<DevicePart> receives;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == position_) continue;
+      sends.push_back({rank, own, own_bytes});
+      receives.push_back({rank, arrived.of(rank), bytes_of(rank, blocks.end - begin)});
+    }
+    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      copy_to_whole(layout, rank, blocks, size, rank == position_ ? own : arrived.of(rank),
+                    memory_of(to), *call.stream);
+    }
+  }
+}
+
+void DeviceTransport::reduce_scatter(std::string_view name, const PieceLayout& layout,
+                                     const Tensor& from, const Tensor& to, const DeviceCall& call) {
+  if (layout.elements() == 0) return;
+  if (layout.all_one_block()) {
+    scatter_blocks(name, layout, from, to, call);
+  } else {
+    scatter_in_rounds(name, layout, from, to, call);
+  }
+}
+
+/// Sums pieces that each lie in the whole as one block, from where they are sent.
+void DeviceTransport::scatter_blocks(std::string_view name, const PieceLayout& layout,
+                                     const Tensor& from, const Tensor& to, const DeviceCall& call) {
+  const int64_t size = dtype_size(to.dtype());
+  const int64_t longest = longest_piece(layout);
+  const int64_t round = round_elements(longest, size, ranks_, staging_bytes_);
+  const Staging arrived{call.workspace.data(), aligned_bytes(round * size)};
+  for (int64_t begin = 0; begin < longest; begin += round) {
+    const auto count = [&](int rank) {
+      return std::clamp<int64_t>(layout.elements(rank) - begin, 0, round);
+    };
+    const auto place = [&](int rank) {
+      return memory_of(from) + (layout.begin(rank) + begin) * size;
+    };
+    std::vector<DevicePart> sends;
+    std::vector<DevicePart> receives;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == position_) continue;
+      sends.push_back({rank, place(rank), count(rank) * size});
+      receives.push_back({rank, arrived.of(rank), count(position_) * size});
+    }
+    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    sum(Reduction::sum, to.dtype(), arrived,
+        {place(position_), memory_of(to) + begin * size, count(position_)}, *call.stream);
+  }
+}
+
+void DeviceTransport::scatter_in_rounds(std::string_view name, const PieceLayout& layout,
+                                        const Tensor& from, const Tensor& to,
+                                        const DeviceCall& call) {
+  const int64_t size = dtype_size(to.dtype());
+  const OuterRounds rounds = outer_rounds(layout, size, staging_bytes_);
+  const Staging packed{call.workspace.data(), rounds.slot};
+  const Staging arrived{packed.of(ranks_), rounds.slot};
+  for (int64_t begin = 0; begin < layout.outer(); begin += rounds.blocks) {
+    const OuterBlocks blocks{begin, std::min(layout.outer(), begin + rounds.blocks)};
+    const auto elements_of = [&](int rank, int64_t count) {
+      return layout.elements(rank) / layout.outer() * count;
+    };
+    const int64_t own = elements_of(position_, blocks.end - begin);
+    std::vector<DevicePart> sends;
+    std::vector<DevicePart> receives;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      copy_from_whole(layout, rank, blocks, size, memory_of(from), packed.of(rank), *call.stream);
+      if (rank == position_) continue;
+      sends.push_back({rank, packed.of(rank), elements_of(rank, blocks.end - begin) * size});
+      receives.push_back({rank, arrived.of(rank), own * size});
+    }
+    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    sum(Reduction::sum, to.dtype(), arrived,
+        {packed.of(position_), memory_of(to) + elements_of(position_, begin) * size, own},
+        *call.stream);
+  }
+}
+
+void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, const Tensor& from,
+                                 const Tensor& to, const DeviceCall& call) {
+  const DType dtype = to.dtype();
+  const int64_t size = dtype_size(dtype);
+  const auto [slice, rest] = slices_of(to.elements(), size, ranks_);
+  const int64_t round = round_elements(slice, size, ranks_, staging_bytes_);
+  const Staging arrived{call.workspace.data(), aligned_bytes(round * size)};
+  for (int64_t begin = 0; begin < slice; begin += round) {
+    const int64_t count = std::min(round, slice - begin);
+    const auto offset = [&](int rank) { return (rank * slice + begin) * size; };
+    std::vector<DevicePart> sends;
+    std::vector<DevicePart> receives;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (rank == position_) continue;
+      sends.push_back({rank, memory_of(from) + offset(rank), count * size});
+      receives.push_back({rank, arrived.of(rank), count * size});
+    }
+    exchange(name, std::move(sends), std::move(receives), *call.stream);
+    sum(reduction, dtype, arrived,
+        {memory_of(from) + offset(position_), memory_of(to) + offset(position_), count},
+        *call.stream);
+  }
+  if (slice > 0) {
+    links_->all_gather(name, memory_of(to) + position_ * slice * size, memory_of(to), slice * size,
+                       *call.stream);
+    received_bytes_ += (ranks_ - 1) * slice * size;
+  }
+  const int64_t done = ranks_ * slice * size;
+  reduce_whole(name, reduction, dtype, {memory_of(from) + done, memory_of(to) + done, rest}, call);
+}
+
+void DeviceTransport::reduce_whole(std::string_view name, Reduction reduction, DType dtype,
+                                   const Addend& addend, const DeviceCall& call) {
+  if (addend.elements == 0) return;
+  const int64_t bytes = addend.elements * dtype_size(dtype);
+  const Staging arrived{call.workspace.data(), aligned_bytes(bytes)};
+  call.stream->copy(arrived.of(position_), addend.own, bytes);
+  links_->all_gather(name, arrived.of(position_), arrived.memory, arrived.slot, *call.stream);
+  received_bytes_ += (ranks_ - 1) * arrived.slot;
+  sum(reduction, dtype, arrived, {arrived.of(position_), addend.sum, addend.elements},
+      *call.stream);
+}
+
+void DeviceTransport::broadcast(std::string_view name, int root, const Tensor& tensor,
+                                const DeviceCall& call) {
+  if (tensor.bytes() == 0) return;
+  links_->broadcast(name, root, memory_of(tensor), tensor.bytes(), *call.stream);
+  if (root != position_) received_bytes_ += tensor.bytes();
+}
+
+void DeviceTransport::sum(Reduction reduction, DType dtype, const Staging& staging,
+                          const Addend& addend, Stream& stream) const {
+  ordered_sum({.slots = staging.memory,
+               .slot_bytes = staging.slot,
+               .own = addend.own,
+               .position = position_,
+               .ranks = ranks_,
+               .elements = addend.elements,
+               .to = addend.sum},
+              reduction, dtype, stream);
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+#include "comm/emulated_links.h"
+
+#include <utility>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+Tensor bytes_at(std::byte* memory, int64_t bytes) {
+  return Tensor::wrap(memory, {bytes}, DType::u8);
+}
+
+class EmulatedLinks final : public DeviceLinks {
+ public:
+  explicit EmulatedLinks(Communicator group)
+      : group_(std::make_shared<Communicator>(std::move(group))) {}
+
+  void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
+                  Stream& stream) override {
+    stream.enqueue([=, group = group_] {
+      // The communicator only reads the piece.
+      group->all_gather(name, even_pieces(bytes * group->size(), group->size()),
+                        bytes_at(const_cast<std::byte*>(from), bytes),
+                        bytes_at(to, bytes * group->size()));
+    });
+  }
+
+  void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
+                 Stream& stream) override {
+    stream.enqueue([=, group = group_] { group->broadcast(name, root, bytes_at(memory, bytes)); });
+  }
+
+  void exchange(std::string_view name, std::span<const DevicePart> sends,
+                std::span<const DevicePart> receives, Stream& stream) override {
+    stream.enqueue([name, group = group_, out = messages(sends), in = messages(receives)] {
+      group->exchange(name, out, in);
+    });
+  }
+
+ private:
+  static std::vector<Message> messages(std::span<const DevicePart> parts) {
+    std::vector<Message> result;
+    for (const DevicePart& part : parts) {
+      result.push_back({.peer = part.peer, .tensor = bytes_at(part.memory, part.bytes)});
+    }
+    return result;
+  }
+
+  std::shared_ptr<Communicator> group_;  // shared with work that is still in a stream
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceLinks> emulated_links(Communicator group) {
+  return std::make_unique<EmulatedLinks>(std::move(group));
+}
+
+}  // namespace tessera

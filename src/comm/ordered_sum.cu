@@ -1,0 +1,75 @@
+#include "comm/device_kernels.h"
+#include "device/packs.h"
+
+namespace tessera {
+namespace {
+
+struct Add {
+  template <typename T>
+  __device__ static T combine(T left, T right) {
+    return left + right;
+  }
+};
+
+/// Not a number if one of the values is not.
+struct Larger {
+  template <typename T>
+  __device__ static T combine(T left, T right) {
+    return left > right || left != left ? left : right;
+  }
+};
+
+/// Each thread reduces a pack of every rank's, or what is left of it element by element.
+template <typename T, typename Total, typename Combine, int widest>
+__global__ void sum_slots(OrderedSum sum) {
+  for_my_elements<widest>(sum.elements, [&](int64_t first, auto size) {
+    Total totals[size];
+    for (int rank = 0; rank < sum.ranks; ++rank) {
+      const std::byte* const addend =
+          rank == sum.position ? sum.own : sum.slots + rank * sum.slot_bytes;
+      const auto values = load_pack<size>(reinterpret_cast<const T*>(addend) + first, 0);
+      for (int i = 0; i < size; ++i) {
+        const auto value = static_cast<Total>(values.values[i]);
+        totals[i] = rank == 0 ? value : Combine::combine(totals[i], value);
+      }
+    }
+    Pack<T, size> result;
+    for (int i = 0; i < size; ++i) result.values[i] = static_cast<T>(totals[i]);
+    store_pack(reinterpret_cast<T*>(sum.to) + first, 0, result);
+  });
+}
+
+bool aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+
+template <typename T, typename Total, typename Combine>
+void launch_sum(const OrderedSum& sum, Stream& stream) {
+  constexpr int kWidest = kPackSize<T>;
+  if (aligned(sum.own) && aligned(sum.to)) {
+    launch(sum_slots<T, Total, Combine, kWidest>, grid_of_elements<kWidest>(sum.elements), stream,
+           sum);
+  } else {
+    launch(sum_slots<T, Total, Combine, 1>, grid_of_elements<1>(sum.elements), stream, sum);
+  }
+}
+
+}  // namespace
+
+template <typename Vendor>
+void ordered_sum_device(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream) {
+  const bool adds = reduction == Reduction::sum;
+  if (dtype == DType::f64) {
+    adds ? launch_sum<double, double, Add>(sum, stream)
+         : launch_sum<double, double, Larger>(sum, stream);
+  } else if (dtype == DType::f32) {
+    adds ? launch_sum<float, float, Add>(sum, stream)
+         : launch_sum<float, float, Larger>(sum, stream);
+  } else if (dtype == DType::bf16) {
+    launch_sum<BFloat16, float, Add>(sum, stream);
+  } else {  // the signed sum wraps as the unsigned one does
+    launch_sum<uint32_t, uint32_t, Add>(sum, stream);
+  }
+}
+
+template void ordered_sum_device<ThisVendor>(const OrderedSum&, Reduction, DType, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,269 @@
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "comm/any_pieces.h"
+#include "comm/connect_devices.h"
+#include "comm/emulated_links.h"
+#include "device/emulated_accelerator.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+/// A rank's emulated device, with memory for the operands of a call.
+class RankDevice {
+ public:
+  explicit RankDevice(int lanes) : accelerator_(open_emulated(lanes)) {
+    stream_ = accelerator_->make_stream();
+  }
+
+  Accelerator& accelerator() { return *accelerator_; }
+  Stream& stream() { return *stream_; }
+
+  /// A copy of a tensor in the device's memory, `before` bytes behind the memory's beginning.
+  Tensor copy(const Tensor& host, int64_t before = 0) {
+    memory_.push_back(accelerator_->allocate(host.bytes() + before));
+    const Tensor tensor = Tensor::wrap(static_cast<std::byte*>(memory_.back()->address()) + before,
+                                       host.shape(), host.dtype(), accelerator_.get());
+    upload({host.raw(), static_cast<size_t>(host.bytes())}, tensor);
+    return tensor;
+  }
+  DeviceCall call(int64_t workspace_bytes) {
+    memory_.push_back(accelerator_->allocate(workspace_bytes));
+    return {.stream = stream_.get(),
+            .workspace = {static_cast<std::byte*>(memory_.back()->address()),
+                          static_cast<size_t>(workspace_bytes)}};
+  }
+
+ private:
+  std::unique_ptr<Accelerator> accelerator_;
+  std::shared_ptr<Stream> stream_;
+  std::vector<std::unique_ptr<DeviceMemory>> memory_;
+};
+
+/// Runs body(group, device) on so many ranks, which are one group of emulated devices that stage
+/// `staging` bytes.
+void run_devices(int size, int64_t staging,
+                 const std::function<void(Communicator&, RankDevice&)>& body) {
+  World world(size);
+  run_ranks(world, [&](int rank) {
+    RankDevice device(rank % 2 == 0 ? 32 : 64);
+    Communicator group = world.group(rank, first_ranks(size));
+    group.use_devices(emulated_links(world.group(rank, first_ranks(size), "links")), staging);
+    body(group, device);
+    device.stream().synchronize();
+  });
+}
+
+int any_device_group() { return *rc::gen::inRange(1, 5); }
+/// Of which small operands need several rounds, or one.
+int64_t any_staging() { return *rc::gen::element<int64_t>(1, int64_t{1} << 20); }
+/// Where an operand begins: aligned, or not.
+int64_t any_place(DType dtype) { return *rc::gen::element<int64_t>(0, 1, 4) * dtype_size(dtype); }
+
+RC_GTEST_PROP(DeviceCollectives, GatherAndScatterAsTheProcessorDoes, ()) {
+  const int size = any_device_group();
+  const Whole whole = any_whole(size);
+  const DType dtype = any_sum_type();
+  const std::vector<Tensor> addends = random_tensors(size, whole.shape, dtype, any_seed());
+  const PieceLayout layout = pieces_of(whole.shape, whole.type, size);
+  const int64_t place = any_place(dtype), staging = any_staging();
+  std::vector<std::string> sums(static_cast<size_t>(size)), wholes(sums.size());
+  run_devices(size, staging, [&](Communicator& group, RankDevice& device) {
+    const auto position = static_cast<size_t>(group.position());
+    const Tensor from = device.copy(addends[position], place);
+    const Tensor piece =
+        device.copy(random_tensor({layout.elements(group.position())}, dtype, 1), place);
+    const Tensor to = device.copy(random_tensor(whole.shape, dtype, 2));
+    group.reduce_scatter("gradient", layout, from, piece,
+                         device.call(reduce_scatter_workspace(layout, dtype, staging)));
+    group.all_gather("whole", layout, piece, to,
+                     device.call(all_gather_workspace(layout, dtype, staging)));
+    device.stream().synchronize();
+    sums[position] = bytes_of(on_host(piece));
+    wholes[position] = bytes_of(on_host(to));
+  });
+  std::vector<std::string> expected_sums(sums.size()), expected_wholes(sums.size());
+  run_group(size, [&](Communicator& group) {
+    const auto position = static_cast<size_t>(group.position());
+    const Tensor piece({layout.elements(group.position())}, dtype);
+    const Tensor to(whole.shape, dtype);
+    group.reduce_scatter("gradient", layout, addends[position], piece);
+    group.all_gather("whole", layout, piece, to);
+    expected_sums[position] = bytes_of(piece);
+    expected_wholes[position] = bytes_of(to);
+  });
+  RC_ASSERT(sums == expected_sums);
+  RC_ASSERT(wholes == expected_wholes);
+}
+
+RC_GTEST_PROP(DeviceCollectives, ReduceAsTheProcessorDoes, ()) {
+  const int size = any_device_group();
+  const DType dtype = any_sum_type();
+  const bool maximum = dtype != DType::bf16 && dtype != DType::i32 && *rc::gen::arbitrary<bool>();
+  const Reduction reduction = maximum ? Reduction::maximum : Reduction::sum;
+  const Shape shape{*rc::gen::element<int64_t>(0, 1, 3, 40, 40'003)};
+  const std::vector<Tensor> addends = random_tensors(size, shape, dtype, any_seed());
+  const bool in_place = *rc::gen::arbitrary<bool>();
+  const int64_t place = any_place(dtype), staging = any_staging();
+  std::vector<std::string> results(static_cast<size_t>(size)), expected(results.size());
+  run_devices(size, staging, [&](Communicator& group, RankDevice& device) {
+    const auto position = static_cast<size_t>(group.position());
+    const Tensor from = device.copy(addends[position], place);
+    const Tensor to = in_place ? from : device.copy(random_tensor(shape, dtype, 1));
+    group.all_reduce("loss", from, to, reduction,
+                     device.call(all_reduce_workspace(shape.elements(), dtype, size, staging)));
+    device.stream().synchronize();
+    results[position] = bytes_of(on_host(to));
+  });
+  run_group(size, [&](Communicator& group) {
+    const auto position = static_cast<size_t>(group.position());
+    const Tensor to(shape, dtype);
+    group.all_reduce("loss", addends[position], to, reduction);
+    expected[position] = bytes_of(to);
+  });
+  RC_ASSERT(results == expected);
+}
+
+TEST(DeviceCollectives, BroadcastWhatOneDeviceHas) {
+  const Tensor sent = random_tensor({1001}, DType::bf16, 3);
+  std::vector<std::string> results(3);
+  run_devices(3, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+    const Tensor own = device.copy(group.position() == 1 ? sent : Tensor({1001}, DType::bf16));
+    group.broadcast("weights", 1, own, device.call(0));
+    device.stream().synchronize();
+    results[static_cast<size_t>(group.position())] = bytes_of(on_host(own));
+  });
+  EXPECT_EQ(results, std::vector<std::string>(3, bytes_of(sent)));
+}
+
+TEST(DeviceCollectives, AreRepeatedByAGraphWithoutAnotherComparison) {
+  constexpr int kTimes = 4;
+  std::vector<double> results(3);
+  std::vector<int64_t> calls(3);
+  run_devices(3, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+    const Tensor value = device.copy(random_tensor({1}, DType::f64, 5));
+    const double one = 1;
+    upload(std::as_bytes(std::span(&one, 1)), value);
+    const DeviceCall call = device.call(all_reduce_workspace(1, DType::f64, 3));
+    device.stream().begin_capture();
+    group.all_reduce("sum", value, value, Reduction::sum, call);
+    const std::unique_ptr<Graph> graph = device.stream().end_capture();
+    for (int i = 0; i < kTimes; ++i) device.stream().launch(*graph);
+    device.stream().synchronize();
+    results[static_cast<size_t>(group.position())] = get(on_host(value), 0);
+    calls[static_cast<size_t>(group.position())] = group.traffic(Collective::all_reduce).calls;
+  });
+  EXPECT_EQ(results, std::vector<double>(3, 81));  // three times as much each time
+  EXPECT_EQ(calls, std::vector<int64_t>(3, 1));
+}
+
+TEST(DeviceCollectives, ReceiveTheBytesOfARing) {
+  constexpr int64_t kElements = 64 * 1024;
+  std::vector<int64_t> received(4);
+  run_devices(4, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+    const Tensor value = device.copy(random_tensor({kElements}, DType::f32, 1));
+    group.all_reduce("gradient", value, value, Reduction::sum,
+                     device.call(all_reduce_workspace(kElements, DType::f32, 4)));
+    received[static_cast<size_t>(group.position())] =
+        group.traffic(Collective::all_reduce).received_bytes;
+  });
+  EXPECT_EQ(received, std::vector<int64_t>(4, 2 * kElements * 4 * 3 / 4));
+}
+
+TEST(DeviceCollectives, ThatDifferAreNamedBeforeAnyWorkIsGiven) {
+  World world(2);
+  const std::string error = error_of([&] {
+    run_ranks(world, [&](int rank) {
+      RankDevice device(32);
+      Communicator group = world.group(rank, first_ranks(2));
+      group.use_devices(emulated_links(world.group(rank, first_ranks(2), "links")));
+      const Tensor value = device.copy(Tensor({4 + rank}, DType::f32));
+      group.all_reduce("loss", value, value, Reduction::sum,
+                       device.call(all_reduce_workspace(5, DType::f32, 2)));
+    });
+  });
+  EXPECT_THAT(error,
+              ::testing::HasSubstr("rank 0 made call 0, all_reduce (sum) 'loss' of f32 [4]"));
+  EXPECT_THAT(error,
+              ::testing::HasSubstr("rank 1 made call 0, all_reduce (sum) 'loss' of f32 [5]"));
+}
+
+TEST(DeviceCollectives, EndWhereAnotherRankDoesNotGoOn) {
+  World world(2, std::chrono::seconds(60));
+  const std::string error = error_of([&] {
+    run_ranks(world, [&](int rank) {
+      RankDevice device(32);
+      Communicator group = world.group(rank, first_ranks(2));
+      Communicator links = world.group(rank, first_ranks(2), "links");
+      if (rank == 1) throw Error("this device is on fire");
+      const Tensor value = device.copy(Tensor({4}, DType::f32));
+      auto waits = emulated_links(std::move(links));
+      waits->broadcast("weights", 1, static_cast<std::byte*>(value.address()), value.bytes(),
+                       device.stream());
+      device.stream().synchronize();
+    });
+  });
+  EXPECT_THAT(error, ::testing::HasSubstr("this device is on fire"));
+}
+
+TEST(DeviceCollectives, WithoutDevicesAreAMistake) {
+  EXPECT_THROW(run_group(1,
+                         [&](Communicator& group) {
+                           RankDevice device(32);
+                           const Tensor value = device.copy(Tensor({4}, DType::f32));
+                           group.all_reduce("loss", value, value, Reduction::sum, device.call(64));
+                         }),
+               InternalError);
+}
+
+/// Links that lose the first number of what they gather.
+class LosingLinks final : public DeviceLinks {
+ public:
+  explicit LosingLinks(std::unique_ptr<DeviceLinks> links) : links_(std::move(links)) {}
+  void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
+                  Stream& stream) override {
+    links_->all_gather(name, from, to, bytes, stream);
+    stream.fill_zero(to, 4);
+  }
+  void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
+                 Stream& stream) override {
+    links_->broadcast(name, root, memory, bytes, stream);
+  }
+  void exchange(std::string_view name, std::span<const DevicePart> sends,
+                std::span<const DevicePart> receives, Stream& stream) override {
+    links_->exchange(name, sends, receives, stream);
+  }
+
+ private:
+  std::unique_ptr<DeviceLinks> links_;
+};
+
+/// Tries a sum over three devices, whose links may lose a number.
+void try_sum(bool loses) {
+  World world(3);
+  run_ranks(world, [&](int rank) {
+    RankDevice device(32);
+    Communicator group = world.group(rank, first_ranks(3));
+    std::unique_ptr<DeviceLinks> links = emulated_links(world.group(rank, first_ranks(3), "links"));
+    if (loses) links = std::make_unique<LosingLinks>(std::move(links));
+    group.use_devices(std::move(links));
+    require_right_sums(group, device.accelerator());
+  });
+}
+
+TEST(ConnectDevices, TriesASumOfKnownNumbers) {
+  EXPECT_NO_THROW(try_sum(/*loses=*/false));
+  EXPECT_THAT(error_of([] { try_sum(/*loses=*/true); }),
+              ::testing::HasSubstr("the devices of ranks 0, 1, 2 do not add up right: element 0 of "
+                                   "the self-test is"));
+}
+
+}  // namespace
+}  // namespace tessera

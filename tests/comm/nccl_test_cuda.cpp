@@ -1,0 +1,82 @@
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/in_process/world.h"
+#include "comm/nccl/nccl_library_cuda.h"
+#include "comm/nccl/nccl_links.h"
+#include "comm/ranks_and_values.h"
+#include "device/emulated_accelerator.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+/// Why NCCL cannot be loaded here; none if it can.
+std::optional<std::string> missing() {
+  try {
+    const NcclLibrary nccl;
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+bool has_gpu() {
+  try {
+    open_accelerator(Device::cuda);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(Nccl, VersionsAreWrittenAsTheyAreRead) {
+  EXPECT_EQ(nccl_version_text(22809), "2.28.9");
+  EXPECT_EQ(nccl_version_text(NCCL_VERSION(2, 18, 0)), "2.18.0");
+}
+
+TEST(Nccl, ThatIsMissingIsNamedWithWhatItIsFor) {
+  const auto why = missing();
+  if (!why) GTEST_SKIP() << "NCCL is here";
+  EXPECT_THAT(*why, HasSubstr("libnccl.so.2"));
+  EXPECT_THAT(*why, HasSubstr("ranks on several devices"));
+}
+
+TEST(Nccl, HasTheFunctionsThatLinksTake) {
+  if (const auto why = missing()) GTEST_SKIP() << *why;
+  const NcclLibrary nccl;
+  EXPECT_GE(nccl.version, NCCL_VERSION(2, 18, 0));
+  EXPECT_THAT(nccl.failure(ncclInvalidArgument, nullptr), HasSubstr("invalid argument"));
+}
+
+/// Both ranks get an error, and neither waits for the other: without a GPU NCCL cannot join them.
+TEST(Nccl, ThatCannotJoinTheRanksEndsThemWithItsReason) {
+  if (const auto why = missing()) GTEST_SKIP() << *why;
+  if (has_gpu()) GTEST_SKIP() << "there is a GPU";
+  World world(2);
+  std::vector<std::string> errors(2);
+  run_ranks(world, [&](int rank) {
+    Communicator group = world.group(rank, first_ranks(2));
+    const auto accelerator = open_emulated();
+    try {
+      nccl_links(group, *accelerator, std::chrono::seconds(20));
+    } catch (const Error& error) {
+      errors[static_cast<size_t>(rank)] = error.what();
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("NCCL"));
+    EXPECT_THAT(error, AnyOf(HasSubstr("cannot join the ranks of the group"),
+                             HasSubstr("cannot make an address for the ranks")));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
