@@ -16,9 +16,10 @@ Target with_choices(Target target, const RunConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<Accelerator> open_device(const RunConfig& config) {
-  return config.run.device == Device::cpu ? nullptr
-                                          : open_accelerator(config.run.device, "run.device");
+std::unique_ptr<Accelerator> open_device(const RunConfig& config, const DevicePlace& place) {
+  return config.run.device == Device::cpu
+             ? nullptr
+             : open_accelerator(config.run.device, "run.device", place);
 }
 
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts) {

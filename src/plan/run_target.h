@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// Opens the device of a run; null if it computes on the processor. Throws Error if it cannot.
-std::unique_ptr<Accelerator> open_device(const RunConfig& config);
+/// Opens the device of a run for one of the machine's ranks; null if it computes on the processor.
+/// Throws Error if it cannot.
+std::unique_ptr<Accelerator> open_device(const RunConfig& config, const DevicePlace& place = {});
 
 /// The target of a run on an accelerator that need not be here.
 Target run_target(const RunConfig& config, const AcceleratorFacts& facts);

@@ -44,7 +44,8 @@ inline constexpr int64_t kDeviceReserve = int64_t{1} << 30;
 StepPlan plan_step_that_fits(const RunConfig& config, const Accelerator* accelerator = nullptr);
 
 /// The same for all ranks of a mesh, which are on this machine together; by rank. Of several ranks
-/// beside_arena_bytes() count too.
+/// beside_arena_bytes() count too. Each has a GPU of its own, like `accelerator`; emulated devices
+/// share the machine's memory.
 std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& mesh,
                                           const Accelerator* accelerator = nullptr);
 
@@ -55,6 +56,9 @@ struct MemoryNeeds {
   int64_t states = 0;  ///< of the arenas: weights, gradients and the optimizer's states
   int64_t beside = 0;  ///< beside_arena_bytes(), of several ranks
 };
+
+/// What a rank takes of the memory of a device of its own.
+MemoryNeeds needs_on_device(const StepPlan& plan);
 
 /// Throws Error, as plan_step_that_fits() does, if this machine or the accelerator has less.
 void require_fits(const RunConfig& config, const MemoryNeeds& needs,

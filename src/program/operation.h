@@ -85,6 +85,8 @@ struct Execution {
 
   /// The only group.
   Communicator& group() const { return *groups.front(); }
+  /// Where calls of the groups do their work.
+  DeviceCall call() const { return {.stream = stream, .workspace = workspace}; }
 };
 
 /// Everything known about one kind of operation. Its attributes are constant members, and nodes of

@@ -42,14 +42,6 @@ void require_fresh(const RunConfig& config) {
   }
 }
 
-void require_one_device(const RunConfig& config, int ranks) {
-  if (ranks == 1 || config.run.device == Device::cpu) return;
-  throw Error(
-      "--ranks is {} and run.device is \"{}\": several ranks compute on the processor in this "
-      "build; give --ranks 1, or run.device \"cpu\"",
-      ranks, word(config.run.device));
-}
-
 /// The useful FLOPs of a step, those of one rank that does all of it: what ranks compute twice does
 /// not count.
 double step_flops(const RunConfig& config, const StepPlan& of_first) {
@@ -77,19 +69,35 @@ SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flop
           .memory_bytes = memory_bytes};
 }
 
-/// Gives the device its table of products. Returns the rate of matrix products: `known`, or if that
-/// is 0 a device's, measured while its memory is free. One rank on the processor measures it when
-/// the run begins.
+/// Gives the device its table of products. Returns the rate of its matrix products: `known`, or if
+/// that is 0 a device's, measured while its memory is free. One rank on the processor measures it
+/// when the run begins.
 double prepare_products(const RunConfig& config, double known, Runtime& runtime) {
   use_tuned_products(config, runtime);
   if (known > 0 || runtime.accelerator() == nullptr) return known;
   return measure_gemm_peak(runtime, compute_dtype(config.train.precision));
 }
 
+/// What a rank runs its operations with.
+Runtime runtime_of_rank(const RunConfig& config, std::unique_ptr<Accelerator> accelerator,
+                        int sharing_ranks) {
+  const Target target = run_target(config, accelerator.get(), sharing_ranks);
+  return Runtime(target, std::move(accelerator));
+}
+
+/// Lets operations meet the other ranks, on their devices if the run has any.
+void join_ranks(const RunConfig& config, RankGroups& groups, Runtime& runtime) {
+  runtime.join(groups);
+  if (runtime.accelerator() == nullptr) return;
+  groups.use_devices(*runtime.accelerator(), std::chrono::seconds(config.run.rank_timeout));
+}
+
 /// Trains on the ranks of a mesh, as threads of this process.
 TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const TrainOptions& options,
                            RunLock& lock, const Logger& logger) {
-  if (run.peak_flops == 0) {
+  if (run.config.run.device != Device::cpu) {
+    run.peak_flops *= run.mesh.ranks();
+  } else if (run.peak_flops == 0) {
     run.peak_flops = measure_gemm_peak(static_cast<int>(run.config.run.threads),
                                        compute_dtype(run.config.train.precision));
   }
@@ -98,8 +106,10 @@ TrainReport train_on_ranks(SharedRun& run, std::vector<StepPlan> plans, const Tr
   run_mesh(world, run.mesh, [&](RankGroups& groups) {
     const int rank = groups.rank();
     const RankControl control(groups);
-    Runtime runtime(run_target(run.config, nullptr, run.mesh.ranks()), nullptr);
-    runtime.join(groups);
+    const int ranks = run.mesh.ranks();
+    Runtime runtime = runtime_of_rank(run.config, options.open(run.config, {rank, ranks}), ranks);
+    join_ranks(run.config, groups, runtime);
+    use_tuned_products(run.config, runtime);
     std::optional<RunKeeper> keeper;
     if (control.first()) keeper.emplace(run, options, runtime, lock, logger);
     const Logger own_logger = control.first() ? logger : Logger::silent();
@@ -120,17 +130,36 @@ double sum_over(double own, const RankControl& control) {
   return sum;
 }
 
+/// The rate of matrix products of all ranks together: configured, or measured. Gives devices their
+/// tables of products.
+double peak_of_processes(const RunConfig& config, Runtime& runtime, const RankControl& control) {
+  double known = 0;
+  control.together([&] {
+    known = configured_peak(config, runtime.accelerator()).value_or(ProductPeak{}).flops;
+    known = prepare_products(config, known, runtime);
+  });
+  if (runtime.accelerator() != nullptr) return sum_over(known, control);
+  if (known > 0) return known;
+  return sum_over(measure_gemm_peak(runtime.threads(), compute_dtype(config.train.precision)),
+                  control);
+}
+
 /// The plan of a rank that is a process.
 struct ProcessPlan {
   StepPlan step;
   int64_t memory_bytes = 0;  ///< of the arenas of all ranks
 };
 
-/// Plans it. Throws Error on all ranks if those of one machine do not fit into its memory.
-ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const Target& target,
+/// Plans it. Throws Error on all ranks if those of one machine do not fit into its memory, or if
+/// one does not fit into its device's.
+ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const Runtime& runtime,
                          const Processes& processes, const RankControl& control) {
+  const Accelerator* const accelerator = runtime.accelerator();
   std::optional<StepPlan> plan;
-  control.together([&] { plan = plan_step(config, target, place); });
+  control.together([&] {
+    plan = plan_step(config, runtime.target(), place);
+    if (accelerator != nullptr) require_fits(config, needs_on_device(*plan), accelerator);
+  });
   const std::array<uint64_t, 3> own{static_cast<uint64_t>(plan->memory.arena_bytes),
                                     static_cast<uint64_t>(plan->memory.kept_bytes),
                                     static_cast<uint64_t>(beside_arena_bytes(*plan))};
@@ -143,7 +172,8 @@ ProcessPlan plan_process(const RunConfig& config, const MeshRank& place, const T
     needs.states += static_cast<int64_t>(of_rank[1]);
     needs.beside += static_cast<int64_t>(of_rank[2]);
   }
-  control.together([&] { require_fits(config, needs); });
+  const bool on_gpus = accelerator != nullptr && is_gpu(accelerator->device());
+  if (!on_gpus) control.together([&] { require_fits(config, needs); });
   int64_t memory_bytes = 0;
   for (size_t at = 0; at < all.size(); at += own.size()) {
     memory_bytes += static_cast<int64_t>(all[at]);
@@ -162,24 +192,27 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   require_same_start(config, processes, control);
   const SharedCores cores =
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
-  Runtime runtime(run_target(resolved, nullptr, cores.ranks), nullptr);
-  runtime.join(groups);
-  ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime.target(), processes, control);
+  const std::vector<int> here = processes.ranks_here();
+  const DevicePlace device_place{
+      .rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
+      .ranks = static_cast<int>(std::ssize(here))};
+  std::unique_ptr<Accelerator> accelerator;
+  control.together([&] { accelerator = options.open(resolved, device_place); });
+  Runtime runtime = runtime_of_rank(resolved, std::move(accelerator), cores.ranks);
+  join_ranks(resolved, groups, runtime);
+  ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime, processes, control);
+  control.together([&] { require_runnable(plan.step.programs.list(), runtime); });
   std::optional<RunLock> lock;
   control.together([&] {
     if (!control.first()) return;
     lock.emplace(resolved.run.directory, logger);
     if (!options.resume) require_fresh(resolved);
   });
-  const double known = configured_peak(resolved, nullptr).value_or(ProductPeak{}).flops;
+  const double peak_flops = peak_of_processes(resolved, runtime, control);
   std::optional<SharedRun> run;
-  control.together([&] { run = shared_run(resolved, mesh, known, plan.step, plan.memory_bytes); });
+  control.together(
+      [&] { run = shared_run(resolved, mesh, peak_flops, plan.step, plan.memory_bytes); });
   require_same_data(run->data, processes, control);
-  if (known == 0) {
-    const double own =
-        measure_gemm_peak(runtime.threads(), compute_dtype(resolved.train.precision));
-    run->peak_flops = sum_over(own, control);
-  }
   std::optional<RunKeeper> keeper;
   if (control.first()) keeper.emplace(*run, options, runtime, *lock, logger);
   const Logger own_logger = control.first() ? logger : Logger::silent();
@@ -200,25 +233,28 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   }
   const Mesh mesh =
       mesh_of(resolved, options.processes != nullptr ? options.processes->ranks() : options.ranks);
-  require_one_device(resolved, mesh.ranks());
   if (options.processes != nullptr) {
     return train_as_process(config, resolved, mesh, options, logger);
   }
-  std::unique_ptr<Accelerator> accelerator = options.open(resolved);
+  const DevicePlace first{.rank = 0, .ranks = mesh.ranks()};
+  std::unique_ptr<Accelerator> accelerator = options.open(resolved, first);
   double peak_flops = configured_peak(resolved, accelerator.get()).value_or(ProductPeak{}).flops;
   std::vector<StepPlan> plans = plan_steps_that_fit(resolved, mesh, accelerator.get());
-  Runtime runtime(run_target(resolved), std::move(accelerator));
-  require_runnable(plans.front().programs.list(), runtime);
+  std::optional<Runtime> runtime(std::in_place, run_target(resolved), std::move(accelerator));
+  require_runnable(plans.front().programs.list(), *runtime);
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
-  peak_flops = prepare_products(resolved, peak_flops, runtime);
+  peak_flops = prepare_products(resolved, peak_flops, *runtime);
   int64_t memory_bytes = 0;
   for (const StepPlan& plan : plans) memory_bytes += plan.memory.arena_bytes;
   SharedRun run = shared_run(resolved, mesh, peak_flops, plans.front(), memory_bytes);
-  if (mesh.ranks() > 1) return train_on_ranks(run, std::move(plans), options, lock, logger);
+  if (mesh.ranks() > 1) {
+    runtime.reset();  // each rank opens its own device
+    return train_on_ranks(run, std::move(plans), options, lock, logger);
+  }
   const RankControl control;
-  RunKeeper keeper(run, options, runtime, lock, logger);
-  return RankTrainer(run, std::move(plans.front()), {}, runtime, control, &keeper, logger)
+  RunKeeper keeper(run, options, *runtime, lock, logger);
+  return RankTrainer(run, std::move(plans.front()), {}, *runtime, control, &keeper, logger)
       .run(options);
 }
 

@@ -23,8 +23,9 @@ struct TrainOptions {
   std::function<void(int rank, int64_t step)> before_step = {};
   /// Told each rank's batches of each of its steps, before they are computed.
   std::function<void(int rank, int64_t step, std::span<const Batch> batches)> on_batches = {};
-  /// Opens the run's device; null for the processor.
-  std::function<std::unique_ptr<Accelerator>(const RunConfig&)> open = open_device;
+  /// Opens the run's device for one of the machine's ranks; null for the processor.
+  std::function<std::unique_ptr<Accelerator>(const RunConfig&, const DevicePlace&)> open =
+      open_device;
 };
 
 struct TrainReport {

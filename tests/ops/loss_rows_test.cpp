@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <limits>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -117,6 +121,115 @@ LossResult run_on_device(const LossCase& loss, const testing::Emulation& device)
   return result;
 }
 
+/// The classes of a rank that shares the vocabulary, on its device.
+template <typename T>
+class LossPart {
+ public:
+  /// Classes [first, end).
+  LossPart(const LossCase& loss, size_t first, size_t end, const testing::Emulation& device)
+      : loss_(loss),
+        classes_(end - first),
+        runtime_(testing::make_runtime(host_target(1), device)),
+        stream_(runtime_.accelerator()->make_stream()),
+        logits_(accelerator(), columns(loss, first, end)),
+        targets_(accelerator(), loss.targets),
+        seed_(accelerator(), {loss.seed}),
+        token_loss_(accelerator(), unwritten(loss.rows)),
+        log_sum_exp_(accelerator(), unwritten(loss.rows)),
+        largest_(accelerator(), unwritten(loss.rows)),
+        sums_(accelerator(), unwritten(2 * loss.rows)),
+        split_{.loss = {.rows = static_cast<int64_t>(loss.rows),
+                        .vocabulary = static_cast<int64_t>(classes_),
+                        .logits = logits_.address(),
+                        .targets = targets_.address(),
+                        .seed = loss.gradient ? seed_.address() : nullptr,
+                        .z = loss.z,
+                        .token_loss = token_loss_.address(),
+                        .log_sum_exp = log_sum_exp_.address(),
+                        .gradient = logits_.template address<T>(),
+                        .gradient_stride = stride()},
+               .first = static_cast<int64_t>(first),
+               .largest = largest_.address(),
+               .sums = sums_.address()} {}
+
+  std::vector<float> largest() {
+    run([&](auto vendor) { split_largest_device<decltype(vendor)>(split_, *stream_); });
+    return largest_.read();
+  }
+  std::vector<float> sums(const std::vector<float>& largest) {
+    accelerator().upload(std::as_bytes(std::span(largest)), largest_.address());
+    run([&](auto vendor) { split_sums_device<decltype(vendor)>(split_, *stream_); });
+    return sums_.read();
+  }
+  LossResult results(const std::vector<float>& sums) {
+    accelerator().upload(std::as_bytes(std::span(sums)), sums_.address());
+    run([&](auto vendor) { split_results_device<decltype(vendor)>(split_, *stream_); });
+    return {log_sum_exp_.read(), token_loss_.read(), {}};
+  }
+  /// Puts the gradient in its place among those of all ranks.
+  void place_gradient(size_t first, std::vector<float>& gradient) const {
+    const std::vector<T> own = logits_.template read<T>();
+    for (size_t row = 0; row < loss_.rows; ++row) {
+      for (size_t v = 0; v < classes_; ++v) {
+        gradient[row * loss_.vocabulary + first + v] =
+            static_cast<float>(own[row * static_cast<size_t>(stride()) + v]);
+      }
+    }
+  }
+
+ private:
+  static std::vector<float> unwritten(size_t count) {
+    return std::vector<float>(count, std::numeric_limits<float>::quiet_NaN());
+  }
+  static std::vector<float> columns(const LossCase& loss, size_t first, size_t end) {
+    std::vector<float> result;
+    for (size_t row = 0; row < loss.rows; ++row) {
+      for (size_t v = first; v < end; ++v) {
+        result.push_back(loss.logits[row * loss.vocabulary + v]);
+      }
+    }
+    return result;
+  }
+  Accelerator& accelerator() { return *runtime_.accelerator(); }
+  int64_t stride() const { return static_cast<int64_t>(classes_ * sizeof(float) / sizeof(T)); }
+  template <typename Body>
+  void run(Body&& body) {
+    for_vendor(*stream_, body);
+    stream_->synchronize();
+  }
+
+  const LossCase& loss_;
+  size_t classes_;
+  Runtime runtime_;
+  std::shared_ptr<Stream> stream_;
+  DeviceArray<float> logits_;
+  DeviceArray<int32_t> targets_;
+  DeviceArray<float> seed_, token_loss_, log_sum_exp_, largest_, sums_;
+  SplitLossRows<T> split_;
+};
+
+/// The same of ranks that share the vocabulary in two parts, before class `cut` and from it on.
+template <typename T>
+LossResult run_split_on_device(const LossCase& loss, size_t cut, const testing::Emulation& device) {
+  LossPart<T> left(loss, 0, cut, device), right(loss, cut, loss.vocabulary, device);
+  std::vector<float> largest = left.largest();
+  const std::vector<float> other_largest = right.largest();
+  for (size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], other_largest[i]);
+  std::vector<float> sums = left.sums(largest);
+  const std::vector<float> other_sums = right.sums(largest);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += other_sums[i];
+  LossResult result = left.results(sums);
+  const LossResult other = right.results(sums);
+  EXPECT_EQ(result.log_sum_exp, other.log_sum_exp);
+  EXPECT_EQ(result.token_loss, other.token_loss);
+  result.gradient = loss.logits;
+  if (loss.gradient) {
+    left.place_gradient(0, result.gradient);
+    right.place_gradient(cut, result.gradient);
+  }
+  return result;
+}
+
 /// The plain kernel in f64 on the same logits.
 void expect_row(const LossCase& loss, size_t row, const LossResult& actual, double rounding) {
   const auto from = loss.logits.begin() + static_cast<std::ptrdiff_t>(row * loss.vocabulary);
@@ -154,6 +267,26 @@ RC_GTEST_PROP(LossRows, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
         }
         if (!loss.gradient) {
           ASSERT_EQ(result.gradient, loss.logits);
+        }
+      });
+}
+
+RC_GTEST_PROP(LossRows, TheDevicesKernelsForAPartAgreeWithThePlainOnes, ()) {
+  LossCase loss = random_loss_case();
+  RC_PRE(loss.vocabulary > 1);
+  const auto cut = *rc::gen::element<size_t>(1, loss.vocabulary / 2, loss.vocabulary - 1,
+                                             loss.vocabulary / 3 + 1);
+  RC_PRE(cut < loss.vocabulary);
+  const bool narrow = *rc::gen::arbitrary<bool>();
+  testing::expect_equal_bits_on_devices(
+      testing::any_lanes(),
+      [&](const testing::Emulation& device) {
+        return narrow ? run_split_on_device<BFloat16>(loss, cut, device)
+                      : run_split_on_device<float>(loss, cut, device);
+      },
+      [&](const LossResult& result) {
+        for (size_t row = 0; row < loss.rows; ++row) {
+          expect_row(loss, row, result, narrow ? testing::kBFloat16Rounding : 0);
         }
       });
 }

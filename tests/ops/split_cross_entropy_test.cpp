@@ -287,17 +287,5 @@ TEST(SplitCrossEntropy, SendsWhatItsCostSays) {
   EXPECT_EQ(static_cast<double>(sent) / 4, expected);
 }
 
-TEST(SplitCrossEntropy, IsRefusedOnDevices) {
-  const Mesh mesh({.tensor = 2});
-  Program program(mesh);
-  Builder builder(program);
-  loss_program({.tokens = 8, .vocabulary = 6, .hidden = 4, .dtype = DType::f32})(builder);
-  Runtime runtime = testing::make_runtime(host_target(1), testing::Emulation{});
-  const Node& node = program.nodes().front();
-  EXPECT_THAT(
-      error_of([&] { node.operation->require_runnable(runtime, program.specs(node.inputs)); }),
-      AllOf(HasSubstr("split over 2 ranks of tensor"), HasSubstr("on the processor")));
-}
-
 }  // namespace
 }  // namespace tessera

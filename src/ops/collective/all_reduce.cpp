@@ -12,10 +12,14 @@ class AllReduce final : public CollectiveOperation {
   std::string_view name() const override { return "all_reduce"; }
   int in_place_input(int) const override { return 0; }
   void run(const Execution& execution) const override {
-    execution.group().all_reduce(execution.name, execution.inputs[0], execution.outputs[0]);
+    execution.group().all_reduce(execution.name, execution.inputs[0], execution.outputs[0],
+                                 Reduction::sum, execution.call());
   }
 
  protected:
+  int64_t staged_bytes(DType dtype) const override {
+    return all_reduce_workspace(move().whole.elements(), dtype, move().ranks);
+  }
   int64_t sent_bytes(int position, int64_t element_bytes) const override {
     return all_reduce_bytes(move().whole.elements(), move().ranks, position, element_bytes);
   }

@@ -33,6 +33,13 @@ class AllToAll final : public CollectiveOperation {
     return packed_bytes(size) + (unpacks() ? move().own_after.elements() * size : 0);
   }
 
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (runtime.accelerator() == nullptr) return;
+    throw Error(
+        "{}: devices do not move pieces from one split to another yet; set run.device = \"cpu\"",
+        name());
+  }
+
   void run(const Execution& execution) const override {
     const Tensor& from = execution.inputs[0];
     const Tensor& to = execution.outputs[0];

@@ -202,9 +202,11 @@ Cost MoveOperation::cost(std::span<const Spec> inputs, std::span<const Spec> out
   return cost;
 }
 
-void MoveOperation::require_runnable(Runtime&, std::span<const Spec>) const {
-  throw Error("{}: several ranks run on the processor only; set run.device = \"cpu\"", name());
+int64_t MoveOperation::workspace_bytes(const Target& target, std::span<const Spec> inputs) const {
+  return target.device == Device::cpu ? 0 : staged_bytes(inputs[0].dtype);
 }
+
+int64_t MoveOperation::staged_bytes(DType) const { return 0; }
 
 int64_t MoveOperation::sent_bytes(int, int64_t) const { return 0; }
 

@@ -62,10 +62,13 @@ class MoveOperation : public Operation {
                               std::span<const Value> of_outputs) const override;
   bool takes_wide_gradients() const override { return true; }
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override;
-  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override;
+  /// On a device, what staged_bytes() says.
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override;
 
  protected:
   const Move& move() const { return move_; }
+  /// The bytes of workspace that it takes on a device. By default it takes none.
+  virtual int64_t staged_bytes(DType dtype) const;
   /// The bytes that the rank at a position puts on the wire. By default none meets another.
   virtual int64_t sent_bytes(int position, int64_t element_bytes) const;
 

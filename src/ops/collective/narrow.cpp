@@ -6,6 +6,8 @@
 
 #include "base/bfloat16.h"
 #include "base/error.h"
+#include "device/vendor.h"
+#include "ops/collective/narrow_kernels.h"
 
 namespace tessera {
 namespace {
@@ -25,17 +27,28 @@ void convert_block(const Tensor& memory, int64_t begin, int64_t end) {
 
 }  // namespace
 
-Tensor narrow_in_place(const Tensor& wide) {
+Tensor narrow_in_place(const Tensor& wide, Stream* stream) {
   TESSERA_CHECK(wide.dtype() == DType::f32, "a {} is narrowed; expected f32",
                 dtype_name(wide.dtype()));
   const int64_t elements = wide.elements();
-  for (int64_t begin = 0; begin < elements; begin += kBlock) {
-    convert_block<float, BFloat16>(wide, begin, std::min(elements, begin + kBlock));
+  if (stream != nullptr) {
+    for_vendor(*stream, [&](auto vendor) {
+      narrow_device<decltype(vendor)>(wide.address(), elements, *stream);
+    });
+  } else {
+    for (int64_t begin = 0; begin < elements; begin += kBlock) {
+      convert_block<float, BFloat16>(wide, begin, std::min(elements, begin + kBlock));
+    }
   }
-  return Tensor::wrap(wide.raw(), {elements}, DType::bf16);
+  return Tensor::wrap(wide.address(), {elements}, DType::bf16, wide.accelerator());
 }
 
-void widen_in_place(const Tensor& wide) {
+void widen_in_place(const Tensor& wide, Stream* stream) {
+  if (stream != nullptr) {
+    return for_vendor(*stream, [&](auto vendor) {
+      widen_device<decltype(vendor)>(wide.address(), wide.elements(), *stream);
+    });
+  }
   for (int64_t end = wide.elements(); end > 0;) {
     const int64_t begin = (end - 1) / kBlock * kBlock;
     convert_block<BFloat16, float>(wide, begin, end);

@@ -13,6 +13,13 @@ class OneKeeps final : public MoveOperation {
   void run(const Execution& execution) const override {
     const Tensor& from = execution.inputs[0];
     const Tensor& to = execution.outputs[0];
+    if (execution.stream != nullptr) {
+      if (move().position > 0) return execution.stream->fill_zero(to.address(), to.bytes());
+      if (from.address() != to.address()) {
+        execution.stream->copy(to.address(), from.address(), from.bytes());
+      }
+      return;
+    }
     if (move().position > 0) return to.fill_zero();
     if (from.address() != to.address()) to.copy_from(from);
   }

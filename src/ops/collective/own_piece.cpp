@@ -1,9 +1,13 @@
 #include <cstring>
 
+#include "comm/device_kernels.h"
 #include "ops/collective/move.h"
 
 namespace tessera {
 namespace {
+
+/// Memory of a device.
+std::byte* memory_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.address()); }
 
 /// Invariant or replicated -> sharded. Input: the whole. Output: this rank's piece.
 class OwnPiece final : public MoveOperation {
@@ -18,6 +22,10 @@ class OwnPiece final : public MoveOperation {
     const Tensor& whole = execution.inputs[0];
     const Tensor& piece = execution.outputs[0];
     const int64_t size = dtype_size(whole.dtype());
+    if (execution.stream != nullptr) {
+      return copy_from_whole(*move().after, move().position, {0, move().after->outer()}, size,
+                             memory_of(whole), memory_of(piece), *execution.stream);
+    }
     move().after->for_each_block(
         move().position, [&](int64_t in_whole, int64_t in_piece, int64_t length) {
           std::memcpy(piece.raw() + in_piece * size, whole.raw() + in_whole * size,
@@ -36,6 +44,11 @@ class ZerosAround final : public MoveOperation {
     const Tensor& piece = execution.inputs[0];
     const Tensor& whole = execution.outputs[0];
     const int64_t size = dtype_size(whole.dtype());
+    if (execution.stream != nullptr) {
+      execution.stream->fill_zero(whole.address(), whole.bytes());
+      return copy_to_whole(*move().before, move().position, {0, move().before->outer()}, size,
+                           memory_of(piece), memory_of(whole), *execution.stream);
+    }
     whole.fill_zero();
     move().before->for_each_block(
         move().position, [&](int64_t in_whole, int64_t in_piece, int64_t length) {

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,7 +16,7 @@ namespace tessera {
 namespace {
 
 /// The slices of a value over the ranks of a level: nearly equal, in the order of the ranks.
-PieceLayout slices(int64_t elements, int ranks) {
+PieceLayout slices_of(int64_t elements, int ranks) {
   std::vector<std::vector<ElementRun>> runs;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t begin = slice_begin(elements, ranks, rank);
@@ -25,11 +27,28 @@ PieceLayout slices(int64_t elements, int ranks) {
   return {1, elements, 1, std::move(runs)};
 }
 
-/// The ranks of the mesh that a rank meets in one level of a sum.
+/// The ranks of the mesh that a rank meets in one level of a sum, and what they sum.
 struct SumLevel {
   std::vector<Axis> axes;
-  int ranks = 1;
+  PieceLayout slices;
+  int position = 0;  ///< of this rank in it
+
+  int64_t own_elements() const { return slices.elements(position); }
 };
+
+/// The levels over these axes, innermost first: each sums the slice that the one before leaves.
+std::vector<SumLevel> levels_of(const Program& program, int64_t elements,
+                                std::span<const std::vector<Axis>> axes) {
+  std::vector<SumLevel> levels;
+  for (const std::vector<Axis>& of_level : axes) {
+    const std::vector<int> group = program.mesh().group(program.rank(), of_level);
+    const auto position = std::ranges::find(group, program.rank()) - group.begin();
+    levels.push_back({of_level, slices_of(elements, static_cast<int>(group.size())),
+                      static_cast<int>(position)});
+    elements = levels.back().own_elements();
+  }
+  return levels;
+}
 
 /// Updated input: this rank's addend, which becomes the sum. The view of it that follows has the
 /// type of the sum.
@@ -66,12 +85,13 @@ class TakeSum final : public MoveOperation {
   /// are those of slices of equal size.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
-    const int64_t size = dtype_size(narrows(inputs[0].dtype) ? DType::bf16 : inputs[0].dtype);
+    const int64_t size = dtype_size(wire_dtype(inputs[0].dtype));
     double elements = static_cast<double>(move().whole.elements());
     for (const SumLevel& level : levels_) {
-      const double sent = 2 * elements * (level.ranks - 1) / level.ranks;
+      const int ranks = level.slices.ranks();
+      const double sent = 2 * elements * (ranks - 1) / ranks;
       cost.wire.push_back({level.axes, sent * static_cast<double>(size)});
-      elements /= level.ranks;
+      elements /= ranks;
     }
     return cost;
   }
@@ -79,25 +99,41 @@ class TakeSum final : public MoveOperation {
   void run(const Execution& execution) const override {
     const Tensor& value = execution.inputs[0];
     const bool narrow = narrows(value.dtype());
-    const Tensor addend = narrow ? narrow_in_place(value) : value.reshape({value.elements()});
-    sum(execution, addend, execution.groups);
-    if (narrow) widen_in_place(value);
+    const Tensor addend =
+        narrow ? narrow_in_place(value, execution.stream) : value.reshape({value.elements()});
+    sum(execution, addend, 0);
+    if (narrow) widen_in_place(value, execution.stream);
+  }
+
+ protected:
+  int64_t staged_bytes(DType dtype) const override {
+    int64_t bytes = 0;
+    for (const SumLevel& level : levels_) {
+      const bool last = &level == &levels_.back();
+      bytes =
+          std::max(bytes, last ? all_reduce_workspace(level.slices.elements(), wire_dtype(dtype),
+                                                      level.slices.ranks())
+                               : std::max(reduce_scatter_workspace(level.slices, wire_dtype(dtype)),
+                                          all_gather_workspace(level.slices, wire_dtype(dtype))));
+    }
+    return bytes;
   }
 
  private:
+  DType wire_dtype(DType dtype) const { return narrows(dtype) ? DType::bf16 : dtype; }
   bool narrows(DType dtype) const { return wire_ == WireFormat::bf16 && dtype == DType::f32; }
 
-  /// Sums over the first of the groups, and over the others within its slices.
-  static void sum(const Execution& execution, const Tensor& value,
-                  std::span<Communicator* const> groups) {
-    Communicator& group = *groups.front();
-    if (groups.size() == 1) return group.all_reduce(execution.name, value, value);
-    const PieceLayout layout = slices(value.elements(), group.size());
-    const int64_t begin = slice_begin(value.elements(), group.size(), group.position());
-    const Tensor own = value.slice(begin, begin + layout.elements(group.position()));
-    group.reduce_scatter(execution.name, layout, value, own);
-    if (own.elements() > 0) sum(execution, own, groups.subspan(1));
-    group.all_gather(execution.name, layout, own, value);
+  /// Sums over the ranks of a level, and over those of the levels around it within its slices.
+  void sum(const Execution& execution, const Tensor& value, size_t level) const {
+    Communicator& group = *execution.groups[level];
+    if (level + 1 == levels_.size()) {
+      return group.all_reduce(execution.name, value, value, Reduction::sum, execution.call());
+    }
+    const auto& [axes, slices, position] = levels_[level];
+    const Tensor own = value.view(slices.begin(position), {slices.elements(position)});
+    group.reduce_scatter(execution.name, slices, value, own, execution.call());
+    if (own.elements() > 0) sum(execution, own, level + 1);
+    group.all_gather(execution.name, slices, own, value, execution.call());
   }
 
   std::vector<SumLevel> levels_;
@@ -115,12 +151,9 @@ Value taken_sum(Builder& builder, Value value, std::span<const Axis> axes, bool 
   converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
   Move move = plan_move(builder.program(), value, conversions);
   if (move.ranks > 1) {
-    std::vector<SumLevel> levels;
     const std::vector<std::vector<Axis>> in_one_step{move.axes};
-    for (const std::vector<Axis>& level : by_level ? mesh.by_level(move.axes) : in_one_step) {
-      levels.push_back({level});
-      for (const Axis axis : level) levels.back().ranks *= mesh.size(axis);
-    }
+    std::vector<SumLevel> levels = levels_of(builder.program(), move.whole.elements(),
+                                             by_level ? mesh.by_level(move.axes) : in_one_step);
     builder.apply(std::make_shared<TakeSum>(std::move(move), std::move(levels), wire), {value});
   }
   const Value taken = builder.apply_single(make_retype(std::move(conversions)), {value});

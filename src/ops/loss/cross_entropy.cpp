@@ -102,8 +102,12 @@ class LinearCrossEntropy final : public Operation {
     const LogitChunks chunks(inputs[0], inputs[1]);
     const int64_t bytes = chunks.workspace_bytes(target, gradients_);
     if (!part_.axis) return bytes;
-    return aligned_bytes(bytes) +
-           2 * chunks.most_rows(target.device) * dtype_size(accumulation_dtype(inputs[0].dtype));
+    const int64_t rows = chunks.most_rows(target.device);
+    if (target.device != Device::cpu) {
+      return aligned_bytes(bytes) + aligned_bytes(split_numbers_bytes(rows)) +
+             all_reduce_workspace(2 * rows, DType::f32, part_.ranks);
+    }
+    return aligned_bytes(bytes) + 2 * rows * dtype_size(accumulation_dtype(inputs[0].dtype));
   }
 
   std::vector<std::vector<Axis>> meets() const override {
@@ -111,12 +115,6 @@ class LinearCrossEntropy final : public Operation {
     return {{*part_.axis}};
   }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (part_.axis && runtime.accelerator() != nullptr) {
-      throw Error(
-          "linear_cross_entropy: the vocabulary is split over {} ranks of {}, which devices cannot "
-          "do yet; run on the processor, or with one rank of {}",
-          part_.ranks, part_.axis_name, part_.axis_name);
-    }
     require_device_gemm(runtime);
   }
 
@@ -150,19 +148,19 @@ class LinearCrossEntropy final : public Operation {
     chunks.for_each_on_device(
         execution, gradients_ ? &gradients : nullptr,
         [&](int64_t first, int64_t rows, std::byte* logits) {
-          loss_rows_device<Vendor>(
-              LossRows<T>{
-                  .rows = rows,
-                  .vocabulary = weight.shape()[0],
-                  .logits = reinterpret_cast<const float*>(logits),
-                  .targets = targets + first,
-                  .seed = gradients_ ? execution.inputs[3].template pointer<float>() : nullptr,
-                  .z = static_cast<float>(z_coefficient_),
-                  .token_loss = token_loss + first,
-                  .log_sum_exp = log_sum_exp + first,
-                  .gradient = reinterpret_cast<T*>(logits),
-                  .gradient_stride = chunks.gradient_stride()},
-              *execution.stream);
+          const LossRows<T> loss{
+              .rows = rows,
+              .vocabulary = weight.shape()[0],
+              .logits = reinterpret_cast<const float*>(logits),
+              .targets = targets + first,
+              .seed = gradients_ ? execution.inputs[3].template pointer<float>() : nullptr,
+              .z = static_cast<float>(z_coefficient_),
+              .token_loss = token_loss + first,
+              .log_sum_exp = log_sum_exp + first,
+              .gradient = reinterpret_cast<T*>(logits),
+              .gradient_stride = chunks.gradient_stride()};
+          part_.axis ? split_rows_on_device<Vendor>(execution, loss, chunks)
+                     : loss_rows_device<Vendor>(loss, *execution.stream);
         });
     loss_sum_device<Vendor>({.tokens = execution.inputs[2].elements(),
                              .z = z_coefficient_,
@@ -171,6 +169,33 @@ class LinearCrossEntropy final : public Operation {
                              .log_sum_exp = log_sum_exp,
                              .loss = execution.outputs[0].template pointer<float>()},
                             *execution.stream);
+  }
+
+  /// What a chunk of so many rows takes beside its logits where ranks share the vocabulary.
+  static int64_t split_numbers_bytes(int64_t rows) { return 3 * rows * dtype_size(DType::f32); }
+
+  template <typename Vendor, typename T>
+  void split_rows_on_device(const Execution& execution, const LossRows<T>& loss,
+                            const LogitChunks& chunks) const {
+    const int64_t most = chunks.most_rows(execution.runtime.target().device);
+    const int64_t collective_bytes = all_reduce_workspace(2 * most, DType::f32, part_.ranks);
+    const std::span<std::byte> staging =
+        execution.workspace.last(static_cast<size_t>(collective_bytes));
+    auto* const largest =
+        reinterpret_cast<float*>(staging.data() - aligned_bytes(split_numbers_bytes(most)));
+    const SplitLossRows<T> split{
+        .loss = loss, .first = part_.first, .largest = largest, .sums = largest + loss.rows};
+    const DeviceCall call{.stream = execution.stream, .workspace = staging};
+    Accelerator* const accelerator = execution.inputs[0].accelerator();
+    const auto of_all = [&](float* numbers, int64_t rows, Reduction reduction) {
+      const Tensor tensor = Tensor::wrap(numbers, {rows, loss.rows}, DType::f32, accelerator);
+      execution.group().all_reduce(execution.name, tensor, tensor, reduction, call);
+    };
+    split_largest_device<Vendor>(split, *execution.stream);
+    of_all(split.largest, 1, Reduction::maximum);
+    split_sums_device<Vendor>(split, *execution.stream);
+    of_all(split.sums, 2, Reduction::sum);
+    split_results_device<Vendor>(split, *execution.stream);
   }
 
   template <typename T>

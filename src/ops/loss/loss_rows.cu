@@ -72,6 +72,28 @@ struct PartialLogSum {
   }
 };
 
+/// Writes the gradient of a row's logits, over them. `target` is its place in the row, or below 0.
+template <typename T, bool packed>
+__device__ void write_gradient(const LossRows<T>& loss, int64_t index, int target, float scale,
+                               float log_sum_exp) {
+  const VocabularyRow<packed> row{static_cast<int>(loss.vocabulary)};
+  const float* const logits = loss.logits + index * loss.vocabulary;
+  const float factor = scale * (1.0f + 2.0f * loss.z * log_sum_exp);
+  T* const gradient = loss.gradient + index * loss.gradient_stride;
+  for (int round = 0; round < row.rounds(); ++round) {
+    const LogitPack values = row.load(logits, round);
+    // Narrow gradients are written over logits that come earlier in the row: of this round, or of
+    // one before.
+    if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
+    Pack<T, kPackLogits> results;
+    for (int i = 0; i < kPackLogits; ++i) {
+      const float hit = row.place(round, i) == target ? scale : 0.0f;
+      results.values[i] = round_to<T>(factor * expf(values.values[i] - log_sum_exp) - hit);
+    }
+    row.store(gradient, round, results);
+  }
+}
+
 /// One block a row: its logits are read once for the log-sum-exp and once for the gradient.
 template <typename T, bool packed>
 __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
@@ -92,22 +114,66 @@ __global__ void __launch_bounds__(kMostThreads) loss_rows(LossRows<T> loss) {
     loss.token_loss[index] = target >= 0 ? log_sum_exp - target_logit : 0.0f;
   }
   if (loss.seed == nullptr) return;
-
   const float scale = target >= 0 ? *loss.seed : 0.0f;
-  const float factor = scale * (1.0f + 2.0f * loss.z * log_sum_exp);
-  T* const gradient = loss.gradient + index * loss.gradient_stride;
+  write_gradient<T, packed>(loss, index, target, scale, log_sum_exp);
+}
+
+/// The place of a row's target among this rank's classes; -1 if it is not one of them.
+template <typename T>
+__device__ int own_target(const SplitLossRows<T>& split, int64_t index) {
+  const int64_t target = split.loss.targets[index];
+  const int64_t place = target - split.first;
+  return target >= 0 && place >= 0 && place < split.loss.vocabulary ? static_cast<int>(place) : -1;
+}
+
+/// One block a row, here and below.
+template <typename T, bool packed>
+__global__ void __launch_bounds__(kMostThreads) split_largest(SplitLossRows<T> split) {
+  const int64_t index = blockIdx.x;
+  const VocabularyRow<packed> row{static_cast<int>(split.loss.vocabulary)};
+  const float* const logits = split.loss.logits + index * split.loss.vocabulary;
+  float most = std::numeric_limits<float>::lowest();
   for (int round = 0; round < row.rounds(); ++round) {
     const LogitPack values = row.load(logits, round);
-    // Narrow gradients are written over logits that come earlier in the row: of this round, or of
-    // one before.
-    if constexpr (sizeof(T) < sizeof(float)) __syncthreads();
-    Pack<T, kPackLogits> results;
-    for (int i = 0; i < kPackLogits; ++i) {
-      const float hit = row.place(round, i) == target ? scale : 0.0f;
-      results.values[i] = round_to<T>(factor * expf(values.values[i] - log_sum_exp) - hit);
-    }
-    row.store(gradient, round, results);
+    for (const float value : values.values) most = most < value ? value : most;
   }
+  most = block_max(most);
+  if (threadIdx.x == 0) split.largest[index] = most;
+}
+
+template <typename T, bool packed>
+__global__ void __launch_bounds__(kMostThreads) split_sums(SplitLossRows<T> split) {
+  const int64_t index = blockIdx.x;
+  const VocabularyRow<packed> row{static_cast<int>(split.loss.vocabulary)};
+  const float* const logits = split.loss.logits + index * split.loss.vocabulary;
+  const float largest = split.largest[index];
+  float sum = 0;
+  for (int round = 0; round < row.rounds(); ++round) {
+    const LogitPack values = row.load(logits, round);
+    for (int i = 0; i < kPackLogits; ++i) {
+      if (row.place(round, i) < row.vocabulary) sum += expf(values.values[i] - largest);
+    }
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  const int target = own_target(split, index);
+  split.sums[index] = sum;
+  split.sums[split.loss.rows + index] = target >= 0 ? logits[target] : 0.0f;
+}
+
+template <typename T, bool packed>
+__global__ void __launch_bounds__(kMostThreads) split_results(SplitLossRows<T> split) {
+  const LossRows<T>& loss = split.loss;
+  const int64_t index = blockIdx.x;
+  const bool has_target = loss.targets[index] >= 0;
+  const float log_sum_exp = split.largest[index] + logf(split.sums[index]);
+  if (threadIdx.x == 0) {
+    loss.log_sum_exp[index] = log_sum_exp;
+    loss.token_loss[index] = has_target ? log_sum_exp - split.sums[loss.rows + index] : 0.0f;
+  }
+  if (loss.seed == nullptr) return;
+  write_gradient<T, packed>(loss, index, own_target(split, index), has_target ? *loss.seed : 0.0f,
+                            log_sum_exp);
 }
 
 /// One block.
@@ -122,20 +188,44 @@ __global__ void __launch_bounds__(kMostThreads) sum_losses(LossSum losses) {
   if (threadIdx.x == 0) *losses.loss = static_cast<float>(total);
 }
 
-template <bool packed, typename T>
-void launch_loss_rows(const LossRows<T>& loss, Stream& stream) {
+/// A block for each row, of a thread for each pack as far as a block has them.
+template <typename T>
+Grid grid_of_rows(const LossRows<T>& loss) {
   const int64_t packs = (loss.vocabulary + kPackLogits - 1) / kPackLogits;
-  const auto threads = std::min<int64_t>(kMostThreads, round_up(packs, kLanes));
-  launch(loss_rows<T, packed>, {.blocks = loss.rows, .threads = static_cast<int>(threads)}, stream,
-         loss);
+  const auto threads =
+      std::min<int64_t>(kMostThreads, round_up(std::max<int64_t>(packs, 1), kLanes));
+  return {.blocks = loss.rows, .threads = static_cast<int>(threads)};
+}
+
+template <typename T>
+bool rows_begin_on_packs(const LossRows<T>& loss) {
+  return loss.vocabulary % kPackLogits == 0;
 }
 
 }  // namespace
 
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream) {
-  const bool packed = loss.vocabulary % kPackLogits == 0;
-  packed ? launch_loss_rows<true>(loss, stream) : launch_loss_rows<false>(loss, stream);
+  launch(rows_begin_on_packs(loss) ? loss_rows<T, true> : loss_rows<T, false>, grid_of_rows(loss),
+         stream, loss);
+}
+
+template <typename Vendor, typename T>
+void split_largest_device(const SplitLossRows<T>& split, Stream& stream) {
+  launch(rows_begin_on_packs(split.loss) ? split_largest<T, true> : split_largest<T, false>,
+         grid_of_rows(split.loss), stream, split);
+}
+
+template <typename Vendor, typename T>
+void split_sums_device(const SplitLossRows<T>& split, Stream& stream) {
+  launch(rows_begin_on_packs(split.loss) ? split_sums<T, true> : split_sums<T, false>,
+         grid_of_rows(split.loss), stream, split);
+}
+
+template <typename Vendor, typename T>
+void split_results_device(const SplitLossRows<T>& split, Stream& stream) {
+  launch(rows_begin_on_packs(split.loss) ? split_results<T, true> : split_results<T, false>,
+         grid_of_rows(split.loss), stream, split);
 }
 
 template <typename Vendor>
@@ -145,6 +235,12 @@ void loss_sum_device(const LossSum& sum, Stream& stream) {
 
 template void loss_rows_device<ThisVendor>(const LossRows<float>&, Stream&);
 template void loss_rows_device<ThisVendor>(const LossRows<BFloat16>&, Stream&);
+template void split_largest_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
+template void split_largest_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
+template void split_sums_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
+template void split_sums_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
+template void split_results_device<ThisVendor>(const SplitLossRows<float>&, Stream&);
+template void split_results_device<ThisVendor>(const SplitLossRows<BFloat16>&, Stream&);
 template void loss_sum_device<ThisVendor>(const LossSum&, Stream&);
 
 }  // namespace tessera

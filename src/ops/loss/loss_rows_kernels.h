@@ -24,6 +24,16 @@ struct LossRows {
   int64_t gradient_stride;  // elements from row to row: as many bytes as a row of logits
 };
 
+/// The same where ranks share the vocabulary: `loss` has the logits of this rank's classes, and
+/// between the kernels the ranks take the maximum of `largest` and the sums of `sums`.
+template <typename T>
+struct SplitLossRows {
+  LossRows<T> loss;
+  int64_t first;   // this rank's first class
+  float* largest;  // [rows]: the largest logit
+  float* sums;     // [2, rows]: Σ exp(logit - largest), and the target's logit or 0
+};
+
 /// loss = Σ over tokens with a target of token_loss + z · log_sum_exp², summed in f64.
 struct LossSum {
   int64_t tokens;
@@ -38,6 +48,12 @@ struct LossSum {
 /// pointers are the device's.
 template <typename Vendor, typename T>
 void loss_rows_device(const LossRows<T>& loss, Stream& stream);
+template <typename Vendor, typename T>
+void split_largest_device(const SplitLossRows<T>& split, Stream& stream);
+template <typename Vendor, typename T>
+void split_sums_device(const SplitLossRows<T>& split, Stream& stream);
+template <typename Vendor, typename T>
+void split_results_device(const SplitLossRows<T>& split, Stream& stream);
 template <typename Vendor>
 void loss_sum_device(const LossSum& sum, Stream& stream);
 

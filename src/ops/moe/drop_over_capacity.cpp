@@ -1,7 +1,7 @@
 #include "ops/moe/drop_over_capacity.h"
 
+#include "base/words.h"
 #include "ops/moe/routed_types.h"
-#include "ops/moe/row_bound.h"
 #include "ops/support.h"
 
 namespace tessera {
@@ -34,7 +34,11 @@ class DropOverCapacity final : public Operation {
   }
   int in_place_input(int) const override { return 0; }
   void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    refuse_experts_on_device(runtime, name());
+    if (runtime.accelerator() == nullptr) return;
+    throw Error(
+        "{} on {}: capacities of experts whose tokens several ranks have are counted on the "
+        "processor only; set model.capacity_factor = 0 or run.device = \"cpu\"",
+        name(), word(runtime.target().device));
   }
 
   void run(const Execution& execution) const override {

@@ -66,7 +66,7 @@ HandRule exchange_rule(const ExchangeOptions& options, std::vector<Side> inputs,
 }
 
 void ExchangeOperation::require_runnable(Runtime& runtime, std::span<const Spec>) const {
-  refuse_experts_on_device(runtime, name());
+  refuse_sent_rows_on_device(runtime, name());
 }
 
 Cost ExchangeOperation::cost_of_sending(double bytes, std::span<const Spec> inputs,

@@ -34,10 +34,11 @@ struct TokenNumbering {
   int64_t k;
   int64_t first_expert;
   int64_t local_experts;
+  int64_t rows;             // that can come, tokens · k at most
   const int32_t* indices;   // [tokens, k]
   const int32_t* offsets;   // [local_experts + 1]
   const int32_t* places;    // [token blocks, local_experts]
-  int32_t* input_indices;   // [tokens · k]
+  int32_t* input_indices;   // [rows]
   int32_t* output_indices;  // [tokens, k]
 };
 

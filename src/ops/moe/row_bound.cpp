@@ -15,11 +15,20 @@ void require_row_bound(const Execution& execution, const RowBound& bound, int64_
       bound.balanced, bound.rows, bound.key);
 }
 
-void refuse_experts_on_device(const Runtime& runtime, std::string_view operation) {
+void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation,
+                                const RowBound& bound, int64_t most) {
+  if (runtime.accelerator() == nullptr || bound.rows >= most) return;
+  throw Error(
+      "{} on {}: {} rows are reserved for a rank's experts and {} can come, which nobody counts "
+      "there; set {} to 0 for as many as can come, or run.device = \"cpu\"",
+      operation, word(runtime.target().device), bound.rows, most, bound.key);
+}
+
+void refuse_sent_rows_on_device(const Runtime& runtime, std::string_view operation) {
   if (runtime.accelerator() == nullptr) return;
   throw Error(
-      "{} on {}: experts over several ranks run on the processor only; set run.device = "
-      "\"cpu\" or parallel.expert = 1",
+      "{} on {}: devices do not send rows to the ranks of their experts yet; set "
+      "parallel.expert_exchange = \"all_gather\" or run.device = \"cpu\"",
       operation, word(runtime.target().device));
 }
 

@@ -11,8 +11,13 @@ namespace tessera {
 /// layer, the rank, how uneven the load is and the configuration key.
 void require_row_bound(const Execution& execution, const RowBound& bound, int64_t rows);
 
-/// Throws Error if the runtime has an accelerator: what experts over several ranks need does not
-/// run there.
-void refuse_experts_on_device(const Runtime& runtime, std::string_view operation);
+/// Throws Error if the runtime has an accelerator and more rows may come than are reserved, of
+/// which there can be `most`: nobody looks at their number there.
+void refuse_row_bound_on_device(const Runtime& runtime, std::string_view operation,
+                                const RowBound& bound, int64_t most);
+
+/// Throws Error if the runtime has an accelerator: rows that are sent to the ranks of their experts
+/// run on the processor only.
+void refuse_sent_rows_on_device(const Runtime& runtime, std::string_view operation);
 
 }  // namespace tessera

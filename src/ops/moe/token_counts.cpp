@@ -69,8 +69,11 @@ class CountTokens final : public Operation {
     if (options_.row_bound) require_row_bound(execution, *options_.row_bound, offsets.back());
   }
 
-  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (options_.row_bound) refuse_experts_on_device(runtime, name());
+  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
+    if (!options_.row_bound) return;
+    const Shape& choices = inputs[0].shape;
+    refuse_row_bound_on_device(runtime, name(), *options_.row_bound,
+                               choices[0] * std::min(choices[1], options_.local_experts));
   }
 
  private:

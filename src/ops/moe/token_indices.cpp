@@ -1,7 +1,6 @@
 #include "ops/moe/routed_types.h"
 #include "ops/moe/routing.h"
 #include "ops/moe/routing_kernels.h"
-#include "ops/moe/row_bound.h"
 #include "ops/moe/token_blocks.h"
 #include "ops/support.h"
 
@@ -38,10 +37,6 @@ class IndexTokens final : public Operation {
     return target.device == Device::cpu ? inputs[2].bytes() : 0;
   }
 
-  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (row_bound_) refuse_experts_on_device(runtime, name());
-  }
-
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
     const Shape& shape = execution.inputs[0].shape();
@@ -71,6 +66,7 @@ class IndexTokens final : public Operation {
                                    .k = shape[1],
                                    .first_expert = first_expert_,
                                    .local_experts = execution.inputs[2].shape()[1],
+                                   .rows = execution.outputs[0].elements(),
                                    .indices = execution.inputs[0].pointer<int32_t>(),
                                    .offsets = execution.inputs[1].pointer<int32_t>(),
                                    .places = execution.inputs[2].pointer<int32_t>(),

@@ -80,7 +80,8 @@ __global__ void number_token_blocks(TokenNumbering numbering, int bits) {
   }
   // Rows past the last offset hold no token. No other thread writes them.
   const int64_t last = numbering.offsets[local_experts];
-  for (int64_t row = choices.begin + thread; row < choices.end; row += threads) {
+  const int64_t end_row = std::min<int64_t>(choices.end, numbering.rows);
+  for (int64_t row = choices.begin + thread; row < end_row; row += threads) {
     if (row >= last) numbering.input_indices[row] = -1;
   }
 }

@@ -1,0 +1,86 @@
+#include "device/packs.h"
+#include "ops/collective/narrow_kernels.h"
+
+namespace tessera {
+namespace {
+
+// Element i takes bytes 4i to 4i + 3 before and 2i, 2i + 1 afterwards. So the elements from n to
+// 2n - 1 go to where those from n/2 to n - 1 were: within one launch nothing is overwritten that is
+// still to be read. The first kHead elements are read by one block before it writes any.
+
+constexpr int kHeadEach = 4;
+constexpr int64_t kHead = int64_t{kHeadEach} * kMostThreads / 2;
+
+template <typename From, typename To>
+__global__ void convert_head(void* memory, int64_t elements) {
+  To converted[kHeadEach];
+  const auto* const from = static_cast<const From*>(memory);
+  for (int i = 0; i < kHeadEach; ++i) {
+    const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
+    if (at < elements) converted[i] = static_cast<To>(static_cast<float>(from[at]));
+  }
+  __syncthreads();
+  auto* const to = static_cast<To*>(memory);
+  for (int i = 0; i < kHeadEach; ++i) {
+    const int64_t at = static_cast<int64_t>(threadIdx.x) + i * static_cast<int64_t>(blockDim.x);
+    if (at < elements) to[at] = converted[i];
+  }
+}
+
+/// Converts elements [begin, begin + count), where begin is a multiple of kHead.
+template <typename From, typename To, int widest>
+__global__ void convert_range(void* memory, int64_t begin, int64_t count) {
+  const auto* const from = static_cast<const From*>(memory) + begin;
+  auto* const to = static_cast<To*>(memory) + begin;
+  for_my_elements<widest>(count, [&](int64_t first, auto size) {
+    const auto values = load_pack<size>(from + first, 0);
+    Pack<To, size> converted;
+    for (int i = 0; i < size; ++i) {
+      converted.values[i] = static_cast<To>(static_cast<float>(values.values[i]));
+    }
+    store_pack(to + first, 0, converted);
+  });
+}
+
+template <typename From, typename To>
+void launch_head(void* memory, int64_t elements, Stream& stream) {
+  launch(convert_head<From, To>, {.threads = kMostThreads / 2}, stream, memory,
+         elements < kHead ? elements : kHead);
+}
+
+template <typename From, typename To>
+void launch_range(void* memory, int64_t begin, int64_t elements, Stream& stream) {
+  const int64_t count = begin < elements - begin ? begin : elements - begin;
+  constexpr int kWidest = kPackSize<float>;
+  if (reinterpret_cast<uintptr_t>(memory) % 16 == 0) {
+    launch(convert_range<From, To, kWidest>, grid_of_elements<kWidest>(count), stream, memory,
+           begin, count);
+  } else {
+    launch(convert_range<From, To, 1>, grid_of_elements<1>(count), stream, memory, begin, count);
+  }
+}
+
+}  // namespace
+
+template <typename Vendor>
+void narrow_device(void* memory, int64_t elements, Stream& stream) {
+  launch_head<float, BFloat16>(memory, elements, stream);
+  for (int64_t begin = kHead; begin < elements; begin *= 2) {
+    launch_range<float, BFloat16>(memory, begin, elements, stream);
+  }
+}
+
+template <typename Vendor>
+void widen_device(void* memory, int64_t elements, Stream& stream) {
+  int64_t begin = kHead;
+  while (begin < elements) begin *= 2;
+  for (begin /= 2; begin >= kHead; begin /= 2) {
+    launch_range<BFloat16, float>(memory, begin, elements, stream);
+  }
+  launch_head<BFloat16, float>(memory, elements, stream);
+}
+
+template void narrow_device<ThisVendor>(void*, int64_t, Stream&);
+template void widen_device<ThisVendor>(void*, int64_t, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device/emulated_accelerator.h"
+#include "support/error_of.h"
+#include "support/names_in.h"
+#include "train/rank_runs.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Runs of several ranks, each on an emulated device of its own.
+class DeviceRanks : public Ranks {
+ protected:
+  static void SetUpTestSuite() {
+    Ranks::SetUpTestSuite();
+    testing::write_known_peak(folder("emulated.json"), testing::two_threads(),
+                              open_emulated().get());
+  }
+
+  static std::vector<std::string> on_device(std::vector<std::string> more) {
+    more.insert(more.end(), {"run.device=\"emulated\"", "train.precision=\"fp32\"",
+                             "run.hardware=\"" + folder("emulated.json").string() + "\"",
+                             "train.steps=4", "checkpoint.every=2", "train.global_batch=8"});
+    return more;
+  }
+  static std::string files(const std::string& run, int64_t step) {
+    std::string all;
+    for (const std::string& name : testing::names_in(checkpoint(run, step))) {
+      if (name.ends_with(".safetensors")) all += name + read_file(checkpoint(run, step) / name);
+    }
+    return all;
+  }
+  static void expect_same_curve(const std::string& run, const std::string& expected, double bound) {
+    const auto left = metrics(run), right = metrics(expected);
+    ASSERT_EQ(left.size(), 4U);
+    ASSERT_EQ(right.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(left[i].loss, right[i].loss, bound * right[i].loss) << "step " << i + 1;
+      EXPECT_NEAR(left[i].grad_norm, right[i].grad_norm, 10 * bound * right[i].grad_norm);
+    }
+  }
+};
+
+/// One rank on the processor is the oracle.
+TEST_F(DeviceRanks, FollowTheCurveOfOneRankOnTheProcessor) {
+  const std::vector<std::string> on_processor{"train.precision=\"fp32\"", "train.steps=4",
+                                              "train.global_batch=8"};
+  train_on(1, config("processor", on_processor));
+  train_on(1, mixture("mixture", on_processor));
+  struct Layout {
+    std::string run;
+    int ranks;
+    std::vector<std::string> keys;
+  };
+  for (const Layout& layout : std::vector<Layout>{
+           {"data", 2, {"train.micro_batch=1"}},
+           {"context", 2, {"parallel.context=2"}},
+           {"nodes", 4, {"train.micro_batch=1", "parallel.node_ranks=2"}},
+           {"data and context", 4, {"train.micro_batch=1", "parallel.context=2"}},
+           {"tensor", 2, {"parallel.tensor=2"}},
+           {"tensor and data", 4, {"train.micro_batch=1", "parallel.tensor=2"}},
+       }) {
+    SCOPED_TRACE(layout.run);
+    train_on(layout.ranks, config(layout.run, on_device(layout.keys)));
+    expect_same_curve(layout.run, "processor", 1e-5);
+    if (layout.ranks > 2) continue;
+    train_on(layout.ranks, mixture(layout.run + " of a mixture", on_device(layout.keys)));
+    expect_same_curve(layout.run + " of a mixture", "mixture", 1e-5);
+  }
+}
+
+/// Each rank gets the tokens of all, and takes those of its experts.
+TEST_F(DeviceRanks, ShareExpertsByAllGather) {
+  train_on(1, mixture("all experts",
+                      {"train.precision=\"fp32\"", "train.steps=4", "train.global_batch=8"}));
+  for (const std::string tensor : {"1", "2"}) {
+    train_on(
+        2, mixture("experts " + tensor, on_device({"train.micro_batch=" + tensor,
+                                                   "parallel.expert=2", "parallel.tensor=" + tensor,
+                                                   "parallel.expert_exchange=\"all_gather\""})));
+    expect_same_curve("experts " + tensor, "all experts", 1e-5);
+  }
+}
+
+/// Gradients in bf16 are rounded, but not lost.
+TEST_F(DeviceRanks, SumGradientsInBf16AsTheProcessorDoes) {
+  const std::vector<std::string> keys{"train.micro_batch=1", "parallel.node_ranks=2",
+                                      "shard.gradients_wire=\"bf16\""};
+  std::vector<std::string> on_processor = keys;
+  on_processor.insert(on_processor.end(),
+                      {"train.precision=\"fp32\"", "train.steps=4", "train.global_batch=8"});
+  train_on(4, config("narrow on the processor", on_processor));
+  train_on(4, config("narrow", on_device(keys)));
+  expect_same_curve("narrow", "narrow on the processor", 1e-4);
+  EXPECT_NE(metrics("narrow")[3].loss, metrics("narrow")[0].loss);
+}
+
+TEST_F(DeviceRanks, HaveTheSameBitsAgainAndAfterAResume) {
+  const std::vector<std::string> keys = on_device({"train.micro_batch=1"});
+  train_on(2, config("whole", keys));
+  train_on(2, config("again", keys));
+  std::vector<std::string> stopped = keys;
+  stopped.emplace_back("train.stop_after=2");
+  train_on(2, config("stopped", stopped));
+  train_on(2, config("stopped", keys), {.resume = true});
+  std::vector<std::string> without_graphs = keys;
+  without_graphs.emplace_back("run.graphs=false");
+  train_on(2, config("ungraphed", without_graphs));
+  const std::string expected = files("whole", 4);
+  ASSERT_FALSE(expected.empty());
+  EXPECT_TRUE(files("again", 4) == expected);
+  EXPECT_TRUE(files("stopped", 4) == expected);
+  EXPECT_TRUE(files("ungraphed", 4) == expected);
+}
+
+TEST_F(DeviceRanks, GoOnUnderAnotherLayoutAndOnTheProcessor) {
+  const std::vector<std::string> two = on_device({"train.micro_batch=1", "train.stop_after=2"});
+  train_on(2, config("reshaped", two));
+  const std::vector<std::string> four = on_device({"train.micro_batch=1", "train.stop_after=3"});
+  train_on(4, config("reshaped", four), {.resume = true});
+  train_on(
+      1, config("reshaped", {"train.precision=\"fp32\"", "train.steps=4", "train.global_batch=8"}),
+      {.resume = true});
+  train_on(
+      1, config("straight", {"train.precision=\"fp32\"", "train.steps=4", "train.global_batch=8"}));
+  expect_same_curve("reshaped", "straight", 1e-5);
+}
+
+TEST_F(DeviceRanks, CompareTheirCopies) {
+  train_on(2, config("compared", on_device({"train.micro_batch=1", "run.check_replicas=1"})));
+  EXPECT_EQ(metrics("compared").size(), 4U);
+}
+
+TEST_F(DeviceRanks, EndTogetherWithTheErrorOfOne) {
+  TrainOptions options;
+  options.before_step = [](int rank, int64_t step) {
+    if (rank == 1 && step == 3) throw Error("the third step of rank 1");
+  };
+  const std::string error =
+      error_of([&] { train_on(2, config("failed", on_device({"train.micro_batch=1"})), options); });
+  EXPECT_THAT(error, HasSubstr("the third step of rank 1"));
+  EXPECT_FALSE(files("failed", 2).empty());
+}
+
+TEST_F(DeviceRanks, AreRefusedWhatDevicesCannotDoYet) {
+  const auto refusal = [&](const std::string& run, std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"parallel.expert=2", "train.micro_batch=1"});
+    const std::string error = error_of([&] { train_on(2, mixture(run, on_device(keys))); });
+    EXPECT_FALSE(fs::exists(folder(run) / "config.toml"));
+    return error;
+  };
+  EXPECT_THAT(refusal("sent", {"parallel.expert_exchange=\"all_to_all\""}),
+              HasSubstr("devices do not send rows to the ranks of their experts yet; set "
+                        "parallel.expert_exchange = \"all_gather\""));
+  EXPECT_THAT(refusal("bound", {"parallel.expert_exchange=\"all_gather\"",
+                                "parallel.expert_rows_bound=1.25"}),
+              HasSubstr("set parallel.expert_rows_bound to 0 for as many as can come"));
+}
+
+}  // namespace
+}  // namespace tessera
