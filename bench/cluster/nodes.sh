@@ -23,7 +23,8 @@ make_nodes() {
   ip link set "$cluster_run" up
   for ((number = 0; number < count; ++number)); do
     space="$cluster_run-$number"
-    ip netns add "$space"
+    ip netns add "$space" ||
+      die "this machine allows no network namespaces; --hosts FILE names real nodes"
     ip link add "$space" type veth peer name eth0 netns "$space"
     ip link set "$space" master "$cluster_run" up
     ip -n "$space" link set lo up
@@ -31,6 +32,14 @@ make_nodes() {
     ip -n "$space" link set eth0 up
     [[ "$rate" == none ]] ||
       ip netns exec "$space" tc qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 100ms
+  done
+}
+
+# sent_bytes COUNT: the bytes that each node's link has sent since make_nodes(), a line a node.
+sent_bytes() {
+  local number
+  for ((number = 0; number < $1; ++number)); do
+    ip netns exec "$cluster_run-$number" cat /sys/class/net/eth0/statistics/tx_bytes
   done
 }
 

@@ -33,18 +33,14 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
         "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
         arguments.ranks, processes->ranks());
   }
-  RunConfig config = resolve(arguments.config.load());
-  if (processes != nullptr) {
-    const std::string why = set_node_ranks(config.parallel, processes->hosts());
-    if (!why.empty() && processes->rank() == 0) {
-      fmt::print(stderr, "verify: gradients are summed over all machines in one step: {}\n", why);
-    }
-  }
+  const RunConfig config = resolve(arguments.config.load());
   const Stopwatch watch;
   arguments.options.progress = [&](const std::string& part) {
     fmt::print(stderr, "verify: {:.0f} s: {}\n", watch.seconds(), part);
   };
-  const Mesh mesh = mesh_of(config, processes != nullptr ? processes->ranks() : arguments.ranks);
+  const Mesh mesh = mesh_of_run(
+      config, processes, arguments.ranks,
+      [](const std::string& sentence) { fmt::print(stderr, "verify: {}\n", sentence); });
   const std::optional<Verification> found =
       processes != nullptr ? verify_as_process(config, mesh, arguments.options, *processes)
                            : verify(config, mesh, arguments.options);

@@ -11,7 +11,9 @@ namespace tessera {
 /// The precision in which addends of f32 travel to the ranks that sum them.
 enum class WireFormat : uint8_t {
   fp32,  ///< as they are
-  bf16,  ///< rounded before each sum; sums are taken in f32 and rounded once (MegaScale-MoE, §5)
+  /// Rounded before each sum, which is taken in f32 (MegaScale-MoE, section 5). Then the sum is
+  /// rounded, because it travels on; there it is not.
+  bf16,
 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<WireFormat>{"fp32", "bf16"};

@@ -1,14 +1,14 @@
 #include "config/mesh_of.h"
 
-#include <algorithm>
 #include <initializer_list>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/processes.h"
 #include "config/check_context.h"
+#include "config/node_ranks.h"
 
 namespace tessera {
 namespace {
@@ -90,34 +90,8 @@ void require_divides_ranks(std::initializer_list<Number> sizes, int ranks) {
               ranks, product, one ? change : "the sizes");
 }
 
-/// Whether a node has whole groups of ranks that share a model, or such a group whole nodes.
-bool fits_nodes(const ParallelSection& parallel, int64_t node_ranks) {
-  const int64_t model = ranks_of_a_model(parallel);
-  return node_ranks % model == 0 || model % node_ranks == 0;
-}
-
-/// The levels of the data axis: its ranks within a node, and those of other nodes.
-std::vector<int> data_levels(const ParallelSection& parallel, int ranks) {
-  const int64_t model = ranks_of_a_model(parallel);
-  const auto data = static_cast<int>(ranks / model);
-  const int64_t node = parallel.node_ranks;
-  if (node == 0 || node == ranks) return {data};
-  if (ranks % node != 0) {
-    throw Error("parallel.node_ranks ({}) does not divide the {} ranks; choose a divisor of {}",
-                node, ranks, ranks);
-  }
-  if (!fits_nodes(parallel, node)) {
-    throw Error(
-        "parallel.node_ranks ({}) and the {} ranks that share a model: neither divides the other; "
-        "choose a divisor or a multiple of {}, or {} to sum gradients in one step",
-        node, model, model, ranks);
-  }
-  const auto within = static_cast<int>(std::max<int64_t>(1, node / model));
-  return {within, data / within};
-}
-
 /// The mesh of so many ranks, and what of the model does not divide over them.
-Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
+Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradictions& found) {
   const ParallelSection& parallel = config.parallel;
   if (ranks < 1) throw Error("--ranks is {}; it must be at least 1", ranks);
   const Number tensor{"parallel.tensor", parallel.tensor};
@@ -127,7 +101,7 @@ Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
   Mesh mesh({.tensor = static_cast<int>(parallel.tensor),
              .context = static_cast<int>(parallel.context),
              .pipeline = static_cast<int>(parallel.pipeline),
-             .data = data_levels(parallel, ranks),
+             .data = data_levels(parallel, ranks, node_ranks),
              .expert = static_cast<int>(parallel.expert)});
   check_heads(config.model, tensor, found);
   check_matrices(config.model, tensor, found);
@@ -137,10 +111,10 @@ Mesh laid_out(const RunConfig& config, int ranks, Contradictions& found) {
 }
 
 /// A mesh of which all is checked. Errors begin with the file, as those about its keys do.
-Mesh checked_mesh(const RunConfig& config, int ranks, bool trains) {
+Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool trains) {
   try {
     Contradictions found;
-    Mesh mesh = laid_out(config, ranks, found);
+    Mesh mesh = laid_out(config, ranks, node_ranks, found);
     if (trains) {
       check_batches(config.train, data_ranks(mesh), found);
       check_choices(config, data_ranks(mesh), context_of(config), found);
@@ -154,40 +128,6 @@ Mesh checked_mesh(const RunConfig& config, int ranks, bool trains) {
 }
 
 }  // namespace
-
-int64_t ranks_of_a_model(const ParallelSection& parallel) {
-  return parallel.tensor * parallel.context * parallel.pipeline;
-}
-
-std::string set_node_ranks(ParallelSection& parallel, std::span<const std::string> machines) {
-  if (parallel.node_ranks != 0 || machines.empty()) return "";
-  const auto ranks = std::ssize(machines);
-  const auto first_other = std::ranges::find_if(
-      machines, [&](const std::string& machine) { return machine != machines[0]; });
-  const auto node = first_other - machines.begin();
-  parallel.node_ranks = ranks;
-  if (node == ranks) return "";
-  std::set<std::string> known;
-  for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
-    const std::string& machine = machines[static_cast<size_t>(rank)];
-    const bool begins = rank % node == 0;
-    if (begins ? !known.insert(machine).second
-               : machine != machines[static_cast<size_t>(rank) - 1]) {
-      return fmt::format(
-          "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",
-          rank, machine, node);
-    }
-  }
-  if (ranks % node != 0) {
-    return fmt::format("the last machine has {} ranks, and the others {}", ranks % node, node);
-  }
-  if (!fits_nodes(parallel, node)) {
-    return fmt::format("{} ranks share a model, and a machine has {}", ranks_of_a_model(parallel),
-                       node);
-  }
-  parallel.node_ranks = node;
-  return "";
-}
 
 int64_t data_ranks(const Mesh& mesh) {
   int64_t ranks = 1;
@@ -216,9 +156,27 @@ std::string data_ranks_text(int64_t ranks) {
 }
 
 Mesh mesh_of_model(const RunConfig& config, int ranks) {
-  return checked_mesh(config, ranks, false);
+  return checked_mesh(config, ranks, /*node_ranks=*/0, /*trains=*/false);
 }
 
-Mesh mesh_of(const RunConfig& config, int ranks) { return checked_mesh(config, ranks, true); }
+Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks) {
+  const int64_t set = config.parallel.node_ranks;
+  return checked_mesh(config, ranks, set != 0 ? set : found_node_ranks, /*trains=*/true);
+}
+
+Mesh mesh_of_run(const RunConfig& config, const Processes* processes, int threads,
+                 const std::function<void(const std::string& sentence)>& say) {
+  const ParallelSection& parallel = config.parallel;
+  const int ranks = processes == nullptr ? threads : processes->ranks();
+  FoundNodes nodes{.ranks = parallel.node_ranks, .why_not = ""};
+  if (nodes.ranks == 0 && processes != nullptr) nodes = find_nodes(parallel, processes->hosts());
+  Mesh mesh = mesh_of(config, ranks, nodes.ranks);
+  if (processes != nullptr && processes->rank() != 0) return mesh;
+  if (!nodes.why_not.empty()) {
+    say("gradients are summed over all machines in one step: " + nodes.why_not);
+  }
+  for (const std::string& sentence : sums_across_nodes(parallel, ranks, nodes.ranks)) say(sentence);
+  return mesh;
+}
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <span>
+#include <functional>
 #include <string>
 
 #include "comm/mesh.h"
@@ -8,23 +8,25 @@
 
 namespace tessera {
 
-/// The ranks of one data-parallel group: those that share the sequences of a micro-batch.
-int64_t ranks_of_a_model(const ParallelSection& parallel);
+class Processes;
 
 /// The mesh of a run of `ranks` ranks, laid out as [parallel] says: data parallelism takes the
-/// ranks that its sizes leave over. The configuration is resolved (see resolve()). Throws Error
-/// that names the file, the keys and the numbers if the sizes do not divide the ranks, or the model
-/// or the batches do not divide over them.
-Mesh mesh_of(const RunConfig& config, int ranks);
+/// ranks that its sizes leave over. The configuration is resolved (see resolve()). Nodes have as
+/// many ranks as parallel.node_ranks says, or as were found where it is 0 (see find_nodes()). What
+/// was found is of one start, and no part of the configuration. Throws Error that names the file,
+/// the keys and the numbers if the sizes do not divide the ranks, or the model or the batches do
+/// not divide over them.
+Mesh mesh_of(const RunConfig& config, int ranks, int64_t found_node_ranks = 0);
 
-/// The same for a model that computes without training: nothing is said of batches.
+/// The same for ranks that are processes, or if there are none, so many threads. Nodes are found by
+/// the processes' machines. On the first rank, `say` gets what of the gradients is not summed by
+/// node though there are several.
+Mesh mesh_of_run(const RunConfig& config, const Processes* processes, int threads,
+                 const std::function<void(const std::string& sentence)>& say);
+
+/// The same for a model that computes without training: nothing is said of batches, and there are
+/// no gradients whose sums nodes would order.
 Mesh mesh_of_model(const RunConfig& config, int ranks);
-
-/// Sets parallel.node_ranks from the name of each rank's machine, where it is 0. If the machines
-/// do not have equally many ranks, or not consecutive ones, or nodes and groups of ranks that share
-/// a model do not fit into each other, it becomes the number of all ranks: sums are then taken in
-/// one step. Returns why, or an empty text.
-std::string set_node_ranks(ParallelSection& parallel, std::span<const std::string> machines);
 
 /// How the experts lie over the ranks, as [parallel] says.
 ExpertLayout expert_layout(const ParallelSection& parallel);

@@ -74,7 +74,7 @@ struct ParallelSection {
   double expert_rows_bound = 0;  ///< rows a rank has memory for, over an even load; 0: all
   TokenSet capacity_tokens = TokenSet::micro_batch;
   /// The ranks of a node: gradients are summed within nodes, then among them. 0: as many as the
-  /// machines of the run's processes have (see set_node_ranks()); ranks that are threads have one
+  /// machines of the run's processes have (see find_nodes()); ranks that are threads have one
   /// machine.
   int64_t node_ranks = 0;
 };

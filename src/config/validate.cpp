@@ -74,6 +74,17 @@ void validate_device(const RunConfig& config, Contradictions& found) {
   if (problem) found.add("{}", *problem);
 }
 
+void validate_wire(const RunConfig& config, Contradictions& found) {
+  if (config.shard.gradients_wire == WireFormat::fp32 ||
+      config.train.precision != Precision::fp64) {
+    return;
+  }
+  found.add(
+      "shard.gradients_wire is \"{}\" and train.precision \"fp64\": gradients of fp64 travel as "
+      "they are; set gradients_wire to \"fp32\", or choose another precision",
+      word(config.shard.gradients_wire));
+}
+
 void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
   require_at_most(found, "optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
                   "optimizer.learning_rate", optimizer.learning_rate);
@@ -114,6 +125,7 @@ void validate(const RunConfig& config) {
   find_contradictions(config.model, found);
   validate_data(config.data, found);
   validate_device(config, found);
+  validate_wire(config, found);
   validate_batches(config.train, found);
   check_context(config, context_of(config), found);
   validate_steps(config, found);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "program/builder.h"
 #include "program/matrix_products.h"
 
@@ -16,6 +17,12 @@ double operand_bytes(std::span<const Spec> inputs, std::span<const Spec> outputs
     bytes += static_cast<double>(inputs[static_cast<size_t>(input)].bytes());
   }
   return bytes;
+}
+
+Communicator& Execution::group() const {
+  TESSERA_CHECK(groups.size() == 1, "{} meets {} groups of ranks; expected one", name,
+                groups.size());
+  return *groups.front();
 }
 
 Cost Operation::cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const {

@@ -83,8 +83,8 @@ struct Execution {
   /// The groups of ranks that the operation meets (see Operation::meets()).
   std::span<Communicator* const> groups = {};
 
-  /// The only group.
-  Communicator& group() const { return *groups.front(); }
+  /// The only group. Throws InternalError if there is another number of them.
+  Communicator& group() const;
   /// Where calls of the groups do their work.
   DeviceCall call() const { return {.stream = stream, .workspace = workspace}; }
 };

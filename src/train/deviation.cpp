@@ -44,7 +44,8 @@ class Comparison {
   void numbers(const char* quantity, double StepResults::*number) {
     for (size_t i = 0; i < one_.steps.size(); ++i) {
       const double a = one_.steps[i].results.*number, b = layout_.steps[i].results.*number;
-      add(quantity, relative(std::abs(a - b), std::abs(a)), fmt::format("step {}", i + 1));
+      add(quantity, relative(std::abs(a - b), std::abs(a)), fmt::format("step {}", i + 1),
+          i > 0 || number == &StepResults::gradient_norm);
     }
   }
 
@@ -56,7 +57,7 @@ class Comparison {
           add("router counts",
               relative(std::abs(a[layer][expert] - b[layer][expert]),
                        *std::ranges::max_element(a[layer])),
-              fmt::format("mixture layer {}, expert {}, step {}", layer, expert, i + 1));
+              fmt::format("mixture layer {}, expert {}, step {}", layer, expert, i + 1), i > 0);
         }
       }
     }
@@ -72,8 +73,8 @@ class Comparison {
   std::vector<Deviation> found() && { return std::move(found_); }
 
  private:
-  void add(const char* quantity, double found, std::string where) {
-    found_.push_back({quantity, found, std::move(where)});
+  void add(const char* quantity, double found, std::string where, bool of_gradients = true) {
+    found_.push_back({quantity, found, std::move(where), of_gradients});
   }
 
   const LayoutResults &one_, &layout_;
@@ -85,7 +86,7 @@ std::vector<Deviation> largest_of(const std::vector<Deviation>& all) {
   std::vector<Deviation> result;
   for (const Deviation& deviation : all) {
     if (result.empty() || result.back().quantity != deviation.quantity) {
-      result.push_back({deviation.quantity, 0, {}});
+      result.push_back({deviation.quantity, 0, {}, deviation.of_gradients});
     }
     if (deviation.relative > result.back().relative) result.back() = deviation;
   }
@@ -124,7 +125,7 @@ std::vector<Deviation> deviations(const LayoutResults& one, const LayoutResults&
 }
 
 RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& rounded,
-                               const LayoutResults& layout, DType coarsest) {
+                               const LayoutResults& layout, DType compute, DType wire) {
   const std::vector<Deviation> expected = all_deviations(exact, rounded);
   const std::vector<Deviation> largest = largest_of(expected);
   const std::vector<Deviation> found = all_deviations(rounded, layout);
@@ -134,7 +135,8 @@ RoundingRatio largest_rounding(const LayoutResults& exact, const LayoutResults& 
   for (size_t i = 0; i < found.size(); ++i) {
     const auto of_quantity = std::ranges::find(largest, found[i].quantity, &Deviation::quantity);
     const Deviation& to_expect = found[i].quantity == "gradients" ? expected[i] : *of_quantity;
-    const RoundingRatio ratio{found[i], std::max(to_expect.relative, rounding_of(coarsest))};
+    const double least = rounding_of(found[i].of_gradients ? wire : compute);
+    const RoundingRatio ratio{found[i], std::max(to_expect.relative, least)};
     if (ratio.times() > result.times()) result = ratio;
   }
   return result;

@@ -8,7 +8,6 @@
 #include "plan/programs.h"
 #include "state/parameter_store.h"
 #include "train/collected_results.h"
-#include "train/sums_of_parts.h"
 
 namespace tessera {
 namespace {
@@ -65,7 +64,7 @@ class RankRun {
     const bool chooses = trial_.mesh.ranks() == 1 && trial_.pinned.empty();
     ValueStream stream;
     StepChoices choices(batches.size());
-    SumsOfParts sums(executor_, chunk());
+    SumsOfParts sums(executor_, chunk(), trial_.part_order);
     for (int part = 0; part < trial_.parts; ++part) {
       step_.begin(batches);
       for (size_t i = 0; i < batches.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "data/loader.h"
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
+#include "train/sums_of_parts.h"
 #include "train/training_step.h"
 #include "train/value_stream.h"
 
@@ -37,6 +38,7 @@ struct LayoutTrial {
   /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up
   /// as they would.
   int parts = 1;
+  PartOrder part_order = {};
   /// Changes the programs of a rank, of several, before they run. Tests make mistakes by it.
   std::function<void(StepPrograms&)> change = {};
   int threads = 1;                                   ///< of the machine, shared out to the ranks

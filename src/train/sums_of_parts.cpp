@@ -1,10 +1,33 @@
 #include "train/sums_of_parts.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/bfloat16.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
+namespace {
+
+/// Adds addends to their sums, of which there are none before the first.
+void add(const std::vector<Tensor>& addends, std::vector<Tensor>& sums) {
+  if (sums.empty()) {
+    for (const Tensor& addend : addends) {
+      sums.emplace_back(addend.shape(), addend.dtype()).copy_from(addend);
+    }
+    return;
+  }
+  for (size_t i = 0; i < addends.size(); ++i) {
+    dispatch_wide(addends[i].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const std::span<T> sum = sums[i].values<T>();
+      const std::span<const T> addend = addends[i].values<T>();
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += addend[j];
+    });
+  }
+}
+
+}  // namespace
 
 Batch part_of(const Batch& batch, int part, int parts) {
   const int64_t rows = batch.rows / parts;
@@ -23,32 +46,47 @@ Batch part_of(const Batch& batch, int part, int parts) {
   return result;
 }
 
-SumsOfParts::SumsOfParts(const Executor& executor, const Chunk& chunk) {
+SumsOfParts::SumsOfParts(const Executor& executor, const Chunk& chunk, PartOrder order)
+    : order_(std::move(order)) {
   for (const ParameterUnit& unit : chunk.parameters.units()) {
-    own_.push_back(executor.tensor("gradient:" + unit.name));
+    gradients_.push_back(executor.tensor("gradient:" + unit.name));
   }
-  for (const StepSum& sum : chunk.sums()) own_.push_back(executor.tensor(sum.name));
+  for (const StepSum& sum : chunk.sums()) sums_.push_back(executor.tensor(sum.name));
+  for (const int ranks : order_.levels) levels_.push_back({.most = ranks, .sums = {}});
+  if (levels_.empty()) levels_.emplace_back();
+  levels_.back().most = 0;
 }
 
 void SumsOfParts::take() {
-  if (sums_.empty()) {
-    for (const Tensor& own : own_) {
-      sums_.emplace_back(own.shape(), own.dtype()).copy_from(own);
-    }
-    return;
-  }
-  for (size_t i = 0; i < own_.size(); ++i) {
-    dispatch_wide(own_[i].dtype(), [&](auto type) {
-      using T = decltype(type);
-      const std::span<T> sum = sums_[i].values<T>();
-      const std::span<const T> own = own_[i].values<T>();
-      for (size_t j = 0; j < sum.size(); ++j) sum[j] += own[j];
-    });
+  add(sums_, sums_so_far_);
+  round(gradients_);
+  take_gradients(gradients_, 0);
+}
+
+void SumsOfParts::take_gradients(const std::vector<Tensor>& addends, size_t level) {
+  LevelSum& own = levels_[level];
+  if (own.taken == 0) own.sums.clear();
+  add(addends, own.sums);
+  if (++own.taken != own.most) return;
+  round(own.sums);
+  take_gradients(own.sums, level + 1);
+  own.taken = 0;
+}
+
+void SumsOfParts::round(const std::vector<Tensor>& tensors) const {
+  if (order_.wire == WireFormat::fp32) return;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.dtype() != DType::f32) continue;
+    for (float& element : tensor.values<float>()) element = static_cast<float>(BFloat16(element));
   }
 }
 
 void SumsOfParts::give() const {
-  for (size_t i = 0; i < own_.size(); ++i) own_[i].copy_from(sums_[i]);
+  round(levels_.back().sums);
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    gradients_[i].copy_from(levels_.back().sums[i]);
+  }
+  for (size_t i = 0; i < sums_.size(); ++i) sums_[i].copy_from(sums_so_far_[i]);
 }
 
 }  // namespace tessera

@@ -224,15 +224,9 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
 }  // namespace
 
 TrainReport train(const RunConfig& config, const TrainOptions& options, const Logger& logger) {
-  RunConfig resolved = resolve(config);
-  if (options.processes != nullptr) {
-    const std::string why = set_node_ranks(resolved.parallel, options.processes->hosts());
-    if (!why.empty() && options.processes->rank() == 0) {
-      logger.warn("gradients are summed over all machines in one step: {}", why);
-    }
-  }
-  const Mesh mesh =
-      mesh_of(resolved, options.processes != nullptr ? options.processes->ranks() : options.ranks);
+  const RunConfig resolved = resolve(config);
+  const Mesh mesh = mesh_of_run(resolved, options.processes, options.ranks,
+                                [&](const std::string& sentence) { logger.warn("{}", sentence); });
   if (options.processes != nullptr) {
     return train_as_process(config, resolved, mesh, options, logger);
   }

@@ -60,7 +60,10 @@ std::string compared_text(const Verification& found) {
 std::string rounded_text(const Verification& found) {
   std::string text;
   if (!found.rounded.empty()) text = compared_text(found);
-  if (!found.bits) return text;
+  if (!found.bits) {
+    const std::string why = why_other_bits(found.trial);
+    return text + (why.empty() ? "" : fmt::format("bits were not compared: {}\n", why));
+  }
   return text + (found.bits->first_other
                      ? fmt::format("one rank that adds up in the layout's order has OTHER BITS, "
                                    "first in {}\n",
@@ -136,7 +139,8 @@ std::string verification_json(const Verification& found) {
                           {"bound", Verification::kRoundingBound},
                           {"quantity", rounding.deviation.quantity},
                           {"where", rounding.deviation.where}}},
-                        {"bits_in_the_layouts_order", bits}}
+                        {"bits_in_the_layouts_order", bits},
+                        {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}}
              .dump(2) +
          "\n";
 }

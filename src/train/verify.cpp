@@ -108,11 +108,14 @@ using OnPart = std::function<void(const std::string& part)>;
 /// Runs a trial on the ranks of the layout.
 using RunLayout = std::function<LayoutResults(const LayoutTrial& trial)>;
 
-/// One rank that adds up in the order of the trial's data ranks, against the layout.
+/// One rank that adds up in the order of the trial's data ranks and nodes, and rounds what would
+/// travel so, against the layout.
 BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
                            const LayoutResults& layout) {
   LayoutTrial trial = trial_of_one(of, of.compute);
   trial.parts = data_ranks(of.mesh);
+  for (const Axis level : of.mesh.data()) trial.part_order.levels.push_back(of.mesh.size(level));
+  trial.part_order.wire = of.gradients_wire;
   return {first_other_bits(run_layout(trial, batches), layout)};
 }
 
@@ -132,9 +135,9 @@ void compare_rounded(Verification& found, const Batches& batches, const LayoutRe
     const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
     found.rounded = deviations(one, layout);
     found.expected = deviations(exact, one);
-    // What follows from gradients that travelled in bf16 differs by as much as they were rounded.
     const bool bf16 = trial.gradients_wire == WireFormat::bf16;
-    found.rounding = largest_rounding(exact, one, layout, bf16 ? DType::bf16 : trial.compute);
+    found.rounding =
+        largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
   }
   if (!adds_up_parts(trial)) return;
   begins(precision + ", one rank in the order of the layout");
@@ -168,13 +171,16 @@ bool Verification::same() const {
   });
 }
 
-bool adds_up_parts(const LayoutTrial& trial) {
-  const bool data_alone =
-      data_ranks(trial.mesh) == trial.mesh.ranks() && trial.mesh.size(trial.mesh.expert()) == 1;
-  // One rank neither adds up within nodes first, nor rounds what it adds.
-  const bool in_order = trial.mesh.by_level(trial.mesh.data()).size() <= 1 &&
-                        trial.gradients_wire == WireFormat::fp32;
-  return data_alone && in_order && !tokens_seen(trial).of_all;
+bool adds_up_parts(const LayoutTrial& trial) { return why_other_bits(trial).empty(); }
+
+std::string why_other_bits(const LayoutTrial& trial) {
+  if (data_ranks(trial.mesh) != trial.mesh.ranks() || trial.mesh.size(trial.mesh.expert()) != 1) {
+    return "ranks that share a model or its experts split sums within a pass";
+  }
+  if (tokens_seen(trial).of_all) {
+    return "the balance loss or the capacity is of the tokens of all ranks";
+  }
+  return "";
 }
 
 int64_t short_context(const RunConfig& config) {

@@ -53,10 +53,12 @@ struct Verification {
 };
 
 /// Whether each rank of a layout computes a part of the batch by itself until sums are taken at the
-/// end of a step. One rank then gets the same bits if it adds up the parts in the same order
-/// (Llama 3, section 6.2). All axes but data must be 1, and no balance loss or capacity may be of
-/// the tokens of all ranks.
+/// end of a step. One rank then gets the same bits if it adds up the parts in the same order, and
+/// rounds them as they would travel (Llama 3, section 6.2). All axes but data must be 1, and no
+/// balance loss or capacity may be of the tokens of all ranks.
 bool adds_up_parts(const LayoutTrial& trial);
+/// Why it does not; empty if it does.
+std::string why_other_bits(const LayoutTrial& trial);
 
 /// The positions that a verification uses of each sequence unless it is told another number: at
 /// most 64, or the fewest that divide over the mesh.

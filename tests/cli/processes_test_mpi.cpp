@@ -14,6 +14,8 @@
 
 #include "base/random.h"
 #include "cli/program.h"
+#include "config/differences.h"
+#include "config/load_config.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
@@ -60,7 +62,14 @@ class ProcessesTest : public ::testing::Test {
     const int status = started->wait();
     return {status, started->output()};
   }
-  void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files) const {
+  /// The same numbers, and the same configuration but for the folder and, if they are named so, for
+  /// keys of one of them.
+  void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files,
+                       const std::vector<std::string>& other_keys = {}) const {
+    std::vector<std::string> others{"run.directory"};
+    others.insert(others.end(), other_keys.begin(), other_keys.end());
+    EXPECT_EQ(other_keys_of(folder_ / a, folder_ / b), others);
+    EXPECT_EQ(other_keys_of(checkpoint(a), checkpoint(b)), others);
     const std::vector<StepMetrics> of_a = metrics(a);
     const std::vector<StepMetrics> of_b = metrics(b);
     ASSERT_EQ(of_a.size(), 4U);
@@ -81,6 +90,15 @@ class ProcessesTest : public ::testing::Test {
       EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
     }
     EXPECT_EQ(of_tensors, tensor_files) << "each rank writes parameters and moments";
+  }
+  /// The keys of which the folders' configurations have other values.
+  static std::vector<std::string> other_keys_of(const fs::path& a, const fs::path& b) {
+    std::vector<std::string> keys;
+    for (const ConfigDifference& difference :
+         differences(load_config(a / "config.toml"), load_config(b / "config.toml"))) {
+      keys.push_back(difference.key);
+    }
+    return keys;
   }
   fs::path checkpoint(const std::string& name) const {
     return folder_ / name / "checkpoints" / "step-00000004";
@@ -106,45 +124,82 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
   }
 }
 
+/// Why this machine can emulate no nodes; empty if it can. Fails if it can, and the nodes fail.
+std::string why_no_nodes(const fs::path& folder) {
+  testing::Subprocess emulated({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"}, folder / "nodes.txt");
+  const int status = emulated.wait();
+  const std::string output = emulated.output();
+  constexpr int kRefused = 2;
+  for (const char* reason :
+       {"emulated nodes need root", "there is no ", "this machine allows no network namespaces"}) {
+    if (status == kRefused && output.find(reason) != std::string::npos) return output;
+  }
+  EXPECT_EQ(status, 0) << output;
+  return "";
+}
+
 /// Layouts of processes on one machine and on two emulated ones, against threads.
 TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
-  testing::Subprocess emulated({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"},
-                               folder_ / "nodes.txt");
-  if (emulated.wait() != 0) GTEST_SKIP() << "no emulated nodes: " << emulated.output();
+  if (const std::string why = why_no_nodes(folder_.path()); !why.empty()) GTEST_SKIP() << why;
+  ASSERT_FALSE(HasFailure());
   testing::write_known_peak(folder_ / "hardware.json", 1);
   struct Layout {
+    const char* name;
     int ranks;
+    const char* mesh;  ///< on two nodes
     Arguments keys;
   };
   const std::vector<Layout> layouts{
-      {2, set("parallel.tensor", "2")},
-      {4, joined(set("parallel.context", "2"), set("parallel.expert", "2"))},
-      {8, joined(joined(set("parallel.tensor", "2"), set("parallel.expert", "4")),
-                 joined(set("train.micro_batch", "1"),
-                        set("parallel.expert_exchange", "\"all_to_all\"")))}};
+      {"data", 4, "2 data.0 x 2 data.1",
+       joined(set("train.micro_batch", "1"), set("shard.gradients_wire", "\"bf16\""))},
+      {"context", 4, "2 context x 2 data.1, 2 expert",
+       joined(set("parallel.context", "2"), set("parallel.expert", "2"))},
+      {"tensor", 8, "2 tensor x 2 data.0 x 2 data.1, 4 expert",
+       joined(joined(set("parallel.tensor", "2"), set("parallel.expert", "4")),
+              joined(set("train.micro_batch", "1"),
+                     set("parallel.expert_exchange", "\"all_to_all\"")))}};
   for (Layout layout : layouts) {
+    SCOPED_TRACE(layout.name);
     // A node has all of run.threads, and each rank memory for its own.
     layout.keys = joined(layout.keys, set("run.threads", "1"));
     const std::string ranks = std::to_string(layout.ranks);
-    SCOPED_TRACE(ranks);
-    const Result threads =
-        run(training("threads-" + ranks, joined(layout.keys, {"--ranks", ranks})));
-    ASSERT_EQ(threads.status, 0) << threads.output;
-    const Result processes = run_processes(layout.ranks, training("one-" + ranks, layout.keys));
+    const auto folder_of = [&](const char* start) {
+      return fmt::format("{}-{}", start, layout.name);
+    };
+    const auto nodes_of = [](int node_ranks) {
+      return set("parallel.node_ranks", std::to_string(node_ranks));
+    };
+    const auto on_threads = [&](const char* start, const Arguments& more) {
+      const Result result =
+          run(training(folder_of(start), joined(joined(layout.keys, more), {"--ranks", ranks})));
+      EXPECT_EQ(result.status, 0) << result.output;
+    };
+    const auto on_two_nodes = [&](const char* start, const Arguments& more) {
+      testing::Subprocess cluster(
+          joined({TESSERA_RUN_CLUSTER, "--ranks", ranks, "--rate", "1gbit", TESSERA_PROGRAM},
+                 training(folder_of(start), joined(layout.keys, more))),
+          folder_ / "cluster.txt");
+      EXPECT_EQ(cluster.wait(), 0) << cluster.output();
+      return cluster.output();
+    };
+    const auto expect_same = [&](const char* a, const char* b,
+                                 const std::vector<std::string>& other_keys = {}) {
+      SCOPED_TRACE(fmt::format("{} and {}", a, b));
+      expect_same_run(folder_of(a), folder_of(b), 2 * static_cast<size_t>(layout.ranks),
+                      other_keys);
+    };
+    on_threads("threads", {});
+    const Result processes = run_processes(layout.ranks, training(folder_of("one"), layout.keys));
     ASSERT_EQ(processes.status, 0) << processes.output;
-    testing::Subprocess cluster(
-        joined({TESSERA_RUN_CLUSTER, "--ranks", ranks, "--rate", "1gbit", TESSERA_PROGRAM},
-               training("two-" + ranks, layout.keys)),
-        folder_ / "cluster.txt");
-    ASSERT_EQ(cluster.wait(), 0) << cluster.output();
-    expect_same_run("threads-" + ranks, "one-" + ranks, 2 * static_cast<size_t>(layout.ranks));
+    expect_same("threads", "one");
+    // Two nodes in one step, as threads do it.
+    on_two_nodes("flat", nodes_of(layout.ranks));
+    expect_same("threads", "flat", {"parallel.node_ranks"});
     // Gradients are summed by node, which threads do where it is said.
-    const Result nodes = run(training(
-        "nodes-" + ranks,
-        joined(joined(layout.keys, set("parallel.node_ranks", std::to_string(layout.ranks / 2))),
-               {"--ranks", ranks})));
-    ASSERT_EQ(nodes.status, 0) << nodes.output;
-    expect_same_run("nodes-" + ranks, "two-" + ranks, 2 * static_cast<size_t>(layout.ranks));
+    EXPECT_THAT(on_two_nodes("two", {}),
+                HasSubstr(fmt::format("{} ranks ({})", ranks, layout.mesh)));
+    on_threads("nodes", nodes_of(layout.ranks / 2));
+    expect_same("nodes", "two", {"parallel.node_ranks"});
   }
 }
 

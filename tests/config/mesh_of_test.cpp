@@ -1,8 +1,12 @@
 #include "config/mesh_of.h"
 
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "comm/processes.h"
 #include "config/config_test_support.h"
 #include "support/error_of.h"
 
@@ -10,7 +14,9 @@ namespace tessera {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 /// A dense model whose sizes divide by 12, or one with experts.
 RunConfig layout(const std::vector<std::string>& keys, bool experts = false) {
@@ -61,32 +67,78 @@ TEST(MeshOf, GivesTheDataAxisTheLevelsOfItsNodes) {
                     HasSubstr("12 to sum gradients in one step")));
 }
 
-TEST(MeshOf, ReadsNodesFromTheNamesOfMachines) {
-  const auto read = [](const std::vector<std::string>& machines, int64_t tensor = 1) {
-    ParallelSection parallel{.tensor = tensor};
-    const std::string why = set_node_ranks(parallel, machines);
-    return std::pair(parallel.node_ranks, why);
-  };
-  using Found = std::pair<int64_t, std::string>;
-  EXPECT_EQ(read({"a", "a", "b", "b"}), Found(2, ""));
-  EXPECT_EQ(read({"a", "b", "c"}), Found(1, ""));
-  EXPECT_EQ(read({"a", "a", "a", "a"}), Found(4, ""));
-  EXPECT_EQ(read({"a", "a", "b", "b"}, 4), Found(2, ""));
-  EXPECT_EQ(read({}), Found(0, ""));
-  const auto in_one_step = [&](const std::vector<std::string>& machines, const char* why,
-                               int64_t tensor = 1) {
-    const Found found = read(machines, tensor);
-    EXPECT_EQ(found.first, std::ssize(machines));
-    EXPECT_THAT(found.second, HasSubstr(why));
-  };
-  in_one_step({"a", "b", "a", "b"}, "rank 2 is on a");
-  in_one_step({"a", "a", "b", "c"}, "rank 3 is on c");
-  in_one_step({"a", "a", "b", "b", "b", "c"}, "rank 4 is on b");
-  in_one_step({"a", "a", "b"}, "the last machine has 1 ranks, and the others 2");
-  in_one_step({"a", "a", "b", "b", "c", "c"}, "3 ranks share a model, and a machine has 2", 3);
-  ParallelSection set{.node_ranks = 6};
-  EXPECT_EQ(set_node_ranks(set, std::vector<std::string>{"a", "b"}), "");
-  EXPECT_EQ(set.node_ranks, 6);
+/// The number that was found is of one start, and the key, which is the user's, comes first.
+TEST(MeshOf, TakesTheNodesThatWereFoundWhereTheKeyIsNotSet) {
+  EXPECT_EQ(mesh_of(layout({}), 12, 6).text(), "6 data.0 x 2 data.1");
+  EXPECT_EQ(mesh_of(layout({"parallel.node_ranks=4"}), 12, 6).text(), "4 data.0 x 3 data.1");
+  EXPECT_EQ(mesh_of(layout({"parallel.node_ranks=12"}), 12, 6).text(), "12 data");
+}
+
+/// An evaluation sums no gradients, and may have fewer ranks than a node of the training.
+TEST(MeshOf, OfAModelThatDoesNotTrainHasNoNodes) {
+  const RunConfig config = layout({"parallel.node_ranks=4"});
+  EXPECT_EQ(mesh_of_model(config, 1).ranks(), 1);
+  EXPECT_EQ(mesh_of_model(config, 8).text(), "8 data");
+}
+
+/// Processes of which no more is known than their machines.
+class NamedProcesses final : public Processes {
+ public:
+  NamedProcesses(std::vector<std::string> hosts, int rank)
+      : hosts_(std::move(hosts)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  std::span<const std::string> hosts() const override { return hosts_; }
+  void set_timeout(std::chrono::milliseconds) override {}
+  Communicator group(std::span<const int>, std::string_view) override {
+    throw Error("they do not meet");
+  }
+  void end_work(std::string_view) override {}
+  Report report_end(std::string_view, std::chrono::milliseconds) override { return Report::none; }
+  bool all_ended() const override { return true; }
+  [[noreturn]] void abort(int) override { std::abort(); }
+
+ private:
+  std::vector<std::string> hosts_;
+  int rank_;
+};
+
+/// What a run says of its nodes, and its mesh. The names are those of each rank's machine.
+struct OfRun {
+  OfRun(const std::vector<std::string>& keys, const std::vector<std::string>& machines,
+        int rank = 0) {
+    const NamedProcesses processes(machines, rank);
+    const auto note = [&](const std::string& sentence) { said.push_back(sentence); };
+    mesh = mesh_of_run(layout(keys, true), &processes, 1, note).text();
+  }
+  std::string mesh;
+  std::vector<std::string> said;
+};
+
+TEST(MeshOf, OfProcessesHasTheNodesOfTheirMachines) {
+  const std::vector<std::string> two_nodes{"a", "a", "a", "b", "b", "b"};
+  const OfRun found({}, two_nodes);
+  EXPECT_EQ(found.mesh, "3 data.0 x 2 data.1");
+  EXPECT_THAT(found.said, IsEmpty());
+  EXPECT_EQ(OfRun({}, {"a", "a", "a"}).mesh, "3 data");
+  EXPECT_EQ(OfRun({"parallel.node_ranks=6"}, two_nodes).mesh, "6 data");
+  const OfRun in_turns({}, {"a", "b", "a", "b"});
+  EXPECT_EQ(in_turns.mesh, "4 data");
+  EXPECT_THAT(in_turns.said,
+              ElementsAre(HasSubstr("summed over all machines in one step: rank 2 is on a")));
+  EXPECT_THAT(OfRun({}, {"a", "b", "a", "b"}, 1).said, IsEmpty()) << "one rank says it for all";
+}
+
+TEST(MeshOf, SaysWhatOfTheGradientsIsNotSummedByNode) {
+  const OfRun experts({"parallel.expert=2"}, {"a", "a", "a", "b", "b", "b"});
+  EXPECT_EQ(experts.mesh, "3 data.0 x 2 data.1, 2 expert");
+  EXPECT_THAT(experts.said, ElementsAre(HasSubstr("parallel.expert is 2, and a node has 3 ranks")));
+  const OfRun model({"parallel.tensor=4"}, {"a", "a", "b", "b", "c", "c", "d", "d"});
+  EXPECT_EQ(model.mesh, "4 tensor x 2 data.1");
+  EXPECT_THAT(model.said, ElementsAre(HasSubstr("4 ranks share a model, and a node has 2")));
+  std::vector<std::string> of_threads;
+  mesh_of_run(layout({"parallel.node_ranks=3", "parallel.expert=2"}, true), nullptr, 6,
+              [&](const std::string& sentence) { of_threads.push_back(sentence); });
+  EXPECT_EQ(of_threads, experts.said);
 }
 
 TEST(MeshOf, NamesTheSizesThatDoNotDivideTheRanks) {

@@ -76,6 +76,13 @@ TEST(ValidateRun, DevicesHaveNoDoublePrecision) {
   EXPECT_NO_THROW(parse("", {"train.precision=fp64"}));
 }
 
+TEST(ValidateRun, GradientsOfDoublePrecisionTravelAsTheyAre) {
+  EXPECT_THAT(message_of("", {"shard.gradients_wire=bf16", "train.precision=fp64"}),
+              HasSubstr("shard.gradients_wire is \"bf16\" and train.precision \"fp64\""));
+  EXPECT_NO_THROW(parse("", {"shard.gradients_wire=bf16", "train.precision=fp32"}));
+  EXPECT_NO_THROW(parse("", {"shard.gradients_wire=bf16", "train.precision=bf16"}));
+}
+
 TEST(ValidateRun, LearningRatesAreInOrder) {
   EXPECT_THAT(message_of("[optimizer]\nlearning_rate = 1e-5\nminimum_learning_rate = 2e-5\n"),
               HasSubstr("optimizer.minimum_learning_rate (2e-05) is larger than "

@@ -13,6 +13,7 @@
 #include "support/layouts.h"
 #include "train/deviation.h"
 #include "train/layout_trials.h"
+#include "train/verify.h"
 
 namespace tessera {
 namespace {
@@ -50,8 +51,10 @@ TEST(LayoutOfRanks, MayDropAmongEachRanksTokens) {
 }
 
 /// Levels of the data axis are the same ranks with the same parts. Only gradients are summed in
-/// another order, so the losses of the first step have the bits of one level.
+/// another order, so the losses of the first step have the bits of one level. All else has those of
+/// one rank that adds up parts in that order, where each rank computes a part by itself.
 TEST(LayoutOfRanks, MayHaveLevelsOfTheDataAxis) {
+  int compared_bits = 0;
   for (const ModelConfig& model : {laid_out_dense(), laid_out_mixture()}) {
     LayoutTrial trial{.model = model, .size = {.sequences = 8, .context = 16}, .mesh = {}};
     const auto batches = random_batches(trial.size, model.vocabulary_size, 2, 2, 5);
@@ -64,6 +67,14 @@ TEST(LayoutOfRanks, MayHaveLevelsOfTheDataAxis) {
       SCOPED_TRACE(trial.mesh.text());
       const LayoutResults found = run_layout(trial, batches);
       expect_same_model(one_rank, found);
+      if (adds_up_parts(trial)) {
+        LayoutTrial parts = trial;
+        parts.mesh = Mesh();
+        parts.parts = trial.mesh.ranks();
+        parts.part_order.levels = sizes.data;
+        EXPECT_EQ(first_other_bits(run_layout(parts, batches), found), std::nullopt);
+        ++compared_bits;
+      }
       MeshSizes one_level = sizes;
       one_level.data = {sizes.data[0] * sizes.data[1]};
       trial.mesh = Mesh(one_level);
@@ -73,6 +84,7 @@ TEST(LayoutOfRanks, MayHaveLevelsOfTheDataAxis) {
       expect_same_model(in_one_step, found);
     }
   }
+  EXPECT_EQ(compared_bits, 2);
 }
 
 /// A rank whose targets are all left out adds nothing, and no NaN.

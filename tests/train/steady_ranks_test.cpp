@@ -102,6 +102,18 @@ TEST(SteadyRanks, TakeNoMemoryToMeet) {
   }
 }
 
+/// Two nodes, whose gradients travel in bf16.
+TEST(SteadyRanks, TakeNoMemoryToSumByNode) {
+  const LayoutTrial trial{.model = testing::tiny_mixture(2),
+                          .size = {.sequences = 4, .context = 8},
+                          .compute = DType::bf16,
+                          .mesh = Mesh({.tensor = 2, .data = {2, 2}, .expert = 2}),
+                          .gradients_wire = WireFormat::bf16};
+  const Taken taken = taken_in_third_step(trial);
+  EXPECT_GT(taken.nodes, 100);
+  EXPECT_EQ(taken.allocations, 0) << taken.first;
+}
+
 }  // namespace
 }  // namespace tessera
 

@@ -44,21 +44,17 @@ LayoutTrial trial_of_model(int64_t experts) {
 
 std::vector<LayoutTrial> trials_that_add_up_parts() {
   std::vector<LayoutTrial> trials{trial_of_model(0), trial_of_model(8)};
-  trials.push_back(trial_of_model(0));
-  trials.back().mesh = Mesh({.data = {4}});
-  trials.back().recompute = {.norm = true, .attention = true};
+  const auto add = [&](int64_t experts, const std::vector<int>& levels, WireFormat wire) {
+    trials.push_back(trial_of_model(experts));
+    trials.back().mesh = Mesh({.data = levels});
+    trials.back().gradients_wire = wire;
+    return &trials.back();
+  };
+  add(0, {2, 2}, WireFormat::fp32)->recompute = {.norm = true, .attention = true};
+  add(8, {2, 2}, WireFormat::bf16);
+  add(0, {4}, WireFormat::bf16);
+  add(0, {1, 4}, WireFormat::fp32);
   return trials;
-}
-
-/// One rank has no nodes within which it adds up first, and rounds no addend.
-TEST(VerifyBits, AreNotComparedWhereOneRankCannotAddUpAsTheLayout) {
-  LayoutTrial trial = trial_of_model(0);
-  trial.mesh = Mesh({.data = {2, 2}});
-  EXPECT_FALSE(adds_up_parts(trial));
-  trial.mesh = Mesh({.data = {1, 4}});
-  EXPECT_TRUE(adds_up_parts(trial));
-  trial.gradients_wire = WireFormat::bf16;
-  EXPECT_FALSE(adds_up_parts(trial));
 }
 
 TEST(VerifyBits, AreThoseOfOneRankThatAddsUpInTheOrderOfDataRanks) {
@@ -73,6 +69,30 @@ TEST(VerifyBits, AreThoseOfOneRankThatAddsUpInTheOrderOfDataRanks) {
       const auto json = nlohmann::json::parse(verification_json(found));
       EXPECT_EQ(json["bits_in_the_layouts_order"]["same"], true);
     }
+  }
+}
+
+/// Two nodes add up within themselves first, and may round what they send. One rank that adds the
+/// parts one after the other, or does not round, has other bits.
+TEST(VerifyBits, AreThoseOfTheOrderOfNodesAndOfTheirRounding) {
+  LayoutTrial trial = trial_of_model(0);
+  const auto batches = random_batches(trial.size, 32, 1, 2, 3);
+  for (const WireFormat wire : {WireFormat::fp32, WireFormat::bf16}) {
+    trial.mesh = Mesh({.data = {2, 2}});
+    trial.gradients_wire = wire;
+    const LayoutResults layout = run_layout(trial, batches);
+    const auto other_bits = [&](const PartOrder& order) {
+      LayoutTrial one = trial;
+      one.mesh = Mesh();
+      one.parts = 4;
+      one.part_order = order;
+      return first_other_bits(run_layout(one, batches), layout);
+    };
+    EXPECT_FALSE(other_bits({.levels = {2, 2}, .wire = wire}));
+    EXPECT_TRUE(other_bits({.levels = {}, .wire = wire}));
+    EXPECT_TRUE(other_bits({.levels = {4}, .wire = wire}));
+    const WireFormat other = wire == WireFormat::fp32 ? WireFormat::bf16 : WireFormat::fp32;
+    EXPECT_TRUE(other_bits({.levels = {2, 2}, .wire = other}));
   }
 }
 
@@ -100,6 +120,8 @@ TEST(VerifyBits, AreComparedWhereEachRankAddsUpItsPart) {
     change(trial);
     return adds_up_parts(trial);
   };
+  EXPECT_TRUE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2, 2}}); }));
+  EXPECT_TRUE(adds_up(0, [](LayoutTrial& t) { t.gradients_wire = WireFormat::bf16; }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.tensor = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(0, [](LayoutTrial& t) { t.mesh = Mesh({.context = 2, .data = {2}}); }));
   EXPECT_FALSE(adds_up(8, [](LayoutTrial& t) { t.mesh = Mesh({.data = {2}, .expert = 2}); }));
@@ -127,6 +149,7 @@ TEST(VerifyRounding, NamesAReductionOfGradientsThatIsTakenInBf16) {
   const Verification right = verify(trial, 2);
   EXPECT_TRUE(right.passed()) << verification_text(right);
   EXPECT_GT(right.rounding.times(), 0);
+  EXPECT_THAT(verification_text(right), HasSubstr("bits were not compared: ranks that share a"));
 
   trial.change = sum_in_bf16;
   const Verification found = verify(trial, 2);
@@ -155,6 +178,29 @@ TEST(VerifyRounding, InBf16TheBitsShowAReductionOfGradientsInBf16) {
   EXPECT_FALSE(found.passed());
   EXPECT_THAT(verification_text(found),
               AllOf(HasSubstr("has OTHER BITS, first in the"), HasSubstr("NOT THE SAME BITS")));
+}
+
+/// Gradients that travel in bf16 have no part in the losses of the first step, which are as near as
+/// in a run whose gradients do not.
+TEST(VerifyRounding, OfGradientsThatTravelInBf16IsNoneOfTheFirstLoss) {
+  LayoutTrial trial = trial_of_model(8);
+  trial.mesh = Mesh();
+  const auto batches = random_batches(trial.size, 32, 2, 2, 3);
+  const LayoutResults one = run_layout(trial, batches);
+  trial.compute = DType::f64;
+  const LayoutResults exact = run_layout(trial, batches);
+  const auto times = [&](size_t step, double StepResults::*number, DType wire) {
+    LayoutResults layout = one;
+    layout.steps[step].results.*number *= 1 + 1e-3;
+    return largest_rounding(exact, one, layout, DType::f32, wire).times();
+  };
+  EXPECT_GT(times(0, &StepResults::cross_entropy, DType::bf16), Verification::kRoundingBound);
+  EXPECT_GT(times(0, &StepResults::router_z, DType::bf16), Verification::kRoundingBound);
+  EXPECT_LT(times(1, &StepResults::cross_entropy, DType::bf16), 1);
+  EXPECT_LT(times(1, &StepResults::router_z, DType::bf16), 1);
+  EXPECT_LT(times(0, &StepResults::gradient_norm, DType::bf16), 1);
+  EXPECT_GT(times(1, &StepResults::cross_entropy, DType::f32), Verification::kRoundingBound);
+  EXPECT_GT(times(0, &StepResults::gradient_norm, DType::f32), Verification::kRoundingBound);
 }
 
 /// Ranks that share sequences drop other tokens than one rank does. One rank can take the parts of

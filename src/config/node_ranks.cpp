@@ -1,0 +1,92 @@
+#include "config/node_ranks.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+/// The ranks of one data-parallel group: those that share the sequences of a micro-batch.
+int64_t ranks_of_a_model(const ParallelSection& parallel) {
+  return parallel.tensor * parallel.context * parallel.pipeline;
+}
+
+/// Whether a node has whole groups of so many ranks, or such a group whole nodes.
+bool fits_nodes(int64_t group_ranks, int64_t node_ranks) {
+  return node_ranks % group_ranks == 0 || group_ranks % node_ranks == 0;
+}
+
+}  // namespace
+
+FoundNodes find_nodes(const ParallelSection& parallel, std::span<const std::string> machines) {
+  const auto ranks = std::ssize(machines);
+  const auto in_one_step = [&](std::string why) { return FoundNodes{ranks, std::move(why)}; };
+  const auto first_other = std::ranges::find_if(
+      machines, [&](const std::string& machine) { return machine != machines[0]; });
+  const auto node = first_other - machines.begin();
+  if (node == ranks) return in_one_step("");
+  std::set<std::string> known;
+  for (std::ptrdiff_t rank = 0; rank < ranks; ++rank) {
+    const std::string& machine = machines[static_cast<size_t>(rank)];
+    const bool begins = rank % node == 0;
+    if (begins ? !known.insert(machine).second
+               : machine != machines[static_cast<size_t>(rank) - 1]) {
+      return in_one_step(fmt::format(
+          "rank {} is on {}: the machines do not have {} consecutive ranks each, as the first has",
+          rank, machine, node));
+    }
+  }
+  if (ranks % node != 0) {
+    return in_one_step(
+        fmt::format("the last machine has {} ranks, and the others {}", ranks % node, node));
+  }
+  if (!fits_nodes(ranks_of_a_model(parallel), node)) {
+    return in_one_step(fmt::format("{} ranks share a model, and a machine has {}",
+                                   ranks_of_a_model(parallel), node));
+  }
+  return {node, ""};
+}
+
+std::vector<int> data_levels(const ParallelSection& parallel, int ranks, int64_t node_ranks) {
+  const int64_t model = ranks_of_a_model(parallel);
+  const auto data = static_cast<int>(ranks / model);
+  if (node_ranks == 0 || node_ranks == ranks) return {data};
+  if (ranks % node_ranks != 0) {
+    throw Error("parallel.node_ranks ({}) does not divide the {} ranks; choose a divisor of {}",
+                node_ranks, ranks, ranks);
+  }
+  if (!fits_nodes(model, node_ranks)) {
+    throw Error(
+        "parallel.node_ranks ({}) and the {} ranks that share a model: neither divides the other; "
+        "choose a divisor or a multiple of {}, or {} to sum gradients in one step",
+        node_ranks, model, model, ranks);
+  }
+  const auto within = static_cast<int>(std::max<int64_t>(1, node_ranks / model));
+  return {within, data / within};
+}
+
+std::vector<std::string> sums_across_nodes(const ParallelSection& parallel, int ranks,
+                                           int64_t node_ranks) {
+  if (node_ranks == 0 || node_ranks == ranks) return {};
+  std::vector<std::string> sentences;
+  const int64_t model = ranks_of_a_model(parallel);
+  if (model > node_ranks) {
+    sentences.push_back(
+        fmt::format("{} ranks share a model, and a node has {}: the sums among those that share "
+                    "one are not taken by node",
+                    model, node_ranks));
+  }
+  if (!fits_nodes(parallel.expert, node_ranks)) {
+    sentences.push_back(
+        fmt::format("parallel.expert is {}, and a node has {} ranks, of which neither divides the "
+                    "other: the gradients of experts are not summed by node",
+                    parallel.expert, node_ranks));
+  }
+  return sentences;
+}
+
+}  // namespace tessera
