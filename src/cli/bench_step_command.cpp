@@ -42,7 +42,7 @@ struct StepArguments {
 /// which a signal ends the measurement.
 template <typename Measure>
 CLI::App& add_step_command(CLI::App& bench, const char* name, const char* description,
-                           std::shared_ptr<StepArguments> arguments, Measure measure) {
+                           const std::shared_ptr<StepArguments>& arguments, Measure measure) {
   CLI::App* command = bench.add_subcommand(name, description);
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
