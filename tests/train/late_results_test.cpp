@@ -27,12 +27,16 @@ constexpr int64_t kSteps = 10;
 /// the step before it are not read yet, if that is one whose results are read late.
 class LateResults : public ::testing::Test {
  protected:
-  void SetUp() override { testing::prepare_small_data(folder_.path()); }
+  void SetUp() override {
+    testing::prepare_small_data(folder_.path());
+    testing::write_known_peak(peak(), testing::two_threads(), open_emulated().get());
+  }
 
   RunConfig config(std::vector<std::string> overrides) const {
     overrides.insert(overrides.begin(),
-                     {"run.device=\"emulated\"", "run.hardware=\"\"", "checkpoint.every=0",
-                      "train.steps=" + std::to_string(kSteps), "optimizer.warmup_steps=1"});
+                     {"run.device=\"emulated\"", "run.hardware=\"" + peak().string() + "\"",
+                      "checkpoint.every=0", "train.steps=" + std::to_string(kSteps),
+                      "optimizer.warmup_steps=1"});
     return parse_config(testing::small_config(folder_.path()), "test", overrides);
   }
 
@@ -48,6 +52,7 @@ class LateResults : public ::testing::Test {
     EXPECT_EQ(report.step, kSteps);
   }
 
+  fs::path peak() const { return folder_ / "emulated.json"; }
   /// The steps whose results are read and written.
   int64_t written() const {
     const fs::path path = folder_.path() / "run/metrics.jsonl";
