@@ -18,7 +18,9 @@ constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
 
 /// An address like those of workspaces, which nothing reads.
-std::byte* no_workspace() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 40); }
+std::byte* no_workspace() {
+  return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
+}
 
 /// A matrix of each group, by columns, whose strides have 64 bits.
 CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
