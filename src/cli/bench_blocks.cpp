@@ -68,8 +68,17 @@ void add_bench_moe(CLI::App& bench) {
   add_size(*command, "--experts", sizes.experts, "Experts");
   add_size(*command, "--experts-per-token", sizes.experts_per_token, "Experts a token goes to");
   add_size(*command, "--expert-size", sizes.expert_size, "Intermediate size of one expert");
-  command->add_flag("--uniform-routing", sizes.uniform_routing,
-                    "Every expert gets equally many tokens, whatever the router says");
+  CLI::Option* const uniform =
+      command->add_flag("--uniform-routing", sizes.uniform_routing,
+                        "Every expert gets equally many tokens, whatever the router says");
+  command
+      ->add_option(
+          "--skew", sizes.skew,
+          "The fullest expert gets this many times the balanced load, whatever the router "
+          "says, and the others fall off by a power law; a balanced load is measured beside "
+          "it. At most experts / experts a token")
+      ->check(CLI::Range(1.0, 1e6))
+      ->excludes(uniform);
   add_block_arguments(*command, *arguments);
   command->callback([arguments] {
     run(*arguments,

@@ -24,9 +24,14 @@ struct StepArguments {
   ConfigArguments config;
   RepeatArguments repeats;
   std::string hardware;
+  std::string data;  // a folder of prepared data; empty: random tokens
 
   RunConfig load() const {
     RunConfig loaded = config.load();
+    if (!data.empty()) {
+      loaded.data.directory = data;
+      loaded.data.sources.clear();
+    }
     if (repeats.threads > 0) loaded.run.threads = repeats.threads;
     if (!hardware.empty()) loaded.run.hardware = hardware;
     return resolve(loaded);
@@ -36,9 +41,9 @@ struct StepArguments {
 /// Adds a command that measures the steps of a configuration. It calls measure(arguments), during
 /// which a signal ends the measurement.
 template <typename Measure>
-void add_step_command(CLI::App& bench, const char* name, const char* description, Measure measure) {
+CLI::App& add_step_command(CLI::App& bench, const char* name, const char* description,
+                           const std::shared_ptr<StepArguments>& arguments, Measure measure) {
   CLI::App* command = bench.add_subcommand(name, description);
-  auto arguments = std::make_shared<StepArguments>();
   add_config_arguments(*command, arguments->config);
   add_repeat_arguments(*command, arguments->repeats, "--steps");
   command
@@ -50,6 +55,7 @@ void add_step_command(CLI::App& bench, const char* name, const char* description
     const InterruptGuard guard;
     measure(*arguments);
   });
+  return *command;
 }
 
 void measure_whole_steps(const StepArguments& arguments) {
@@ -57,7 +63,9 @@ void measure_whole_steps(const StepArguments& arguments) {
   Runtime runtime(run_target(config), open_device(config));
   const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
   use_tuned_products(config, runtime);
-  const StepMeasurement measurement = measure_step(config, arguments.repeats.make("step"), runtime);
+  const StepMeasurement measurement =
+      measure_step(config, arguments.repeats.make("step"), runtime,
+                   arguments.data.empty() ? StepTokens::random : StepTokens::prepared);
   MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
   on.hardware_peak = peak;
   fmt::print("{}",
@@ -72,10 +80,17 @@ void measure_operations(const StepArguments& arguments) {
 }  // namespace
 
 void add_bench_step(CLI::App& bench) {
-  add_step_command(bench, "step",
-                   "Whole training steps of a configuration on random tokens; needs no data where "
-                   "model.vocabulary_size is set",
-                   measure_whole_steps);
+  auto arguments = std::make_shared<StepArguments>();
+  CLI::App& command = add_step_command(
+      bench, "step",
+      "Whole training steps of a configuration on random tokens; needs no data where "
+      "model.vocabulary_size is set",
+      arguments, measure_whole_steps);
+  command
+      .add_option("--data", arguments->data,
+                  "A folder of prepared data: its tokens are taken instead of random ones, so that "
+                  "routers choose as on text")
+      ->check(CLI::ExistingDirectory);
 }
 
 void add_bench_kernels(CLI::App& bench) {
@@ -83,7 +98,7 @@ void add_bench_kernels(CLI::App& bench) {
       bench, "kernels",
       "Each operation of a configuration's steps on the device that it names, beside what the "
       "device copies and multiplies",
-      measure_operations);
+      std::make_shared<StepArguments>(), measure_operations);
 }
 
 }  // namespace tessera

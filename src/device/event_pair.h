@@ -19,6 +19,8 @@ class EventPair {
   double seconds() const { return end_->seconds_since(*begin_); }
   /// The seconds from another event to the work's beginning, once both have happened.
   double begin_since(const Event& event) const { return begin_->seconds_since(event); }
+  /// The seconds from the beginning of an earlier pair's work to that of this one's.
+  double since(const EventPair& earlier) const { return begin_since(*earlier.begin_); }
 
  private:
   std::unique_ptr<Event> begin_, end_;

@@ -127,15 +127,18 @@ void Executor::write(std::span<const std::byte> from, const Tensor& to) {
   TESSERA_CHECK(std::ssize(from) == to.bytes(), "{} bytes for a tensor of {}", from.size(),
                 to.bytes());
   if (timer_) timer_->begin(lanes_->compute());
-  transfers_->write(from, to.address());
+  metered([&] { transfers_->write(from, to.address()); });
   if (timer_) {
     timer_->end(lanes_->compute(), {.name = "copy_batch", .block = "data", .phase = "step"});
   }
 }
 
 Snapshot Executor::read(std::span<const Tensor> tensors) {
-  if (transfers_) return transfers_->read(tensors);
   Snapshot snapshot;
+  if (transfers_) {
+    metered([&] { snapshot = transfers_->read(tensors); });
+    return snapshot;
+  }
   for (const Tensor& tensor : tensors) {
     snapshot.tensors.emplace_back(tensor.shape(), tensor.dtype()).copy_from(tensor);
   }
@@ -183,12 +186,14 @@ void Executor::run(const Action& action) {
   begin(action, static_cast<int>(segment));
   if (groups_[p].empty()) groups_[p] = find_groups(*programs_[p]);
   if (transfers_) transfers_->end_writes();
-  if (captures()) {
-    const int number = plan_.programs[p].frames.at(action.micro_batch);
-    captured_.run({action.program, number, segment}, *lanes_, [&] { run_nodes(p, of, segment); });
-  } else {
-    run_nodes(p, of, segment);
-  }
+  metered([&] {
+    if (captures()) {
+      const int number = plan_.programs[p].frames.at(action.micro_batch);
+      captured_.run({action.program, number, segment}, *lanes_, [&] { run_nodes(p, of, segment); });
+    } else {
+      run_nodes(p, of, segment);
+    }
+  });
   end(action, static_cast<int>(segment));
 }
 

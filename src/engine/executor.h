@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/busy_meter.h"
 #include "engine/captured_actions.h"
 #include "engine/device_lanes.h"
 #include "engine/device_transfers.h"
@@ -82,6 +83,8 @@ class Executor {
   using Observer =
       std::function<void(const Program& program, const Node& node, std::span<const Tensor>)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
+  /// Measures from now on how long the accelerator works; null ends that. It outlives this.
+  void set_busy_meter(BusyMeter* meter) { meter_ = meter; }
   /// Whether an action is captured as a graph when it runs for the second time, and launched as one
   /// from then on; by default it is. Only accelerators have graphs.
   void set_graphs(bool graphs) { graphs_ = graphs; }
@@ -101,6 +104,13 @@ class Executor {
   Groups find_groups(const Program& program) const;
   const Frame& frame(int program, int micro_batch) const;
   size_t segment_position(int program, Segment segment) const;
+  /// Calls work(), which puts work into the compute lane's stream, between the meter's events.
+  template <typename Work>
+  void metered(Work&& work) {
+    if (meter_ != nullptr && lanes_) meter_->begin(lanes_->compute());
+    work();
+    if (meter_ != nullptr && lanes_) meter_->end(lanes_->compute());
+  }
   void begin(const Action& action, int segment);
   void end(const Action& action, int segment);
   bool captures() const;
@@ -125,6 +135,7 @@ class Executor {
   std::vector<Tensor> outputs_;
   Trace* trace_ = nullptr;
   std::optional<TraceTimer> timer_;  // of an accelerator, while there is a trace
+  BusyMeter* meter_ = nullptr;
   FiniteCheck* finite_check_ = nullptr;
   Observer observer_;
   bool graphs_ = true;

@@ -33,7 +33,7 @@ Routing route(ModelWriter& writer, Value x) {
   const TopKOptions options{.k = config.experts_per_token,
                             .renormalise = config.renormalise_weights,
                             .forced_uniform = config.forced_uniform_routing};
-  std::optional<Value> pinned;
+  std::optional<Value> pinned = writer.given_choices;
   if (writer.pins_choices) {
     Spec choices = builder.spec(probabilities);
     choices.shape = choices.shape.with_dim(1, config.experts_per_token);

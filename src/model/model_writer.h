@@ -21,7 +21,8 @@ struct ModelWriter {
   DType compute;             ///< of activations and matrices
   TokenDistribution layout;  ///< of the tokens
   ExpertLayout experts = {};
-  bool pins_choices = false;  ///< whether the routers' choices are inputs
+  bool pins_choices = false;                ///< whether the routers' choices are inputs
+  std::optional<Value> given_choices = {};  ///< i32 [tokens, k]: the choices of all routers
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next
 

@@ -16,10 +16,12 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "engine/busy_meter.h"
 #include "engine/require_runnable.h"
 #include "plan/programs.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
+#include "train/initial_weights.h"
 #include "train/training_step.h"
 
 namespace tessera {
@@ -43,6 +45,32 @@ std::vector<Batch> random_batches(const RunConfig& config) {
 
 namespace {
 
+/// The micro-batches of one step after the other.
+class StepBatches {
+ public:
+  StepBatches(const RunConfig& config, StepTokens tokens)
+      : count_(config.train.global_batch / config.train.micro_batch) {
+    if (tokens == StepTokens::random) {
+      batches_ = random_batches(config);
+      return;
+    }
+    data_ = open_data(config.data);
+    loader_.emplace(*data_, LoaderOptions{.rows = config.train.micro_batch,
+                                          .vocabulary_size = config.model.vocabulary_size});
+  }
+
+  std::span<const Batch> next() {
+    if (loader_) batches_ = loader_->next(count_);
+    return batches_;
+  }
+
+ private:
+  int64_t count_;
+  std::optional<TrainingData> data_;
+  std::optional<Loader> loader_;
+  std::vector<Batch> batches_;
+};
+
 /// Measures steps of which one may be in flight.
 class StepTimer {
  public:
@@ -50,10 +78,10 @@ class StepTimer {
 
   /// Issues a step. The one before is settled first, but only after the device has this one's
   /// passes to work on.
-  void issue(std::span<const Batch> batches, const OptimizerConfig& optimizer,
-             const WeightUpdate& update, bool measured) {
+  void issue(StepBatches& batches, const OptimizerConfig& optimizer, const WeightUpdate& update,
+             bool measured) {
     if (!issued_) watch_ = Stopwatch();
-    step_.accumulate(batches);
+    step_.accumulate(batches.next());
     settle();
     step_.update(optimizer, update);
     issued_ = {.number = update.step, .measured = measured, .results = step_.results()};
@@ -70,6 +98,7 @@ class StepTimer {
     if (issued_->measured) result_.seconds.push_back(watch_.seconds());
     watch_ = Stopwatch();
     result_.losses.push_back(results.cross_entropy);
+    result_.expert_load = results.expert_load;
     issued_.reset();
   }
 
@@ -88,7 +117,8 @@ class StepTimer {
 
 }  // namespace
 
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime) {
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
+                             StepTokens tokens) {
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
   require_runnable(plan.programs.list(), runtime);
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
@@ -98,22 +128,35 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
                              plan.programs.rounding_number(),
                              plan.programs.chunks.front().parameters);
   TrainingStep step(plan.programs, executor, store);
-  store.initialize(config.train.seed, runtime.threads());
-  const std::vector<Batch> batches = random_batches(config);
-  const auto micro_batches = static_cast<double>(batches.size());
+  if (config.checkpoint.initial.empty()) {
+    store.initialize(config.train.seed, runtime.threads());
+  } else {
+    const RankControl control;
+    load_initial_weights(config, store, Logger(), {runtime, control});
+  }
+  StepBatches batches(config, tokens);
+  const auto micro_batches =
+      static_cast<double>(config.train.global_batch / config.train.micro_batch);
   StepMeasurement result{.tokens = config.train.global_batch * config.data.context,
                          .flops = plan.flops.useful() * micro_batches,
                          .parameters = plan.parameters,
-                         .active_parameters = plan.active_parameters};
+                         .active_parameters = plan.active_parameters,
+                         .prepared_tokens = tokens == StepTokens::prepared};
   const int64_t steps = std::max(config.train.steps, repeats.warmup + repeats.measured);
   const bool keeps_one_in_flight = !executor.on_host() && !repeats.turns;
+  std::optional<BusyMeter> meter;
   StepTimer timer(step, result);
   int64_t done = 0;
   repeats.each([&](bool measured) {
+    if (measured && keeps_one_in_flight && !meter) {
+      executor.set_busy_meter(&meter.emplace(*runtime.accelerator()));
+    }
     timer.issue(batches, config.optimizer, {.step = ++done, .steps = steps}, measured);
     if (!keeps_one_in_flight) timer.settle();
   });
   timer.settle();
+  executor.set_busy_meter(nullptr);
+  if (meter) result.idle_share = meter->finish().idle_share();
   result.arena_bytes = plan.memory.arena_bytes;
   result.peak_memory_bytes = peak_resident_bytes();
   return result;
@@ -160,7 +203,10 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
       {"loss", measurement.losses.back()},
       {"losses", measurement.losses},
       {"arena_bytes", measurement.arena_bytes},
-      {"peak_memory_bytes", measurement.peak_memory_bytes}};
+      {"peak_memory_bytes", measurement.peak_memory_bytes},
+      {"tokens_from", measurement.prepared_tokens ? "data" : "random"}};
+  if (measurement.expert_load > 0) json["expert_load"] = measurement.expert_load;
+  if (measurement.idle_share) json["idle_share"] = *measurement.idle_share;
   json.update(mfu_json(measurement.flops / median, on));
   json.update(measured_on_json(on));
   return json.dump() + "\n";
@@ -168,19 +214,29 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
 
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on) {
   const double median = quantile(measurement.seconds, 0.5);
+  std::string beside;
+  if (measurement.expert_load > 0) {
+    beside += fmt::format("experts   the fullest has {:.2f} times the balanced load\n",
+                          measurement.expert_load);
+  }
+  if (measurement.idle_share) {
+    beside += fmt::format("idle      {:.2f} % of the time the device waits for the host\n",
+                          100 * *measurement.idle_share);
+  }
   return fmt::format(
-      "{} parameters, {} active a token; {} tokens and {}FLOP of matrix products a step\n"
+      "{} parameters, {} active a token; {} {}tokens and {}FLOP of matrix products a step\n"
       "{}\n"
       "step      {} (10th-90th percentile of {})\n"
       "tokens/s  {}\n"
       "MFU       {}\n"
-      "memory    {} in states and activations, {} the whole process\n",
+      "memory    {} in states and activations, {} the whole process\n{}",
       format_count(static_cast<double>(measurement.parameters)),
       format_count(static_cast<double>(measurement.active_parameters)), measurement.tokens,
-      format_count(measurement.flops), describe(on), median_and_spread(measurement.seconds),
-      measurement.seconds.size(), format_count(static_cast<double>(measurement.tokens) / median),
+      measurement.prepared_tokens ? "" : "random ", format_count(measurement.flops), describe(on),
+      median_and_spread(measurement.seconds), measurement.seconds.size(),
+      format_count(static_cast<double>(measurement.tokens) / median),
       mfu_text(measurement.flops / median, on), format_bytes(measurement.arena_bytes),
-      format_bytes(measurement.peak_memory_bytes));
+      format_bytes(measurement.peak_memory_bytes), beside);
 }
 
 }  // namespace tessera

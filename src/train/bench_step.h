@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,20 +26,31 @@ struct StepMeasurement {
   int64_t arena_bytes = 0;        ///< weights, states, inputs and activations
   int64_t peak_memory_bytes = 0;  ///< of the process, read after the steps
   std::vector<double> losses;     ///< of all steps, with the warm-up first
+  double expert_load = 0;         ///< of the last step: see StepResults
+  /// The share of the measured steps in which the device waited for the host, if one step was in
+  /// flight while the next was issued.
+  std::optional<double> idle_share = {};
+  bool prepared_tokens = false;  ///< whether the tokens were those of prepared data
 };
 
 /// Returns the micro-batches of one step, with tokens drawn from the whole vocabulary.
 std::vector<Batch> random_batches(const RunConfig& config);
 
+/// The tokens of measured steps.
+enum class StepTokens {
+  random,   ///< one document a sequence, the same in every step
+  prepared  ///< those that training would read, from the beginning
+};
+
 /// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
-/// norm, clipping, AdamW. There is no data, evaluation, metrics or run folder. The weights are the
-/// configuration's initial ones. The tokens are random, one document per sequence, and the same in
-/// every step. On a device one step is in flight while the next one is issued, as in training, and
-/// a step's time is that between its results and those of the step before. Where another program
-/// takes its turn between runs, every step is waited for. Takes a resolved configuration and a
-/// runtime for it. Throws Error when it does not fit into memory, cannot run on the device, or when
-/// a loss or gradient norm is not finite.
-StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime);
+/// norm, clipping, AdamW. There is no evaluation, metrics or run folder. The weights are the
+/// configuration's initial ones, or those of checkpoint.initial. On a device one step is in flight
+/// while the next one is issued, as in training, and a step's time is that between its results and
+/// those of the step before. Where another program takes its turn between runs, every step is
+/// waited for. Takes a resolved configuration and a runtime for it. Throws Error when it does not
+/// fit into memory, cannot run on the device, or when a loss or gradient norm is not finite.
+StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
+                             StepTokens tokens = StepTokens::random);
 
 /// Runs one such step on the configuration's device, then measures the algorithms of each matrix
 /// product in it, and the libraries of each product of groups, and returns the fastest. `progress`

@@ -99,6 +99,34 @@ TEST_F(BenchDeviceTest, BlocksAreMeasured) {
   EXPECT_EQ(attention["forward_seconds"].size(), 2U);
 }
 
+TEST_F(BenchDeviceTest, ASkewedLoadIsSetBesideABalancedOne) {
+  const std::vector<std::string> arguments{
+      "moe", "--tokens",      "32", "--hidden",    "8",    "--experts", "8", "--experts-per-token",
+      "2",   "--expert-size", "8",  "--precision", "fp32", "--repeats", "2", "--skew",
+      "2.5"};
+  std::vector<std::string> json_arguments = arguments;
+  json_arguments.emplace_back("--json");
+  const Json json = json_of(bench(json_arguments));
+  EXPECT_EQ(json["device"], "emulated");
+  EXPECT_EQ(json["skew"], 2.5);
+  EXPECT_EQ(json["expert_load"], 2.5);  // 20 of 64 choices
+  EXPECT_EQ(json["forward_backward_seconds"].size(), 2U);
+  EXPECT_EQ(json["balanced_forward_backward_seconds"].size(), 2U);
+  EXPECT_GT(json["time_over_balanced"], 0);
+  EXPECT_THAT(bench(arguments).output,
+              AllOf(HasSubstr("the fullest expert has 2.50 times the balanced load"),
+                    HasSubstr("with a balanced load"), HasSubstr("times as long")));
+  // The processor takes the same choices.
+  std::vector<std::string> host = json_arguments;
+  host.insert(host.begin(), "bench");
+  EXPECT_EQ(json_of(run(host))["expert_load"], 2.5);
+  std::vector<std::string> too_much = arguments;
+  too_much.back() = "5";
+  const Result refused = bench(too_much);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("1 to 4 times the balanced load"));
+}
+
 TEST_F(BenchDeviceTest, APrecisionThatTheDeviceLacksIsRefused) {
   for (const char* const what : {"moe", "attention", "gemm", "all"}) {
     const Result result = bench({what, "--precision", "fp64"});
@@ -176,6 +204,15 @@ TEST_F(BenchDeviceTest, StepsRunOnTheDevice) {
   EXPECT_EQ(json["losses"].size(), 3U);
   EXPECT_GT(json["mfu_of_hardware_peak"], 0);
   EXPECT_EQ(json["hardware_peak"]["source"], "measured, in " + path("emulated.json"));
+  EXPECT_GE(json["idle_share"], 0);
+  EXPECT_EQ(json["tokens_from"], "random");
+  testing::prepare_small_data(folder_.path());
+  const Json of_text =
+      json_of(run({"bench", "step", path("config.toml"), "--data", path("data"), "--set",
+                   "run.device=\"emulated\"", "--steps", "1", "--warmup", "1", "--threads", "2",
+                   "--json", "--hardware", path("emulated.json")}));
+  EXPECT_EQ(of_text["tokens_from"], "data");
+  EXPECT_GE(of_text["expert_load"], 1);
 }
 
 TEST_F(BenchDeviceTest, ExplainSaysWhatFitsADataSheet) {

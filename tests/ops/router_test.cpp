@@ -151,9 +151,9 @@ TEST(RouterTopK, ForcedUniformRoutingTakesTheExpertsInTurn) {
 /// Pinned choices [4, 2] of 5 experts, none of which need be the most probable ones.
 Value pinned_choices(Builder& builder) { return builder.input("pinned", {{4, 2}, DType::i32, {}}); }
 
-TEST(RouterTopK, PinnedChoicesAreTakenAndWeighedByTheirProbabilities) {
+void expect_pinned_choices(const std::optional<testing::Emulation>& device) {
   for (const bool renormalise : {false, true}) {
-    SmallProgram small(2);
+    SmallProgram small(2, Kernels::fast, device);
     const Value probabilities = small.input<float>({2, 3}, {0.1F, 0.3F, 0.6F, 0.5F, 0.4F, 0.1F});
     const Value pinned = small.input<int32_t>({2, 2}, {0, 1, 2, 0});
     const RouterSelection selection =
@@ -166,6 +166,17 @@ TEST(RouterTopK, PinnedChoicesAreTakenAndWeighedByTheirProbabilities) {
     EXPECT_FLOAT_EQ(weights[1], 0.3F / first);
     EXPECT_FLOAT_EQ(weights[2], 0.1F / second);
     EXPECT_FLOAT_EQ(weights[3], 0.5F / second);
+  }
+}
+
+TEST(RouterTopK, PinnedChoicesAreTakenAndWeighedByTheirProbabilities) {
+  expect_pinned_choices(std::nullopt);
+}
+
+TEST(RouterTopK, TheDevicesKernelsTakePinnedChoices) {
+  for (const testing::Emulation& device : testing::every_device()) {
+    SCOPED_TRACE(testing::describe(device));
+    expect_pinned_choices(device);
   }
 }
 

@@ -222,6 +222,15 @@ TEST(CublasLt, DescribesProductsOfGroups) {
     EXPECT_EQ(layout_attribute<uint32_t>(library, product.d(), CUBLASLT_MATRIX_LAYOUT_TYPE),
               static_cast<uint32_t>(rows_are_k ? CUDA_R_32F : CUDA_R_16BF));
     grouped_preference(library, shape, int64_t{1} << 25);
+    // It is the same before there is memory.
+    const CublasLtGroupedProduct early(library, shape);
+    for (const auto which : {CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB,
+                             CUBLASLT_MATMUL_DESC_POINTER_MODE}) {
+      EXPECT_EQ(operation_attribute(library, early.operation(), which),
+                operation_attribute(library, product.operation(), which));
+    }
+    EXPECT_EQ(layout_attribute<uint32_t>(library, early.d(), CUBLASLT_MATRIX_LAYOUT_TYPE),
+              layout_attribute<uint32_t>(library, product.d(), CUBLASLT_MATRIX_LAYOUT_TYPE));
   }
 }
 

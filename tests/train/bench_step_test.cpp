@@ -7,10 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "hardware/accelerator_facts.h"
+#include "metrics/metrics.h"
 #include "plan/run_target.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
+#include "train/initial_weights.h"
+#include "train/train_options.h"
 
 namespace tessera {
 namespace {
@@ -68,6 +71,56 @@ TEST(BenchStep, AStepInFlightChangesNoLoss) {
   EXPECT_EQ(in_flight.losses, each.losses);
   ASSERT_THAT(in_flight.seconds, SizeIs(3));
   for (const double seconds : in_flight.seconds) EXPECT_GT(seconds, 0);
+}
+
+TEST(BenchStep, ReadsTheTokensThatTrainingReads) {
+  TemporaryFolder folder;
+  testing::prepare_small_data(folder.path());
+  for (const std::string device : {"cpu", "emulated"}) {
+    SCOPED_TRACE(device);
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> overrides{"run.device=\"" + device + "\"", "run.hardware=\"\"",
+                                         "train.steps=3", "optimizer.warmup_steps=1",
+                                         "train.precision=\"fp32\""};
+      overrides.insert(overrides.end(), more.begin(), more.end());
+      return parse_config(testing::small_config(folder.path(), device), "test", overrides,
+                          initial_model);
+    };
+    train(with({}), testing::kQuiet, Logger());
+    const auto trained = read_metrics(folder.path() / device / "metrics.jsonl");
+    const auto measure_from = [&](const RunConfig& config) {
+      Runtime runtime(run_target(config), open_device(config));
+      return measure_step(config, {.warmup = 1, .measured = 2, .before = {}}, runtime,
+                          StepTokens::prepared);
+    };
+    const StepMeasurement measured = measure_from(resolve(with({})));
+    ASSERT_THAT(measured.losses, SizeIs(3));
+    ASSERT_THAT(trained, SizeIs(3));
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(measured.losses[i], trained[i].loss) << i;
+    EXPECT_EQ(measured.expert_load, trained[2].expert_load);
+    EXPECT_TRUE(measured.prepared_tokens);
+    EXPECT_EQ(measured.idle_share.has_value(), device != "cpu");
+    // Routers that have learnt come from a checkpoint.
+    const std::string initial = (folder.path() / device).string();
+    const StepMeasurement learnt =
+        measure_from(resolve(with({"checkpoint.initial=\"" + initial + "\""})));
+    EXPECT_LT(learnt.losses[0], trained[0].loss);
+  }
+}
+
+TEST(BenchStep, SaysWhatShareOfTheTimeADeviceWaits) {
+  const RunConfig emulated = config({"run.device=\"emulated\""});
+  const StepMeasurement measured = measure(emulated, {.warmup = 1, .measured = 3, .before = {}});
+  ASSERT_TRUE(measured.idle_share.has_value());
+  EXPECT_GE(*measured.idle_share, 0);
+  EXPECT_LT(*measured.idle_share, 1);
+  const auto json = nlohmann::json::parse(step_json(measured, {}));
+  EXPECT_EQ(json["idle_share"], *measured.idle_share);
+  EXPECT_EQ(json["tokens_from"], "random");
+  EXPECT_THAT(step_text(measured, {}), HasSubstr("waits for the host"));
+  // Where each step is waited for, the device waits because it is told to.
+  const Repeats turns{.warmup = 0, .measured = 1, .before = {}, .turns = true};
+  EXPECT_FALSE(measure(emulated, turns).idle_share.has_value());
 }
 
 TEST(BenchStep, ALossThatIsNotFiniteIsAnError) {

@@ -46,7 +46,7 @@ void require_code(Device device, const DeviceAttention& attention) {
   if (device != Device::hip || attention.dtype != DType::bf16) return;
   throw Error(
       "no attention in bf16 on the device \"hip\": it takes a library of AMD's, Composable Kernel "
-      "or AOTriton, for which tessera has no code yet. Compute in fp32, or on another device");
+      "or AOTriton, for which tessera has no code yet. Compute on another device");
 }
 
 #if defined(TESSERA_CUDA)

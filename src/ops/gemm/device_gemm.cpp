@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/gemm/cublaslt_gemm.h"
 #include "ops/gemm/gemm_plan.h"
+#include "ops/gemm/hipblaslt_gemm.h"
 
 namespace tessera {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 constexpr int64_t kLibraryWorkspace = (int64_t{32} << 20) + 256;
 
 [[noreturn]] void no_products(Device device) {
-  if (device == Device::hip) {
-    throw Error(
-        "there are no matrix products on the device hip: they are hipBLASLt's, which this version "
-        "does not call yet; compute on another device");
-  }
   throw InternalError(fmt::format("no matrix products on the device {}", word(device)));
 }
 
@@ -40,6 +36,8 @@ void device_gemm(const Execution& execution, const GemmShape& shape, const void*
     case Device::cuda:
       return cublaslt_gemm(execution, shape, a, b, c, workspace);
 #endif
+    case Device::hip:
+      hipblaslt_gemm(execution, shape, a, b, c, workspace);
     default:
       no_products(execution.stream->device());
   }
@@ -53,6 +51,8 @@ void require_device_gemm(Runtime& runtime) {
     case Device::cuda:
       return require_cublaslt(runtime);
 #endif
+    case Device::hip:
+      require_hipblaslt(runtime);
     default:
       no_products(runtime.target().device);
   }

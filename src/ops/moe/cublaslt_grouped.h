@@ -22,6 +22,9 @@ class CublasLtGroupedProduct {
   /// it.
   CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape,
                          const GroupTable& table);
+  /// A description that has no memory of a device yet: the library can be asked about it, but it
+  /// cannot run.
+  CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape);
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
   /// The library's A is our B, and its B our A: it has matrices by columns.
@@ -64,12 +67,9 @@ class CublasLtGroupedProducts {
 CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShape& shape,
                                       int64_t workspace_bytes);
 
-/// Why cuBLASLt does not have products of groups here: it is too old. Empty if it has some.
-std::string cublaslt_grouped_missing(Runtime& runtime);
-/// Why it does not have a shape's products: it is too old, or offers no algorithm. Empty if it has
-/// them. `workspace` has the bytes that device_grouped_workspace_bytes() plans.
-std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape,
-                                     const GroupedOperands& operands, std::byte* workspace);
+/// Why cuBLASLt does not have a shape's products here: it is too old, or offers no algorithm. Empty
+/// if it has them. Asks without operands, so that it can be known before there is memory for them.
+std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape);
 
 /// Puts products of groups in bf16 into a stream of the device cuda (see device_grouped()). Throws
 /// Error if cublaslt_grouped_missing() has something to say, or the library fails.

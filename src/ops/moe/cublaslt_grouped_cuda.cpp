@@ -17,6 +17,11 @@ constexpr auto kAverageTerms = static_cast<cublasLtMatmulPreferenceAttributes_t>
 constexpr auto kAverageRows = static_cast<cublasLtMatmulPreferenceAttributes_t>(14);
 constexpr auto kAverageColumns = static_cast<cublasLtMatmulPreferenceAttributes_t>(15);
 
+/// An address like those of workspaces, which nothing reads.
+std::byte* no_workspace() {
+  return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);  // NOLINT(performance-no-int-to-ptr)
+}
+
 /// A matrix of each group, by columns, whose strides have 64 bits.
 CublasLtOwned<cublasLtMatrixLayout_t> grouped_layout(const CublasLt& library,
                                                      const GroupTable& table, DType dtype, int rows,
@@ -85,6 +90,11 @@ CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const Gr
       describe(shape));
 }
 
+CublasLtGroupedProduct::CublasLtGroupedProduct(const CublasLt& library, const GroupedShape& shape)
+    : CublasLtGroupedProduct(
+          library, shape,
+          GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, {}, no_workspace())) {}
+
 const CublasLtGroupedProduct& CublasLtGroupedProducts::product(const CublasLt& library,
                                                                const GroupedShape& shape,
                                                                const GroupTable& table) {
@@ -114,23 +124,15 @@ CublasLtPreference grouped_preference(const CublasLt& library, const GroupedShap
   return preference;
 }
 
-std::string cublaslt_grouped_missing(Runtime& runtime) {
-  const CublasLt& library = runtime.cache<CublasLtProducts>().library();
-  if (CublasLtGroupedProduct::known_to(library)) return "";
-  return fmt::format("{} has no products of groups that are right on Hopper: 13.4 has",
-                     library.version());
-}
-
-std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape,
-                                     const GroupedOperands& operands, std::byte* workspace) {
-  std::string missing = cublaslt_grouped_missing(runtime);
-  if (!missing.empty()) return missing;
+std::string cublaslt_grouped_missing(Runtime& runtime, const GroupedShape& shape) {
   const auto& products = runtime.cache<CublasLtProducts>();
   const CublasLt& library = products.library();
-  const GroupTable table =
-      GroupedAreas(shape.groups).table(GroupedLibrary::cublaslt, shape, operands, workspace);
+  if (!CublasLtGroupedProduct::known_to(library)) {
+    return fmt::format("{} has no products of groups that are right on Hopper: 13.4 has",
+                       library.version());
+  }
   auto& grouped = runtime.cache<CublasLtGroupedProducts>();
-  if (grouped.algorithm(products, grouped.product(library, shape, table), shape)) return "";
+  if (grouped.algorithm(products, CublasLtGroupedProduct(library, shape), shape)) return "";
   return fmt::format("{} offers no algorithm for {}", library.version(), describe(shape));
 }
 
@@ -146,7 +148,7 @@ void multiply_by_cublaslt(const Execution& execution, std::string_view operation
   const CublasLtGroupedProduct& product = grouped.product(library, shape, table);
   const auto& chosen = grouped.algorithm(products, product, shape);
   if (!chosen) {
-    throw Error("{}: {}", operation, cublaslt_grouped_missing(runtime, shape, operands, workspace));
+    throw Error("{}: {}", operation, cublaslt_grouped_missing(runtime, shape));
   }
   write_group_table_device<Cuda>(table, *execution.stream);
   const void* const* const c = table.addresses[shape.adds ? kC : kD];

@@ -3,23 +3,11 @@
 #include "ops/moe/cutlass_product.h"
 
 namespace tessera {
-namespace {
 
-/// CUTLASS, and cuBLASLt with what says why it is missing.
-std::vector<GroupedCandidate> libraries(Runtime& runtime,
-                                        std::function<std::string()> without_cublaslt) {
+std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape) {
   return {{GroupedLibrary::cutlass, [&runtime] { return cutlass_missing(runtime); }},
-          {GroupedLibrary::cublaslt, std::move(without_cublaslt)}};
-}
-
-}  // namespace
-
-std::vector<GroupedCandidate> grouped_libraries(Runtime& runtime, const GroupedShape& shape,
-                                                const GroupedOperands& operands,
-                                                std::byte* workspace) {
-  return libraries(runtime, [&runtime, shape, operands, workspace] {
-    return cublaslt_grouped_missing(runtime, shape, operands, workspace);
-  });
+          {GroupedLibrary::cublaslt,
+           [&runtime, shape] { return cublaslt_grouped_missing(runtime, shape); }}};
 }
 
 void multiply_groups(GroupedLibrary library, const Execution& execution, std::string_view operation,
@@ -30,9 +18,8 @@ void multiply_groups(GroupedLibrary library, const Execution& execution, std::st
       : multiply_by_cublaslt(execution, operation, shape, operands, workspace);
 }
 
-void require_cuda_grouped(Runtime& runtime, std::string_view operation) {
-  choose_grouped(operation, {}, {},
-                 libraries(runtime, [&runtime] { return cublaslt_grouped_missing(runtime); }));
+void require_cuda_grouped(Runtime& runtime, std::string_view operation, const GroupedShape& shape) {
+  choose_grouped(operation, shape, {}, grouped_libraries(runtime, shape));
 }
 
 void cuda_grouped(const Execution& execution, std::string_view operation, const GroupedShape& shape,
@@ -43,9 +30,8 @@ void cuda_grouped(const Execution& execution, std::string_view operation, const 
   const GroupedLibrary library =
       kept != nullptr
           ? *kept
-          : choices.keep(shape,
-                         choose_grouped(operation, shape, runtime.cache<TunedGroups>(),
-                                        grouped_libraries(runtime, shape, operands, workspace)));
+          : choices.keep(shape, choose_grouped(operation, shape, runtime.cache<TunedGroups>(),
+                                               grouped_libraries(runtime, shape)));
   multiply_groups(library, execution, operation, shape, operands, workspace);
 }
 

@@ -28,9 +28,7 @@ class MeasuredGroups {
         begin_(accelerator().make_event()),
         end_(accelerator().make_event()) {}
 
-  std::vector<GroupedCandidate> libraries() const {
-    return grouped_libraries(runtime_, shape_, operands(), workspace());
-  }
+  std::vector<GroupedCandidate> libraries() const { return grouped_libraries(runtime_, shape_); }
 
   /// Returns the seconds of one of `runs` runs that follow each other.
   double seconds(GroupedLibrary library, int64_t runs) const {

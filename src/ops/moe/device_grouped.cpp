@@ -1,5 +1,6 @@
 #include "ops/moe/device_grouped.h"
 
+#include "ops/gemm/hipblaslt_gemm.h"
 #include "ops/moe/cuda_grouped.h"
 #include "ops/moe/grouped_layout.h"
 #include "ops/support.h"
@@ -33,10 +34,9 @@ void multiply_floats(const Execution& execution, const GroupedShape& shape,
 }
 
 [[noreturn]] void no_grouped(std::string_view operation, Device device) {
-  throw Error(
-      "{}: there are no products of experts in bf16 for the device {} yet; set train.precision = "
-      "\"fp32\"",
-      operation, word(device));
+  if (device == Device::hip) require_hipblaslt_groups(operation);
+  throw InternalError(
+      fmt::format("{}: no products of experts in bf16 on the device {}", operation, word(device)));
 }
 
 }  // namespace
@@ -70,11 +70,13 @@ void device_grouped(const Execution& execution, std::string_view operation,
   no_grouped(operation, execution.stream->device());
 }
 
-void require_device_grouped(Runtime& runtime, std::string_view operation, DType input) {
+void require_device_grouped(Runtime& runtime, std::string_view operation,
+                            const GroupedShape& shape) {
   const Device device = runtime.target().device;
-  if (input == DType::f32 || device == Device::emulated) return;
+  if (shape.rows == 0 || shape.groups == 0) return;
+  if (shape.input == DType::f32 || device == Device::emulated) return;
 #if defined(TESSERA_CUDA)
-  if (device == Device::cuda) return require_cuda_grouped(runtime, operation);
+  if (device == Device::cuda) return require_cuda_grouped(runtime, operation, shape);
 #endif
   no_grouped(operation, device);
 }

@@ -32,15 +32,17 @@ bool has_device_grouped(Device device, DType input);
 int64_t device_grouped_workspace_bytes(const Target& target, std::string_view operation,
                                        const GroupedShape& shape);
 
-/// Throws Error if this build or the runtime's device lacks what products of such operands need.
-void require_device_grouped(Runtime& runtime, std::string_view operation, DType input);
+/// Throws Error if this build or the runtime's device lacks what these products need, or if no
+/// library that is there has them.
+void require_device_grouped(Runtime& runtime, std::string_view operation,
+                            const GroupedShape& shape);
 
 /// Puts products into an execution's stream. `workspace` has the bytes that
 /// device_grouped_workspace_bytes() plans. Groups without rows leave a weight gradient as it is;
 /// rows past the last offset are not written. bf16 on the device cuda is multiplied by the library
 /// that the runtime's table of tuned products names for the shape. Without a table, or where that
-/// library is missing, CUTLASS multiplies, or else cuBLASLt; what the table does not decide is
-/// logged once. Throws Error as require_device_grouped() does, and if no library has this product.
+/// library is missing, CUTLASS multiplies, or else cuBLASLt; what the table does not decide and
+/// what replaces CUTLASS is logged once. Throws Error as require_device_grouped() does.
 void device_grouped(const Execution& execution, std::string_view operation,
                     const GroupedShape& shape, const GroupedOperands& operands,
                     std::byte* workspace);

@@ -16,7 +16,11 @@ namespace {
 /// `missing` has the reasons of the candidates before the chosen one.
 std::string remark_on(GroupedLibrary chosen, const GroupedShape& shape, const TunedGroups& table,
                       const TunedGrouped* tuned, const std::vector<std::string>& missing) {
-  if (!table.in_use) return "";
+  if (!table.in_use) {
+    if (missing.empty()) return "";
+    return fmt::format("{}. {} multiplies the products of experts instead", join(missing, ". "),
+                       word(chosen));
+  }
   if (tuned == nullptr) {
     return fmt::format("run.tuned_products does not have {}: {} multiplies them", describe(shape),
                        word(chosen));

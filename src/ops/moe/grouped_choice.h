@@ -25,9 +25,10 @@ struct GroupedChoice {
 };
 
 /// Chooses the library that the table has for a shape. Where there is no table, or it lacks the
-/// shape, or its library is missing, the first candidate that is not missing is chosen; of the last
-/// two the remark says so. Later candidates are not asked. Throws Error, which names the operation
-/// and all reasons, if all are missing.
+/// shape, or its library is missing, the first candidate that is not missing is chosen. The remark
+/// says where a table does not decide, and what is missing of those that come first. Later
+/// candidates are not asked. Throws Error, which names the operation and all reasons, if all are
+/// missing.
 GroupedChoice choose_grouped(std::string_view operation, const GroupedShape& shape,
                              const TunedGroups& table,
                              std::span<const GroupedCandidate> candidates);

@@ -61,7 +61,12 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_grouped(runtime, name(), inputs[0].dtype);
+    const size_t pairs = inputs.size() / 2;
+    for (size_t i = 0; i < pairs; ++i) {
+      require_device_grouped(runtime, name(),
+                             device_shape(inputs[i].shape, inputs[pairs + i].shape, inputs[i].dtype,
+                                          {.number = i, .of = pairs}));
+    }
   }
 
   void run(const Execution& execution) const override {
@@ -82,17 +87,24 @@ class GroupedLinearInputGradient final : public Operation {
   }
 
  private:
+  /// One of several pairs of a gradient and a weight.
+  struct Pair {
+    size_t number = 0;
+    size_t of = 1;
+    bool last() const { return number + 1 == of; }
+  };
+
   /// All sums but the last of several pairs stay in f32; from the second on each adds to them.
   static GroupedShape device_shape(const Shape& gradient, const Shape& weight, DType dtype,
-                                   DType output, bool adds) {
+                                   const Pair& pair) {
     return {.kind = GroupedKind::input_gradient,
             .groups = weight[0],
             .rows = gradient[0],
             .in = weight[2],
             .out = weight[1],
             .input = dtype,
-            .output = output,
-            .adds = adds};
+            .output = pair.last() ? dtype : DType::f32,
+            .adds = pair.number > 0};
   }
 
   /// Returns the bytes of the f32 rows in which a device sums the products of several pairs in
@@ -106,11 +118,10 @@ class GroupedLinearInputGradient final : public Operation {
     const size_t pairs = inputs.size() / 2;
     int64_t product = 0;
     for (size_t i = 0; i < pairs; ++i) {
-      const DType dtype = inputs[i].dtype;
       product = std::max(product, device_grouped_workspace_bytes(
                                       target, name(),
-                                      device_shape(inputs[i].shape, inputs[pairs + i].shape, dtype,
-                                                   dtype, i > 0)));
+                                      device_shape(inputs[i].shape, inputs[pairs + i].shape,
+                                                   inputs[i].dtype, {.number = i, .of = pairs})));
     }
     return product +
            device_sum_bytes(pairs, inputs[0].shape[0], inputs[pairs].shape[2], inputs[0].dtype);
@@ -128,18 +139,16 @@ class GroupedLinearInputGradient final : public Operation {
     const int64_t sum_bytes = device_sum_bytes(pairs, dx.shape()[0], dx.shape()[1], dtype);
     void* const sum = sum_bytes > 0 ? memory : dx.address();
     for (size_t i = 0; i < pairs; ++i) {
-      const bool last = i + 1 == pairs;
+      const Pair pair{.number = i, .of = pairs};
       const Tensor& gradient = execution.inputs[i];
       const Tensor& weight = execution.inputs[pairs + i];
-      device_grouped(
-          execution, name(),
-          device_shape(gradient.shape(), weight.shape(), dtype, last ? dtype : DType::f32, i > 0),
-          {.rows = gradient.address(),
-           .other = weight.address(),
-           .offsets = offsets.pointer<int32_t>(),
-           .result = last ? dx.address() : sum,
-           .sum = static_cast<const float*>(sum)},
-          memory + sum_bytes);
+      device_grouped(execution, name(), device_shape(gradient.shape(), weight.shape(), dtype, pair),
+                     {.rows = gradient.address(),
+                      .other = weight.address(),
+                      .offsets = offsets.pointer<int32_t>(),
+                      .result = pair.last() ? dx.address() : sum,
+                      .sum = static_cast<const float*>(sum)},
+                     memory + sum_bytes);
     }
   }
 

@@ -86,7 +86,10 @@ class GroupedLinear final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_grouped(runtime, name(), inputs[0].dtype);
+    for (const Spec& weight : inputs.subspan(1, inputs.size() - 2)) {
+      require_device_grouped(runtime, name(),
+                             device_shape(inputs[0].shape, weight.shape, weight.dtype));
+    }
   }
 
   void run(const Execution& execution) const override {

@@ -56,7 +56,9 @@ class GroupedLinearWeightGradient final : public Operation {
   }
 
   void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    require_device_grouped(runtime, name(), inputs[0].dtype);
+    require_device_grouped(
+        runtime, name(),
+        device_shape(inputs[0].shape, inputs[1].shape, inputs[2].shape, inputs[0].dtype));
   }
 
   void run(const Execution& execution) const override {

@@ -32,7 +32,7 @@ struct RouterSelection {
 /// if the weights are renormalised. The choice itself has no gradient.
 ///
 /// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are: two
-/// runs that round differently are compared by it. Only the processor takes it.
+/// runs that round differently are compared by it, and a chosen load is measured.
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
                              std::optional<Value> pinned = {});
 

@@ -113,10 +113,8 @@ class RouterTopK final : public Operation {
     return gradients;
   }
 
-  void require_runnable(Runtime& runtime, std::span<const Spec> inputs) const override {
-    if (runtime.accelerator() == nullptr) return;
-    TESSERA_CHECK(!pinned(inputs), "pinned choices of experts on a device");
-    if (tokens_.places.empty()) return;
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (runtime.accelerator() == nullptr || tokens_.places.empty()) return;
     throw Error(
         "model.forced_uniform_routing with tokens of several ranks runs on the processor "
         "only; set it to false or run.device = \"cpu\"");
@@ -149,14 +147,16 @@ class RouterTopK final : public Operation {
 
   void run_on_device(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
-    const RouterChoice choice{.tokens = shape[0],
-                              .experts = shape[1],
-                              .k = options_.k,
-                              .renormalise = options_.renormalise,
-                              .forced_uniform = options_.forced_uniform,
-                              .probabilities = execution.inputs[0].pointer<float>(),
-                              .weights = execution.outputs[0].pointer<float>(),
-                              .indices = execution.outputs[1].pointer<int32_t>()};
+    const RouterChoice choice{
+        .tokens = shape[0],
+        .experts = shape[1],
+        .k = options_.k,
+        .renormalise = options_.renormalise,
+        .forced_uniform = options_.forced_uniform,
+        .probabilities = execution.inputs[0].pointer<float>(),
+        .pinned = execution.inputs.size() == 2 ? execution.inputs[1].pointer<int32_t>() : nullptr,
+        .weights = execution.outputs[0].pointer<float>(),
+        .indices = execution.outputs[1].pointer<int32_t>()};
     for_vendor(*execution.stream, [&](auto vendor) {
       router_top_k_device<decltype(vendor)>(choice, *execution.stream);
     });

@@ -38,10 +38,13 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
   uint64_t last = ~uint64_t{0};
   float sum = 0;  // in the order of the choice, as the plain kernel has it
   for (int j = 0; j < k; ++j) {
-    const int expert = choice.forced_uniform
-                           ? static_cast<int>((row.token * k + j) % choice.experts)
-                           : next_expert(row, probabilities, &last);
+    int expert = 0;
+    if (choice.pinned == nullptr) {
+      expert = choice.forced_uniform ? static_cast<int>((row.token * k + j) % choice.experts)
+                                     : next_expert(row, probabilities, &last);
+    }
     if (!row.exists) continue;
+    if (choice.pinned != nullptr) expert = choice.pinned[row.token * k + j];
     if (j % row.lanes == row.member) chosen[j] = expert;
     if (choice.renormalise) sum += probabilities[expert];
   }

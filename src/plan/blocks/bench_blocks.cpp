@@ -16,16 +16,27 @@ MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOpti
   MixtureReport report{.sizes = sizes,
                        .block = mixture_block(sizes, compute_dtype(options.precision)),
                        .measurement = {},
+                       .balanced = {},
                        .on = {}};
   require_memory(report.block, runtime,
                  "lower --tokens, --hidden, --experts, --expert-size or --experts-per-token");
+  if (sizes.skew > 0) {
+    MixtureBlockSizes even = sizes;
+    even.skew = 1;
+    const BlockProgram block = mixture_block(even, compute_dtype(options.precision));
+    report.balanced = measure_block(block, runtime, options.repeats("moe, balanced"));
+  }
   report.measurement = measure_block(report.block, runtime, options.repeats("moe"));
   report.on = measured_on(options.precision, runtime);
   return report;
 }
 
-std::string MixtureReport::text() const { return mixture_text(sizes, block, measurement, on); }
-std::string MixtureReport::json() const { return mixture_json(sizes, block, measurement, on); }
+std::string MixtureReport::text() const {
+  return mixture_text(sizes, block, measurement, on, balanced ? &*balanced : nullptr);
+}
+std::string MixtureReport::json() const {
+  return mixture_json(sizes, block, measurement, on, balanced ? &*balanced : nullptr);
+}
 std::string MixtureReport::picture() const { return mixture_picture(sizes, measurement, on); }
 
 AttentionReport bench_attention(const AttentionBlockSizes& sizes, std::vector<int64_t> lengths,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,16 @@ struct MixtureReport {
   MixtureBlockSizes sizes;
   BlockProgram block;
   BlockMeasurement measurement;
+  /// The same with a balanced load, if `sizes` has a skew.
+  std::optional<BlockMeasurement> balanced;
   MeasuredOn on;
 
   std::string text() const;
   std::string json() const;     ///< one object on one line
   std::string picture() const;  ///< SVG
 };
-/// Measures a mixture-of-experts layer. Throws Error if it does not fit the memory.
+/// Measures a mixture-of-experts layer, one with a skewed load beside a balanced one. Throws Error
+/// if it does not fit the memory.
 MixtureReport bench_mixture(const MixtureBlockSizes& sizes, const BlockBenchOptions& options);
 
 /// Attention measured over sequences of several lengths.

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "model/mixture.h"
 #include "ops/attention/attention.h"
+#include "plan/blocks/skewed_choices.h"
 
 namespace tessera {
 namespace {
@@ -88,6 +89,12 @@ BlockProgram mixture_block(const MixtureBlockSizes& sizes, DType compute) {
   ModelWriter writer{builder, config, compute, {}, {}};
   // A parameter, because its gradient is wanted.
   const Value x = builder.parameter("x", {{sizes.tokens, sizes.hidden}, compute, {}});
+  if (sizes.skew > 0) {
+    writer.given_choices =
+        builder.state("choices", {{sizes.tokens, sizes.experts_per_token}, DType::i32, {}});
+    block.integers[writer.given_choices->id] =
+        skewed_choices(sizes.tokens, sizes.experts, sizes.experts_per_token, sizes.skew);
+  }
   const RoutedLayer layer = mixture_of_experts(writer, x);
   builder.output(layer.counts);
   for (size_t i = 0; i < writer.parameters.values().size(); ++i) {

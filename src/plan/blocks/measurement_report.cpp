@@ -57,6 +57,12 @@ std::string block_text(const BlockProgram& block, const BlockMeasurement& measur
                      format_bytes(measurement.peak_memory_bytes));
 }
 
+/// The median time of both passes over that of others.
+double time_over(const BlockMeasurement& measurement, const BlockMeasurement& other) {
+  return quantile(measurement.forward_backward_seconds, 0.5) /
+         quantile(other.forward_backward_seconds, 0.5);
+}
+
 std::string surroundings(const MeasuredOn& on) {
   return fmt::format("{}\n{}, GEMM peak {:.1f} GFLOP/s\n", describe(on), word(on.precision),
                      on.gemm_peak * 1e-9);
@@ -132,23 +138,38 @@ PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurem
 }
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on) {
+                         const BlockMeasurement& measurement, const MeasuredOn& on,
+                         const BlockMeasurement* balanced) {
   const OrderedJson shape{
       {"tokens", sizes.tokens},           {"hidden", sizes.hidden},
       {"experts", sizes.experts},         {"experts_per_token", sizes.experts_per_token},
       {"expert_size", sizes.expert_size}, {"uniform_routing", sizes.uniform_routing}};
   OrderedJson json = block_json("moe", shape, block, measurement, on);
   json["expert_load"] = expert_load(sizes, measurement);
+  if (balanced != nullptr) {
+    json["skew"] = sizes.skew;
+    json["balanced_forward_seconds"] = balanced->forward_seconds;
+    json["balanced_forward_backward_seconds"] = balanced->forward_backward_seconds;
+    json["time_over_balanced"] = time_over(measurement, *balanced);
+  }
   return json.dump() + "\n";
 }
 
 std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on) {
+                         const BlockMeasurement& measurement, const MeasuredOn& on,
+                         const BlockMeasurement* balanced) {
+  const std::string beside =
+      balanced == nullptr
+          ? ""
+          : fmt::format("with a balanced load both passes take {}: skewed, {:.2f} times as long\n",
+                        median_and_spread(balanced->forward_backward_seconds),
+                        time_over(measurement, *balanced));
   return fmt::format(
       "mixture of experts: {} tokens of {}, {} experts of {}, {} a token; the fullest expert has "
-      "{:.2f} times the balanced load\n{}{}",
+      "{:.2f} times the balanced load\n{}{}{}",
       sizes.tokens, sizes.hidden, sizes.experts, sizes.expert_size, sizes.experts_per_token,
-      expert_load(sizes, measurement), surroundings(on), block_text(block, measurement, on));
+      expert_load(sizes, measurement), surroundings(on), block_text(block, measurement, on),
+      beside);
 }
 
 std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,

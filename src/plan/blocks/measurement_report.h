@@ -55,12 +55,15 @@ struct PassRates {
 };
 PassRates pass_rates(const BlockProgram& block, const BlockMeasurement& measurement);
 
-// Each returns one measurement, as a JSON object on one line or as lines of text.
+// Each returns one measurement, as a JSON object on one line or as lines of text. `balanced` is
+// that of the same layer with a balanced load, or null.
 
 std::string mixture_json(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on);
+                         const BlockMeasurement& measurement, const MeasuredOn& on,
+                         const BlockMeasurement* balanced = nullptr);
 std::string mixture_text(const MixtureBlockSizes& sizes, const BlockProgram& block,
-                         const BlockMeasurement& measurement, const MeasuredOn& on);
+                         const BlockMeasurement& measurement, const MeasuredOn& on,
+                         const BlockMeasurement* balanced = nullptr);
 std::string attention_json(const AttentionBlockSizes& sizes, const BlockProgram& block,
                            const BlockMeasurement& measurement, const MeasuredOn& on);
 std::string attention_text(const AttentionBlockSizes& sizes, const BlockProgram& block,

@@ -1,0 +1,66 @@
+#include "plan/blocks/skewed_choices.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace tessera {
+namespace {
+
+/// The shares of a power law, (e + 1)^-exponent over their sum.
+std::vector<double> power_law(int64_t experts, double exponent) {
+  std::vector<double> shares;
+  double sum = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    shares.push_back(std::pow(static_cast<double>(e + 1), -exponent));
+    sum += shares.back();
+  }
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+/// The power law whose first share is `share`, which is one of at least 1 / experts.
+std::vector<double> shares_with_first(int64_t experts, double share) {
+  constexpr int kHalvings = 60;
+  double low = 0, high = 64;  // at which nearly all is the first expert's
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (power_law(experts, middle).front() < share ? low : high) = middle;
+  }
+  return power_law(experts, low);
+}
+
+}  // namespace
+
+std::vector<int32_t> skewed_choices(int64_t tokens, int64_t experts, int64_t k, double skew) {
+  const double most = static_cast<double>(experts) / static_cast<double>(k);
+  if (!(skew >= 1 && skew <= most)) {
+    throw Error(
+        "a skew of {}: with {} of {} experts a token the fullest expert has 1 to {:.4g} times the "
+        "balanced load",
+        skew, k, experts, most);
+  }
+  const auto all = static_cast<double>(tokens * k);
+  const std::vector<double> shares =
+      shares_with_first(experts, skew / static_cast<double>(experts));
+  // The places of the choices, dealt out to the tokens in turn: as an expert's follow each other
+  // and are no more than there are tokens, no token gets an expert twice.
+  const Permutation shuffled(static_cast<uint64_t>(tokens), 1);
+  std::vector<int32_t> choices(static_cast<size_t>(tokens * k));
+  double until = 0;
+  int64_t place = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    until += shares[static_cast<size_t>(e)] * all;
+    const int64_t end = e + 1 == experts ? tokens * k : std::llround(until);
+    TESSERA_CHECK(end - place <= tokens, "{} rows of {} tokens for an expert", end - place, tokens);
+    for (; place < end; ++place) {
+      const auto token = static_cast<int64_t>(shuffled(static_cast<uint64_t>(place % tokens)));
+      choices[static_cast<size_t>(token * k + place / tokens)] = static_cast<int32_t>(e);
+    }
+  }
+  return choices;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/attention/device_attention.h"
+#include "ops/gemm/device_gemm.h"
+#include "ops/host_target.h"
+#include "ops/moe/device_grouped.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// A runtime for a device of AMD that is not there.
+Runtime hip_runtime() {
+  Target target = host_target(1);
+  target.device = Device::hip;
+  return Runtime(target, nullptr);
+}
+
+TEST(OnAmd, WhatIsMissingIsSaidAndNoPrecisionIsAdvisedThatIsMissingToo) {
+  Runtime runtime = hip_runtime();
+  const auto advises_another_device =
+      AllOf(HasSubstr("\"hip\""), HasSubstr("ompute on another device"),
+            Not(HasSubstr("Compute in fp32")), Not(HasSubstr("train.precision")));
+  EXPECT_THAT(error_of([&] { require_device_gemm(runtime); }),
+              AllOf(HasSubstr("hipBLASLt"), advises_another_device));
+  const GroupedShape experts{.groups = 4, .rows = 32, .in = 16, .out = 8, .input = DType::bf16};
+  EXPECT_THAT(error_of([&] { require_device_grouped(runtime, "grouped_linear", experts); }),
+              AllOf(HasSubstr("grouped_linear"), HasSubstr("hipBLASLt"), advises_another_device));
+  const AttentionShape shape{
+      .sequences = 1, .sequence = 16, .heads = 2, .kv_heads = 2, .head_dim = 16};
+  EXPECT_THAT(error_of([&] {
+                require_device_attention(runtime, {shape, DType::bf16, false});
+              }),
+              AllOf(HasSubstr("AOTriton"), advises_another_device));
+}
+
+TEST(OnAmd, KernelsOfOursAreNotRefused) {
+  Runtime runtime = hip_runtime();
+  require_device_grouped(runtime, "grouped_linear",
+                         {.groups = 4, .rows = 32, .in = 16, .out = 8, .input = DType::f32});
+  require_device_attention(
+      runtime, {{.sequences = 1, .sequence = 16, .heads = 2, .kv_heads = 2, .head_dim = 16},
+                DType::f32,
+                false});
+}
+
+}  // namespace
+}  // namespace tessera
