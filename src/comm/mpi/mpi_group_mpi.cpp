@@ -43,10 +43,10 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
   }
 }
 
-void MpiGroup::meet_with(const Fingerprint& mark, const PieceLayout* layout, int64_t bytes) {
+void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
   const uint64_t number = std::max<uint64_t>(1, mark.hash());
   const bool same = meeting_.meet(
-      number, bytes, [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
+      number, blocks, [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
   if (same) return;
   // All ranks see that, so all of them say what they called.
   std::string text = mark.text();
@@ -69,9 +69,10 @@ void MpiGroup::meet_with(const Fingerprint& mark, const PieceLayout* layout, int
 void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
                               std::span<const int64_t> received) {
   const size_t bytes = sent.size_bytes();
+  begin_small(static_cast<int64_t>(2 * bytes));
   std::memcpy(own_bytes(), sent.data(), bytes);
   std::memcpy(own_bytes() + bytes, received.data(), bytes);
-  meet_with(mark, nullptr, static_cast<int64_t>(2 * bytes));
+  meet_small(mark);
   // All ranks see the same, so all of them find the same difference.
   const auto rows = [&](int of, bool receives, int with) {
     int64_t count = 0;

@@ -62,18 +62,27 @@ class MpiGroup {
   /// Waits for all ranks, and compares their calls. Throws Error on all ranks if they differ.
   /// MPI's collectives may come after it.
   void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr) {
-    meet_with(mark, layout, 0);
+    begin_small(0);
+    meet_small(mark, layout);
     set_moving(&mark);
   }
-  /// The same, and each rank gives `bytes` bytes to all others: equally many in equal calls. They
-  /// are those in own_bytes(), and come to bytes_of().
-  void meet_with(const Fingerprint& mark, const PieceLayout* layout, int64_t bytes);
-  /// Whether operands are small enough for that. All ranks of a call find the same.
-  bool is_small(int64_t bytes) const { return bytes <= meeting_.most_bytes(); }
   /// The same with the numbers of rows of an all-to-all, by position, which are compared too.
   void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
                       std::span<const int64_t> received);
+
+  /// Whether ranks can give each other so many bytes as they meet. All ranks of a call find the
+  /// same.
+  bool is_small(int64_t bytes) const { return bytes <= meeting_.most_bytes(); }
+  /// The same for other bytes to each rank.
+  bool are_small_blocks(int64_t bytes) const { return meeting_.is_direct() && is_small(bytes); }
+  /// Begins a call in which each rank gives so many bytes to each: those in own_bytes() to all, or
+  /// those in own_bytes_for() to the rank at a position.
+  void begin_small(int64_t bytes) { meeting_.begin(bytes); }
   std::byte* own_bytes() { return meeting_.own(); }
+  std::byte* own_bytes_for(int position) { return meeting_.own_for(position); }
+  /// Meets, as meet() does. What the ranks gave is in bytes_of() then.
+  void meet_small(const Fingerprint& mark, const PieceLayout* layout = nullptr,
+                  bool blocks = false);
   const std::byte* bytes_of(int position) { return meeting_.of(position); }
 
   /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not

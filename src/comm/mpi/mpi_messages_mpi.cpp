@@ -27,6 +27,26 @@ struct Letter {
 
 bool is_small(const MarkedMessage& message) { return message.tensor.bytes() <= kSmallCallBytes; }
 
+void copy(const std::byte* from, int64_t bytes, std::byte* to) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+constexpr int64_t kNumber = sizeof(uint64_t);
+
+/// The letters of a message: the sender's has its number and the bytes of a small message, the
+/// receiver's answer has its number.
+struct Letters {
+  static constexpr int64_t kAnswerRoom = MpiLetters::room(kNumber);
+
+  int64_t bytes() const { return kNumber + (is_small(*message) ? message->tensor.bytes() : 0); }
+  std::byte* answer(std::byte* memory) const { return memory + place; }
+  std::byte* letter(std::byte* memory) const { return memory + place + kAnswerRoom; }
+
+  const MarkedMessage* message;
+  uint64_t number;  ///< this rank's
+  int64_t place;    ///< in the memory of all letters
+};
+
 /// What a rank calls a message.
 using Text = std::array<char, 512>;
 
@@ -58,46 +78,56 @@ void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessag
 /// Both ranks of each message compare its numbers. Small messages are there then.
 void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                           std::span<const MarkedMessage> receives) {
-  const auto letters = std::span(reinterpret_cast<Letter*>(letters_.bytes(static_cast<int64_t>(
-                                     (sends.size() + receives.size()) * sizeof(Letter)))),
-                                 sends.size() + receives.size());
-  const auto out = letters.first(sends.size());
-  const auto in = letters.last(receives.size());
-  constexpr int64_t kNumber = sizeof(uint64_t);
-  for (size_t i = 0; i < receives.size(); ++i) {
-    // The sender of another message may send more than this one's bytes.
-    begin_receive(&in[i].number, kNumber + kSmallCallBytes, receives[i].peer, kLetter,
-                  group_.marks());
+  std::vector<Letters> letters;
+  int64_t bytes = 0;
+  for (const auto& messages : {sends, receives}) {
+    for (const MarkedMessage& message : messages) {
+      letters.push_back({&message, message.mark.hash(), bytes});
+      bytes += Letters::kAnswerRoom + MpiLetters::room(letters.back().bytes());
+    }
   }
-  for (size_t i = 0; i < sends.size(); ++i) {
-    begin_receive(&out[i].answer, kNumber, sends[i].peer, kAnswer, group_.marks());
+  std::byte* const memory = memory_.bytes(bytes);
+  const auto out = std::span(letters).first(sends.size());
+  const auto in = std::span(letters).last(receives.size());
+  for (const Letters& each : in) {
+    letters_.receive(each.letter(memory), each.bytes(), each.message->peer, kLetter,
+                     group_.marks());
+    add_peer(each.message->peer);
   }
-  for (size_t i = 0; i < sends.size(); ++i) {
-    const MarkedMessage& message = sends[i];
-    out[i].number = message.mark.hash();
-    const int64_t bytes = is_small(message) ? message.tensor.bytes() : 0;
-    if (bytes > 0)
-      std::memcpy(out[i].bytes.data(), message.tensor.raw(), static_cast<size_t>(bytes));
-    begin_send(&out[i].number, kNumber + bytes, message.peer, kLetter, group_.marks());
+  for (const Letters& each : out) {
+    letters_.receive(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+    add_peer(each.message->peer);
   }
-  for (size_t i = 0; i < receives.size(); ++i) {
-    in[i].answer = receives[i].mark.hash();
-    begin_send(&in[i].answer, kNumber, receives[i].peer, kAnswer, group_.marks());
+  for (const Letters& each : out) {
+    const Tensor& tensor = each.message->tensor;
+    std::memcpy(each.letter(memory), &each.number, kNumber);
+    copy(tensor.raw(), each.bytes() - kNumber, each.letter(memory) + kNumber);
+    letters_.send(each.letter(memory), each.bytes(), each.message->peer, kLetter, group_.marks());
   }
-  wait(mark, /*there=*/false);
-  std::vector<const MarkedMessage*> sent;
-  std::vector<const MarkedMessage*> received;
-  for (size_t i = 0; i < sends.size(); ++i) {
-    if (out[i].answer != out[i].number) sent.push_back(&sends[i]);
+  for (const Letters& each : in) {
+    std::memcpy(each.answer(memory), &each.number, kNumber);
+    letters_.send(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
   }
-  for (size_t i = 0; i < receives.size(); ++i) {
-    if (in[i].answer != in[i].number) received.push_back(&receives[i]);
+  const auto same = [&](const Letters& each) {
+    return std::memcmp(each.letter(memory), each.answer(memory), kNumber) == 0;
+  };
+  const bool all_same =
+      letters_.finish([&](std::span<MPI_Request> requests) { group_.wait(mark, requests, peers_); },
+                      [&] { return std::ranges::all_of(letters, same); });
+  peers_.clear();
+  if (!all_same) {
+    std::vector<const MarkedMessage*> sent;
+    std::vector<const MarkedMessage*> received;
+    for (const Letters& each : out) {
+      if (!same(each)) sent.push_back(each.message);
+    }
+    for (const Letters& each : in) {
+      if (!same(each)) received.push_back(each.message);
+    }
+    throw_different(mark, sent, received);
   }
-  if (!sent.empty() || !received.empty()) throw_different(mark, sent, received);
-  for (size_t i = 0; i < receives.size(); ++i) {
-    const Tensor& tensor = receives[i].tensor;
-    if (!is_small(receives[i]) || tensor.bytes() == 0) continue;
-    std::memcpy(tensor.raw(), in[i].bytes.data(), static_cast<size_t>(tensor.bytes()));
+  for (const Letters& each : in) {
+    copy(each.letter(memory) + kNumber, each.bytes() - kNumber, each.message->tensor.raw());
   }
 }
 

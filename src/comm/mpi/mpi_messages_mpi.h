@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/mpi/mpi_group_mpi.h"
+#include "comm/mpi/mpi_letters_mpi.h"
 #include "comm/mpi/staging.h"
 #include "comm/transport.h"
 
@@ -51,8 +52,9 @@ class MpiMessages {
                                     std::span<const MarkedMessage* const> received);
 
   MpiGroup& group_;
-  // Of one call. MPI may still use them after a call that was given up.
-  StagingMemory letters_;
+  // Of one call.
+  StagingMemory memory_;  // of the letters
+  MpiLetters letters_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;  // whose requests they are
 };

@@ -58,9 +58,10 @@ class MpiTransport final : public Transport {
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
     group_.call(mark, [&] {
-      if (group_.is_small(from.bytes())) {
-        give(mark, &layout, from, from.bytes());
-        reduce_blocks(mark, layout, to);
+      const int64_t longest = longest_piece(layout) * dtype_size(to.dtype());
+      if (group_.are_small_blocks(longest)) {
+        give_pieces(mark, layout, from, longest);
+        reduce(mark.reduction, to.dtype(), given(), 0, to.elements(), to.raw());
       } else {
         group_.meet(mark, &layout);
         sums_.reduce_scatter(mark, layout, from, to);
@@ -88,10 +89,14 @@ class MpiTransport final : public Transport {
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
     group_.call(mark, [&] {
       const int64_t block = to.bytes() / ranks();
-      if (group_.is_small(from.bytes())) {
-        give(mark, nullptr, from, from.bytes());
+      if (group_.are_small_blocks(block)) {
+        group_.begin_small(block);
         for (int rank = 0; rank < ranks(); ++rank) {
-          copy(group_.bytes_of(rank) + position() * block, block, to.raw() + rank * block);
+          copy(from.raw() + rank * block, block, group_.own_bytes_for(rank));
+        }
+        group_.meet_small(mark, nullptr, /*blocks=*/true);
+        for (int rank = 0; rank < ranks(); ++rank) {
+          copy(group_.bytes_of(rank), block, to.raw() + rank * block);
         }
       } else {
         group_.meet(mark);
@@ -127,8 +132,9 @@ class MpiTransport final : public Transport {
     group_.call(mark, [&] {
       // All others give as many bytes as the root, which nobody reads.
       if (group_.is_small(ranks() * tensor.bytes())) {
+        group_.begin_small(tensor.bytes());
         if (root == position()) copy(tensor.raw(), tensor.bytes(), group_.own_bytes());
-        group_.meet_with(mark, nullptr, tensor.bytes());
+        group_.meet_small(mark);
         if (root != position()) copy(group_.bytes_of(root), tensor.bytes(), tensor.raw());
       } else {
         group_.meet(mark);
@@ -151,7 +157,10 @@ class MpiTransport final : public Transport {
   }
 
   void barrier(const Fingerprint& mark) override {
-    group_.call(mark, [&] { group_.meet_with(mark, nullptr, 0); });
+    group_.call(mark, [&] {
+      group_.begin_small(0);
+      group_.meet_small(mark);
+    });
   }
 
  private:
@@ -165,8 +174,9 @@ class MpiTransport final : public Transport {
   /// Meets the other ranks and gives them a tensor, of as many bytes as the longest of the ranks.
   void give(const Fingerprint& mark, const PieceLayout* layout, const Tensor& from,
             int64_t longest) {
+    group_.begin_small(longest);
     copy(from.raw(), from.bytes(), group_.own_bytes());
-    group_.meet_with(mark, layout, longest);
+    group_.meet_small(mark, layout);
   }
   /// What all ranks gave.
   std::span<const std::byte* const> given() {
@@ -181,13 +191,15 @@ class MpiTransport final : public Transport {
     return longest;
   }
 
-  /// Sums this rank's piece of the wholes that all ranks gave.
-  void reduce_blocks(const Fingerprint& mark, const PieceLayout& layout, const Tensor& to) {
-    const int64_t size = dtype_size(to.dtype());
-    const auto addends = given();
-    layout.for_each_block(position(), [&](int64_t in_whole, int64_t in_piece, int64_t length) {
-      reduce(mark.reduction, to.dtype(), addends, in_whole, length, to.raw() + in_piece * size);
-    });
+  /// Meets the other ranks and gives each its piece of a whole, of as many bytes as the longest.
+  void give_pieces(const Fingerprint& mark, const PieceLayout& layout, const Tensor& whole,
+                   int64_t longest) {
+    group_.begin_small(longest);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      PieceCursor(layout, rank, dtype_size(whole.dtype()))
+          .gather(whole.raw(), layout.elements(rank), group_.own_bytes_for(rank));
+    }
+    group_.meet_small(mark, &layout, /*blocks=*/true);
   }
 
   void exchange_blocks(const Fingerprint& mark, const Tensor& from, const Tensor& to,
