@@ -13,7 +13,7 @@ inline constexpr int64_t kStagingBytes = int64_t{2} << 20;
 
 /// What a rank gives to all others at most in the message that compares their calls. Larger calls
 /// compare first, and MPI's collectives move their operands. Here they are copied twice more.
-inline constexpr int64_t kSmallCallBytes = int64_t{16} << 10;
+inline constexpr int64_t kSmallCallBytes = int64_t{8} << 10;
 
 /// Memory that is allocated when it is first used, and then kept.
 class StagingMemory {
