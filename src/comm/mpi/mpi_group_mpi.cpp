@@ -18,6 +18,10 @@ namespace {
 constexpr std::chrono::seconds kAnswerPatience{3};
 constexpr size_t kMostTextBytes = 1024;
 
+int position_of(int rank, std::span<const int> ranks) {
+  return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
+}
+
 }  // namespace
 
 MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::string lane,
@@ -32,32 +36,24 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
       news_(news),
       timeout_(timeout),
       calls_(news.add_group(text_)),
-      hashes_(ranks_.size()) {
+      position_(position_of(processes.rank(), ranks_)),
+      meeting_(marks, size(), position_) {
   for (int position = 0; position < size(); ++position) {
-    if (ranks_[static_cast<size_t>(position)] == processes.rank()) {
-      position_ = position;
-    } else {
-      all_.push_back(position);
-    }
+    if (position != position_) all_.push_back(position);
   }
 }
 
-void MpiGroup::meet(const Fingerprint& mark, const PieceLayout* layout) {
-  own_hash_ = mark.hash();
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&own_hash_, 1, MPI_UINT64_T, hashes_.data(), 1, MPI_UINT64_T, marks_,
-                           &request),
-            "MPI_Iallgather");
-  wait_for(std::span(&request, 1), news_, lane_,
-           [&](auto waited) { throw_if_in_vain(mark, all_, waited); });
-  const auto differs = [&](uint64_t hash) { return hash != own_hash_; };
-  set_moving(&mark);
-  if (std::ranges::none_of(hashes_, differs)) return;
+void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
+  const uint64_t number = std::max<uint64_t>(1, mark.hash());
+  const bool same = meeting_.meet(
+      number, blocks, [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
+  if (same) return;
   // All ranks see that, so all of them say what they called.
   std::string text = mark.text();
   if (layout != nullptr) text += fmt::format(" ({})", layout->text());
   text.resize(kMostTextBytes);  // with zeros behind it
   std::vector<char> texts(ranks_.size() * kMostTextBytes);
+  set_moving(&mark);
   check_mpi(MPI_Allgather(text.data(), kMostTextBytes, MPI_CHAR, texts.data(), kMostTextBytes,
                           MPI_CHAR, marks_),
             "MPI_Allgather");
@@ -70,30 +66,38 @@ void MpiGroup::meet(const Fingerprint& mark, const PieceLayout* layout) {
   throw Error("{}", disagreement_text(text_, calls));
 }
 
-void MpiGroup::compare_rows(const Fingerprint& mark, std::span<const int64_t> sent,
-                            std::span<const int64_t> received) {
-  std::vector<int64_t> of_others(ranks_.size());
-  check_mpi(MPI_Alltoall(sent.data(), 1, MPI_INT64_T, of_others.data(), 1, MPI_INT64_T, marks_),
-            "MPI_Alltoall");
-  // from, how many it sends, to, how many that one receives; of the last rank that finds a
-  // difference
-  std::array<int64_t, 4> difference{-1, 0, 0, 0};
-  for (size_t from = 0; from < ranks_.size(); ++from) {
-    if (of_others[from] == received[from]) continue;
-    difference = {ranks_[from], of_others[from], processes_.rank(), received[from]};
+void MpiGroup::meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
+                              std::span<const int64_t> received) {
+  const size_t bytes = sent.size_bytes();
+  begin_small(static_cast<int64_t>(2 * bytes));
+  std::memcpy(own_bytes(), sent.data(), bytes);
+  std::memcpy(own_bytes() + bytes, received.data(), bytes);
+  meet_small(mark);
+  // All ranks see the same, so all of them find the same difference.
+  const auto rows = [&](int of, bool receives, int with) {
+    int64_t count = 0;
+    std::memcpy(&count,
+                bytes_of(of) + (receives ? bytes : 0) + static_cast<size_t>(with) * sizeof count,
+                sizeof count);
+    return count;
+  };
+  for (int to = 0; to < size(); ++to) {
+    for (int from = 0; from < size(); ++from) {
+      const int64_t given = rows(from, false, to);
+      const int64_t expected = rows(to, true, from);
+      if (given == expected) continue;
+      throw Error("{}", rows_text(mark, text_, ranks_[static_cast<size_t>(from)], given,
+                                  ranks_[static_cast<size_t>(to)], expected));
+    }
   }
-  int finder = difference[0] < 0 ? -1 : position_;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &finder, 1, MPI_INT, MPI_MAX, marks_), "MPI_Allreduce");
-  if (finder < 0) return;
-  check_mpi(MPI_Bcast(difference.data(), 4, MPI_INT64_T, finder, marks_), "MPI_Bcast");
-  throw Error("{}", rows_text(mark, text_, static_cast<int>(difference[0]), difference[1],
-                              static_cast<int>(difference[2]), difference[3]));
+  set_moving(&mark);
 }
 
 void MpiGroup::wait(const Fingerprint& mark, std::span<MPI_Request> messages,
-                    std::span<const int> peers) {
-  wait_for_messages(messages, news_, lane_,
-                    [&](auto waited) { throw_if_in_vain(mark, peers, waited); });
+                    std::span<const int> peers, bool there) {
+  wait_for_messages(
+      messages, news_, lane_, [&](auto waited) { throw_if_in_vain(mark, peers, waited); },
+      there ? Patience::Between::yields : Patience::Between::sleeps);
 }
 
 void MpiGroup::throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,

@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "comm/fingerprint.h"
+#include "comm/mpi/mpi_meeting_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
 #include "comm/processes.h"
 
@@ -21,9 +22,9 @@ namespace tessera {
 /// what they say if they fail.
 ///
 /// A call begins by meet(), in which the ranks compare their fingerprints. It waits for all of them
-/// and can end by an error. What comes after it, MPI's collective itself, then finds all ranks
-/// there and does not wait for long, unless one of them is stopped or lost in that moment. MPI
-/// would then wait for ever: stuck() tells another thread so.
+/// and can end by an error. Small operands go with the fingerprints. For others MPI's collective
+/// comes after it. It finds all ranks there and does not wait for long, unless one of them is
+/// stopped or lost in that moment. MPI would then wait for ever: stuck() tells another thread so.
 class MpiGroup {
  public:
   /// `data` and `marks` are communicators of these ranks, which MPI keeps until the program ends;
@@ -66,13 +67,36 @@ class MpiGroup {
   }
 
   /// Waits for all ranks, and compares their calls. Throws Error on all ranks if they differ.
-  void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr);
-  /// Compares the numbers of rows, by position, after meet().
-  void compare_rows(const Fingerprint& mark, std::span<const int64_t> sent,
-                    std::span<const int64_t> received);
+  /// MPI's collectives may come after it.
+  void meet(const Fingerprint& mark, const PieceLayout* layout = nullptr) {
+    begin_small(0);
+    meet_small(mark, layout);
+    set_moving(&mark);
+  }
+  /// The same with the numbers of rows of an all-to-all, by position, which are compared too.
+  void meet_with_rows(const Fingerprint& mark, std::span<const int64_t> sent,
+                      std::span<const int64_t> received);
+
+  /// Whether ranks can give each other so many bytes as they meet. All ranks of a call find the
+  /// same.
+  bool is_small(int64_t bytes) const { return bytes <= meeting_.most_bytes(); }
+  /// The same for other bytes to each rank.
+  bool are_small_blocks(int64_t bytes) const { return meeting_.is_direct() && is_small(bytes); }
+  /// Begins a call in which each rank gives so many bytes to each: those in own_bytes() to all, or
+  /// those in own_bytes_for() to the rank at a position.
+  void begin_small(int64_t bytes) { meeting_.begin(bytes); }
+  std::byte* own_bytes() { return meeting_.own(); }
+  std::byte* own_bytes_for(int position) { return meeting_.own_for(position); }
+  /// Meets, as meet() does. What the ranks gave is in bytes_of() then.
+  void meet_small(const Fingerprint& mark, const PieceLayout* layout = nullptr,
+                  bool blocks = false);
+  const std::byte* bytes_of(int position) { return meeting_.of(position); }
+
   /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not
-  /// come in time, or have ended.
-  void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers);
+  /// come in time, or have ended. `there` says that the others are known to be there: then it
+  /// waits without sleep.
+  void wait(const Fingerprint& mark, std::span<MPI_Request> messages, std::span<const int> peers,
+            bool there = false);
 
   /// How MPI's collective that runs cannot end.
   struct Stuck {
@@ -99,11 +123,9 @@ class MpiGroup {
   MpiNews& news_;
   const std::atomic<std::chrono::milliseconds>& timeout_;
   MpiNews::GroupCalls* calls_;
-  int position_ = 0;
+  int position_;
   std::vector<int> all_;  // positions of all ranks but this one
-  // The fingerprints of a call. MPI may still use them after a call that was given up.
-  uint64_t own_hash_ = 0;
-  std::vector<uint64_t> hashes_;  // by position
+  MpiMeeting meeting_;
   std::optional<std::string> failure_;
   std::mutex moving_mutex_;              // of the next two
   const Fingerprint* moving_ = nullptr;  // the call whose collective runs in MPI

@@ -21,9 +21,7 @@ constexpr int kAnswer = 5;      // lines: calls_text(), and each of Answer::came
 }  // namespace
 
 void Patience::wait() {
-  ++looks_;
-  if (brief()) return;
-  if (waited() < std::chrono::milliseconds(2)) {
+  if (between_ == Between::yields || waited() < std::chrono::milliseconds(2)) {
     std::this_thread::yield();
   } else {
     std::this_thread::sleep_for(std::chrono::microseconds(50));

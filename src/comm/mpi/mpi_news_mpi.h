@@ -103,15 +103,19 @@ class MpiNews {
 /// Waits between looks at something, without taking a core from others for long.
 class Patience {
  public:
+  /// What it does between looks.
+  enum class Between : uint8_t {
+    yields,  ///< for what comes as fast as this thread looks: data that MPI moves in parts
+    sleeps,  ///< after a while, for what may take long
+  };
+  explicit Patience(Between between = Between::sleeps) : between_(between) {}
+
   void wait();
-  /// Whether it has only looked a few times yet.
-  bool brief() const { return looks_ < kBriefLooks; }
   std::chrono::nanoseconds waited() const { return MpiNews::Clock::now() - begun_; }
 
  private:
-  static constexpr int kBriefLooks = 32;
+  Between between_;
   MpiNews::Clock::time_point begun_ = MpiNews::Clock::now();
-  int looks_ = 0;
 };
 
 /// Whether requests of MPI are done.
@@ -123,9 +127,13 @@ void take_back(std::span<MPI_Request> messages);
 /// Waits for requests of MPI, and listens to the news meanwhile. Throws Error if calls on the lane
 /// cannot end. `look(waited)` is called now and then, and throws Error to give up.
 template <typename Look>
-void wait_for(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane, Look&& look) {
-  for (Patience waiting; !are_done(requests); waiting.wait()) {
-    if (waiting.brief()) continue;
+void wait_for(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane, Look&& look,
+              Patience::Between between = Patience::Between::sleeps) {
+  constexpr int kBriefLooks = 64;
+  for (int look = 0; look < kBriefLooks; ++look) {
+    if (are_done(requests)) return;
+  }
+  for (Patience waiting(between); !are_done(requests); waiting.wait()) {
     news.listen();
     if (const auto failure = news.failure(lane)) throw Error("{}", *failure);
     look(waiting.waited());
@@ -136,9 +144,9 @@ void wait_for(std::span<MPI_Request> requests, MpiNews& news, std::string_view l
 /// use their memory any more.
 template <typename Look>
 void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
-                       Look&& look) {
+                       Look&& look, Patience::Between between = Patience::Between::sleeps) {
   try {
-    wait_for(requests, news, lane, look);
+    wait_for(requests, news, lane, look, between);
   } catch (...) {
     take_back(requests);
     throw;

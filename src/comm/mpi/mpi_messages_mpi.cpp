@@ -1,0 +1,209 @@
+#include "comm/mpi/mpi_messages_mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "comm/call_errors.h"
+#include "comm/mpi/mpi_call_mpi.h"
+
+namespace tessera {
+namespace {
+
+// What messages of MPI are.
+constexpr int kPiece = 0;
+constexpr int kLetter = 1;  // from a sender to a receiver
+constexpr int kAnswer = 2;  // from a receiver to a sender
+constexpr int kSentText = 4;
+constexpr int kReceivedText = 5;
+
+/// What goes between the ranks of a message before its sender has the answer.
+struct Letter {
+  uint64_t answer;  ///< the receiver's number
+  uint64_t number;  ///< the sender's, and a small message's bytes with it
+  std::array<std::byte, kSmallCallBytes> bytes;
+};
+
+bool is_small(const MarkedMessage& message) { return message.tensor.bytes() <= kSmallCallBytes; }
+
+void copy(const std::byte* from, int64_t bytes, std::byte* to) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+constexpr int64_t kNumber = sizeof(uint64_t);
+
+/// The letters of a message: the sender's has its number and the bytes of a small message, the
+/// receiver's answer has its number.
+struct Letters {
+  static constexpr int64_t kAnswerRoom = MpiLetters::room(kNumber);
+
+  int64_t bytes() const { return kNumber + (is_small(*message) ? message->tensor.bytes() : 0); }
+  std::byte* answer(std::byte* memory) const { return memory + place; }
+  std::byte* letter(std::byte* memory) const { return memory + place + kAnswerRoom; }
+
+  const MarkedMessage* message;
+  uint64_t number;  ///< this rank's
+  int64_t place;    ///< in the memory of all letters
+};
+
+/// What a rank calls a message.
+using Text = std::array<char, 512>;
+
+Text text_of(const Fingerprint& mark) {
+  Text result{};
+  const std::string text = mark.text();
+  std::memcpy(result.data(), text.data(), std::min(text.size(), result.size() - 1));
+  return result;
+}
+
+}  // namespace
+
+void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessage> sends,
+                           std::span<const MarkedMessage> receives) {
+  compare(mark, sends, receives);
+  std::vector<MpiPiece> out;
+  std::vector<MpiPiece> in;
+  const auto add_large = [](std::span<const MarkedMessage> messages, std::vector<MpiPiece>& to) {
+    for (const MarkedMessage& message : messages) {
+      if (is_small(message)) continue;
+      to.push_back({message.peer, message.tensor.raw(), message.tensor.bytes()});
+    }
+  };
+  add_large(sends, out);
+  add_large(receives, in);
+  if (!out.empty() || !in.empty()) exchange_pieces(mark, out, in);
+}
+
+/// Both ranks of each message compare its numbers. Small messages are there then.
+void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
+                          std::span<const MarkedMessage> receives) {
+  std::vector<Letters> letters;
+  int64_t bytes = 0;
+  for (const auto& messages : {sends, receives}) {
+    for (const MarkedMessage& message : messages) {
+      letters.push_back({&message, message.mark.hash(), bytes});
+      bytes += Letters::kAnswerRoom + MpiLetters::room(letters.back().bytes());
+    }
+  }
+  std::byte* const memory = memory_.bytes(bytes);
+  const auto out = std::span(letters).first(sends.size());
+  const auto in = std::span(letters).last(receives.size());
+  for (const Letters& each : in) {
+    letters_.receive(each.letter(memory), each.bytes(), each.message->peer, kLetter,
+                     group_.marks());
+    add_peer(each.message->peer);
+  }
+  for (const Letters& each : out) {
+    letters_.receive(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+    add_peer(each.message->peer);
+  }
+  for (const Letters& each : out) {
+    const Tensor& tensor = each.message->tensor;
+    std::memcpy(each.letter(memory), &each.number, kNumber);
+    copy(tensor.raw(), each.bytes() - kNumber, each.letter(memory) + kNumber);
+    letters_.send(each.letter(memory), each.bytes(), each.message->peer, kLetter, group_.marks());
+  }
+  for (const Letters& each : in) {
+    std::memcpy(each.answer(memory), &each.number, kNumber);
+    letters_.send(each.answer(memory), kNumber, each.message->peer, kAnswer, group_.marks());
+  }
+  const auto same = [&](const Letters& each) {
+    return std::memcmp(each.letter(memory), each.answer(memory), kNumber) == 0;
+  };
+  const bool all_same =
+      letters_.finish([&](std::span<MPI_Request> requests) { group_.wait(mark, requests, peers_); },
+                      [&] { return std::ranges::all_of(letters, same); });
+  peers_.clear();
+  if (!all_same) {
+    std::vector<const MarkedMessage*> sent;
+    std::vector<const MarkedMessage*> received;
+    for (const Letters& each : out) {
+      if (!same(each)) sent.push_back(each.message);
+    }
+    for (const Letters& each : in) {
+      if (!same(each)) received.push_back(each.message);
+    }
+    throw_different(mark, sent, received);
+  }
+  for (const Letters& each : in) {
+    copy(each.letter(memory) + kNumber, each.bytes() - kNumber, each.message->tensor.raw());
+  }
+}
+
+/// Both sides of these messages know that they do not agree, and tell each other what they call
+/// them.
+void MpiMessages::throw_different(const Fingerprint& mark,
+                                  std::span<const MarkedMessage* const> sent,
+                                  std::span<const MarkedMessage* const> received) {
+  std::vector<Text> own;
+  for (const MarkedMessage* message : received) own.push_back(text_of(message->mark));
+  for (const MarkedMessage* message : sent) own.push_back(text_of(message->mark));
+  std::vector<Text> others(own.size());
+  const auto swap = [&](size_t at, int peer, int give, int get) {
+    begin_receive(others[at].data(), sizeof(Text), peer, get, group_.marks());
+    begin_send(own[at].data(), sizeof(Text), peer, give, group_.marks());
+  };
+  for (size_t i = 0; i < received.size(); ++i) {
+    swap(i, received[i]->peer, kReceivedText, kSentText);
+  }
+  for (size_t i = 0; i < sent.size(); ++i) {
+    swap(received.size() + i, sent[i]->peer, kSentText, kReceivedText);
+  }
+  wait(mark, /*there=*/false);
+  const auto rank_at = [&](int position) { return group_.ranks()[static_cast<size_t>(position)]; };
+  const int here = rank_at(group_.position());
+  if (!received.empty()) {
+    throw Error("{}", message_text(group_.text(), rank_at(received[0]->peer), others[0].data(),
+                                   here, own[0].data()));
+  }
+  throw Error("{}", message_text(group_.text(), here, own[0].data(), rank_at(sent[0]->peer),
+                                 others[0].data()));
+}
+
+void MpiMessages::exchange_pieces(const Fingerprint& mark, std::span<const MpiPiece> sends,
+                                  std::span<const MpiPiece> receives) {
+  for (const MpiPiece& piece : receives) {
+    begin_receive(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
+  }
+  for (const MpiPiece& piece : sends) {
+    begin_send(piece.memory, piece.bytes, piece.peer, kPiece, group_.data());
+  }
+  wait(mark, /*there=*/true);
+}
+
+void MpiMessages::begin_receive(void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
+  add_peer(peer);
+  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
+    requests_.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Irecv(static_cast<std::byte*>(memory) + done,
+                        static_cast<int>(std::min(kMostMessageBytes, bytes - done)), MPI_BYTE, peer,
+                        tag, comm, &requests_.back()),
+              "MPI_Irecv");
+  }
+}
+
+void MpiMessages::begin_send(const void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm) {
+  add_peer(peer);
+  for (int64_t done = 0; done < bytes; done += kMostMessageBytes) {
+    requests_.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Isend(static_cast<const std::byte*>(memory) + done,
+                        static_cast<int>(std::min(kMostMessageBytes, bytes - done)), MPI_BYTE, peer,
+                        tag, comm, &requests_.back()),
+              "MPI_Isend");
+  }
+}
+
+void MpiMessages::add_peer(int peer) {
+  if (peer == group_.position() || std::ranges::find(peers_, peer) != peers_.end()) return;
+  peers_.push_back(peer);
+}
+
+/// Waits for what has begun.
+void MpiMessages::wait(const Fingerprint& mark, bool there) {
+  group_.wait(mark, requests_, peers_, there);
+  requests_.clear();
+  peers_.clear();
+}
+
+}  // namespace tessera

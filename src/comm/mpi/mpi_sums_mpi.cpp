@@ -1,0 +1,144 @@
+#include "comm/mpi/mpi_sums_mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/piece_cursor.h"
+#include "comm/reduce.h"
+#include "comm/wire_bytes.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kTag = 1;
+
+void wait_for_all(std::vector<MPI_Request>& requests) {
+  check_mpi(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+            "MPI_Waitall");
+  requests.clear();
+}
+
+/// A rank's piece of a whole, of which some elements after the other are taken.
+class PieceInWhole {
+ public:
+  PieceInWhole(const PieceLayout& layout, int rank, const Tensor& whole)
+      : whole_(whole.raw()), size_(dtype_size(whole.dtype())) {
+    if (layout.elements(rank) > 0 && layout.one_block(rank)) {
+      layout.for_each_block(rank, [&](int64_t in_whole, int64_t in_piece, int64_t /*length*/) {
+        whole_ = whole.raw() + (in_whole - in_piece) * size_;
+      });
+    } else {
+      cursor_.emplace(layout, rank, size_);
+    }
+  }
+
+  /// The elements from `begin` on, in their place or copied to `staging`.
+  const std::byte* part(int64_t begin, int64_t elements, std::byte* staging) {
+    if (!cursor_) return whole_ + begin * size_;
+    cursor_->gather(whole_, elements, staging);
+    return staging;
+  }
+
+ private:
+  const std::byte* whole_;
+  int64_t size_;
+  std::optional<PieceCursor> cursor_;  // if the piece lies in several places
+};
+
+}  // namespace
+
+void MpiSums::reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
+                             const Tensor& to) {
+  std::vector<PieceInWhole> pieces;
+  for (int rank = 0; rank < group_.size(); ++rank) pieces.emplace_back(layout, rank, from);
+  reduce_in_rounds(
+      mark, to, [&](int rank) { return layout.elements(rank); },
+      [&](int rank, int64_t begin, int64_t elements, std::byte* staging) {
+        return pieces[static_cast<size_t>(rank)].part(begin, elements, staging);
+      });
+}
+
+void MpiSums::reduce_slice(const Fingerprint& mark, const Tensor& from, const Tensor& to) {
+  const int64_t size = dtype_size(to.dtype());
+  const auto begin_of = [&](int rank) { return slice_begin(to.elements(), group_.size(), rank); };
+  reduce_in_rounds(
+      mark,
+      to.reshape({to.elements()})
+          .slice(begin_of(group_.position()), begin_of(group_.position() + 1)),
+      [&](int rank) { return begin_of(rank + 1) - begin_of(rank); },
+      [&](int rank, int64_t begin, int64_t /*elements*/, std::byte* /*staging*/) {
+        return static_cast<const std::byte*>(from.raw() + (begin_of(rank) + begin) * size);
+      });
+}
+
+/// Sums the parts of all ranks of which this one is `to`. Each rank has as many elements as
+/// `elements_of` says. `part_of` gives some of what this rank adds to one of them, in the place
+/// that it is told or in another. Two rounds are under way at a time.
+template <typename ElementsOf, typename PartOf>
+void MpiSums::reduce_in_rounds(const Fingerprint& mark, const Tensor& to, ElementsOf&& elements_of,
+                               PartOf&& part_of) {
+  const int ranks = group_.size();
+  const int64_t size = dtype_size(to.dtype());
+  // The elements of a rank that move in one round, so that those of all ranks fit.
+  const int64_t round = std::max<int64_t>(1, kStagingBytes / (size * ranks));
+  int64_t longest = 0;
+  for (int rank = 0; rank < ranks; ++rank) longest = std::max(longest, elements_of(rank));
+  const int64_t half = std::min(round, longest) * size * ranks;
+  std::byte* const packed = packed_.bytes(2 * half);
+  std::byte* const arrived = arrived_.bytes(2 * half);
+  struct Round {
+    std::vector<MPI_Request> receives, sends;
+    std::vector<const std::byte*> addends;
+  };
+  std::array<Round, 2> rounds;
+  for (Round& each : rounds) each.addends.resize(static_cast<size_t>(ranks));
+  const auto count = [&](int rank, int64_t begin) {
+    return std::clamp<int64_t>(elements_of(rank) - begin, 0, round);
+  };
+  const auto begin_round = [&](int64_t begin) {
+    const int64_t which = begin / round % 2;
+    Round& now = rounds[static_cast<size_t>(which)];
+    const auto place = [&](int rank) {
+      return which * half + rank * std::min(round, longest) * size;
+    };
+    const int64_t own = count(group_.position(), begin);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == group_.position() || own == 0) continue;
+      now.receives.push_back(MPI_REQUEST_NULL);
+      check_mpi(MPI_Irecv(arrived + place(rank), static_cast<int>(own * size), MPI_BYTE, rank, kTag,
+                          group_.data(), &now.receives.back()),
+                "MPI_Irecv");
+      now.addends[static_cast<size_t>(rank)] = arrived + place(rank);
+    }
+    wait_for_all(now.sends);  // of the round before the last, from the same memory
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int64_t elements = count(rank, begin);
+      if (elements == 0) continue;
+      const std::byte* part = part_of(rank, begin, elements, packed + place(rank));
+      if (rank == group_.position()) {
+        now.addends[static_cast<size_t>(rank)] = part;
+        continue;
+      }
+      now.sends.push_back(MPI_REQUEST_NULL);
+      check_mpi(MPI_Isend(part, static_cast<int>(elements * size), MPI_BYTE, rank, kTag,
+                          group_.data(), &now.sends.back()),
+                "MPI_Isend");
+    }
+  };
+  if (longest > 0) begin_round(0);
+  for (int64_t begin = 0; begin < longest; begin += round) {
+    if (begin + round < longest) begin_round(begin + round);
+    Round& now = rounds[static_cast<size_t>(begin / round % 2)];
+    wait_for_all(now.receives);
+    const int64_t own = count(group_.position(), begin);
+    if (own > 0) {
+      reduce(mark.reduction, to.dtype(), now.addends, 0, own, to.raw() + begin * size);
+    }
+  }
+  for (Round& each : rounds) wait_for_all(each.sends);
+}
+
+}  // namespace tessera
