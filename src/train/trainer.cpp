@@ -158,7 +158,7 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   processes.set_timeout(std::chrono::seconds(resolved.run.rank_timeout));
   const int rank = processes.rank();
   RankGroups groups = groups_of(mesh, processes);
-  const RankControl control(groups);
+  const RankControl control = control_of(groups, processes);
   require_same_start(config, processes, control);
   const SharedCores cores =
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
@@ -166,11 +166,11 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   runtime.join(groups);
   ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime.target(), processes, control);
   std::optional<RunLock> lock;
-  control.together([&] {
-    if (!control.first()) return;
+  control.on_first([&] {
     lock.emplace(resolved.run.directory, logger);
     if (!options.resume) require_fresh(resolved);
   });
+  require_shared_folder(resolved.run.directory, control);
   const double known = configured_peak(resolved, nullptr).value_or(ProductPeak{}).flops;
   std::optional<SharedRun> run;
   control.together([&] { run = shared_run(resolved, mesh, known, plan.step, plan.memory_bytes); });
