@@ -2,7 +2,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/error.h"
+
 namespace tessera {
+
+std::chrono::seconds ConfigArguments::rank_timeout() const {
+  try {
+    // No key of [run] follows from the model, so that of checkpoint.initial need not be read.
+    const auto any_model = [](const RunConfig& /*named*/) { return ModelConfig(); };
+    return std::chrono::seconds(load(any_model).run.rank_timeout);
+  } catch (const Error&) {
+    return std::chrono::seconds(RunSection().rank_timeout);
+  }
+}
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("CONFIG", arguments.file, "The configuration, a TOML file")->required();
