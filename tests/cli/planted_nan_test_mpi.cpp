@@ -39,7 +39,8 @@ class MemoryOfProcess {
   MemoryOfProcess& operator=(const MemoryOfProcess&) = delete;
 
   bool opened() const { return file_ >= 0; }
-  /// Where it has these bytes, in memory that it writes to.
+  /// Where it has these bytes, in memory that it writes to. Mappings as large as those of the
+  /// sanitizers are left out.
   std::vector<off_t> places_of(const std::string& bytes) const {
     std::vector<off_t> places;
     std::ifstream maps(fmt::format("/proc/{}/maps", process_));
@@ -49,7 +50,7 @@ class MemoryOfProcess {
       char dash = 0;
       std::string rights;
       if (!(words >> std::hex >> begin >> dash >> end >> rights)) continue;
-      if (!rights.starts_with("rw")) continue;
+      if (!rights.starts_with("rw") || end - begin > kLargest) continue;
       std::string memory(static_cast<size_t>(end - begin), '\0');
       const ssize_t read = ::pread(file_, memory.data(), memory.size(), begin);
       if (read <= 0) continue;
@@ -66,6 +67,7 @@ class MemoryOfProcess {
   }
 
  private:
+  static constexpr off_t kLargest = off_t{1} << 30;
   pid_t process_;
   int file_;
 };
