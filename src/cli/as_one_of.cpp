@@ -52,4 +52,10 @@ void run_as_one_of(Processes& processes, const std::function<void()>& work) {
   if (status != 0) throw CommandStatus{status};
 }
 
+Error ranks_beside_processes(int ranks, const Processes& processes) {
+  return Error(
+      "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out", ranks,
+      processes.ranks());
+}
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "base/error.h"
 #include "comm/processes.h"
 
 namespace tessera {
@@ -11,5 +12,8 @@ namespace tessera {
 /// from, with the rank and its machine. Throws CommandStatus if the work did not succeed, or threw
 /// it.
 void run_as_one_of(Processes& processes, const std::function<void()>& work);
+
+/// What is to be said of `--ranks` given to one of several processes.
+Error ranks_beside_processes(int ranks, const Processes& processes);
 
 }  // namespace tessera

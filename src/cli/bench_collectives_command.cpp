@@ -163,7 +163,8 @@ void add_bench_collectives(CLI::App& bench) {
   command->add_option("--hardware", arguments->hardware,
                       "A file of `tessera bench all`, which then keeps the rates too");
   command->callback([arguments] {
-    const std::unique_ptr<Processes> processes = join_processes();
+    const std::unique_ptr<Processes> processes =
+        join_processes(std::chrono::seconds(arguments->rank_timeout));
     if (!processes) return run(*arguments, nullptr);
     run_as_one_of(*processes, [&] { run(*arguments, processes.get()); });
   });

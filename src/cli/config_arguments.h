@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct ConfigArguments {
   RunConfig load(const InitialModel& initial = initial_model) const {
     return load_config(file, overrides, initial);
   }
+  /// run.rank_timeout, for the time before the ranks have met; its default if the configuration has
+  /// an error, which is said when they have.
+  std::chrono::seconds rank_timeout() const;
 };
 
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.

@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -6,10 +7,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/threads.h"
+#include "cli/as_one_of.h"
 #include "cli/commands.h"
+#include "comm/processes.h"
 #include "config/load_config.h"
 #include "inference/evaluate_checkpoint.h"
 #include "inference/multiple_choice/answer_tasks.h"
+#include "train/evaluate_processes.h"
 #include "train/initial_weights.h"
 
 namespace tessera {
@@ -77,14 +81,23 @@ ParallelSection parallel_of(const EvalArguments& arguments) {
              : load_config(arguments.config, arguments.overrides, initial_model).parallel;
 }
 
-void run(EvalArguments& arguments) {
-  if (!arguments.files.empty()) {
-    answer(arguments);
-    return;
+/// Evaluates, with threads or as one of several processes. The first of these reports.
+void run(EvalArguments& arguments, Processes* processes) {
+  CheckpointEvaluationOptions& options = arguments.held_out;
+  if (processes != nullptr && options.ranks > 1)
+    throw ranks_beside_processes(options.ranks, *processes);
+  if (processes != nullptr && !arguments.files.empty()) {
+    throw Error(
+        "--tasks: questions are answered by one process, and this is one of {}; start it without "
+        "mpirun or srun",
+        processes->ranks());
   }
-  arguments.held_out.parallel = parallel_of(arguments);
-  const CheckpointEvaluation evaluation = evaluate_checkpoint(arguments.held_out);
-  fmt::print("{}", arguments.json ? evaluation.json() : evaluation.text());
+  if (!arguments.files.empty()) return answer(arguments);
+  options.parallel = parallel_of(arguments);
+  const std::optional<CheckpointEvaluation> evaluation =
+      processes != nullptr ? evaluate_as_process(options, *processes)
+                           : evaluate_checkpoint(options);
+  if (evaluation) fmt::print("{}", arguments.json ? evaluation->json() : evaluation->text());
 }
 
 }  // namespace
@@ -117,7 +130,8 @@ void add_eval_command(CLI::App& app) {
       ->capture_default_str();
   auto* ranks = command->add_option(
       "--ranks", options.ranks,
-      "Ranks, as threads of this process. They share the sequences, unless [parallel] says more");
+      "Ranks, as threads of this process. They share the sequences, unless [parallel] says more. "
+      "Under mpirun or srun each process is a rank, and this is left out");
   ranks->check(CLI::Range(1, kMostThreads))->capture_default_str();
   auto* config = command->add_option(
       "--config", arguments->config,
@@ -138,7 +152,9 @@ void add_eval_command(CLI::App& app) {
   command->callback([arguments] {
     arguments->held_out.device = from_word<Device>(arguments->device);
     arguments->held_out.data.dtype = from_word<TokenFileType>(arguments->dtype);
-    run(*arguments);
+    const std::unique_ptr<Processes> processes = join_processes();
+    if (!processes) return run(*arguments, nullptr);
+    run_as_one_of(*processes, [&] { run(*arguments, processes.get()); });
   });
 }
 

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/numbers.h"
 #include "cli/processor_features.h"
+#include "cli/several_processes.h"
 #include "cli/standard_output.h"
 #include "cli/user_error.h"
 
@@ -124,5 +125,6 @@ int main(int argc, char** argv) {
   add_device_command(app);
   add_documentation_commands(app);
   refuse_what_is_no_number(app);
+  app.parse_complete_callback([&app] { refuse_several_processes(app); });
   return run_to_the_end(app, argc, argv);
 }

@@ -50,14 +50,11 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--quiet", arguments->quiet, "No progress line");
   command->footer([] { return "The configuration's keys:\n\n" + describe_keys(); });
   command->callback([arguments] {
-    const std::unique_ptr<Processes> processes = join_processes();
+    const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     if (!processes) return train_as(*arguments, Logger());
     run_as_one_of(*processes, [&] {
       if (arguments->options.ranks > 1) {
-        throw Error(
-            "--ranks ({}) is for the threads of one process, and this is one of {}; leave "
-            "it out",
-            arguments->options.ranks, processes->ranks());
+        throw ranks_beside_processes(arguments->options.ranks, *processes);
       }
       arguments->options.processes = processes.get();
       train_as(*arguments, processes->rank() == 0 ? Logger() : Logger::silent());

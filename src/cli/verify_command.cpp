@@ -29,9 +29,7 @@ struct VerifyArguments {
 /// Verifies with threads, or as one of several processes. The first of these reports.
 void verify_with(VerifyArguments& arguments, Processes* processes) {
   if (processes != nullptr && arguments.ranks != 0) {
-    throw Error(
-        "--ranks ({}) is for the threads of one process, and this is one of {}; leave it out",
-        arguments.ranks, processes->ranks());
+    throw ranks_beside_processes(arguments.ranks, *processes);
   }
   const RunConfig config = resolve(arguments.config.load());
   const Stopwatch watch;
@@ -70,7 +68,7 @@ void add_verify_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", arguments->json, "JSON");
   command->callback([arguments] {
-    const std::unique_ptr<Processes> processes = join_processes();
+    const std::unique_ptr<Processes> processes = join_processes(arguments->config.rank_timeout());
     if (processes) {
       return run_as_one_of(*processes, [&] { verify_with(*arguments, processes.get()); });
     }

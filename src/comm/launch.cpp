@@ -11,33 +11,42 @@
 namespace tessera {
 namespace {
 
-/// A variable in which a launcher says how many processes it starts.
-struct LauncherVariable {
-  const char* name;
+/// The variables in which a launcher says how many processes it starts, and which this one is.
+struct LauncherVariables {
+  const char* processes;
+  const char* rank;
   const char* launcher;
 };
 
-constexpr std::array<LauncherVariable, 3> kVariables{{
-    {"OMPI_COMM_WORLD_SIZE", "mpirun"},
-    {"PMI_SIZE", "mpiexec"},
-    {"SLURM_STEP_NUM_TASKS", "srun"},  // srun alone sets it: the step is what it starts
+constexpr std::array<LauncherVariables, 3> kVariables{{
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
+    {"PMI_SIZE", "PMI_RANK", "mpiexec"},
+    // srun alone sets the first: the step is what it starts
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"},
 }};
+
+/// The number that a variable has. Nothing if it is none, or less than `least`.
+std::optional<int> number_in(std::string_view text, int least) {
+  int number = 0;
+  const auto [end, problem] = std::from_chars(text.begin(), text.end(), number);
+  if (problem != std::errc() || end != text.end() || number < least) return std::nullopt;
+  return number;
+}
 
 }  // namespace
 
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
-  for (const auto& [name, launcher] : kVariables) {
-    const char* value = variable(name);
+  for (const auto& [of_processes, of_rank, launcher] : kVariables) {
+    const char* value = variable(of_processes);
     if (value == nullptr) continue;
-    const std::string_view text = value;
-    int processes = 0;
-    const auto [end, problem] = std::from_chars(text.begin(), text.end(), processes);
-    if (problem != std::errc() || end != text.end() || processes < 1) {
-      throw Error("{} is {}, expected the number of processes that {} started", name,
-                  in_quotes(text), launcher);
+    const std::optional<int> processes = number_in(value, 1);
+    if (!processes) {
+      throw Error("{} is {}, expected the number of processes that {} started", of_processes,
+                  in_quotes(value), launcher);
     }
-    if (processes > 1) return Launch{launcher, processes};
-    return std::nullopt;
+    if (*processes == 1) return std::nullopt;
+    const char* rank = variable(of_rank);
+    return Launch{launcher, *processes, rank == nullptr ? 0 : number_in(rank, 0).value_or(0)};
   }
   return std::nullopt;
 }

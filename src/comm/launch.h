@@ -10,6 +10,7 @@ namespace tessera {
 struct Launch {
   std::string launcher;  ///< "mpirun", "srun"
   int processes = 1;
+  int rank = 0;  ///< this process's number; 0 if the environment does not say it
 };
 
 /// What started this process, as the environment says. Nothing if it was not started as one of

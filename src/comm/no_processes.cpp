@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-std::unique_ptr<Processes> join_processes() {
+std::unique_ptr<Processes> join_processes(std::chrono::milliseconds /*patience*/) {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return nullptr;
   throw Error(

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "comm/processes.h"
+#include "comm/rank_control.h"
 #include "comm/rank_groups.h"
 
 namespace tessera {
@@ -13,6 +18,13 @@ inline RankGroups groups_of(const Mesh& mesh, Processes& processes) {
         return processes.group(ranks, lane);
       },
       [&processes](std::string_view why) { processes.end_work(why); });
+}
+
+/// What these ranks agree by, whose messages name their machines. Refers to `groups`.
+inline RankControl control_of(RankGroups& groups, const Processes& processes) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < processes.ranks(); ++rank) names.push_back(processes.text(rank));
+  return RankControl(groups, std::move(names));
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/wait_time.h"
 
 namespace tessera {
 
@@ -62,7 +63,8 @@ class Processes {
 
 /// Joins the processes that were started with this one. Null if it was started alone. Throws Error
 /// if it was started as one of several, and they cannot meet: this build has no MPI, or the
-/// launcher speaks another one's language and each process would train alone.
-std::unique_ptr<Processes> join_processes();
+/// launcher speaks another one's language and each process would train alone. If not all of them
+/// come within `patience`, those that have come say so, and the run ends.
+std::unique_ptr<Processes> join_processes(std::chrono::milliseconds patience = kRankTimeout);
 
 }  // namespace tessera

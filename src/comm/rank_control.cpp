@@ -7,7 +7,29 @@
 #include <limits>
 #include <numeric>
 
+#include <fmt/format.h>
+
+#include "base/hash.h"
+
 namespace tessera {
+
+std::string RankControl::text(int rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return at < names_.size() ? names_[at] : fmt::format("rank {}", rank);
+}
+
+std::optional<std::string> RankControl::first_failure(const std::optional<std::string>& own) const {
+  if (world_ == nullptr) return own;
+  constexpr uint64_t kNone = 0;
+  const std::vector<uint64_t> all = gather(std::array{own ? hash(*own) | 1 : kNone});
+  const auto failed = std::ranges::find_if(all, [&](uint64_t of_rank) { return of_rank != kNone; });
+  if (failed == all.end()) return std::nullopt;
+  const std::string failure = any_text(own).value_or("");
+  const auto same = [&](uint64_t of_rank) { return of_rank == *failed; };
+  if (std::ranges::all_of(all, same)) return failure;
+  const auto position = static_cast<size_t>(failed - all.begin());
+  return fmt::format("{}: {}", text(world_->ranks()[position]), failure);
+}
 
 bool RankControl::any(bool own) const {
   if (world_ == nullptr) return own;

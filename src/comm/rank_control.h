@@ -20,9 +20,10 @@ class RankControl {
  public:
   /// Of a run of one rank, which agrees with itself.
   RankControl() = default;
-  /// Of several ranks. `groups` are those of this one, and must outlive this.
-  explicit RankControl(RankGroups& groups)
-      : world_(&groups.world(kControlLane)), groups_(&groups) {}
+  /// Of several ranks. `groups` are those of this one, and must outlive this. `names` are what
+  /// messages call the ranks: "rank 3 (node1)". Without them they are called "rank 3".
+  explicit RankControl(RankGroups& groups, std::vector<std::string> names = {})
+      : world_(&groups.world(kControlLane)), groups_(&groups), names_(std::move(names)) {}
 
   bool first() const { return world_ == nullptr || world_->position() == 0; }
   bool several() const { return world_ != nullptr; }
@@ -30,6 +31,9 @@ class RankControl {
   int rank() const {
     return world_ == nullptr ? 0 : world_->ranks()[static_cast<size_t>(world_->position())];
   }
+
+  /// What messages call a rank.
+  std::string text(int rank) const;
 
   /// Whether any rank says so.
   bool any(bool own) const;
@@ -48,17 +52,15 @@ class RankControl {
   /// Waits for all ranks.
   void wait() const;
 
+  /// The failure of the first rank that has one, with that rank before it unless all have the same;
+  /// none if no rank has one.
+  std::optional<std::string> first_failure(const std::optional<std::string>& own) const;
+
   /// Runs an action on every rank. Returns what the error of the first rank says whose action threw
-  /// Error; none if all succeeded. The action may not meet other ranks.
+  /// Error, as first_failure(); none if all succeeded. The action may not meet other ranks.
   template <typename Action>
   std::optional<std::string> attempt(Action&& action) const {
-    std::optional<std::string> failure;
-    try {
-      action();
-    } catch (const Error& error) {
-      failure = error.what();
-    }
-    return any_text(failure);
+    return first_failure(failure_of(std::forward<Action>(action)));
   }
 
   /// Runs an action on every rank, in which the ranks meet on other lanes than this one's. If it
@@ -68,27 +70,42 @@ class RankControl {
   /// none if all succeeded.
   template <typename Action>
   std::optional<std::string> attempt_work(Action&& action) const {
-    return attempt([&] {
-      try {
-        action();
-      } catch (const Error& error) {
-        if (groups_ != nullptr) groups_->end_work(error.what());
-        throw;
-      }
-    });
+    const std::optional<std::string> failure = failure_of(std::forward<Action>(action));
+    if (failure && groups_ != nullptr) groups_->end_work(*failure);
+    return any_text(failure);
   }
 
   /// Runs an action on every rank, which may not meet others in it. If it throws Error on any rank,
-  /// all throw Error with the text of the first that did.
+  /// all throw Error with the text of the first that did, as first_failure().
   template <typename Action>
   void together(Action&& action) const {
     if (!several()) return action();
     if (const auto failure = attempt(std::forward<Action>(action))) throw Error("{}", *failure);
   }
 
+  /// Runs an action on the first rank alone, for all. If it throws Error, all throw it.
+  template <typename Action>
+  void on_first(Action&& action) const {
+    if (!several()) return action();
+    std::optional<std::string> failure;
+    if (first()) failure = failure_of(std::forward<Action>(action));
+    if (failure = any_text(failure); failure) throw Error("{}", *failure);
+  }
+
  private:
+  template <typename Action>
+  static std::optional<std::string> failure_of(Action&& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return std::nullopt;
+  }
+
   Communicator* world_ = nullptr;
   RankGroups* groups_ = nullptr;
+  std::vector<std::string> names_;  // by rank
 };
 
 }  // namespace tessera

@@ -24,7 +24,8 @@ struct CheckpointEvaluationOptions {
   int64_t batch = 8;            ///< sequences at a time
   int64_t instances = 0;        ///< at most this many of each source; 0: all
   int threads = 0;              ///< of all ranks together; 0: all cores
-  int ranks = 1;                ///< threads of this process
+  int ranks = 1;                ///< threads of this process, or processes
+  bool processes = false;       ///< the ranks are processes, and this is one of them
   ParallelSection parallel;     ///< how they share the work; data parallelism takes what is left
   Device device = Device::cpu;  ///< that computes
   bool baselines = false;       ///< also count n-grams on the training part of the data
@@ -38,6 +39,8 @@ struct CheckpointEvaluation {
   Evaluation model;  ///< over all sources
   std::optional<BaselineLoss> baselines;
 
+  /// Sets the losses, and their mean.
+  void set(std::vector<SourceEvaluation> of_sources);
   /// Returns a table for people.
   std::string text() const;
   /// Returns one JSON object on one line.

@@ -86,6 +86,7 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
     reader.emplace(open_initial(config.checkpoint.initial, &logger));
     require_same_model(model_of(*reader), config, logger);
   });
+  require_same_checkpoint(*reader, ranks.control);
   std::vector<StateTensor> masters;
   for (const ParameterState& state : store.parameters()) {
     masters.push_back({"parameters", state.spec.name, state.master, &state.spec});

@@ -134,7 +134,7 @@ LayoutProcesses::LayoutProcesses(const LayoutTrial& trial,
       steps_(steps),
       processes_(processes),
       groups_(groups_of(trial.mesh, processes)),
-      control_(groups_),
+      control_(control_of(groups_, processes)),
       cores_(
           find_shared_cores(processes.hosts()[static_cast<size_t>(processes.rank())], control_)) {}
 

@@ -1,8 +1,12 @@
 #include "train/load_state.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <vector>
+
+#include "base/hash.h"
+#include "checkpoint/checkpoint_manifest.h"
 
 namespace tessera {
 namespace {
@@ -88,7 +92,21 @@ class Readers {
 CheckpointReader open_together(const fs::path& path, const StateRanks& ranks) {
   std::optional<CheckpointReader> reader;
   read_together(ranks.control, [&] { reader.emplace(path); });
+  require_same_checkpoint(*reader, ranks.control);
   return std::move(*reader);
+}
+
+void require_same_checkpoint(const CheckpointReader& reader, const RankControl& control) {
+  const fs::path path = reader.path() / kCheckpointManifestName;
+  uint64_t own = 0;
+  control.together([&] { own = hash(read_file(path)); });
+  const std::vector<uint64_t> all = control.gather(std::array{own});
+  const auto other =
+      std::ranges::find_if(all, [&](uint64_t of_rank) { return of_rank != all.front(); });
+  if (other == all.end()) return;
+  throw Error("{} sees another checkpoint at {} than {}; all ranks must see the same files",
+              control.text(static_cast<int>(other - all.begin())), reader.path().string(),
+              control.text(0));
 }
 
 void load_state(const CheckpointReader& reader, std::span<const StateTensor> tensors,

@@ -13,6 +13,9 @@ namespace tessera {
 /// Opens a checkpoint on every rank. If it is damaged, as one of them sees it, all throw
 /// DamagedCheckpoint; if one throws another Error, all throw it.
 CheckpointReader open_together(const fs::path& path, const StateRanks& ranks);
+/// Throws Error on all ranks that names one which has opened another checkpoint than the first: a
+/// folder of one name may be another one on another machine. All ranks call it.
+void require_same_checkpoint(const CheckpointReader& reader, const RankControl& control);
 
 /// Fills the tensors, which must be all of a group of the checkpoint, or all of the checkpoint
 /// where no group is named. Every rank calls it. What several ranks hold is read by one of them and

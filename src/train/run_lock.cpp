@@ -53,6 +53,24 @@ void write_holder(const fs::path& path, const std::string& text) {
   file << text << '\n';
 }
 
+/// What the file of a lock says; nothing if there is none.
+std::optional<std::string> text_of_lock(const fs::path& path) {
+  if (!path_exists(path)) return std::nullopt;
+  return read_file(path);
+}
+
+/// A network file system may show a new file to other machines a little later.
+constexpr std::chrono::seconds kTimeToBeSeen{5};
+
+bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
+  constexpr std::chrono::milliseconds kLook{50};
+  for (auto waited = kLook; text_of_lock(path) != text; waited += kLook) {
+    if (waited > kTimeToBeSeen) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
+}
+
 }  // namespace
 
 RunLock::RunLock(const fs::path& directory, const Logger& logger)
@@ -78,6 +96,20 @@ RunLock::RunLock(const fs::path& directory, const Logger& logger)
 RunLock::~RunLock() {
   std::error_code ignored;  // a file that stays does no harm
   fs::remove(path_, ignored);
+}
+
+void require_shared_folder(const fs::path& directory, const RankControl& control) {
+  const fs::path path = directory / "run.lock";
+  std::optional<std::string> text;
+  control.on_first([&] { text = text_of_lock(path); });
+  text = control.any_text(text);
+  control.together([&] {
+    if (control.first() || is_seen(path, text)) return;
+    throw Error(
+        "{} is another folder here than for rank 0: its {} is not to be seen; run.directory must "
+        "be in a file system that all ranks share",
+        directory.string(), path.filename().string());
+  });
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include "base/file_lock.h"
 #include "base/log.h"
 #include "checkpoint/partial_folder.h"
+#include "comm/rank_control.h"
 
 namespace tessera {
 
@@ -32,5 +33,9 @@ class RunLock {
   CreatedFolders created_;
   std::optional<FileLock> lock_;
 };
+
+/// Throws Error on all ranks unless they see the folder that the first one, which holds the lock,
+/// has made. A folder of one name may be another one on another machine. All ranks call it.
+void require_shared_folder(const fs::path& directory, const RankControl& control);
 
 }  // namespace tessera

@@ -31,23 +31,17 @@ std::vector<GroupStream> own_streams(const StateToSave& save, const StateRanks& 
   return streams;
 }
 
-/// Writes this rank's files. An error says which rank it is of.
+/// Writes this rank's files.
 CheckpointManifest write_own(const fs::path& folder, const StateToSave& save,
                              const SaveOptions& options, const StateRanks& ranks) {
-  const int rank = ranks.control.rank();
-  const CheckpointWriter writer{.number = rank, .count = ranks.mesh().ranks()};
+  const CheckpointWriter writer{.number = ranks.control.rank(), .count = ranks.mesh().ranks()};
   if (!is_folder(folder)) {
     throw Error(
-        "rank {} does not see {}, which rank 0 has made; run.directory must be in a file system "
-        "that all ranks share",
-        rank, folder.string());
+        "{} is not there, which rank 0 has made; run.directory must be in a file system that all "
+        "ranks share",
+        folder.string());
   }
-  try {
-    return write_part(folder, save.state.step, own_streams(save, ranks), writer, options);
-  } catch (const Error& error) {
-    if (!ranks.control.several()) throw;
-    throw Error("rank {}: {}", rank, error.what());
-  }
+  return write_part(folder, save.state.step, own_streams(save, ranks), writer, options);
 }
 
 }  // namespace
@@ -56,9 +50,7 @@ void save_state(const StateToSave& save, const SaveOptions& options, const State
   const RankControl& control = ranks.control;
   const fs::path folder = checkpoint_path(save.directory, save.state.step, FolderState::partial);
   std::optional<SharedSave> shared;
-  control.together([&] {
-    if (control.first()) shared.emplace(save.directory, save.state.step);
-  });
+  control.on_first([&] { shared.emplace(save.directory, save.state.step); });
   CheckpointManifest own;
   control.together([&] { own = write_own(folder, save, options, ranks); });
   if (!control.several()) {
@@ -67,8 +59,7 @@ void save_state(const StateToSave& save, const SaveOptions& options, const State
   }
   const std::vector<std::string> parts =
       control.texts_for_first(manifest_text(own, "a part of " + folder.string()));
-  control.together([&] {
-    if (!control.first()) return;
+  control.on_first([&] {
     CheckpointManifest written;
     written.block_bytes = own.block_bytes;
     for (const std::string& part : parts) {

@@ -188,7 +188,7 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   processes.set_timeout(std::chrono::seconds(resolved.run.rank_timeout));
   const int rank = processes.rank();
   RankGroups groups = groups_of(mesh, processes);
-  const RankControl control(groups);
+  const RankControl control = control_of(groups, processes);
   require_same_start(config, processes, control);
   const SharedCores cores =
       find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
@@ -203,11 +203,11 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   ProcessPlan plan = plan_process(resolved, {mesh, rank}, runtime, processes, control);
   control.together([&] { require_runnable(plan.step.programs.list(), runtime); });
   std::optional<RunLock> lock;
-  control.together([&] {
-    if (!control.first()) return;
+  control.on_first([&] {
     lock.emplace(resolved.run.directory, logger);
     if (!options.resume) require_fresh(resolved);
   });
+  require_shared_folder(resolved.run.directory, control);
   const double peak_flops = peak_of_processes(resolved, runtime, control);
   std::optional<SharedRun> run;
   control.together(

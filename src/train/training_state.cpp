@@ -1,8 +1,11 @@
 #include "train/training_state.h"
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/carried_files.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
@@ -108,6 +111,28 @@ void remove_unfinished(const fs::path& directory, const Logger& logger) {
   }
 }
 
+std::string steps_text(const CheckpointListing& listing) {
+  if (listing.complete.empty()) return "none";
+  std::vector<std::string> steps;
+  for (const FoundCheckpoint& found : listing.complete) steps.push_back(std::to_string(found.step));
+  return "those of step " + join(steps, ", ");
+}
+
+/// Throws Error on all ranks that names one which sees other checkpoints than the first.
+void require_same_listing(const CheckpointListing& listing, const fs::path& directory,
+                          const RankControl& control) {
+  const std::string own = steps_text(listing);
+  const std::string first =
+      control.any_text(control.first() ? std::optional(own) : std::nullopt).value_or("");
+  control.together([&] {
+    if (own == first) return;
+    throw Error(
+        "of the checkpoints of {} this rank sees {}, and rank 0 {}; run.directory must be in a "
+        "file system that all ranks share",
+        directory.string(), own, first);
+  });
+}
+
 [[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
   throw Error(
       "{} holds no complete checkpoint to resume from ({}); start the run without --resume{}",
@@ -168,17 +193,12 @@ TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
   if (ranks.control.first()) remove_unfinished(checkpoints_directory(config), logger);
   ranks.control.wait();
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
+  require_same_listing(listing, checkpoints_directory(config), ranks.control);
   for (const BrokenCheckpoint& broken : listing.broken) {
     logger.warn("{} is passed over: {}", broken.path.string(), broken.problem);
   }
   std::string last_problem = "there is none";
   for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
-    const int step = ranks.control.tell(static_cast<int>(found->step));
-    if (step != found->step) {
-      throw Error("rank {} finds {} to resume from, and rank 0 step {}; {} must be the same to all",
-                  ranks.control.rank(), found->path.string(), step,
-                  checkpoints_directory(config).string());
-    }
     try {
       return load_checkpoint(found->path, config, store, data, logger, ranks);
     } catch (const DamagedCheckpoint& damaged) {

@@ -143,7 +143,7 @@ std::string TrainingStep::find_non_finite(std::span<const Batch> micro_batches,
   executor_.set_finite_check(nullptr);
   int64_t number = check.nodes;
   std::optional<std::string> own = check.first ? check.first : non_finite_parameter(number);
-  if (own && control.several()) own = fmt::format("on rank {}, {}", control.rank(), *own);
+  if (own && control.several()) own = fmt::format("on {}, {}", control.text(control.rank()), *own);
   return control.lowest_text(number, own)
       .value_or("the loss or the gradient's norm overflowed although every value is finite");
 }

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,12 +12,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
-#include "cli/program.h"
+#include "cli/process_runs.h"
 #include "config/differences.h"
 #include "config/load_config.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
-#include "support/prepared_data.h"
 
 namespace tessera {
 namespace {
@@ -29,39 +27,9 @@ using ::testing::HasSubstr;
 using testing::joined;
 using ::testing::Not;
 using testing::occurrences;
-using Result = testing::ProgramResult;
 
-class ProcessesTest : public ::testing::Test {
+class ProcessesTest : public testing::ProcessRuns {
  protected:
-  void SetUp() override {
-    testing::prepare_small_data(folder_.path());
-    write_file(folder_ / "run.toml", testing::small_config(folder_.path()));
-  }
-
-  static Arguments set(const std::string& key, const std::string& value) {
-    return {"--set", key + "=" + value};
-  }
-  /// The arguments of a training of some steps, which writes to a folder of this name.
-  Arguments training(const std::string& name, const Arguments& more = {}) const {
-    const std::string directory = fmt::format("\"{}\"", (folder_ / name).string());
-    return joined(joined({"train", (folder_ / "run.toml").string(), "--quiet"},
-                         joined(set("run.directory", directory), set("train.stop_after", "4"))),
-                  more);
-  }
-  Result run(const Arguments& arguments) const { return testing::run_program(folder_, arguments); }
-  /// Starts so many processes. `others` are what mpirun gets after the program's arguments.
-  std::unique_ptr<testing::Subprocess> start(int processes, const Arguments& arguments,
-                                             const Arguments& others = {}) const {
-    const Arguments launcher{TESSERA_RUN_PROCESSES, std::to_string(processes), TESSERA_PROGRAM};
-    return std::make_unique<testing::Subprocess>(joined(joined(launcher, arguments), others),
-                                                 folder_ / "processes.txt");
-  }
-  Result run_processes(int processes, const Arguments& arguments,
-                       const Arguments& others = {}) const {
-    const auto started = start(processes, arguments, others);
-    const int status = started->wait();
-    return {status, started->output()};
-  }
   /// The same numbers, and the same configuration but for the folder and, if they are named so, for
   /// keys of one of them.
   void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files,
@@ -100,14 +68,9 @@ class ProcessesTest : public ::testing::Test {
     }
     return keys;
   }
-  fs::path checkpoint(const std::string& name) const {
-    return folder_ / name / "checkpoints" / "step-00000004";
-  }
   std::vector<StepMetrics> metrics(const std::string& name) const {
     return read_metrics(folder_ / name / "metrics.jsonl");
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
@@ -230,6 +193,68 @@ TEST_F(ProcessesTest, VerifyAsThreadsDo) {
   EXPECT_THAT(both.output, HasSubstr("--ranks (2) is for the threads of one process"));
 }
 
+TEST_F(ProcessesTest, EvaluateAsThreadsDo) {
+  ASSERT_EQ(run(training("trained")).status, 0);
+  // A configuration of a layout, of which only [parallel] is taken.
+  write_file(folder_ / "layout.toml",
+             testing::small_config(folder_.path()) + "[parallel]\ntensor = 2\nexpert = 4\n");
+  const Arguments data_ranks{"eval", "--checkpoint", (folder_ / "trained").string(), "--json"};
+  const Arguments layout = joined(data_ranks, {"--data", (folder_ / "data").string(), "--config",
+                                               (folder_ / "layout.toml").string()});
+  for (const Arguments& eval : {data_ranks, layout}) {
+    const Result threads = run(joined(eval, {"--ranks", "4"}));
+    ASSERT_EQ(threads.status, 0) << threads.output;
+    const Result processes = run_processes(4, eval);
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    EXPECT_EQ(processes.output, threads.output) << "all digits, and one report";
+  }
+}
+
+TEST_F(ProcessesTest, ARankThatEvaluatesSomethingElseIsNamed) {
+  ASSERT_EQ(run(training("trained", set("checkpoint.every", "2"))).status, 0);
+  const auto eval = [&](const fs::path& checkpoint, const Arguments& more = {}) {
+    return joined({"eval", "--checkpoint", checkpoint.string()}, more);
+  };
+  const Arguments newest = eval(folder_ / "trained");
+  const auto expect_refused = [&](const Arguments& other, const std::string& words) {
+    const Result result =
+        run_processes(1, newest, joined({":", "-n", "1", TESSERA_PROGRAM}, other));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, AllOf(HasSubstr("error: rank 1 ("), HasSubstr(words)));
+    EXPECT_EQ(occurrences(result.output, "tessera: error"), 1U) << result.output;
+  };
+  expect_refused(eval(checkpoint("trained", 2)), "has another value of the checkpoint than rank 0");
+  expect_refused(eval(checkpoint("trained", 2)), "step 4 with the hash ");
+  expect_refused(eval(folder_ / "trained", {"--batch", "4"}), "8 there and 4 here");
+  expect_refused(eval(folder_ / "trained", set("parallel.tensor", "2")),
+                 "parallel.tensor is 1 there and 2 here");
+  expect_refused(eval(folder_ / "nowhere"), "nowhere");
+
+  const Result batch = run_processes(3, newest);
+  EXPECT_EQ(batch.status, 1);
+  EXPECT_THAT(batch.output, HasSubstr("--batch (8) does not divide over 3 data-parallel ranks, "
+                                      "which 3 processes leave beside parallel.tensor (1)"));
+  const Result tasks = run_processes(2, joined(newest, {"--tasks", "questions.jsonl"}));
+  EXPECT_EQ(tasks.status, 1);
+  EXPECT_THAT(tasks.output, HasSubstr("--tasks: questions are answered by one process"));
+}
+
+TEST_F(ProcessesTest, ACommandThatRunsInOneRefusesToBeOneOfSeveral) {
+  const fs::path output = folder_ / "prepared";
+  const Result prepare =
+      run_processes(2, {"prepare", "--input", (folder_ / "text.txt").string(), "--output",
+                        output.string(), "--tokenizer", "bytes", "--context", "32"});
+  EXPECT_EQ(prepare.status, 1);
+  EXPECT_THAT(prepare.output,
+              HasSubstr("mpirun started 2 processes, and `tessera prepare` runs in one"));
+  EXPECT_FALSE(path_exists(output));
+  const Result inspect = run_processes(2, {"checkpoint", "verify", (folder_ / "run").string()});
+  EXPECT_EQ(inspect.status, 1);
+  EXPECT_THAT(inspect.output, HasSubstr("`tessera checkpoint verify` runs in one"));
+  EXPECT_EQ(run_processes(2, {"prepare", "--help"}).status, 0);
+  EXPECT_EQ(run_processes(1, {"explain", (folder_ / "run.toml").string()}).status, 0);
+}
+
 TEST_F(ProcessesTest, MeasureCollectives) {
   const Result result = run_processes(
       3, {"bench", "collectives", "--ranks", "2,3", "--sizes", "1KiB", "--seconds", "0", "--json"});
@@ -337,9 +362,7 @@ TEST_F(ProcessesTest, SaveAndEndWhenMpirunIsToldTo) {
                                                          set("checkpoint.every", "0"))));
   ::unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
   const fs::path metrics_file = folder_ / "ended" / "metrics.jsonl";
-  for (int i = 0; i < 600 && !path_exists(metrics_file); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  await(metrics_file);
   started->signal(SIGTERM);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(), HasSubstr("interrupted: saved step"));
@@ -352,14 +375,11 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
              joined(set("checkpoint.every", "5"), set("parallel.expert", "2")));
   const auto started = start(2, training("killed", long_run));
   const fs::path first = folder_ / "killed" / "checkpoints" / "step-00000005";
-  for (int i = 0; i < 600 && !path_exists(first); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  await(first);
   ASSERT_TRUE(path_exists(first)) << started->output();
-  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", started->id()));
-  pid_t child = 0;
-  ASSERT_TRUE(children >> child >> child) << "mpirun has two processes";
-  ::kill(child, SIGKILL);
+  const std::vector<pid_t> ranks = processes_of(*started);
+  ASSERT_GE(ranks.size(), 2U) << started->output();
+  ::kill(ranks.back(), SIGKILL);
   EXPECT_NE(started->wait(), 0);
   const Result resumed = run(
       training("killed", joined(joined(set("train.steps", "5000"), {"--resume", "--ranks", "2"}),
@@ -368,26 +388,18 @@ TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
 }
 
-/// The processes that mpirun has started, in the order of their ranks.
-std::vector<pid_t> processes_of(const testing::Subprocess& mpirun) {
-  std::vector<pid_t> all;
-  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", mpirun.id()));
-  for (pid_t child = 0; children >> child;) all.push_back(child);
-  return all;
-}
-
 /// The ranks are mostly within MPI's own collective here, which would wait for ever. One that has
 /// done its part of it already waits for the next call, and finds out there.
 TEST_F(ProcessesTest, AProcessThatIsStoppedWithinACollectiveOfMpiIsNamed) {
-  const auto started = start(3, {"bench", "collectives", "--sizes", "64MiB", "--collectives",
-                                 "all_gather", "--seconds", "1000", "--rank-timeout", "2"});
+  const auto started = start(3, {"bench", "collectives", "--sizes", "32MiB", "--collectives",
+                                 "all_gather", "--seconds", "1000", "--rank-timeout", "4"});
   std::this_thread::sleep_for(std::chrono::seconds(3));
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_GE(ranks.size(), 3U) << started->output();
   ::kill(ranks[ranks.size() - 2], SIGSTOP);
   EXPECT_NE(started->wait(), 0);
   EXPECT_THAT(started->output(),
-              AllOf(HasSubstr("after 2 s, rank"), HasSubstr(" rank 1 ("),
+              AllOf(HasSubstr("after 4 s, rank"), HasSubstr(" rank 1 ("),
                     HasSubstr("does not answer: it is stopped, or gone, or cannot be reached")));
 }
 
@@ -408,9 +420,7 @@ TEST_F(ProcessesTest, AProcessThatIsKilledOrStoppedIsNamedAndTheCheckpointsAreWh
     SCOPED_TRACE(fmt::format("{}: rank {} is {}", name, rank, stops ? "stopped" : "killed"));
     const auto started = start(3, training(name, keys));
     const fs::path first = folder_ / name / "checkpoints" / "step-00000005";
-    for (int i = 0; i < 600 && !path_exists(first); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    await(first);
     ASSERT_TRUE(path_exists(first)) << started->output();
     std::this_thread::sleep_for(std::chrono::microseconds(random.bits(2 * round + 1) % 200000));
     const std::vector<pid_t> ranks = processes_of(*started);

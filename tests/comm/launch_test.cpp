@@ -19,15 +19,17 @@ std::optional<Launch> launch_with(const std::map<std::string, std::string>& envi
 }
 
 TEST(Launch, KnowsWhoStartedHowManyProcesses) {
-  const auto expect = [](const char* name, const char* launcher) {
-    const auto launch = launch_with({{name, "8"}});
+  const auto expect = [](const char* name, const char* of_rank, const char* launcher) {
+    const auto launch = launch_with({{name, "8"}, {of_rank, "3"}});
     ASSERT_TRUE(launch) << name;
     EXPECT_EQ(launch->launcher, launcher);
     EXPECT_EQ(launch->processes, 8);
+    EXPECT_EQ(launch->rank, 3);
+    EXPECT_EQ(launch_with({{name, "8"}})->rank, 0) << "not said";
   };
-  expect("OMPI_COMM_WORLD_SIZE", "mpirun");
-  expect("PMI_SIZE", "mpiexec");
-  expect("SLURM_STEP_NUM_TASKS", "srun");
+  expect("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun");
+  expect("PMI_SIZE", "PMI_RANK", "mpiexec");
+  expect("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun");
 }
 
 /// A batch script has SLURM_NTASKS without srun, and one process is no group.

@@ -9,6 +9,7 @@
 
 #include "comm/in_process/run_mesh.h"
 #include "comm/ranks_and_values.h"
+#include "support/error_of.h"
 
 namespace tessera {
 namespace {
@@ -87,18 +88,36 @@ TEST(RankControl, MakesAFailureThatOfAllRanks) {
   run_controlled(3, [&](const RankControl& control, RankGroups& groups) {
     const auto act = [&] {
       ++done;
-      if (groups.rank() == 1) throw Error("rank 1 cannot");
+      if (groups.rank() == 1) throw Error("cannot");
     };
-    EXPECT_EQ(control.attempt(act), "rank 1 cannot");
+    EXPECT_EQ(control.attempt(act), "rank 1: cannot");
     EXPECT_EQ(control.attempt([] {}), std::nullopt);
-    try {
-      control.together(act);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_STREQ(error.what(), "rank 1 cannot");
-    }
+    EXPECT_EQ(error_of([&] { control.together(act); }), "rank 1: cannot");
+    EXPECT_EQ(control.attempt([] { throw Error("nobody can"); }), "nobody can");
+    const std::string own = std::to_string(groups.rank());
+    EXPECT_EQ(control.attempt([&] { throw Error("{}", own); }), "rank 0: 0") << "all, differently";
   });
   EXPECT_EQ(done, 6);
+}
+
+TEST(RankControl, CallsRanksByTheirNames) {
+  run_controlled(2, [](const RankControl& /*unnamed*/, RankGroups& groups) {
+    const RankControl control(groups, {"rank 0 (here)", "rank 1 (there)"});
+    EXPECT_EQ(control.attempt([&] {
+      if (groups.rank() == 1) throw Error("cannot");
+    }),
+              "rank 1 (there): cannot");
+  });
+}
+
+TEST(RankControl, DoesForAllWhatTheFirstDoes) {
+  std::atomic<int> done = 0;
+  run_controlled(3, [&](const RankControl& control, RankGroups& /*groups*/) {
+    control.on_first([&] { ++done; });
+    EXPECT_EQ(error_of([&] { control.on_first([] { throw Error("the folder is taken"); }); }),
+              "the folder is taken");
+  });
+  EXPECT_EQ(done, 1);
 }
 
 TEST(RankControl, EndsTheWorkOfAllWhereOneFailsInItAndGoesOnAgreeing) {

@@ -22,6 +22,7 @@
 #include "comm/mpi/mpi_group_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
 #include "comm/mpi/mpi_transport_mpi.h"
+#include "comm/mpi/start_watch_mpi.h"
 #include "comm/processes.h"
 #include "comm/wait_time.h"
 
@@ -236,9 +237,10 @@ void require_meeting(const Launch& launch) {
 
 }  // namespace
 
-std::unique_ptr<Processes> join_processes() {
+std::unique_ptr<Processes> join_processes(std::chrono::milliseconds patience) {
   const std::optional<Launch> launch = find_launch();
   if (!launch) return nullptr;
+  const StartWatch watch(*launch, patience);
   initialize_mpi();
   require_meeting(*launch);
   return std::make_unique<MpiProcesses>();

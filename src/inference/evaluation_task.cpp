@@ -1,0 +1,116 @@
+#include "inference/evaluation_task.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/round_up.h"
+#include "config/mesh_of.h"
+#include "inference/rank_weights.h"
+
+namespace tessera {
+namespace {
+
+/// Opens the data to evaluate on. It must be tokenized as the model's training data was, because
+/// losses are not comparable otherwise. The context of an imported model is the longest that it
+/// supports, and data seldom has that; the prepared data then decides.
+TrainingData open_data_of(const CheckpointEvaluationOptions& options, const LoadedModel& model) {
+  DataConfig data = model.config.data;
+  const std::string tokenizer = model.checkpoint.string();
+  if (!options.data.path.empty()) {
+    return open_held_out_data(options.data, data.context, tokenizer);
+  }
+  data.context = longest_context(named_sources(data), data.context);
+  data.tokenizer = tokenizer;
+  return open_data(data);
+}
+
+/// The ranks of an evaluation of sequences of `context` tokens. Throws Error unless they can share
+/// the model and a batch.
+Mesh mesh_of_evaluation(const CheckpointEvaluationOptions& options, const LoadedModel& model,
+                        int64_t context) {
+  const std::string ranks = options.processes ? fmt::format("{} processes", options.ranks)
+                                              : fmt::format("--ranks ({})", options.ranks);
+  if (options.ranks > 1 && options.device != Device::cpu) {
+    throw Error("{}: several ranks compute on the processor, and --device is \"{}\"", ranks,
+                word(options.device));
+  }
+  RunConfig config = model.config;
+  config.parallel = options.parallel;
+  config.file.clear();  // it is not the one that says how ranks share the work
+  config.data.context = context;
+  Mesh mesh = mesh_of_model(config, options.ranks);
+  if (options.batch % data_ranks(mesh) != 0) {
+    throw Error(
+        "--batch ({}) does not divide over {} data-parallel ranks, which {} leave beside "
+        "parallel.tensor ({}) and parallel.context ({}); choose a multiple",
+        options.batch, data_ranks(mesh), ranks, options.parallel.tensor, options.parallel.context);
+  }
+  return mesh;
+}
+
+BaselineLoss baseline(const TrainingData& data) {
+  if (data.sources.size() > 1) {
+    throw Error("--baselines counts one source, and the data is a mix of {}; name one by --data",
+                data.sources.size());
+  }
+  const InstanceSource& source = *data.sources.front().instances;
+  if (source.instances(Split::train) == 0) {
+    throw Error("--baselines counts the training part of the data, and {} has none here",
+                source.description());
+  }
+  return ngram_baseline(source, data.tokenizer.range.vocabulary_size);
+}
+
+}  // namespace
+
+EvaluationTask evaluation_task(const CheckpointEvaluationOptions& options, LoadedModel model) {
+  TrainingData data = open_data_of(options, model);
+  const int64_t context = data.sources.front().instances->context();
+  Mesh mesh = mesh_of_evaluation(options, model, context);
+  const int64_t rows = evaluation_rows(data, options.batch, options.instances);
+  const ProgramSize size{.sequences = round_up(rows, data_ranks(mesh)),
+                         .context = context,
+                         .document_mask = model.config.data.document_mask};
+  return {.options = options,
+          .model = std::move(model),
+          .data = std::move(data),
+          .mesh = std::move(mesh),
+          .size = size};
+}
+
+EvaluationProgram EvaluationTask::program(int rank) const {
+  ExpertLayout experts = expert_layout(options.parallel);
+  experts.rows_bound = 0;  // no token is dropped, so more rows may come than in training
+  return write_evaluation(inference_config(model.config.model),
+                          compute_dtype(model.config.train.precision), size, {mesh, rank}, experts);
+}
+
+void EvaluationTask::require_memory(const Runtime& runtime, int rank, int ranks, int copies) const {
+  int64_t held = 0;
+  for (const auto& [name, tensor] : model.weights) held += tensor.bytes();
+  const EvaluationProgram of_rank = program(rank);
+  require_evaluation_memory(of_rank, shared_weights(model, of_rank.parameters), size, runtime,
+                            ranks, held * copies);
+}
+
+std::vector<SourceEvaluation> EvaluationTask::run(Runtime& runtime) const {
+  StandaloneEvaluator evaluator(program(0), model.weights, runtime);
+  return evaluate_sources(*evaluator, data, size.sequences, options.instances);
+}
+
+std::vector<SourceEvaluation> EvaluationTask::run_rank(int rank, Runtime& runtime) const {
+  EvaluationProgram of_rank = program(rank);
+  const GivenTensors weights = rank_weights(model, of_rank.parameters, {mesh, rank});
+  StandaloneEvaluator evaluator(std::move(of_rank), weights, runtime);
+  return evaluate_sources(*evaluator, data, size.sequences, options.instances);
+}
+
+CheckpointEvaluation EvaluationTask::report() const {
+  CheckpointEvaluation report{.checkpoint = model.checkpoint, .step = model.step};
+  if (options.baselines) report.baselines = baseline(data);
+  return report;
+}
+
+}  // namespace tessera

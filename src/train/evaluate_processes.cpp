@@ -1,0 +1,77 @@
+#include "train/evaluate_processes.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/hash.h"
+#include "base/rank_threads.h"
+#include "base/threads.h"
+#include "checkpoint/checkpoint_manifest.h"
+#include "comm/process_groups.h"
+#include "inference/evaluation_task.h"
+#include "ops/host_target.h"
+#include "train/same_run.h"
+#include "train/shared_cores.h"
+
+namespace tessera {
+namespace {
+
+/// A fact whose value people can read.
+SameFact readable(const std::string& what, const std::string& value) {
+  return {what, value, [value](const std::string& of_first) {
+            return fmt::format("{} there and {} here", of_first, value);
+          }};
+}
+
+/// What tells a checkpoint from others. A folder of one name may be another one on another machine.
+std::string manifest_of(const LoadedModel& model) {
+  const std::string text = read_file(model.checkpoint / kCheckpointManifestName);
+  return fmt::format("step {} with the hash {}", model.step, hash_text(hash(text)));
+}
+
+}  // namespace
+
+std::optional<CheckpointEvaluation> evaluate_as_process(CheckpointEvaluationOptions options,
+                                                        Processes& processes) {
+  options.ranks = processes.ranks();
+  options.processes = true;
+  const int rank = processes.rank();
+  // The ranks agree before they know how they share the model.
+  RankGroups all = groups_of(Mesh({.data = {processes.ranks()}}), processes);
+  const RankControl control = control_of(all, processes);
+  const SharedCores cores =
+      find_shared_cores(processes.hosts()[static_cast<size_t>(rank)], control);
+  std::optional<EvaluationTask> task;
+  std::optional<Runtime> runtime;
+  std::string manifest;
+  control.together([&] {
+    const int threads = threads_of_rank(threads_or_all(options.threads, "--threads"), cores.ranks);
+    const Logger logger = control.first() ? Logger() : Logger::silent();
+    task.emplace(evaluation_task(options, load_model(options.checkpoint, threads, logger)));
+    runtime.emplace(host_target(threads));
+    const auto here = static_cast<int>(processes.ranks_here().size());
+    task->require_memory(*runtime, rank, here, here);
+    manifest = manifest_of(task->model);
+  });
+  RunConfig config = task->model.config;
+  config.parallel = options.parallel;
+  require_same_start(config, processes, control);
+  const std::vector<SameFact> facts{readable("--batch", std::to_string(options.batch)),
+                                    readable("--instances", std::to_string(options.instances)),
+                                    readable("the checkpoint", manifest)};
+  require_same(facts, processes, control);
+  require_same_data(task->data, processes, control);
+  processes.set_timeout(std::chrono::seconds(task->model.config.run.rank_timeout));
+  CheckpointEvaluation result;
+  control.on_first([&] { result = task->report(); });
+  RankGroups groups = groups_of(task->mesh, processes);
+  runtime->join(groups);
+  result.set(task->run_rank(rank, *runtime));
+  if (!control.first()) return std::nullopt;
+  return result;
+}
+
+}  // namespace tessera
