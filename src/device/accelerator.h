@@ -67,6 +67,8 @@ class Accelerator {
 struct DevicePlace {
   int rank = 0;
   int ranks = 1;
+  /// Whether the ranks are processes, of which a launcher may show each one GPU alone.
+  bool processes = false;
 };
 
 /// Opens a device other than the processor. Throws Error if this build has no support for it, or if

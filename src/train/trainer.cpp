@@ -195,7 +195,8 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
   const std::vector<int> here = processes.ranks_here();
   const DevicePlace device_place{
       .rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
-      .ranks = static_cast<int>(std::ssize(here))};
+      .ranks = static_cast<int>(std::ssize(here)),
+      .processes = true};
   std::unique_ptr<Accelerator> accelerator;
   control.together([&] { accelerator = options.open(resolved, device_place); });
   Runtime runtime = runtime_of_rank(resolved, std::move(accelerator), cores.ranks);

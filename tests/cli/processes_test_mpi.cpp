@@ -87,6 +87,18 @@ TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
   }
 }
 
+/// Each process has an emulated device of its own, with kernels, streams and graphs.
+TEST_F(ProcessesTest, OnDevicesGiveTheBitsOfThreads) {
+  Arguments layout = joined(set("run.device", "\"emulated\""), set("run.hardware", "\"\""));
+  layout = joined(layout, joined(set("parallel.expert", "2"), set("train.micro_batch", "1")));
+  layout = joined(layout, set("parallel.expert_exchange", "\"all_gather\""));
+  const Result threads = run(training("threads", joined(layout, {"--ranks", "2"})));
+  ASSERT_EQ(threads.status, 0) << threads.output;
+  const Result processes = run_processes(2, training("processes", layout));
+  ASSERT_EQ(processes.status, 0) << processes.output;
+  expect_same_run("threads", "processes", 4);
+}
+
 /// Why this machine can emulate no nodes; empty if it can. Fails if it can, and the nodes fail.
 std::string why_no_nodes(const fs::path& folder) {
   testing::Subprocess emulated({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"}, folder / "nodes.txt");

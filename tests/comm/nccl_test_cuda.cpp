@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/connect_devices.h"
 #include "comm/in_process/world.h"
 #include "comm/nccl/nccl_library_cuda.h"
 #include "comm/nccl/nccl_links.h"
@@ -28,13 +29,30 @@ std::optional<std::string> missing() {
   }
 }
 
-bool has_gpu() {
+/// Why there are not so many GPUs here; none if there are.
+std::optional<std::string> missing_gpus(int count) {
   try {
-    open_accelerator(Device::cuda);
-    return true;
-  } catch (const Error&) {
-    return false;
+    for (int rank = 0; rank < count; ++rank) {
+      open_accelerator(Device::cuda, "--device", {.rank = rank, .ranks = count});
+    }
+    return {};
+  } catch (const Error& error) {
+    return error.what();
   }
+}
+
+/// Joins so many ranks by NCCL, each on a GPU of its own, who then sum known numbers.
+void sum_on_gpus(int ranks) {
+  World world(ranks, std::chrono::seconds(120));
+  run_ranks(world, [&](int rank) {
+    const auto accelerator =
+        open_accelerator(Device::cuda, "--device", {.rank = rank, .ranks = ranks});
+    Communicator group = world.group(rank, first_ranks(ranks));
+    connect_devices(
+        group, [&] { return world.group(rank, first_ranks(ranks), "another"); }, *accelerator,
+        std::chrono::seconds(60));
+    require_right_sums(group, *accelerator);
+  });
 }
 
 TEST(Nccl, VersionsAreWrittenAsTheyAreRead) {
@@ -59,7 +77,7 @@ TEST(Nccl, HasTheFunctionsThatLinksTake) {
 /// Both ranks get an error, and neither waits for the other: without a GPU NCCL cannot join them.
 TEST(Nccl, ThatCannotJoinTheRanksEndsThemWithItsReason) {
   if (const auto why = missing()) GTEST_SKIP() << *why;
-  if (has_gpu()) GTEST_SKIP() << "there is a GPU";
+  if (!missing_gpus(1)) GTEST_SKIP() << "there is a GPU";
   World world(2);
   std::vector<std::string> errors(2);
   run_ranks(world, [&](int rank) {
@@ -76,6 +94,16 @@ TEST(Nccl, ThatCannotJoinTheRanksEndsThemWithItsReason) {
     EXPECT_THAT(error, AnyOf(HasSubstr("cannot join the ranks of the group"),
                              HasSubstr("cannot make an address for the ranks")));
   }
+}
+
+TEST(Nccl, OneRankSumsOnItsGpu) {
+  if (const auto why = missing_gpus(1)) GTEST_SKIP() << *why;
+  EXPECT_NO_THROW(sum_on_gpus(1));
+}
+
+TEST(Nccl, TwoRanksSumOnTheirGpus) {
+  if (const auto why = missing_gpus(2)) GTEST_SKIP() << *why;
+  EXPECT_NO_THROW(sum_on_gpus(2));
 }
 
 }  // namespace

@@ -243,8 +243,8 @@ TEST_F(GpuAccelerator, SaysWhyThereIsNoDevice) {
 }
 
 TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
-  const auto device_of_rank = [](int rank, int ranks) {
-    open_gpu<FakeApi>({.rank = rank, .ranks = ranks});
+  const auto device_of_rank = [](int rank, int ranks, bool processes = false) {
+    open_gpu<FakeApi>({.rank = rank, .ranks = ranks, .processes = processes});
     return state().device;
   };
   state().devices = 4;
@@ -253,8 +253,9 @@ TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
   EXPECT_THAT(error_of([&] { device_of_rank(4, 8); }),
               AllOf(HasSubstr("this machine's ranks are 8, and 4 GPUs can be used"),
                     HasSubstr("TESSERA_FAKE_DEVICES")));
-  state().devices = 1;  // each process is shown its own
-  EXPECT_EQ(device_of_rank(3, 4), 0);
+  state().devices = 1;
+  EXPECT_EQ(device_of_rank(3, 4, /*processes=*/true), 0) << "each process is shown its own";
+  EXPECT_THAT(error_of([&] { device_of_rank(1, 2); }), HasSubstr("ranks are 2, and 1 GPUs"));
 }
 
 TEST_F(GpuAccelerator, AWaitThatCannotEndIsEndedByALook) {
