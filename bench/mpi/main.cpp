@@ -63,7 +63,7 @@ Times measure(const ComparedCalls& compared, MPI_Comm comm, const Arguments& arg
     for (const auto& [name, call] : programs) {
       times[name].push_back(time_calls(comm, calls[name], *call));
     }
-    std::ranges::rotate(programs, programs.begin() + 1);
+    std::rotate(programs.begin(), programs.begin() + 1, programs.end());
   }
   return times;
 }

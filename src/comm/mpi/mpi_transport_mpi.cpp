@@ -30,8 +30,8 @@ struct Blocks {
   std::vector<int> places;
 };
 
-/// A call whose operands are small takes one message a round of the meeting, with which they go. It
-/// counts the bytes that a larger one would receive.
+/// Small operands go with what the ranks compare as they meet. Such a call counts the bytes that a
+/// larger one would receive.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MpiGroup& group) : group_(group), sums_(group), messages_(group) {}
