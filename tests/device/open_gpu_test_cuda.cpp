@@ -32,7 +32,7 @@ class CudaDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!has_gpu()) GTEST_SKIP() << "there is no GPU";
-    accelerator = open_cuda();
+    accelerator = open_cuda({});
   }
   std::vector<int> read(const DeviceMemory& memory, size_t count) const {
     std::vector<int> values(count);
