@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -140,6 +141,10 @@ int compare(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--json", arguments.json, "All times of all rounds");
   CLI11_PARSE(app, argc, argv);
+  // MPI's own sums take memory at each call. It shall not come from the system, page by page, each
+  // time: whether it does depends on what the program allocated before.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   const std::unique_ptr<Processes> processes = join_processes();
   if (processes == nullptr) throw Error("start it by mpirun, or by bench/mpi/ratios");
   try {
