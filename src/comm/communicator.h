@@ -128,8 +128,6 @@ class Communicator {
   MarkedMessage marked(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<DeviceTransport> device_;  // null if operands lie on the processor alone
-  int64_t staging_bytes_ = kDeviceStagingBytes;
   std::vector<int> ranks_;
   int position_;
   int64_t sequence_ = 0;
@@ -137,6 +135,9 @@ class Communicator {
   std::vector<int64_t> messages_from_;
   std::array<Traffic, kWords<Collective>.size()> traffic_{};
   int64_t counted_bytes_ = 0;  // of the transport's, those in traffic_
+  int64_t staging_bytes_ = kDeviceStagingBytes;
+  // Null if operands lie on the processor alone. Last, because links may refer to the rest.
+  std::unique_ptr<DeviceTransport> device_;
 };
 
 }  // namespace tessera

@@ -1,11 +1,14 @@
 #include "comm/connect_devices.h"
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/words.h"
 #include "comm/emulated_links.h"
 #include "comm/nccl/nccl_links.h"
+#include "comm/throw_on_all.h"
 
 namespace tessera {
 namespace {
@@ -24,9 +27,8 @@ std::unique_ptr<DeviceLinks> links_of(Communicator& group,
       break;
 #endif
     case Device::hip:
-      throw Error(
-          "several ranks on the device \"hip\" need AMD's RCCL, which this version does not call; "
-          "give --ranks 1, or run.device \"cpu\"");
+      require_device_links(Device::hip);
+      break;
     case Device::cpu:
       break;
   }
@@ -42,20 +44,32 @@ void connect_devices(Communicator& group, const std::function<Communicator()>& a
   require_right_sums(group, accelerator);
 }
 
+void require_device_links(Device device) {
+  if (device == Device::hip) {
+    throw Error(
+        "several ranks on the device \"hip\" need AMD's RCCL, which this version does not call; "
+        "give --ranks 1, or run.device \"cpu\"");
+  }
+#if defined(TESSERA_CUDA)
+  if (device == Device::cuda) require_nccl();
+#endif
+}
+
 void require_right_sums(Communicator& group, Accelerator& accelerator) {
-  constexpr int64_t kElements = 20'003;  // slices, and a rest
-  std::vector<float> numbers(kElements);
+  // Slices of any number of ranks, and a rest.
+  const int64_t elements = int64_t{20'003} + 64 * group.size();
+  std::vector<float> numbers(static_cast<size_t>(elements));
   const auto addend = [](int position, int64_t element) {
     return static_cast<float>((position + 1) * (element % 97 + 1));
   };
-  for (int64_t i = 0; i < kElements; ++i) {
+  for (int64_t i = 0; i < elements; ++i) {
     numbers[static_cast<size_t>(i)] = addend(group.position(), i);
   }
-  const int64_t workspace_bytes = all_reduce_workspace(kElements, DType::f32, group.size());
-  const auto memory = accelerator.allocate(kElements * dtype_size(DType::f32));
+  const int64_t workspace_bytes = all_reduce_workspace(elements, DType::f32, group.size());
+  const auto memory = accelerator.allocate(elements * dtype_size(DType::f32));
   const auto workspace = accelerator.allocate(workspace_bytes);
   accelerator.upload(std::as_bytes(std::span(numbers)), memory->address());
-  const Tensor sum = Tensor::wrap(memory->address(), {kElements}, DType::f32, &accelerator);
+  const Tensor sum = Tensor::wrap(memory->address(), {elements}, DType::f32, &accelerator);
   const auto stream = accelerator.make_stream();
   group.all_reduce("the self-test of devices", sum, sum, Reduction::sum,
                    {.stream = stream.get(),
@@ -63,18 +77,18 @@ void require_right_sums(Communicator& group, Accelerator& accelerator) {
                                   static_cast<size_t>(workspace_bytes)}});
   stream->synchronize();
   accelerator.readback(memory->address(), std::as_writable_bytes(std::span(numbers)));
-  for (int64_t i = 0; i < kElements; ++i) {
+  std::optional<std::string> wrong;
+  for (int64_t i = 0; i < elements && !wrong; ++i) {
     float expected = 0;
     for (int position = 0; position < group.size(); ++position) expected += addend(position, i);
     const float found = numbers[static_cast<size_t>(i)];
     if (found == expected) continue;
-    throw Error(
-        "the devices of {} do not add up right: element {} of the self-test is {} on rank {}, not "
-        "{}. Look at the links between the devices, and at the version of the library that uses "
-        "them",
-        ranks_text(group.ranks()), i, found, group.ranks()[static_cast<size_t>(group.position())],
-        expected);
+    wrong = fmt::format(
+        "the devices of {} do not add up right: element {} of the self-test is {}, not {}. Look at "
+        "the links between the devices, and at the version of the library that uses them",
+        ranks_text(group.ranks()), i, found, expected);
   }
+  throw_on_all(group, wrong);
 }
 
 }  // namespace tessera

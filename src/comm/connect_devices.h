@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 
 #include "comm/communicator.h"
 #include "device/accelerator.h"
@@ -17,8 +16,13 @@ namespace tessera {
 void connect_devices(Communicator& group, const std::function<Communicator()>& another,
                      Accelerator& accelerator, std::chrono::milliseconds timeout);
 
-/// Sums known numbers over the devices, by all ways that a sum takes. Throws Error that names the
-/// ranks and a wrong number.
+/// Throws Error if ranks cannot be joined on devices of this kind at all: their library is missing
+/// or too old, or this version does not call it. It is cheap, and may be called before a run
+/// begins; no thread of another rank runs yet.
+void require_device_links(Device device);
+
+/// Sums known numbers over the devices, by all ways that a sum takes. Throws Error on all ranks, if
+/// a number is wrong on any: it names that rank and the number.
 void require_right_sums(Communicator& group, Accelerator& accelerator);
 
 }  // namespace tessera

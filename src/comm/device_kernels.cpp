@@ -22,6 +22,7 @@ void strided_copy(const StridedCopy& copy, Stream& stream) {
 
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t size, const std::byte* whole, std::byte* piece, Stream& stream) {
+  if (layout.elements() == 0) return;
   const int64_t whole_stride = layout.block_elements() * size;
   const int64_t piece_stride = layout.elements(position) / layout.outer() * size;
   for (const ElementRun& run : layout.runs(position)) {
@@ -39,6 +40,7 @@ void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks&
 
 void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                    const std::byte* piece, std::byte* whole, Stream& stream) {
+  if (layout.elements() == 0) return;
   const int64_t whole_stride = layout.block_elements() * size;
   const int64_t piece_stride = layout.elements(position) / layout.outer() * size;
   for (const ElementRun& run : layout.runs(position)) {

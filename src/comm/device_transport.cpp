@@ -79,7 +79,7 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks, int64_t s
   const Slices slices = slices_of(elements, size, ranks);
   const int64_t round = round_elements(slices.slice, size, ranks, staging);
   // No call of fewer elements takes more.
-  const int64_t whole = std::min(elements, kWholeBytes / size);
+  const int64_t whole = std::min(elements, std::max(kWholeBytes / size, ranks * kAlignment));
   return ranks * aligned_bytes(std::max({round, slices.rest, whole}) * size);
 }
 

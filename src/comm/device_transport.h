@@ -39,7 +39,7 @@ int64_t all_reduce_workspace(int64_t elements, DType dtype, int ranks,
 /// Moves and sums what lies in the memory of the devices of a group. The movement is a library's;
 /// sums are taken by a kernel in the order of the ranks, as reduce() takes them. So the bits are
 /// those of every other transport, whatever the library and its topology. The bytes that a rank
-/// receives are those of a ring, too.
+/// receives are those of a ring, too, but for small sums, which every rank takes by itself.
 class DeviceTransport {
  public:
   /// Of the rank at `position` of `ranks`. All ranks stage as much.

@@ -150,7 +150,7 @@ class GpuAccelerator final : public Accelerator {
 /// The device of a rank, of `count` that the process may use. Throws Error if there are not enough.
 inline int device_of(const DevicePlace& place, int count, const char* visible_devices) {
   if (place.processes && count == 1) return 0;
-  if (place.rank < count) return place.rank;
+  if (place.ranks <= count) return place.rank;
   throw Error(
       "this machine's ranks are {}, and {} GPUs can be used: start no more ranks on it than GPUs, "
       "and show all of them to each rank, or one ({})",

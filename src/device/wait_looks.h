@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -31,16 +32,23 @@ class WaitLooks {
     return !looks_.empty();
   }
 
-  /// Takes all looks of a wait that has lasted for so long.
+  /// Takes all looks of a wait that has lasted for so long, and then throws what the first of those
+  /// threw that did: each may have something to end.
   void take(std::chrono::nanoseconds waited) const {
     std::list<std::weak_ptr<Look>> looks;
     {
       const std::scoped_lock lock(mutex_);
       looks = looks_;
     }
+    std::exception_ptr error;
     for (const auto& weak : looks) {
-      if (const auto look = weak.lock()) (*look)(waited);
+      try {
+        if (const auto look = weak.lock()) (*look)(waited);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
     }
+    if (error) std::rethrow_exception(error);
   }
 
   /// Waits until done() says so, and takes the looks meanwhile.

@@ -89,6 +89,12 @@ Executor::Groups Executor::find_groups(const Program& program) const {
   return groups;
 }
 
+void Executor::join_groups() {
+  for (size_t p = 0; p < programs_.size(); ++p) {
+    if (groups_[p].empty()) groups_[p] = find_groups(*programs_[p]);
+  }
+}
+
 const Executor::Frame& Executor::frame(int program, int micro_batch) const {
   const auto p = static_cast<size_t>(program);
   TESSERA_CHECK(p < programs_.size(), "program {} of {}", program, programs_.size());

@@ -43,6 +43,11 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  /// Finds the groups in which all programs meet other ranks, in one order on all ranks. Without it
+  /// those of a program are found before it first runs. The ranks' devices are joined meanwhile,
+  /// which takes memory and may fail.
+  void join_groups();
+
   /// Runs an action. The plan must have it with the same frames in flight, since it gives their
   /// memory to others at other times. A frame that is in flight may begin anew with its first
   /// segment. Throws InternalError otherwise. On an accelerator the work is only put into streams,

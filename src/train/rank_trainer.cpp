@@ -63,6 +63,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
 }
 
 void RankTrainer::start(bool resume) {
+  if (control_.several() && runtime_.accelerator() != nullptr) executor_.join_groups();
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_, {runtime_, control_});
     loader_.seek(position_.data);
@@ -196,14 +197,15 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   return batches;
 }
 
-/// Only the first rank's step is traced.
+/// Only the first rank's trace is written. On devices the others have one too, so that all give
+/// their work node by node in this step, and meet over each.
 void RankTrainer::traced_step(int64_t step) {
-  if (keeper_ == nullptr) return issue(step, nullptr);
+  if (keeper_ == nullptr && runtime_.accelerator() == nullptr) return issue(step, nullptr);
   Trace trace(runtime_);
   issue(step, &trace);
   step_.set_trace(nullptr);
   settle();
-  keeper_->write_trace(trace.step(), step);
+  if (keeper_ != nullptr) keeper_->write_trace(trace.step(), step);
 }
 
 /// Completes the step's metrics, writes them and shows them.

@@ -223,14 +223,18 @@ TEST(DeviceCollectives, WithoutDevicesAreAMistake) {
                InternalError);
 }
 
-/// Links that lose the first number of what they gather.
+/// What links lose on the first rank.
+enum class Loss { nothing, gathered, exchanged };
+
+/// Links that lose the first number of what they gather, or of what they exchange.
 class LosingLinks final : public DeviceLinks {
  public:
-  explicit LosingLinks(std::unique_ptr<DeviceLinks> links) : links_(std::move(links)) {}
+  LosingLinks(std::unique_ptr<DeviceLinks> links, Loss loss)
+      : links_(std::move(links)), loss_(loss) {}
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
     links_->all_gather(name, from, to, bytes, stream);
-    stream.fill_zero(to, 4);
+    if (loss_ == Loss::gathered) stream.fill_zero(to, 4);
   }
   void broadcast(std::string_view name, int root, std::byte* memory, int64_t bytes,
                  Stream& stream) override {
@@ -239,30 +243,47 @@ class LosingLinks final : public DeviceLinks {
   void exchange(std::string_view name, std::span<const DevicePart> sends,
                 std::span<const DevicePart> receives, Stream& stream) override {
     links_->exchange(name, sends, receives, stream);
+    if (loss_ == Loss::exchanged) stream.fill_zero(receives.front().memory, 4);
   }
 
  private:
   std::unique_ptr<DeviceLinks> links_;
+  Loss loss_;
 };
 
-/// Tries a sum over three devices, whose links may lose a number.
-void try_sum(bool loses) {
+/// Tries a sum over three devices.
+void try_sum(Loss on_first) {
   World world(3);
   run_ranks(world, [&](int rank) {
     RankDevice device(32);
     Communicator group = world.group(rank, first_ranks(3));
-    std::unique_ptr<DeviceLinks> links = emulated_links(world.group(rank, first_ranks(3), "links"));
-    if (loses) links = std::make_unique<LosingLinks>(std::move(links));
-    group.use_devices(std::move(links));
+    group.use_devices(
+        std::make_unique<LosingLinks>(emulated_links(world.group(rank, first_ranks(3), "links")),
+                                      rank == 0 ? on_first : Loss::nothing));
     require_right_sums(group, device.accelerator());
   });
 }
 
 TEST(ConnectDevices, TriesASumOfKnownNumbers) {
-  EXPECT_NO_THROW(try_sum(/*loses=*/false));
-  EXPECT_THAT(error_of([] { try_sum(/*loses=*/true); }),
-              ::testing::HasSubstr("the devices of ranks 0, 1, 2 do not add up right: element 0 of "
-                                   "the self-test is"));
+  EXPECT_NO_THROW(try_sum(Loss::nothing));
+  for (const Loss loss : {Loss::gathered, Loss::exchanged}) {
+    EXPECT_THAT(error_of([&] { try_sum(loss); }),
+                ::testing::HasSubstr("rank 0: the devices of ranks 0, 1, 2 do not add up right: "
+                                     "element 0 of the self-test is"));
+  }
+}
+
+TEST(DeviceCollectives, OfFewerElementsTakeNoMoreMemory) {
+  for (const int ranks : {1, 2, 3, 130, 300, 1024}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      int64_t most = 0;
+      for (int64_t elements = 1; elements < 400'000; elements = elements * 21 / 20 + 1) {
+        const int64_t bytes = all_reduce_workspace(elements, dtype, ranks);
+        EXPECT_GE(bytes, most) << elements << " elements, " << ranks << " ranks";
+        most = std::max(most, bytes);
+      }
+    }
+  }
 }
 
 }  // namespace

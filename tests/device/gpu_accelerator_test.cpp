@@ -250,7 +250,7 @@ TEST_F(GpuAccelerator, EachRankOfAMachineHasItsOwn) {
   state().devices = 4;
   EXPECT_EQ(device_of_rank(0, 4), 0);
   EXPECT_EQ(device_of_rank(3, 4), 3);
-  EXPECT_THAT(error_of([&] { device_of_rank(4, 8); }),
+  EXPECT_THAT(error_of([&] { device_of_rank(0, 8); }),
               AllOf(HasSubstr("this machine's ranks are 8, and 4 GPUs can be used"),
                     HasSubstr("TESSERA_FAKE_DEVICES")));
   state().devices = 1;
@@ -262,15 +262,19 @@ TEST_F(GpuAccelerator, AWaitThatCannotEndIsEndedByALook) {
   const auto accelerator = open();
   const auto stream = accelerator->make_stream();
   const auto event = accelerator->make_event();
-  int looks = 0;
+  int looks = 0, others = 0;
   {
     const auto look = accelerator->looks().add([&](std::chrono::nanoseconds waited) {
       EXPECT_GT(waited.count(), 0);
       if (++looks > 2) throw Error("the others are gone");
     });
+    const auto other = accelerator->looks().add([&](std::chrono::nanoseconds) {
+      if (++others > 2) throw Error("so they are here");
+    });
     fail("query", FakeApi::kNotReady);
     EXPECT_THAT(error_of([&] { event->synchronize(); }), HasSubstr("the others are gone"));
     EXPECT_EQ(looks, 3);
+    EXPECT_EQ(others, 3) << "a look that throws keeps no other from ending its work";
     fail("stream query", FakeApi::kNotReady);
     EXPECT_THAT(error_of([&] { stream->synchronize(); }), HasSubstr("the others are gone"));
     EXPECT_THAT(error_of([&] { accelerator->synchronize(); }), HasSubstr("the others are gone"));

@@ -80,7 +80,7 @@ TEST_F(DeviceMemoryTest, ARunWhoseOperationsTheDeviceLacksIsRefusedBeforeItWrite
   // There is memory enough, but no library of products.
   const RunConfig hip = config({"run.device=\"hip\""});
   EXPECT_THAT(error_of([&] { train_with(hip, int64_t{1} << 40); }),
-              HasSubstr("no matrix products on the device hip"));
+              HasSubstr("no matrix products on the device \"hip\""));
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 

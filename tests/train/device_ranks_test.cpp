@@ -133,6 +133,18 @@ TEST_F(DeviceRanks, GoOnUnderAnotherLayoutAndOnTheProcessor) {
   expect_same_curve("reshaped", "straight", 1e-5);
 }
 
+/// All ranks give the work of that step node by node, and go on with graphs.
+TEST_F(DeviceRanks, TraceAStepTogether) {
+  train_on(2, config("untraced", on_device({"train.micro_batch=1"})));
+  for (const std::string step : {"1", "3"}) {
+    const std::string run = "traced " + step;
+    train_on(2, config(run, on_device({"train.micro_batch=1", "run.trace_step=" + step,
+                                       "run.rank_timeout=60"})));
+    EXPECT_TRUE(fs::exists(folder(run) / "trace.json"));
+    EXPECT_TRUE(files(run, 4) == files("untraced", 4)) << step;
+  }
+}
+
 TEST_F(DeviceRanks, CompareTheirCopies) {
   train_on(2, config("compared", on_device({"train.micro_batch=1", "run.check_replicas=1"})));
   EXPECT_EQ(metrics("compared").size(), 4U);

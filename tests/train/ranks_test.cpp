@@ -155,8 +155,6 @@ TEST_F(Ranks, RefuseWhatTheyCannotShare) {
   EXPECT_THAT(error(8, {}),
               AllOf(HasSubstr("train.micro_batch (2)"), HasSubstr("8 data-parallel ranks is 16"),
                     HasSubstr("train.global_batch (8)")));
-  EXPECT_THAT(error(2, {"run.device=\"emulated\"", "train.precision=\"fp32\""}),
-              AllOf(HasSubstr("--ranks is 2"), HasSubstr("run.device is \"emulated\"")));
   EXPECT_FALSE(fs::exists(folder("refused")));
 }
 

@@ -8,9 +8,8 @@ namespace tessera {
 namespace {
 
 constexpr std::array<const char*, 1> kNames{"libnccl.so.2"};
-/// Communicators that do not block, and can be finalized, came with 2.14; messages within captured
-/// graphs were mended until 2.18.
-constexpr int kOldestVersion = NCCL_VERSION(2, 18, 0);
+/// From here on communicators of two lanes may have work at once (NCCL_LAUNCH_ORDER_IMPLICIT).
+constexpr int kOldestVersion = NCCL_VERSION(2, 26, 2);
 
 }  // namespace
 

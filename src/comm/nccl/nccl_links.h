@@ -18,4 +18,8 @@ namespace tessera {
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout);
 
+/// Throws Error if NCCL is missing here or too old. Tells it how this program uses it, so it comes
+/// before all links, while no other thread runs. Exists in builds with TESSERA_CUDA only.
+void require_nccl();
+
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include <array>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "comm/nccl/nccl_library_cuda.h"
 #include "comm/nccl/nccl_links.h"
+#include "comm/throw_on_all.h"
 
 namespace tessera {
 namespace {
@@ -18,22 +18,6 @@ struct Invitation {
   int32_t version = 0;
   ncclUniqueId id{};
 };
-
-/// Has the same error on all ranks: that of the first rank that has one.
-void throw_any(Communicator& group, const std::optional<std::string>& own) {
-  constexpr int64_t kLongest = 1024;
-  std::string text = own.value_or("");
-  text.resize(kLongest);
-  std::string all(static_cast<size_t>(kLongest * group.size()), '\0');
-  group.all_gather("whether NCCL is there", even_pieces(kLongest * group.size(), group.size()),
-                   Tensor::wrap(text.data(), {kLongest}, DType::u8),
-                   Tensor::wrap(all.data(), {kLongest * group.size()}, DType::u8));
-  for (int position = 0; position < group.size(); ++position) {
-    const std::string of_rank = all.c_str() + position * kLongest;
-    if (of_rank.empty()) continue;
-    throw Error("rank {}: {}", group.ranks()[static_cast<size_t>(position)], of_rank);
-  }
-}
 
 class NcclLinks final : public DeviceLinks {
  public:
@@ -50,7 +34,7 @@ class NcclLinks final : public DeviceLinks {
     } catch (const Error& error) {
       failure = error.what();
     }
-    throw_any(group, failure);
+    throw_on_all(group, failure);
     group.broadcast("the address of NCCL", 0,
                     Tensor::wrap(&invitation, {int64_t{sizeof invitation}}, DType::u8));
     if (nccl_->version != invitation.version) {
@@ -58,21 +42,16 @@ class NcclLinks final : public DeviceLinks {
                             nccl_->version_text(), group.ranks().front(),
                             nccl_version_text(invitation.version));
     }
-    throw_any(group, failure);
-    join(invitation.id);
+    throw_on_all(group, failure);
     look_ = accelerator.looks().add([this](std::chrono::nanoseconds waited) { look(waited); });
-  }
-
-  /// Gives what is left of the work the time that it needs, unless some of it failed.
-  ~NcclLinks() override {
-    if (communicator_ == nullptr) return;
-    if (!failure_) (void)nccl_->finalize(communicator_);
     try {
-      if (!failure_) check(ncclInProgress, "end");
-      (void)nccl_->destroy(communicator_);
-    } catch (const Error&) {  // it was aborted; a destructor has nobody to tell
+      join(invitation.id);
+    } catch (...) {
+      end();
+      throw;
     }
   }
+  ~NcclLinks() override { end(); }
 
   void all_gather(std::string_view name, const std::byte* from, std::byte* to, int64_t bytes,
                   Stream& stream) override {
@@ -95,17 +74,20 @@ class NcclLinks final : public DeviceLinks {
     begin(name);
     // What stands between the two is only noted, and begun at the end.
     check(nccl_->group_start(), "begin an exchange");
+    ncclResult_t noted = ncclSuccess;
+    const auto note = [&](ncclResult_t result) {
+      if (result != ncclSuccess && result != ncclInProgress && noted == ncclSuccess) noted = result;
+    };
     for (const DevicePart& part : receives) {
-      check_noted(nccl_->receive(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
-                                 communicator_, handle(stream)),
-                  "receive");
+      note(nccl_->receive(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
+                          communicator_, handle(stream)));
     }
     for (const DevicePart& part : sends) {
-      check_noted(nccl_->send(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
-                              communicator_, handle(stream)),
-                  "send");
+      note(nccl_->send(part.memory, static_cast<size_t>(part.bytes), ncclUint8, part.peer,
+                       communicator_, handle(stream)));
     }
-    check(nccl_->group_end(), "exchange");
+    const ncclResult_t ended = nccl_->group_end();
+    check(noted != ncclSuccess ? noted : ended, "exchange");
   }
 
  private:
@@ -125,10 +107,6 @@ class NcclLinks final : public DeviceLinks {
     last_ = name;
   }
 
-  void check_noted(ncclResult_t result, const char* what) {
-    if (result != ncclInProgress) check(result, what);
-  }
-
   /// Waits until NCCL has taken a call. Throws Error, and aborts what is under way, if it fails or
   /// takes too long.
   void check(ncclResult_t result, const char* what) {
@@ -139,7 +117,7 @@ class NcclLinks final : public DeviceLinks {
       if (result != ncclInProgress) break;
       const auto waited = std::chrono::steady_clock::now() - begun;
       if (waited > timeout_) fail(timeout_text(what));
-      group_.throw_if_broken();
+      fail_if_broken();
       std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
     if (result != ncclSuccess) {
@@ -152,6 +130,7 @@ class NcclLinks final : public DeviceLinks {
   /// Looks at the work while the host waits for it.
   void look(std::chrono::nanoseconds waited) {
     if (failure_) throw Error("{}", *failure_);
+    if (communicator_ == nullptr) return;  // not joined yet
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = nccl_->get_async_error(communicator_, &result);
     if (asked != ncclSuccess) result = asked;
@@ -160,30 +139,56 @@ class NcclLinks final : public DeviceLinks {
                        nccl_->version_text(), last_, ranks_text(group_.ranks()),
                        nccl_->failure(result, communicator_)));
     }
+    fail_if_broken();
+    if (waited > timeout_) fail(timeout_text("end the device's work"));
+  }
+
+  void fail_if_broken() {
     try {
       group_.throw_if_broken();
     } catch (const Error& error) {
       fail(error.what());
     }
-    if (waited > timeout_) fail(timeout_text("end the device's work"));
   }
 
   std::string timeout_text(const char* what) const {
     return fmt::format(
-        "rank {}: after {:g} s NCCL could not {} ('{}' is the last call among {}): a rank of these "
-        "does not come, or the network does not carry it. Look at the machines of these ranks and "
-        "at the links between them; NCCL_DEBUG=INFO says which it uses",
+        "rank {}: after {:g} s NCCL could not {} ('{}' was given last among {}, and what a graph "
+        "repeats has no name here): a rank of these does not come, the network does not carry it, "
+        "or "
+        "a step takes longer than run.rank_timeout. Look at the machines of these ranks and at the "
+        "links between them; NCCL_DEBUG=INFO says which it uses",
         rank(), std::chrono::duration<double>(timeout_).count(), what, last_,
         ranks_text(group_.ranks()));
   }
 
   int rank() const { return group_.ranks()[static_cast<size_t>(group_.position())]; }
 
-  /// Ends the device's work, which would otherwise wait for ever.
+  /// Ends the device's work, which would otherwise wait for ever. NCCL's abort returns only when no
+  /// graph holds a call any more, so it has a thread, for which end() waits: graphs go before
+  /// links.
   [[noreturn]] void fail(std::string text) {
     failure_ = std::move(text);
-    if (communicator_ != nullptr) (void)nccl_->abort(std::exchange(communicator_, nullptr));
+    if (communicator_ != nullptr) {
+      aborts_ = std::jthread(
+          [abort = nccl_->abort, communicator = communicator_] { (void)abort(communicator); });
+      communicator_ = nullptr;
+    }
     throw Error("{}", *failure_);
+  }
+
+  /// Gives what is left of the work the time that it needs, unless some of it failed.
+  void end() noexcept {
+    look_.reset();
+    if (communicator_ != nullptr) {
+      try {
+        check(nccl_->finalize(communicator_), "end");
+        (void)nccl_->destroy(communicator_);
+        communicator_ = nullptr;
+      } catch (const Error&) {  // it is aborted now
+      }
+    }
+    if (aborts_.joinable()) aborts_.join();
   }
 
   Communicator& group_;
@@ -193,9 +198,17 @@ class NcclLinks final : public DeviceLinks {
   std::string last_;  // name of the last call
   std::optional<std::string> failure_;
   std::shared_ptr<void> look_;
+  std::jthread aborts_;  // while it aborts the communicator
 };
 
 }  // namespace
+
+void require_nccl() {
+  // Communicators of both lanes have work at once. Its order must be the same on all ranks, which
+  // NCCL sees to from 2.26 on, if it is told to before it is loaded.
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  const NcclLibrary nccl;
+}
 
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout) {

@@ -66,10 +66,17 @@ class Add final : public Operation {
     TESSERA_CHECK(addends.count <= Addends::kMost, "a sum of {} values; a device adds up to {}",
                   addends.count, Addends::kMost);
     for (size_t i = 0; i < execution.inputs.size(); ++i) {
+      const DType dtype = execution.inputs[i].dtype();
+      TESSERA_CHECK((dtype == DType::f64) == (sum.dtype() == DType::f64), "a device adds {} to {}",
+                    dtype_name(dtype), dtype_name(sum.dtype()));
       addends.elements[i] = execution.inputs[i].address();
-      addends.are_bf16[i] = execution.inputs[i].dtype() == DType::bf16;
+      addends.are_bf16[i] = dtype == DType::bf16;
     }
     for_vendor(*execution.stream, [&](auto vendor) {
+      if (sum.dtype() == DType::f64) {
+        return add_device<decltype(vendor)>(addends, sum.pointer<double>(), sum.elements(),
+                                            *execution.stream);
+      }
       dispatch_device(sum.dtype(), [&](auto type) {
         add_device<decltype(vendor)>(addends, sum.pointer<decltype(type)>(), sum.elements(),
                                      *execution.stream);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "device/packs.h"
 #include "ops/elementwise/elementwise_kernels.h"
@@ -65,6 +66,11 @@ __device__ void add_pack(float (&total)[size], const T* addend) {
   const auto pack = load_pack<size>(addend, 0);
   for (int i = 0; i < size; ++i) total[i] += static_cast<float>(pack.values[i]);
 }
+template <int size>
+__device__ void add_pack(double (&total)[size], const double* addend) {
+  const auto pack = load_pack<size>(addend, 0);
+  for (int i = 0; i < size; ++i) total[i] += pack.values[i];
+}
 
 template <typename To>
 __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
@@ -81,6 +87,17 @@ __global__ void add_kernel(Addends addends, To* sum, int64_t count) {
     Pack<To, size> results;
     for (int i = 0; i < size; ++i) results.values[i] = round_to<To>(total[i]);
     store_pack(sum + first, 0, results);
+  });
+}
+
+/// The same of numbers in f64, such as sums of squares.
+__global__ void add_doubles(Addends addends, double* sum, int64_t count) {
+  for_my_elements<kEach<double>>(count, [&](int64_t first, auto size) {
+    Pack<double, size> total = {};
+    for (int addend = 0; addend < addends.count; ++addend) {
+      add_pack(total.values, static_cast<const double*>(addends.elements[addend]) + first);
+    }
+    store_pack(sum + first, 0, total);
   });
 }
 
@@ -119,7 +136,11 @@ void clamp_gradient_device(double bound, const T* x, const T* gradient, T* resul
 
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream) {
-  launch(add_kernel<To>, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
+  if constexpr (std::is_same_v<To, double>) {
+    launch(add_doubles, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
+  } else {
+    launch(add_kernel<To>, grid_of_elements<kEach<To>>(count), stream, addends, sum, count);
+  }
 }
 
 template void map_device<ThisVendor>(ElementMap, double, const float*, float*, int64_t, Stream&);
@@ -137,5 +158,6 @@ template void clamp_gradient_device<ThisVendor>(double, const BFloat16*, const B
                                                 int64_t, Stream&);
 template void add_device<ThisVendor>(const Addends&, float*, int64_t, Stream&);
 template void add_device<ThisVendor>(const Addends&, BFloat16*, int64_t, Stream&);
+template void add_device<ThisVendor>(const Addends&, double*, int64_t, Stream&);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ enum class ElementMap {
   clamp,  ///< moved into [-argument, argument]
 };
 
-/// Addends of one sum: elements and their types, float or BFloat16.
+/// Addends of one sum: elements and their types, float or BFloat16; or all of double.
 struct Addends {
   static constexpr int kMost = 64;
   std::array<const void*, kMost> elements{};
@@ -38,8 +38,8 @@ void accumulate_device(Total* total, const T* addend, int64_t count, Stream& str
 template <typename Vendor, typename T>
 void clamp_gradient_device(double bound, const T* x, const T* gradient, T* result, int64_t count,
                            Stream& stream);
-/// sum[i] = the sum of all addends, added in order in f32 and rounded once. `sum` may be the first
-/// addend's memory.
+/// sum[i] = the sum of all addends, added in order in f32 and rounded once; where To is double, all
+/// addends are double and added in it. `sum` may be the first addend's memory.
 template <typename Vendor, typename To>
 void add_device(const Addends& addends, To* sum, int64_t count, Stream& stream);
 

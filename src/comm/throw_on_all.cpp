@@ -1,0 +1,22 @@
+#include "comm/throw_on_all.h"
+
+#include "base/error.h"
+
+namespace tessera {
+
+void throw_on_all(Communicator& group, const std::optional<std::string>& own) {
+  constexpr int64_t kLongest = 1024;
+  std::string text = own.value_or("").substr(0, kLongest - 1);
+  text.resize(kLongest);  // ends with zeros
+  std::string all(static_cast<size_t>(kLongest * group.size()), '\0');
+  group.all_gather("an error of any rank", even_pieces(kLongest * group.size(), group.size()),
+                   Tensor::wrap(text.data(), {kLongest}, DType::u8),
+                   Tensor::wrap(all.data(), {kLongest * group.size()}, DType::u8));
+  for (int position = 0; position < group.size(); ++position) {
+    const std::string of_rank = all.c_str() + position * kLongest;
+    if (of_rank.empty()) continue;
+    throw Error("rank {}: {}", group.ranks()[static_cast<size_t>(position)], of_rank);
+  }
+}
+
+}  // namespace tessera
