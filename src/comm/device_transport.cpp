@@ -221,7 +221,8 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
                                  const Tensor& to, const DeviceCall& call) {
   const DType dtype = to.dtype();
   const int64_t size = dtype_size(dtype);
-  const auto [slice, rest] = slices_of(to.elements(), size, ranks_);
+  const Slices slices = slices_of(to.elements(), size, ranks_);
+  const int64_t slice = slices.slice;
   const int64_t round = round_elements(slice, size, ranks_, staging_bytes_);
   const Staging arrived{call.workspace.data(), aligned_bytes(round * size)};
   for (int64_t begin = 0; begin < slice; begin += round) {
@@ -245,7 +246,8 @@ void DeviceTransport::all_reduce(std::string_view name, Reduction reduction, con
     received_bytes_ += (ranks_ - 1) * slice * size;
   }
   const int64_t done = ranks_ * slice * size;
-  reduce_whole(name, reduction, dtype, {memory_of(from) + done, memory_of(to) + done, rest}, call);
+  reduce_whole(name, reduction, dtype, {memory_of(from) + done, memory_of(to) + done, slices.rest},
+               call);
 }
 
 void DeviceTransport::reduce_whole(std::string_view name, Reduction reduction, DType dtype,

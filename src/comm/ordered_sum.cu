@@ -15,7 +15,7 @@ struct Add {
 struct Larger {
   template <typename T>
   __device__ static T combine(T left, T right) {
-    return left > right || left != left ? left : right;
+    return left > right || std::isnan(left) ? left : right;
   }
 };
 
