@@ -381,6 +381,30 @@ TEST_F(ProcessesTest, SaveAndEndWhenMpirunIsToldTo) {
   EXPECT_EQ(list_folder(folder_ / "ended" / "checkpoints").size(), 1U);
 }
 
+/// mpirun would wait for a minute before it hands the first signal on.
+TEST_F(ProcessesTest, EndAtOnceWhenMpirunIsToldTwice) {
+  ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "60", 1);
+  const auto started = start(2, training("twice", joined(joined(set("train.steps", "100000"),
+                                                                set("train.stop_after", "100000")),
+                                                         set("checkpoint.every", "0"))));
+  ::unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+  await(folder_ / "twice" / "metrics.jsonl");
+  const std::vector<pid_t> ranks = processes_of(*started);
+  ASSERT_GE(ranks.size(), 2U) << started->output();
+  started->signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  started->signal(SIGTERM);
+  EXPECT_NE(started->wait(), 0);
+  EXPECT_THAT(started->output(), Not(HasSubstr("saved step")));
+  for (const pid_t rank : ranks) {
+    for (int i = 0; i < 200 && ::kill(rank, 0) == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_NE(::kill(rank, 0), 0) << "process " << rank << " goes on";
+  }
+  EXPECT_FALSE(path_exists(folder_ / "twice" / "checkpoints"));
+}
+
 TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   const Arguments long_run =
       joined(joined(set("train.steps", "5000"), set("train.stop_after", "5000")),
