@@ -62,6 +62,19 @@ class ProcessRuns : public ::testing::Test {
     for (pid_t child = 0; children >> child;) all.push_back(child);
     return all;
   }
+  /// Why this machine can emulate no nodes; empty if it can. Fails if it can, and the nodes fail.
+  std::string why_no_nodes() const {
+    Subprocess emulated({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"}, folder_ / "nodes.txt");
+    const int status = emulated.wait();
+    const std::string output = emulated.output();
+    constexpr int kRefused = 2;
+    for (const char* reason : {"emulated nodes need root", "there is no ",
+                               "this machine allows no network namespaces"}) {
+      if (status == kRefused && output.find(reason) != std::string::npos) return output;
+    }
+    EXPECT_EQ(status, 0) << output;
+    return "";
+  }
   fs::path checkpoint(const std::string& name, int64_t step = 4) const {
     return folder_ / name / "checkpoints" / fmt::format("step-{:08}", step);
   }

@@ -99,23 +99,9 @@ TEST_F(ProcessesTest, OnDevicesGiveTheBitsOfThreads) {
   expect_same_run("threads", "processes", 4);
 }
 
-/// Why this machine can emulate no nodes; empty if it can. Fails if it can, and the nodes fail.
-std::string why_no_nodes(const fs::path& folder) {
-  testing::Subprocess emulated({TESSERA_RUN_CLUSTER, "--nodes", "2", "true"}, folder / "nodes.txt");
-  const int status = emulated.wait();
-  const std::string output = emulated.output();
-  constexpr int kRefused = 2;
-  for (const char* reason :
-       {"emulated nodes need root", "there is no ", "this machine allows no network namespaces"}) {
-    if (status == kRefused && output.find(reason) != std::string::npos) return output;
-  }
-  EXPECT_EQ(status, 0) << output;
-  return "";
-}
-
 /// Layouts of processes on one machine and on two emulated ones, against threads.
 TEST_F(ProcessesTest, GiveTheBitsOfThreadsOnTwoNodes) {
-  if (const std::string why = why_no_nodes(folder_.path()); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_nodes(); !why.empty()) GTEST_SKIP() << why;
   ASSERT_FALSE(HasFailure());
   testing::write_known_peak(folder_ / "hardware.json", 1);
   struct Layout {

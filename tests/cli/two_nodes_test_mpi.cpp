@@ -1,0 +1,81 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/process_runs.h"
+#include "metrics/metrics.h"
+
+namespace tessera {
+namespace {
+
+using testing::Arguments;
+using testing::joined;
+
+/// Runs on two emulated nodes, where this machine allows them.
+class RunsOnTwoNodes : public testing::ProcessRuns {
+ protected:
+  void SetUp() override {
+    testing::ProcessRuns::SetUp();
+    const std::string why = why_no_nodes();
+    if (!why.empty()) GTEST_SKIP() << why;
+    testing::write_known_peak(folder_ / "hardware.json", 1);
+  }
+
+  Result on_nodes(int ranks, const Arguments& arguments) const {
+    testing::Subprocess cluster(joined({TESSERA_RUN_CLUSTER, "--ranks", std::to_string(ranks),
+                                        "--rate", "1gbit", TESSERA_PROGRAM},
+                                       joined(arguments, set("run.threads", "1"))),
+                                folder_ / "cluster.txt");
+    const int status = cluster.wait();
+    return {status, cluster.output()};
+  }
+};
+
+TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
+  const Arguments wide = joined(set("train.precision", "\"fp64\""), set("checkpoint.every", "2"));
+  const Result whole = run(training("whole", joined(wide, set("run.threads", "1"))));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const Arguments layout = joined(set("parallel.tensor", "2"), set("parallel.expert", "4"));
+  const Result first = on_nodes(
+      4, training("parts", joined(joined(joined(wide, layout), set("train.stop_after", "2")),
+                                  set("train.micro_batch", "1"))));
+  ASSERT_EQ(first.status, 0) << first.output;
+  const Result second = on_nodes(
+      2, training("parts", joined(joined(wide, {"--resume"}), set("train.micro_batch", "1"))));
+  ASSERT_EQ(second.status, 0) << second.output;
+  const std::vector<StepMetrics> expected = read_metrics(folder_ / "whole" / "metrics.jsonl");
+  const std::vector<StepMetrics> found = read_metrics(folder_ / "parts" / "metrics.jsonl");
+  ASSERT_EQ(expected.size(), 4U);
+  ASSERT_EQ(found.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(found[i].loss / expected[i].loss, 1, 1e-10) << "step " << i + 1;
+    EXPECT_NEAR(found[i].grad_norm / expected[i].grad_norm, 1, 1e-10) << "step " << i + 1;
+  }
+}
+
+/// Sums by node are compared bit for bit, as they are on one machine.
+TEST_F(RunsOnTwoNodes, VerifyTheLayout) {
+  Arguments verify{"verify", (folder_ / "run.toml").string(), "--json"};
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"model.family", "\"llama\""},
+                                                        {"model.experts", "0"},
+                                                        {"model.experts_per_token", "0"},
+                                                        {"model.expert_size", "0"},
+                                                        {"model.feed_forward_size", "48"},
+                                                        {"train.micro_batch", "1"}}) {
+    verify = joined(verify, set(key, value));
+  }
+  const Result result = on_nodes(4, verify);
+  ASSERT_EQ(result.status, 0) << result.output;
+  const auto found = nlohmann::json::parse(result.output.substr(result.output.find("{\n")));
+  EXPECT_EQ(found.at("passed"), true);
+  EXPECT_EQ(found.at("layout"), "2 data.0 x 2 data.1");
+  EXPECT_EQ(found.at("bits_in_the_layouts_order").value("same", false), true) << result.output;
+}
+
+}  // namespace
+}  // namespace tessera
