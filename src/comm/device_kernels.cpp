@@ -6,6 +6,35 @@
 #include "device/vendor.h"
 
 namespace tessera {
+namespace {
+
+/// Where a run of a rank's piece begins in the whole and in the blocks of the piece, and how far it
+/// is from one outer block's to the next; in bytes.
+struct Strides {
+  int64_t in_whole;
+  int64_t whole_stride;
+  int64_t in_piece;
+  int64_t piece_stride;
+  int64_t row_bytes;
+};
+
+/// Calls visit(strides) for each run of a rank's piece.
+template <typename Visit>
+void for_each_run(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
+                  Visit&& visit) {
+  if (layout.elements() == 0) return;
+  const int64_t whole_stride = layout.block_elements() * size;
+  const int64_t piece_stride = layout.elements(position) / layout.outer() * size;
+  int64_t in_piece = 0;
+  for (const ElementRun& run : layout.runs(position)) {
+    const int64_t row_bytes = run.length * layout.inner() * size;
+    visit(Strides{blocks.begin * whole_stride + run.place * layout.inner() * size, whole_stride,
+                  in_piece, piece_stride, row_bytes});
+    in_piece += row_bytes;
+  }
+}
+
+}  // namespace
 
 void ordered_sum(const OrderedSum& sum, Reduction reduction, DType dtype, Stream& stream) {
   TESSERA_CHECK(can_reduce(reduction, dtype), "the {} of {}", word(reduction), dtype_name(dtype));
@@ -22,38 +51,28 @@ void strided_copy(const StridedCopy& copy, Stream& stream) {
 
 void copy_from_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks,
                      int64_t size, const std::byte* whole, std::byte* piece, Stream& stream) {
-  if (layout.elements() == 0) return;
-  const int64_t whole_stride = layout.block_elements() * size;
-  const int64_t piece_stride = layout.elements(position) / layout.outer() * size;
-  for (const ElementRun& run : layout.runs(position)) {
-    const int64_t row_bytes = run.length * layout.inner() * size;
-    strided_copy({.from = whole + blocks.begin * whole_stride + run.place * layout.inner() * size,
-                  .from_stride = whole_stride,
-                  .to = piece,
-                  .to_stride = piece_stride,
+  for_each_run(layout, position, blocks, size, [&](const Strides& run) {
+    strided_copy({.from = whole + run.in_whole,
+                  .from_stride = run.whole_stride,
+                  .to = piece + run.in_piece,
+                  .to_stride = run.piece_stride,
                   .rows = blocks.end - blocks.begin,
-                  .row_bytes = row_bytes},
+                  .row_bytes = run.row_bytes},
                  stream);
-    piece += row_bytes;
-  }
+  });
 }
 
 void copy_to_whole(const PieceLayout& layout, int position, const OuterBlocks& blocks, int64_t size,
                    const std::byte* piece, std::byte* whole, Stream& stream) {
-  if (layout.elements() == 0) return;
-  const int64_t whole_stride = layout.block_elements() * size;
-  const int64_t piece_stride = layout.elements(position) / layout.outer() * size;
-  for (const ElementRun& run : layout.runs(position)) {
-    const int64_t row_bytes = run.length * layout.inner() * size;
-    strided_copy({.from = piece,
-                  .from_stride = piece_stride,
-                  .to = whole + blocks.begin * whole_stride + run.place * layout.inner() * size,
-                  .to_stride = whole_stride,
+  for_each_run(layout, position, blocks, size, [&](const Strides& run) {
+    strided_copy({.from = piece + run.in_piece,
+                  .from_stride = run.piece_stride,
+                  .to = whole + run.in_whole,
+                  .to_stride = run.whole_stride,
                   .rows = blocks.end - blocks.begin,
-                  .row_bytes = row_bytes},
+                  .row_bytes = run.row_bytes},
                  stream);
-    piece += row_bytes;
-  }
+  });
 }
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ class RankGroups {
         end_work_(std::move(end_work)) {}
 
   /// Lets the communicators that are made from now on take operands of this accelerator's memory
-  /// (see connect_devices()), but for those of kControlLane. It must outlive them.
+  /// (see connect_devices()), but for those of kControlLane. It must outlive their calls.
   void use_devices(Accelerator& accelerator, std::chrono::milliseconds timeout) {
     accelerator_ = &accelerator;
     timeout_ = timeout;

@@ -13,7 +13,7 @@ namespace tessera {
 /// address from the group's first rank, by the group's own calls. Throws Error on all ranks if one
 /// has no NCCL, an old one or another version than the first, or if they do not come together in
 /// time. Later work that does not end within the timeout, or that NCCL reports a failure of, is
-/// aborted, and ends what waits for it by an error. Refers to the group and the accelerator. Exists
+/// aborted, and ends what waits for it by an error. Refers to the group. Exists
 /// in builds with TESSERA_CUDA only.
 std::unique_ptr<DeviceLinks> nccl_links(Communicator& group, Accelerator& accelerator,
                                         std::chrono::milliseconds timeout);
