@@ -7,9 +7,11 @@ namespace tessera {
 TraceTimer::TraceTimer(Accelerator& accelerator, Stream& stream, Trace& trace)
     : accelerator_(accelerator), trace_(trace), base_(accelerator.make_event()) {
   stream.synchronize();
+  // Read before the event, which this thread may see late: no work then seems to end after its
+  // step.
+  base_seconds_ = trace_.now();
   stream.record(*base_);
   base_->synchronize();
-  base_seconds_ = trace_.now();
 }
 
 void TraceTimer::begin(Stream& stream) {

@@ -31,7 +31,7 @@ class TraceTimer {
   Accelerator& accelerator_;
   Trace& trace_;
   std::unique_ptr<Event> base_;
-  double base_seconds_;  // of base_, since the trace began
+  double base_seconds_;  // when base_ was asked for, since the trace began
   std::vector<Piece> pieces_;
 };
 
