@@ -11,6 +11,14 @@ std::string group_text(std::span<const int> ranks, std::string_view lane) {
   return fmt::format("group [{}] on lane {}", fmt::join(ranks, ", "), lane);
 }
 
+std::string not_asked_for_text(std::string_view rank, std::string_view group,
+                               std::chrono::milliseconds timeout,
+                               std::span<const std::string> missing) {
+  return fmt::format("{} waits for the others of the {}: after {:g} s, {} did not ask for it", rank,
+                     group, std::chrono::duration<double>(timeout).count(),
+                     fmt::join(missing, ", "));
+}
+
 std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,
                          std::span<const int> not_there, std::span<const std::string> last) {

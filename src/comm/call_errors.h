@@ -14,6 +14,11 @@ namespace tessera {
 /// The group in words: "group [0, 2] on lane network".
 std::string group_text(std::span<const int> ranks, std::string_view lane);
 
+/// `rank` waited for others to ask for a group, and `missing` did not.
+std::string not_asked_for_text(std::string_view rank, std::string_view group,
+                               std::chrono::milliseconds timeout,
+                               std::span<const std::string> missing);
+
 /// Some ranks waited and others did not come. `last` says what these did last, one text a rank.
 std::string timeout_text(std::string_view mark, std::string_view group,
                          std::chrono::milliseconds timeout, std::span<const int> there,

@@ -18,7 +18,9 @@ struct LauncherVariables {
   const char* launcher;
 };
 
-constexpr std::array<LauncherVariables, 3> kVariables{{
+constexpr std::array<LauncherVariables, 4> kVariables{{
+    // Ours come first: a user sets them by hand.
+    {"TESSERA_RANKS", "TESSERA_RANK", "the user"},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
     {"PMI_SIZE", "PMI_RANK", "mpiexec"},
     // srun alone sets the first: the step is what it starts
@@ -36,6 +38,7 @@ std::optional<int> number_in(std::string_view text, int least) {
 }  // namespace
 
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
+  const char* const address = variable(kAddressVariable);
   for (const auto& [of_processes, of_rank, launcher] : kVariables) {
     const char* value = variable(of_processes);
     if (value == nullptr) continue;
@@ -45,10 +48,21 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
                   in_quotes(value), launcher);
     }
     if (*processes == 1) return std::nullopt;
-    const char* rank = variable(of_rank);
-    return Launch{launcher, *processes, rank == nullptr ? 0 : number_in(rank, 0).value_or(0)};
+    const char* rank_text = variable(of_rank);
+    const std::optional<int> rank = rank_text == nullptr ? std::nullopt : number_in(rank_text, 0);
+    if (address != nullptr && (!rank || *rank >= *processes)) {
+      throw Error("{} is {}, expected the number of this process, from 0 to {}", of_rank,
+                  rank_text == nullptr ? "not set" : in_quotes(rank_text), *processes - 1);
+    }
+    Launch launch{launcher, *processes, rank.value_or(0)};
+    if (address != nullptr) launch.address = address;
+    return launch;
   }
-  return std::nullopt;
+  if (address == nullptr) return std::nullopt;
+  throw Error(
+      "{} says where several processes meet, but nothing says how many they are. Set TESSERA_RANKS "
+      "and TESSERA_RANK for each, or let srun or mpirun start them",
+      kAddressVariable);
 }
 
 std::optional<Launch> find_launch() {

@@ -28,6 +28,7 @@ class PieceLayout {
   int ranks() const { return static_cast<int>(runs_.size()); }
   /// The outer blocks of the whole.
   int64_t outer() const { return outer_; }
+  int64_t extent() const { return extent_; }
   /// Elements of an outer block of the whole.
   int64_t block_elements() const { return extent_ * inner_; }
   /// Elements of an element of the extent.

@@ -13,10 +13,7 @@
 
 #include "base/random.h"
 #include "cli/process_runs.h"
-#include "config/differences.h"
-#include "config/load_config.h"
 #include "metrics/metrics.h"
-#include "support/names_in.h"
 
 namespace tessera {
 namespace {
@@ -28,50 +25,7 @@ using testing::joined;
 using ::testing::Not;
 using testing::occurrences;
 
-class ProcessesTest : public testing::ProcessRuns {
- protected:
-  /// The same numbers, and the same configuration but for the folder and, if they are named so, for
-  /// keys of one of them.
-  void expect_same_run(const std::string& a, const std::string& b, size_t tensor_files,
-                       const std::vector<std::string>& other_keys = {}) const {
-    std::vector<std::string> others{"run.directory"};
-    others.insert(others.end(), other_keys.begin(), other_keys.end());
-    EXPECT_EQ(other_keys_of(folder_ / a, folder_ / b), others);
-    EXPECT_EQ(other_keys_of(checkpoint(a), checkpoint(b)), others);
-    const std::vector<StepMetrics> of_a = metrics(a);
-    const std::vector<StepMetrics> of_b = metrics(b);
-    ASSERT_EQ(of_a.size(), 4U);
-    ASSERT_EQ(of_b.size(), 4U);
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_EQ(of_a[i].loss, of_b[i].loss) << "step " << i + 1;
-      EXPECT_EQ(of_a[i].grad_norm, of_b[i].grad_norm);
-      EXPECT_EQ(of_a[i].expert_load, of_b[i].expert_load);
-      EXPECT_EQ(of_a[i].tokens, of_b[i].tokens);
-      EXPECT_EQ(of_a[i].memory_bytes, of_b[i].memory_bytes);
-    }
-    const std::vector<std::string> files = testing::names_in(checkpoint(a));
-    EXPECT_EQ(files, testing::names_in(checkpoint(b)));
-    size_t of_tensors = 0;
-    for (const std::string& file : files) {
-      if (!file.ends_with(".safetensors")) continue;
-      ++of_tensors;
-      EXPECT_TRUE(read_file(checkpoint(a) / file) == read_file(checkpoint(b) / file)) << file;
-    }
-    EXPECT_EQ(of_tensors, tensor_files) << "each rank writes parameters and moments";
-  }
-  /// The keys of which the folders' configurations have other values.
-  static std::vector<std::string> other_keys_of(const fs::path& a, const fs::path& b) {
-    std::vector<std::string> keys;
-    for (const ConfigDifference& difference :
-         differences(load_config(a / "config.toml"), load_config(b / "config.toml"))) {
-      keys.push_back(difference.key);
-    }
-    return keys;
-  }
-  std::vector<StepMetrics> metrics(const std::string& name) const {
-    return read_metrics(folder_ / name / "metrics.jsonl");
-  }
-};
+class ProcessesTest : public testing::ProcessRuns {};
 
 TEST_F(ProcessesTest, GiveTheBitsOfThreads) {
   for (const std::string exchange : {"all_gather", "all_to_all"}) {

@@ -39,6 +39,36 @@ TEST(Launch, IsNothingForAProcessThatIsAlone) {
   EXPECT_FALSE(launch_with({{"OMPI_COMM_WORLD_SIZE", "1"}}));
 }
 
+TEST(Launch, HasAnAddressWhereProcessesMeetWithoutMpi) {
+  const auto by_hand = launch_with(
+      {{"TESSERA_RANKS", "4"}, {"TESSERA_RANK", "2"}, {"TESSERA_ADDRESS", "node0:29500"}});
+  ASSERT_TRUE(by_hand);
+  EXPECT_EQ(by_hand->processes, 4);
+  EXPECT_EQ(by_hand->rank, 2);
+  EXPECT_EQ(by_hand->address, "node0:29500");
+  const auto by_srun = launch_with(
+      {{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "3"}, {"TESSERA_ADDRESS", "node0:29500"}});
+  ASSERT_TRUE(by_srun);
+  EXPECT_EQ(by_srun->rank, 3);
+  EXPECT_EQ(by_srun->address, "node0:29500");
+  EXPECT_FALSE(launch_with({{"TESSERA_RANKS", "1"}, {"TESSERA_ADDRESS", "node0:29500"}}));
+
+  const auto refused = [](const std::map<std::string, std::string>& environment) {
+    return error_of([&] { launch_with(environment); });
+  };
+  EXPECT_THAT(refused({{"TESSERA_ADDRESS", "node0:29500"}}),
+              ::testing::HasSubstr("nothing says how many they are"));
+  for (const char* rank : {"", "4", "-1", "two"}) {
+    EXPECT_THAT(
+        refused(
+            {{"TESSERA_RANKS", "4"}, {"TESSERA_RANK", rank}, {"TESSERA_ADDRESS", "node0:29500"}}),
+        ::testing::HasSubstr("expected the number of this process, from 0 to 3"))
+        << rank;
+  }
+  EXPECT_THAT(refused({{"TESSERA_RANKS", "4"}, {"TESSERA_ADDRESS", "node0:29500"}}),
+              ::testing::HasSubstr("TESSERA_RANK is not set"));
+}
+
 TEST(Launch, RefusesWhatIsNoNumber) {
   for (const std::string value : {"", "eight", "8x", "0", "-1", "99999999999"}) {
     EXPECT_THAT(error_of([&] {

@@ -1,9 +1,12 @@
 // Checkpoints of several ranks, for any layout.
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "inference/evaluate_checkpoint.h"
 #include "support/error_of.h"
+#include "support/names_in.h"
 #include "train/load_and_save.h"
 #include "train/rank_runs.h"
 #include "train/train_options.h"
@@ -13,6 +16,37 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+/// The bytes that this process has read from files.
+int64_t bytes_read() {
+  std::ifstream counts("/proc/self/io");
+  std::string name;
+  int64_t bytes = 0;
+  counts >> name >> bytes;
+  EXPECT_EQ(name, "rchar:");
+  return bytes;
+}
+
+/// Data ranks hold the same parameters and moments: one of them reads each, and broadcasts it.
+TEST_F(Ranks, ReadOnceWhatSeveralOfThemHold) {
+  const std::vector<std::string> layout{"model.feed_forward_size=2048", "train.stop_after=10"};
+  train_on(1, config("whole", layout));
+  int64_t of_tensors = 0;
+  for (const std::string& file : testing::names_in(checkpoint("whole", 10))) {
+    if (file.ends_with(".safetensors"))
+      of_tensors += std::ssize(read_file(checkpoint("whole", 10) / file));
+  }
+  const auto read_by = [&](int ranks) {
+    const int64_t before = bytes_read();
+    load_and_save(config("whole", layout), folder(fmt::format("by-{}", ranks)).string(), ranks);
+    return bytes_read() - before;
+  };
+  const int64_t by_one = read_by(1);
+  const int64_t by_four = read_by(4);
+  EXPECT_GE(by_one, of_tensors);
+  EXPECT_LT(by_four, by_one + of_tensors / 2) << "of " << of_tensors << " bytes of tensors";
+  EXPECT_TRUE(tensors("by-4", 10) == tensors("whole", 10));
+}
 
 TEST_F(Ranks, GoOnBitForBit) {
   const std::vector<std::string> layout{"parallel.tensor=2"};

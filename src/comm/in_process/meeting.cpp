@@ -10,12 +10,10 @@
 
 namespace tessera {
 
-Meeting::Meeting(std::vector<int> ranks, std::string lane, std::chrono::milliseconds timeout,
-                 Describe describe)
+Meeting::Meeting(std::vector<int> ranks, std::string lane, AboutRanks about)
     : ranks_(std::move(ranks)),
       lane_(std::move(lane)),
-      timeout_(timeout),
-      describe_(std::move(describe)),
+      about_(std::move(about)),
       visits_(ranks_.size()),
       ended_(ranks_.size()),
       exchanges_(ranks_.size()),
@@ -26,6 +24,16 @@ void Meeting::enter(size_t position, const Visit& visit) {
   Lock lock(mutex_);
   throw_if_broken();
   last_calls_[position].begin(*visit.mark);
+  try {
+    await_all(lock, position, visit);
+  } catch (...) {
+    last_calls_[position].fail();
+    throw;
+  }
+}
+
+/// Waits until all ranks bring the same call.
+void Meeting::await_all(Lock& lock, size_t position, const Visit& visit) {
   visits_[position] = visit;
   arrived_.push_back(position);
   check_same();
@@ -38,7 +46,7 @@ void Meeting::enter(size_t position, const Visit& visit) {
     return;
   }
   wait_for(
-      lock, *visit.mark, [this, before = entries_] { return entries_ != before; },
+      lock, position, *visit.mark, [this, before = entries_] { return entries_ != before; },
       [this](size_t other) { return !waits_in_collective(other); });
 }
 
@@ -67,19 +75,20 @@ void Meeting::wait_for_all(Lock& lock) {
   }
 }
 
-std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing) const {
+std::string Meeting::missing_text(const Fingerprint& mark, std::span<const size_t> missing,
+                                  std::chrono::milliseconds timeout) const {
   std::vector<int> there;
   std::vector<int> not_there;
   std::vector<std::string> last;
   for (size_t position = 0; position < ranks_.size(); ++position) {
     const bool absent = std::ranges::find(missing, position) != missing.end();
     (absent ? not_there : there).push_back(ranks_[position]);
-    if (absent) last.push_back(describe_(ranks_[position]));
+    if (absent) last.push_back(about_.describe(ranks_[position]));
   }
   if (mark.collective == Collective::message) {
     there = {not_there.front() == mark.to ? mark.from : mark.to};
   }
-  return timeout_text(mark.text(), text(), timeout_, there, not_there, last);
+  return timeout_text(mark.text(), text(), timeout, there, not_there, last);
 }
 
 std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> ended) const {
@@ -87,7 +96,7 @@ std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> 
   std::vector<std::string> last;
   for (const size_t position : ended) {
     ranks.push_back(ranks_[position]);
-    last.push_back(describe_(ranks_[position]));
+    last.push_back(about_.describe(ranks_[position]));
   }
   return ended_text(mark, text(), ranks, last);
 }
@@ -103,7 +112,7 @@ std::string Meeting::calls_of(std::span<const size_t> positions) const {
   std::vector<std::string> calls;
   for (const size_t position : positions) {
     const Visit& visit = visits_[position];
-    std::string call = fmt::format("rank {} made {}", ranks_[position], visit.mark->text());
+    std::string call = fmt::format("{} made {}", about_.text(ranks_[position]), visit.mark->text());
     if (visit.layout != nullptr) call += fmt::format(" ({})", visit.layout->text());
     calls.push_back(std::move(call));
   }

@@ -34,12 +34,15 @@ struct Visit {
 /// the group. Waiting threads sleep.
 class Meeting {
  public:
-  using Describe = std::function<std::string(int rank)>;
+  /// What a meeting asks of its world about a rank.
+  struct AboutRanks {
+    std::function<std::string(int rank)> text;  ///< what messages call it
+    /// What it did last anywhere. It is called without any lock of the meeting.
+    std::function<std::string(int rank)> describe;
+    std::function<std::chrono::milliseconds(int rank)> timeout;  ///< how long it waits for others
+  };
 
-  /// `describe` says what a rank did last anywhere in the world. It is called without any lock of
-  /// this meeting.
-  Meeting(std::vector<int> ranks, std::string lane, std::chrono::milliseconds timeout,
-          Describe describe);
+  Meeting(std::vector<int> ranks, std::string lane, AboutRanks about);
 
   std::span<const int> ranks() const { return ranks_; }
   const std::string& lane() const { return lane_; }
@@ -91,11 +94,14 @@ class Meeting {
   };
 
   template <typename Condition, typename Misses>
-  void wait_for(Lock& lock, const Fingerprint& mark, Condition&& condition, Misses&& misses);
+  void wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
+                Misses&& misses);
   template <typename Misses>
   std::vector<size_t> missing(Misses&& misses) const;
+  void await_all(Lock& lock, size_t position, const Visit& visit);
   bool waits_in_collective(size_t position) const;
-  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing) const;
+  std::string missing_text(const Fingerprint& mark, std::span<const size_t> missing,
+                           std::chrono::milliseconds timeout) const;
   std::string gone_text(const Fingerprint& mark, std::span<const size_t> ended) const;
   std::string calls_of(std::span<const size_t> positions) const;
   void fail_locked(const std::string& message);
@@ -110,8 +116,7 @@ class Meeting {
 
   const std::vector<int> ranks_;
   const std::string lane_;
-  const std::chrono::milliseconds timeout_;
-  const Describe describe_;
+  const AboutRanks about_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -127,26 +132,28 @@ class Meeting {
   std::vector<Channel> channels_;       // from * ranks + to
 };
 
-/// Waits for the condition. Throws if the group breaks before it holds. Breaks the group, with a
-/// message that names them, if one of the positions that it misses has ended, or after the timeout.
+/// The rank at `position` waits for the condition. Throws if the group breaks before it holds.
+/// Breaks the group, with a message that names them, if one of the positions that it misses has
+/// ended, or after the rank's timeout.
 template <typename Condition, typename Misses>
-void Meeting::wait_for(Lock& lock, const Fingerprint& mark, Condition&& condition,
+void Meeting::wait_for(Lock& lock, size_t position, const Fingerprint& mark, Condition&& condition,
                        Misses&& misses) {
-  const auto misses_ended = [&](size_t position) { return ended_[position] && misses(position); };
+  const std::chrono::milliseconds timeout = about_.timeout(ranks_[position]);
+  const auto misses_ended = [&](size_t other) { return ended_[other] && misses(other); };
   const auto over = [&] {
     if (condition() || failure_) return true;
-    for (size_t position = 0; position < ranks_.size(); ++position) {
-      if (misses_ended(position)) return true;
+    for (size_t other = 0; other < ranks_.size(); ++other) {
+      if (misses_ended(other)) return true;
     }
     return false;
   };
-  const bool in_time = changed_.wait_for(lock, timeout_, over);
+  const bool in_time = changed_.wait_for(lock, timeout, over);
   if (condition()) return;
   if (!failure_) {
     const std::vector<size_t> positions = in_time ? missing(misses_ended) : missing(misses);
     lock.unlock();
     const std::string message =
-        in_time ? gone_text(mark, positions) : missing_text(mark, positions);
+        in_time ? gone_text(mark, positions) : missing_text(mark, positions, timeout);
     lock.lock();
     if (condition()) return;
     if (!failure_) fail_locked(message);

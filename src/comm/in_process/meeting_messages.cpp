@@ -31,12 +31,13 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
       const MarkedMessage& send = own.sends.front();
       const auto peer = static_cast<size_t>(send.peer);
       wait_for(
-          lock, send.mark, [&] { return channel(position, peer).message != &send; },
+          lock, position, send.mark, [&] { return channel(position, peer).message != &send; },
           [&](size_t other) { return other == peer; });
     }
   } catch (...) {
     take_back(lock, position, sends);
     own = {};
+    last_calls_[position].fail();
     throw;
   }
   last_calls_[position].end();
@@ -48,10 +49,10 @@ int64_t Meeting::exchange(size_t position, std::span<const MarkedMessage> sends,
 void Meeting::check_messages(size_t in_collective, size_t in_exchange) {
   const auto fail_by = [&](const MarkedMessage& message) {
     fail_locked(fmt::format(
-        "the ranks of {} do not make the same call: rank {} made {}; rank {} made {}. A rank must "
+        "the ranks of {} do not make the same call: {} made {}; {} made {}. A rank must "
         "send and receive all its messages before it makes a call of all ranks",
-        text(), ranks_[in_collective], visits_[in_collective].mark->text(), ranks_[in_exchange],
-        message.mark.text()));
+        text(), about_.text(ranks_[in_collective]), visits_[in_collective].mark->text(),
+        about_.text(ranks_[in_exchange]), message.mark.text()));
     throw_if_broken();
   };
   const Exchange& waits = exchanges_[in_exchange];
@@ -69,7 +70,7 @@ void Meeting::take(Lock& lock, size_t position, const MarkedMessage& message) {
   const auto peer = static_cast<size_t>(message.peer);
   Channel& from = channel(peer, position);
   wait_for(
-      lock, message.mark, [&] { return from.state == Channel::State::offered; },
+      lock, position, message.mark, [&] { return from.state == Channel::State::offered; },
       [&](size_t other) { return other == peer; });
   if (from.message->mark != message.mark) {
     fail_locked(message_text(text(), ranks_[peer], from.message->mark.text(), ranks_[position],

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/call_errors.h"
 #include "comm/in_process/in_process_transport.h"
 #include "comm/rank_groups.h"
 
@@ -22,11 +23,20 @@ void end_in(Meeting& meeting, int rank) {
 
 }  // namespace
 
-World::World(int ranks, std::chrono::milliseconds timeout) : ranks_(ranks), timeout_(timeout) {
+World::World(int ranks, std::chrono::milliseconds timeout, std::vector<std::string> hosts)
+    : ranks_(ranks), hosts_(std::move(hosts)), timeouts_(static_cast<size_t>(std::max(ranks, 0))) {
   TESSERA_CHECK(ranks > 0, "a world of {} ranks", ranks);
+  for (int rank = 0; rank < ranks; ++rank) set_timeout(rank, timeout);
 }
 
 Communicator World::group(int rank, std::span<const int> ranks, std::string_view lane) {
+  auto moves = transport(rank, ranks, lane);
+  return {std::move(moves), std::vector<int>(ranks.begin(), ranks.end()),
+          static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin())};
+}
+
+std::unique_ptr<Transport> World::transport(int rank, std::span<const int> ranks,
+                                            std::string_view lane) {
   const auto own = std::ranges::find(ranks, rank);
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank,
                 fmt::join(ranks, ", "));
@@ -36,32 +46,67 @@ Communicator World::group(int rank, std::span<const int> ranks, std::string_view
   }
   const std::scoped_lock lock(mutex_);
   if (const auto& failure = failure_of(lane)) throw Error(*failure);
-  const Group& group = find_group(rank, ranks, lane);
-  const auto position = static_cast<int>(own - ranks.begin());
-  return {in_process_transport(group.meeting, position),
-          std::vector<int>(ranks.begin(), ranks.end()), position};
+  const Group& group = join(rank, ranks, lane);
+  changed_.notify_all();
+  return in_process_transport(group.meeting, static_cast<int>(own - ranks.begin()));
 }
 
-/// The group of these ranks on this lane, which is made for the first rank that asks for it.
-World::Group& World::find_group(int rank, std::span<const int> ranks, std::string_view lane) {
+void World::await_group(int rank, std::span<const int> ranks, std::string_view lane) {
+  std::unique_lock lock(mutex_);
+  const auto missing = [&] {
+    std::vector<std::string> names;
+    const Group* group = find_group(ranks, lane);
+    for (const int member : ranks) {
+      if (std::ranges::find(group->joined, member) == group->joined.end()) {
+        names.push_back(text(member));
+      }
+    }
+    return names;
+  };
+  const std::chrono::milliseconds timeout = timeouts_[static_cast<size_t>(rank)];
+  changed_.wait_for(lock, timeout, [&] { return failure_of(lane) || missing().empty(); });
+  if (const auto& failure = failure_of(lane)) throw Error(*failure);
+  if (const auto names = missing(); !names.empty()) {
+    throw Error("{}", not_asked_for_text(text(rank), group_text(ranks, lane), timeout, names));
+  }
+}
+
+std::string World::text(int rank) const {
+  if (hosts_.empty()) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
+}
+
+/// The group of these ranks on this lane, if one of them has asked for it.
+World::Group* World::find_group(std::span<const int> ranks, std::string_view lane) {
   std::vector<int> members(ranks.begin(), ranks.end());
   std::ranges::sort(members);
   const auto found = std::ranges::find_if(groups_, [&](const Group& group) {
     return group.members == members && group.meeting->lane() == lane;
   });
-  if (found == groups_.end()) {
-    auto meeting =
-        std::make_shared<Meeting>(std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
-                                  timeout_, [this](int other) { return describe(other); });
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+/// Notes that a rank asks for a group, which is made for the first that does.
+World::Group& World::join(int rank, std::span<const int> ranks, std::string_view lane) {
+  Group* const found = find_group(ranks, lane);
+  if (found == nullptr) {
+    auto meeting = std::make_shared<Meeting>(
+        std::vector<int>(ranks.begin(), ranks.end()), std::string(lane),
+        Meeting::AboutRanks{
+            .text = [this](int other) { return text(other); },
+            .describe = [this](int other) { return describe(other); },
+            .timeout = [this](int other) { return timeouts_[static_cast<size_t>(other)].load(); }});
     for (const int ended : ended_) end_in(*meeting, ended);
+    std::vector<int> members(ranks.begin(), ranks.end());
+    std::ranges::sort(members);
     groups_.push_back({std::move(members), {rank}, std::move(meeting)});
     return groups_.back();
   }
   if (!std::ranges::equal(found->meeting->ranks(), ranks)) {
     throw Error(
-        "rank {} asks for the group [{}] on lane {}, but rank {} asked for [{}]; all ranks of a "
-        "group must list them in the same order",
-        rank, fmt::join(ranks, ", "), lane, found->joined.front(),
+        "{} asks for the group [{}] on lane {}, but {} asked for [{}]; all ranks of a group must "
+        "list them in the same order",
+        text(rank), fmt::join(ranks, ", "), lane, text(found->joined.front()),
         fmt::join(found->meeting->ranks(), ", "));
   }
   TESSERA_CHECK(std::ranges::find(found->joined, rank) == found->joined.end(),
@@ -88,6 +133,7 @@ void World::fail(int rank, std::string_view message) {
     if (failure_) return;
     failure_ = fmt::format("rank {} failed: {}", rank, message);
   }
+  changed_.notify_all();
   for (const std::shared_ptr<Meeting>& meeting : meetings()) meeting->fail(*failure_);
 }
 
@@ -97,6 +143,7 @@ void World::end_work(int rank, std::string_view message) {
     if (failure_ || work_failure_) return;
     work_failure_ = fmt::format("rank {} failed: {}", rank, message);
   }
+  changed_.notify_all();
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {
     if (meeting->lane() != kControlLane) meeting->fail(*work_failure_);
   }
@@ -117,7 +164,9 @@ std::string World::describe(int rank) const {
     if (member == meeting->ranks().end()) continue;
     calls.push_back(meeting->last_call(static_cast<size_t>(member - meeting->ranks().begin())));
   }
-  return calls_text(rank, calls);
+  std::string result = calls_text(rank, calls);
+  if (!hosts_.empty()) result += fmt::format(" (on {})", hosts_[static_cast<size_t>(rank)]);
+  return result;
 }
 
 }  // namespace tessera

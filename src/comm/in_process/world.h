@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,12 +18,14 @@
 
 namespace tessera {
 
-/// The ranks of a run that are threads of one process. It outlives the communicators made from it.
-/// All functions may be called by any thread at any time.
+/// The ranks of a run that are threads of one process, or that threads of it stand for. It outlives
+/// the communicators made from it. All functions may be called by any thread at any time.
 class World {
  public:
-  /// Calls that wait longer than `timeout` for another rank fail.
-  explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout);
+  /// Calls that wait longer than `timeout` for another rank fail. `hosts` are the names of the
+  /// ranks' machines, for messages, if they are not all threads of this process.
+  explicit World(int ranks, std::chrono::milliseconds timeout = kRankTimeout,
+                 std::vector<std::string> hosts = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -33,6 +37,16 @@ class World {
   /// of that on another. Throws Error if another rank asked for the same ranks in another order,
   /// and if the world has failed.
   Communicator group(int rank, std::span<const int> ranks, std::string_view lane = "network");
+  /// The same, as a Transport alone.
+  std::unique_ptr<Transport> transport(int rank, std::span<const int> ranks, std::string_view lane);
+  /// Waits until all ranks of a group have asked for it. Throws Error that names those that do not
+  /// in time, and if the world fails.
+  void await_group(int rank, std::span<const int> ranks, std::string_view lane);
+
+  /// How long the calls of a rank wait for others from now on.
+  void set_timeout(int rank, std::chrono::milliseconds timeout) {
+    timeouts_[static_cast<size_t>(rank)] = timeout;
+  }
 
   /// Says that a rank has ended and makes no more calls. Those that need it, in all groups, throw
   /// Error that names the call and the rank.
@@ -50,14 +64,18 @@ class World {
     std::shared_ptr<Meeting> meeting;
   };
 
-  Group& find_group(int rank, std::span<const int> ranks, std::string_view lane);
+  Group& join(int rank, std::span<const int> ranks, std::string_view lane);
+  Group* find_group(std::span<const int> ranks, std::string_view lane);
+  std::string text(int rank) const;
   std::vector<std::shared_ptr<Meeting>> meetings() const;
   const std::optional<std::string>& failure_of(std::string_view lane) const;
   std::string describe(int rank) const;
 
   const int ranks_;
-  const std::chrono::milliseconds timeout_;
-  mutable std::mutex mutex_;
+  const std::vector<std::string> hosts_;
+  std::vector<std::atomic<std::chrono::milliseconds>> timeouts_;  // by rank
+  mutable std::mutex mutex_;                                      // of what follows
+  std::condition_variable changed_;
   std::vector<Group> groups_;
   std::vector<int> ended_;                   // ranks that make no more calls
   std::optional<std::string> failure_;       // of all lanes

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "comm/call_errors.h"
 #include "comm/launch.h"
+#include "comm/mpi/join_by_mpi.h"
 #include "comm/mpi/mpi_call_mpi.h"
 #include "comm/mpi/mpi_group_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
@@ -184,9 +185,7 @@ int MpiProcesses::gather_members(std::span<const int> ranks, std::string_view la
     for (size_t at = 0; at < ranks.size(); ++at) {
       if (!are_done(receives.subspan(at, 1))) missing.push_back(text(ranks[at]));
     }
-    throw Error("{} waits for the others of the {}: after {:g} s, {} did not ask for it",
-                text(rank_), group, std::chrono::duration<double>(timeout_.load()).count(),
-                fmt::join(missing, ", "));
+    throw Error("{}", not_asked_for_text(text(rank_), group, timeout_.load(), missing));
   });
   for (size_t at = 0; at < ranks.size(); ++at) {
     if (ranks[at] == rank_ || orders[at] == order) continue;
@@ -231,18 +230,18 @@ void require_meeting(const Launch& launch) {
   throw Error(
       "{} started {} processes, but this one finds {} of them by MPI: each would train alone. "
       "Start them by the mpirun of the MPI that Tessera was built with, or by srun with the "
-      "interface that this MPI speaks (srun --mpi=list)",
-      launch.launcher, launch.processes, processes);
+      "interface that this MPI speaks (srun --mpi=list); or set {} to the first rank's machine and "
+      "a "
+      "port, by which they meet without MPI",
+      launch.launcher, launch.processes, processes, kAddressVariable);
 }
 
 }  // namespace
 
-std::unique_ptr<Processes> join_processes(std::chrono::milliseconds patience) {
-  const std::optional<Launch> launch = find_launch();
-  if (!launch) return nullptr;
-  const StartWatch watch(*launch, patience);
+std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience) {
+  const StartWatch watch(launch, patience);
   initialize_mpi();
-  require_meeting(*launch);
+  require_meeting(launch);
   return std::make_unique<MpiProcesses>();
 }
 

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "comm/launch.h"
+#include "comm/processes.h"
+
+namespace tessera {
+
+/// Joins the processes of a launch by MPI. Throws Error in builds without it. See join_processes().
+std::unique_ptr<Processes> join_by_mpi(const Launch& launch, std::chrono::milliseconds patience);
+
+}  // namespace tessera

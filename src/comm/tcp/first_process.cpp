@@ -1,0 +1,34 @@
+#include "comm/tcp/first_process.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace tessera {
+
+FirstProcess::FirstProcess(const TcpAddress& address, int ranks, std::string host,
+                           std::chrono::milliseconds patience)
+    : hub_(address, ranks, std::move(host)) {
+  hub_.await_ranks(patience);
+}
+
+Communicator FirstProcess::group(std::span<const int> ranks, std::string_view lane) {
+  Communicator made = hub_.world().group(0, ranks, lane);
+  hub_.world().await_group(0, ranks, lane);
+  return made;
+}
+
+Processes::Report FirstProcess::report_end(std::string_view error,
+                                           std::chrono::milliseconds patience) {
+  const auto [report, all] = hub_.end(0, error, patience);
+  all_ended_ = all;
+  return report;
+}
+
+void FirstProcess::abort(int status) {
+  hub_.abort_others(0, status);
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+}  // namespace tessera

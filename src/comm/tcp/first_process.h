@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "comm/processes.h"
+#include "comm/tcp/tcp_hub.h"
+
+namespace tessera {
+
+/// The first rank of processes that meet by TCP: they meet in it.
+class FirstProcess final : public Processes {
+ public:
+  /// Waits for the others at the address. Throws Error if they do not come within `patience`.
+  FirstProcess(const TcpAddress& address, int ranks, std::string host,
+               std::chrono::milliseconds patience);
+
+  std::string network() { return hub_.network(); }
+
+  int rank() const override { return 0; }
+  std::span<const std::string> hosts() const override { return hub_.hosts(); }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    hub_.world().set_timeout(0, timeout);
+  }
+  Communicator group(std::span<const int> ranks, std::string_view lane) override;
+  void end_work(std::string_view why) override { hub_.end_work(0, why); }
+  Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
+  bool all_ended() const override { return all_ended_; }
+  [[noreturn]] void abort(int status) override;
+
+ private:
+  TcpHub hub_;
+  bool all_ended_ = false;
+};
+
+}  // namespace tessera

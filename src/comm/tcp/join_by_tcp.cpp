@@ -1,0 +1,45 @@
+#include "comm/tcp/join_by_tcp.h"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/other_process.h"
+#include "comm/tcp/tcp_socket.h"
+
+namespace tessera {
+namespace {
+
+std::string own_host() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+/// NCCL's processes meet by the network that ours have met by, unless the user names another one.
+/// It reads the variable when it is first used.
+void tell_nccl(const std::string& network) {
+  if (network.empty()) return;
+  ::setenv("NCCL_SOCKET_IFNAME", ("=" + network).c_str(), /*overwrite=*/0);
+}
+
+}  // namespace
+
+std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::milliseconds patience) {
+  const TcpAddress address = parse_tcp_address(kAddressVariable, *launch.address);
+  if (launch.rank == 0) {
+    auto first = std::make_unique<FirstProcess>(address, launch.processes, own_host(), patience);
+    tell_nccl(first->network());
+    return first;
+  }
+  auto other =
+      std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(), patience);
+  tell_nccl(other->network());
+  return other;
+}
+
+}  // namespace tessera

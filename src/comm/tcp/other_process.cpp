@@ -1,0 +1,237 @@
+#include "comm/tcp/other_process.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "comm/rank_groups.h"
+#include "comm/tcp/tcp_letters.h"
+#include "comm/tcp/tcp_transport.h"
+
+namespace tessera {
+namespace {
+
+/// The first rank says every second that it lives.
+constexpr std::chrono::milliseconds kLeastSilence{5000};
+/// What the first rank waits for others, it waits itself. So a rank that asks it waits longer.
+constexpr std::chrono::milliseconds kGrace{10000};
+constexpr std::chrono::seconds kAnswerPatience{30};
+constexpr std::chrono::milliseconds kReportLook{250};
+
+WireWriter hello_of(TcpPurpose purpose) {
+  WireWriter hello;
+  hello.put(purpose);
+  return hello;
+}
+
+}  // namespace
+
+OtherProcess::OtherProcess(TcpAddress address, int ranks, int rank, const std::string& host,
+                           std::chrono::milliseconds patience)
+    : address_(std::move(address)), rank_(rank), hosts_{""}, heard_(Clock::now()), member_([&] {
+        WireWriter hello = hello_of(TcpPurpose::member);
+        hello.put(ranks);
+        hello.put(rank);
+        hello.put_text(host);
+        return connect(patience, hello);
+      }()) {
+  await_begin(ranks, host, patience);
+  listener_ = std::jthread([this] { listen(); });
+}
+
+OtherProcess::~OtherProcess() {
+  member_.shut_down();
+  listener_.join();
+}
+
+TcpSocket OtherProcess::connect(std::chrono::milliseconds patience, const WireWriter& hello) const {
+  TcpSocket socket = TcpSocket::connect(address_, patience);
+  socket.send(std::as_bytes(std::span(&kTcpGreeting, 1)));
+  send_letter(socket, hello);
+  return socket;
+}
+
+void OtherProcess::await_begin(int ranks, const std::string& host,
+                               std::chrono::milliseconds patience) {
+  const auto end = Clock::now() + patience + kGrace;
+  std::vector<std::byte> memory;
+  for (;;) {
+    WireReader told = [&] {
+      try {
+        return receive_letter(member_, memory, [&] {
+          if (Clock::now() > end) throw ConnectionLost("it does not answer");
+        });
+      } catch (const ConnectionLost& lost) {
+        throw Error(
+            "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
+            "version, or has ended: {}",
+            rank_, host, address_.text(), lost.what());
+      }
+    }();
+    heard_ = Clock::now();
+    const auto what = told.take<TcpTold>();
+    if (what == TcpTold::refused) throw Error("{}", told.take_text());
+    if (what != TcpTold::begun) continue;
+    hosts_.clear();
+    for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
+    return;
+  }
+}
+
+Communicator OtherProcess::group(std::span<const int> ranks, std::string_view lane) {
+  const auto own = std::ranges::find(ranks, rank_);
+  TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
+                fmt::join(ranks, ", "));
+  if (const auto known = failure(lane)) throw Error("{}", *known);
+  WireWriter hello = hello_of(TcpPurpose::group);
+  hello.put(rank_);
+  hello.put<int64_t>(timeout_.load().count());
+  hello.put_all(ranks);
+  hello.put_text(lane);
+  try {
+    TcpSocket socket = connect(kAnswerPatience, hello);
+    std::vector<std::byte> memory;
+    const std::string error = receive_letter(socket, memory, [this] { look(); }).take_text();
+    if (!error.empty()) throw Error("{}", error);
+    const auto position = static_cast<int>(own - ranks.begin());
+    TcpCaller caller{.timeout = [this] { return timeout_.load(); },
+                     .look = [this] { look(); },
+                     .lost = [this](std::string_view why) { return lost_text(why); },
+                     .failure = [this, lane = std::string(lane)] { return failure(lane); }};
+    return {tcp_transport(std::move(socket), position, std::move(caller)),
+            std::vector<int>(ranks.begin(), ranks.end()), position};
+  } catch (const ConnectionLost& lost) {
+    throw Error("{}", lost_text(lost.what()));
+  }
+}
+
+void OtherProcess::end_work(std::string_view why) {
+  WireWriter letter;
+  letter.put(TcpSaid::work_failed);
+  letter.put_text(why);
+  say(letter);
+}
+
+Processes::Report OtherProcess::report_end(std::string_view error,
+                                           std::chrono::milliseconds patience) {
+  WireWriter letter;
+  letter.put(TcpSaid::ended);
+  letter.put_text(error);
+  letter.put<int64_t>(patience.count());
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+  say(letter);
+  const auto until = Clock::now() + patience + kGrace;
+  std::unique_lock lock(mutex_);
+  while (!report_ && !lost_ && !is_silent() && Clock::now() < until) {
+    changed_.wait_for(lock, kReportLook);
+  }
+  // Without the first rank each reports for itself.
+  if (!report_) return error.empty() ? Report::none : Report::own;
+  all_ended_ = report_->second;
+  return report_->first;
+}
+
+void OtherProcess::abort(int status) {
+  WireWriter letter;
+  letter.put(TcpSaid::abort);
+  letter.put(status);
+  say(letter);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (lost_) {
+      fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
+                 lost_text("its process has ended before this one"));
+    }
+  }
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+void OtherProcess::say(const WireWriter& letter) {
+  const std::scoped_lock lock(sending_);
+  try {
+    send_letter(member_, letter);
+  } catch (const ConnectionLost&) {
+    note_lost();
+  }
+}
+
+void OtherProcess::listen() {
+  std::vector<std::byte> memory;
+  try {
+    for (;;) {
+      WireReader told = receive_letter(member_, memory);
+      heard_ = Clock::now();
+      hear(told);
+    }
+  } catch (const ConnectionLost&) {
+    note_lost();
+  }
+}
+
+void OtherProcess::hear(WireReader& told) {
+  const std::scoped_lock lock(mutex_);
+  switch (told.take<TcpTold>()) {
+    case TcpTold::failed:
+      if (!failed_) failed_ = told.take_text();
+      break;
+    case TcpTold::work_failed:
+      if (!work_failed_) work_failed_ = told.take_text();
+      break;
+    case TcpTold::report: {
+      const auto report = told.take<Report>();
+      report_.emplace(report, told.take<bool>());
+      break;
+    }
+    case TcpTold::abort: {
+      if (ended_) break;  // it ends by itself
+      const auto status = told.take<int>();
+      fmt::print(stderr, "tessera: error: {}\n", told.take_text());
+      std::fflush(stderr);
+      std::_Exit(status);
+    }
+    case TcpTold::alive:
+    case TcpTold::begun:
+    case TcpTold::refused:
+      break;
+  }
+  changed_.notify_all();
+}
+
+void OtherProcess::note_lost() {
+  const std::scoped_lock lock(mutex_);
+  lost_ = true;
+  changed_.notify_all();
+}
+
+bool OtherProcess::is_silent() const {
+  return Clock::now() - heard_.load() > std::max(timeout_.load(), kLeastSilence);
+}
+
+void OtherProcess::look() const {
+  if (!is_silent()) return;
+  throw Error("{}", lost_text(fmt::format(
+                        "it has not answered for {:.0f} s: it is stopped, or cannot be reached",
+                        std::chrono::duration<double>(Clock::now() - heard_.load()).count())));
+}
+
+std::string OtherProcess::lost_text(std::string_view why) const {
+  return fmt::format("{}, through which the ranks meet, is lost: {}", text(0), why);
+}
+
+std::optional<std::string> OtherProcess::failure(std::string_view lane) const {
+  const std::scoped_lock lock(mutex_);
+  if (failed_) return failed_;
+  if (lost_) return lost_text("its process has ended");
+  return lane == kControlLane ? std::nullopt : work_failed_;
+}
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/processes.h"
+#include "comm/tcp/tcp_socket.h"
+#include "comm/tcp/wire.h"
+
+namespace tessera {
+
+/// A rank of processes that meet by TCP, which is not the first: it meets the others there.
+class OtherProcess final : public Processes {
+ public:
+  /// Comes to the first rank at the address, and waits for the others. Throws Error if it does not
+  /// listen there, refuses this rank, or not all come within `patience`.
+  OtherProcess(TcpAddress address, int ranks, int rank, const std::string& host,
+               std::chrono::milliseconds patience);
+  ~OtherProcess() override;
+
+  std::string network() const { return member_.network(); }
+
+  int rank() const override { return rank_; }
+  std::span<const std::string> hosts() const override { return hosts_; }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  Communicator group(std::span<const int> ranks, std::string_view lane) override;
+  void end_work(std::string_view why) override;
+  Report report_end(std::string_view error, std::chrono::milliseconds patience) override;
+  bool all_ended() const override { return all_ended_; }
+  [[noreturn]] void abort(int status) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void await_begin(int ranks, const std::string& host, std::chrono::milliseconds patience);
+  TcpSocket connect(std::chrono::milliseconds patience, const WireWriter& hello) const;
+  void listen();
+  void hear(WireReader& told);
+  void note_lost();
+  /// Whether nothing has been heard of the first rank for too long.
+  bool is_silent() const;
+  /// Throws Error if so.
+  void look() const;
+  std::string lost_text(std::string_view why) const;
+  std::optional<std::string> failure(std::string_view lane) const;
+  void say(const WireWriter& letter);
+
+  TcpAddress address_;
+  int rank_;
+  std::vector<std::string> hosts_;
+  std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
+  std::atomic<Clock::time_point> heard_;  // of the first rank
+  bool all_ended_ = false;
+  TcpSocket member_;
+  std::mutex sending_;        // to it
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  bool lost_ = false;
+  bool ended_ = false;
+  std::optional<std::string> failed_;
+  std::optional<std::string> work_failed_;
+  std::optional<std::pair<Report, bool>> report_;
+  std::jthread listener_;
+};
+
+}  // namespace tessera

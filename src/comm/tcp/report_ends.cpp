@@ -1,0 +1,25 @@
+#include "comm/tcp/report_ends.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+Processes::Report report_of(int rank, const std::map<int, std::string>& ends, int ranks) {
+  using Report = Processes::Report;
+  const std::string& own = ends.at(rank);
+  if (own.empty()) return Report::none;
+  const auto same = [&](const auto& end) { return end.second == own; };
+  if (std::ssize(ends) == ranks && std::ranges::all_of(ends, same)) {
+    return rank == 0 ? Report::for_all : Report::none;
+  }
+  const auto heard_of = [&](const auto& end) {
+    return !end.second.empty() && own == fmt::format("rank {} failed: {}", end.first, end.second);
+  };
+  const bool of_another =
+      std::ranges::any_of(ends, heard_of) || std::ranges::find_if(ends, same)->first < rank;
+  return of_another ? Report::none : Report::own;
+}
+
+}  // namespace tessera

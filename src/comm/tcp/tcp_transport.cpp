@@ -1,0 +1,161 @@
+#include "comm/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "comm/tcp/wire.h"
+
+namespace tessera {
+namespace {
+
+using Given = std::vector<std::span<const std::byte>>;
+using Result = std::vector<std::span<std::byte>>;
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
+}
+
+template <typename Parts>
+int64_t total_bytes(const Parts& parts) {
+  int64_t bytes = 0;
+  for (const auto& part : parts) bytes += std::ssize(part);
+  return bytes;
+}
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(TcpSocket socket, int position, TcpCaller caller)
+      : socket_(std::move(socket)), position_(position), caller_(std::move(caller)) {}
+
+  void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
+                  const Tensor& to) override {
+    call(mark, {bytes_of(from)}, {bytes_of(to)},
+         [&](WireWriter& letter) { letter.put_layout(layout); });
+  }
+  void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
+                      const Tensor& to) override {
+    call(mark, {bytes_of(from)}, {bytes_of(to)},
+         [&](WireWriter& letter) { letter.put_layout(layout); });
+  }
+  void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
+    call(mark, {bytes_of(from)}, {bytes_of(to)});
+  }
+  void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
+    call(mark, {bytes_of(from)}, {bytes_of(to)});
+  }
+
+  void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
+                       const Tensor& to, std::span<const int64_t> come) override {
+    const int64_t row = to.shape().with_dim(0, 1).elements();
+    const auto rows_of = [&](const Tensor& tensor, std::span<const int64_t> counts) {
+      int64_t rows = 0;
+      for (const int64_t count : counts) rows += count;
+      return bytes_of(tensor).first(static_cast<size_t>(rows * row * dtype_size(tensor.dtype())));
+    };
+    call(mark, {rows_of(from, sent)}, {rows_of(to, come)}, [&](WireWriter& letter) {
+      letter.put_all(sent);
+      letter.put_all(come);
+      letter.put(row);
+    });
+  }
+
+  void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
+    const auto put_root = [&](WireWriter& letter) { letter.put(root); };
+    if (position_ == root) {
+      call(mark, {bytes_of(tensor)}, {}, put_root);
+    } else {
+      call(mark, {}, {bytes_of(tensor)}, put_root);
+    }
+  }
+
+  void exchange(std::span<const MarkedMessage> sends,
+                std::span<const MarkedMessage> receives) override {
+    if (sends.empty() && receives.empty()) return;
+    Given given;
+    Result result;
+    for (const MarkedMessage& message : sends) given.push_back(bytes_of(message.tensor));
+    for (const MarkedMessage& message : receives) result.push_back(bytes_of(message.tensor));
+    const Fingerprint& first = receives.empty() ? sends.front().mark : receives.front().mark;
+    WireWriter letter = begin(Collective::message, given, result);
+    const std::vector<int64_t> counts{std::ssize(sends), std::ssize(receives)};
+    letter.put_all(std::span(counts));
+    for (const auto& messages : {sends, receives}) {
+      for (const MarkedMessage& message : messages) {
+        letter.put_mark(message.mark);
+        letter.put(message.peer);
+      }
+    }
+    ask(first, letter, given, result);
+  }
+
+  /// The mark may be that of another call, whose work devices do.
+  void barrier(const Fingerprint& mark) override {
+    WireWriter letter = begin(Collective::barrier, {}, {});
+    letter.put_mark(mark);
+    ask(mark, letter, {}, {});
+  }
+
+  void throw_if_broken() override {
+    if (failure_) throw Error("{}", *failure_);
+    if (const auto failure = caller_.failure()) throw Error("{}", *failure);
+  }
+
+ private:
+  template <typename PutRest>
+  void call(const Fingerprint& mark, const Given& given, const Result& result, PutRest&& put_rest) {
+    WireWriter letter = begin(mark.collective, given, result);
+    letter.put_mark(mark);
+    put_rest(letter);
+    ask(mark, letter, given, result);
+  }
+  void call(const Fingerprint& mark, const Given& given, const Result& result) {
+    call(mark, given, result, [](WireWriter& /*letter*/) {});
+  }
+
+  WireWriter begin(Collective collective, const Given& given, const Result& result) {
+    WireWriter letter;
+    letter.put(collective);
+    letter.put<int64_t>(caller_.timeout().count());
+    letter.put(total_bytes(given));
+    letter.put(total_bytes(result));
+    return letter;
+  }
+
+  /// Sends a call and what it gives, and waits for what it gets. If it throws, so do all later
+  /// ones.
+  void ask(const Fingerprint& mark, const WireWriter& letter, const Given& given,
+           const Result& result) {
+    if (failure_) throw Error("{}", *failure_);
+    try {
+      send_letter(socket_, letter);
+      for (const auto& part : given) socket_.send(part);
+      WireReader answer = receive_letter(socket_, answer_, caller_.look);
+      const std::string error = answer.take_text();
+      if (!error.empty()) throw Error("{}", error);
+      for (const auto& part : result) socket_.receive(part, caller_.look);
+      received(answer.take<int64_t>());
+    } catch (const ConnectionLost& lost) {
+      failure_ = fmt::format("{}: {}", mark.text(), caller_.lost(lost.what()));
+    } catch (const Error& error) {
+      failure_ = error.what();
+    }
+    if (failure_) throw Error("{}", *failure_);
+  }
+
+  TcpSocket socket_;
+  int position_;
+  TcpCaller caller_;
+  std::vector<std::byte> answer_;
+  std::optional<std::string> failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> tcp_transport(TcpSocket socket, int position, TcpCaller caller) {
+  return std::make_unique<TcpTransport>(std::move(socket), position, std::move(caller));
+}
+
+}  // namespace tessera

@@ -1,0 +1,265 @@
+// Ranks that meet by TCP, each in a thread of this process.
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks_and_values.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/other_process.h"
+#include "comm/tcp/report_ends.h"
+#include "comm/tcp/tcp_hub.h"
+#include "comm/tcp/wire.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatience{20};
+
+/// Where ranks meet: a free port.
+TcpAddress free_address() {
+  const TcpListener any({"127.0.0.1", 0});
+  return {"127.0.0.1", any.port()};
+}
+
+/// Runs body(processes) for each of so many ranks.
+void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
+  const TcpAddress address = free_address();
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::string host = "host" + std::to_string(rank);
+      std::unique_ptr<Processes> processes;
+      if (rank == 0) {
+        processes = std::make_unique<FirstProcess>(address, ranks, host, kPatience);
+      } else {
+        processes = std::make_unique<OtherProcess>(address, ranks, rank, host, kPatience);
+      }
+      body(*processes);
+    });
+  }
+}
+
+void end_well(Processes& processes) {
+  EXPECT_EQ(processes.report_end("", kPatience), Processes::Report::none);
+  EXPECT_TRUE(processes.all_ended());
+}
+
+/// All kinds of calls of one rank, as bytes.
+std::string all_calls(Communicator& group) {
+  const int ranks = group.size();
+  const int own = group.position();
+  std::string result;
+  const auto keep = [&](const Tensor& tensor) { result += bytes_of(tensor); };
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Tensor whole = random_tensor({7 * ranks, 3}, dtype, own);
+    const Tensor other = random_tensor({7 * ranks, 3}, dtype, 100 + own);
+    // Pieces in several places, of other lengths.
+    const std::vector<ElementRun> rest{{.place = 1, .length = 7 * ranks - ranks}};
+    std::vector<std::vector<ElementRun>> runs{{{.place = 0, .length = 1}}};
+    runs[0].insert(runs[0].end(), rest.begin(), rest.end());
+    for (int rank = 1; rank < ranks; ++rank) {
+      runs.push_back({{.place = 7 * ranks - ranks + rank, .length = 1}});
+    }
+    const PieceLayout layout(1, 7 * ranks, 3, runs);
+    const Tensor piece = random_tensor({layout.elements(own)}, dtype, 200 + own);
+    group.all_gather("gather", layout, piece, whole);
+    keep(whole);
+    group.reduce_scatter("scatter", layout, other, piece);
+    keep(piece);
+    group.all_reduce("sum", other, other);
+    keep(other);
+    group.broadcast("from the last", ranks - 1, whole);
+    keep(whole);
+    group.all_to_all("blocks", whole, other);
+    keep(other);
+    std::vector<int64_t> sent;
+    std::vector<int64_t> received;
+    for (int rank = 0; rank < ranks; ++rank) {
+      sent.push_back((own + 2 * rank) % 4);
+      received.push_back((rank + 2 * own) % 4);
+    }
+    group.all_to_all_rows("rows", whole, sent, other, received);
+    keep(other);
+    const Message send{.peer = (own + 1) % ranks, .tensor = whole};
+    const Message receive{.peer = (own + ranks - 1) % ranks, .tensor = other};
+    group.exchange("ring", std::span(&send, 1), std::span(&receive, 1));
+    keep(other);
+  }
+  const Tensor none({0}, DType::f32);
+  group.all_reduce("of nothing", none, none);
+  group.barrier("done");
+  return result;
+}
+
+TEST(TcpProcesses, MakeAllCallsAsThreadsDo) {
+  for (const int ranks : {2, 3}) {
+    std::vector<std::string> by_threads(static_cast<size_t>(ranks));
+    run_group(ranks, [&](Communicator& group) {
+      by_threads[static_cast<size_t>(group.position())] = all_calls(group);
+    });
+    run_by_tcp(ranks, [&](Processes& processes) {
+      Communicator group = processes.group(first_ranks(ranks), "network");
+      EXPECT_TRUE(all_calls(group) == by_threads[static_cast<size_t>(processes.rank())]);
+      EXPECT_EQ(processes.hosts()[1], "host1");
+      end_well(processes);
+    });
+  }
+}
+
+TEST(TcpProcesses, MeetInSeveralGroupsAndLanesAtOnce) {
+  run_by_tcp(3, [](Processes& processes) {
+    std::vector<std::jthread> lanes;
+    for (const char* lane : {"network", "memory"}) {
+      lanes.emplace_back([&processes, lane] {
+        Communicator all = processes.group(std::vector<int>{0, 1, 2}, lane);
+        std::optional<Communicator> some;
+        if (processes.rank() > 0) some = processes.group(std::vector<int>{2, 1}, lane);
+        for (int i = 0; i < 50; ++i) {
+          const Tensor one({1}, DType::f32);
+          set(one, 0, 1);
+          all.all_reduce("count", one, one);
+          EXPECT_EQ(get(one, 0), 3);
+          if (!some) continue;
+          some->all_reduce("count", one, one);
+          EXPECT_EQ(get(one, 0), 6);
+        }
+      });
+    }
+    lanes.clear();
+    end_well(processes);
+  });
+}
+
+/// A rank whose connection ends before it says that it has ended.
+TEST(TcpProcesses, ARankThatIsLostIsNamedToAll) {
+  run_by_tcp(3, [](Processes& processes) {
+    Communicator group = processes.group(first_ranks(3), "network");
+    Communicator control = processes.group(first_ranks(3), "control");
+    group.barrier("step");
+    if (processes.rank() == 2) return;
+    const std::string expected = "rank 2 failed: its process on host2 is gone";
+    const std::string error = error_of([&] { group.barrier("step"); });
+    EXPECT_THAT(error, HasSubstr(expected));
+    EXPECT_EQ(error_of([&] { group.throw_if_broken(); }), error);
+    EXPECT_THAT(error_of([&] { control.barrier("control"); }), HasSubstr(expected));
+    const auto report = processes.report_end(error, kPatience);
+    EXPECT_EQ(report, processes.rank() == 0 ? Processes::Report::own : Processes::Report::none);
+    EXPECT_FALSE(processes.all_ended());
+  });
+}
+
+TEST(TcpProcesses, ACallIsGivenUpWhereTheWorkOfAnotherFailed) {
+  run_by_tcp(2, [](Processes& processes) {
+    Communicator group = processes.group(first_ranks(2), "network");
+    Communicator control = processes.group(first_ranks(2), "control");
+    if (processes.rank() == 0) {
+      processes.end_work("its experts got too many rows");
+    } else {
+      // It computes, and looks whether that still has a use.
+      const auto look = [&] {
+        for (int i = 0; i < 200; ++i) {
+          group.throw_if_broken();
+          std::this_thread::sleep_for(milliseconds(50));
+        }
+      };
+      EXPECT_EQ(error_of(look), "rank 0 failed: its experts got too many rows");
+    }
+    control.barrier("after it");
+    end_well(processes);
+  });
+}
+
+/// Somebody else's connection says something else, or nothing, and the run goes on.
+TEST(TcpProcesses, StrangersDoNotDisturb) {
+  const TcpAddress address = free_address();
+  std::jthread first([&] {
+    FirstProcess processes(address, 2, "host0", kPatience);
+    Communicator group = processes.group(first_ranks(2), "network");
+    group.barrier("step");
+    end_well(processes);
+  });
+  TcpSocket silent = TcpSocket::connect(address, kPatience);
+  TcpSocket browser = TcpSocket::connect(address, kPatience);
+  const std::string request = "GET / HTTP/1.1\r\nHost: tessera\r\n\r\n";
+  browser.send(std::as_bytes(std::span(request)));
+  TcpSocket half = TcpSocket::connect(address, kPatience);
+  half.send(std::as_bytes(std::span(&kTcpGreeting, 1)));
+  const int64_t too_long = int64_t{1} << 60;
+  half.send(std::as_bytes(std::span(&too_long, 1)));
+  std::byte none{};
+  EXPECT_THROW(browser.receive(std::span(&none, 1)), ConnectionLost);
+  EXPECT_THROW(half.receive(std::span(&none, 1)), ConnectionLost);
+  OtherProcess processes(address, 2, 1, "host1", kPatience);
+  EXPECT_EQ(processes.network(), "lo");
+  EXPECT_THAT(error_of([&] { OtherProcess(address, 2, 1, "host7", kPatience); }),
+              HasSubstr("two processes say that they are rank 1: one on host1, one on host7"));
+  Communicator group = processes.group(first_ranks(2), "network");
+  group.barrier("step");
+  end_well(processes);
+}
+
+TEST(TcpReports, AreMadeOnceByTheRankThatKnowsTheCause) {
+  using Report = Processes::Report;
+  const auto reports = [](const std::map<int, std::string>& ends, int ranks) {
+    std::vector<Report> result;
+    for (const auto& [rank, error] : ends) result.push_back(report_of(rank, ends, ranks));
+    return result;
+  };
+  EXPECT_EQ(reports({{0, ""}, {1, ""}}, 2), (std::vector{Report::none, Report::none}));
+  EXPECT_EQ(reports({{0, "full disk"}, {1, "full disk"}}, 2),
+            (std::vector{Report::for_all, Report::none}));
+  EXPECT_EQ(reports({{0, "rank 1 failed: full disk"}, {1, "full disk"}}, 2),
+            (std::vector{Report::none, Report::own}));
+  EXPECT_EQ(reports({{1, "rank 0 failed: it is gone"}, {2, "rank 0 failed: it is gone"}}, 3),
+            (std::vector{Report::own, Report::none}));
+  EXPECT_EQ(reports({{0, "a"}, {1, "b"}, {2, ""}}, 3),
+            (std::vector{Report::own, Report::own, Report::none}));
+}
+
+TEST(TcpAddresses, AreReadWithNamesAndNumbers) {
+  const auto read = [](const char* text) { return parse_tcp_address("TESSERA_ADDRESS", text); };
+  EXPECT_EQ(read("node0:29500").host, "node0");
+  EXPECT_EQ(read("node0:29500").port, 29500);
+  EXPECT_EQ(read("[fd00::1]:1").host, "fd00::1");
+  EXPECT_EQ(read("[fd00::1]:1").text(), "[fd00::1]:1");
+  for (const char* text : {"", "node0", ":29500", "node0:", "node0:0", "node0:65536", "node0:x",
+                           "node0:1x", "fd00::1:29500", "node0:-1"}) {
+    EXPECT_THAT(error_of([&] { read(text); }),
+                AllOf(HasSubstr("TESSERA_ADDRESS is"), HasSubstr("node0:29500")))
+        << text;
+  }
+}
+
+TEST(WireLetters, ThatEndEarlyAreNoLetters) {
+  WireWriter writer;
+  writer.put_text("layers.0.norm");
+  writer.put_all(std::span<const int64_t>(std::vector<int64_t>{1, 2, 3}));
+  const auto whole = writer.bytes();
+  for (size_t length = 0; length <= whole.size(); ++length) {
+    WireReader reader(whole.first(length));
+    const auto read = [&] {
+      EXPECT_EQ(reader.take_text(), "layers.0.norm");
+      EXPECT_EQ(reader.take_all<int64_t>(), (std::vector<int64_t>{1, 2, 3}));
+    };
+    if (length < whole.size()) {
+      EXPECT_THROW(read(), ConnectionLost) << length;
+    } else {
+      read();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
