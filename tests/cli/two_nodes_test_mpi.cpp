@@ -25,9 +25,10 @@ class RunsOnTwoNodes : public testing::ProcessRuns {
     testing::write_known_peak(folder_ / "hardware.json", 1);
   }
 
-  Result on_nodes(int ranks, const Arguments& arguments) const {
-    testing::Subprocess cluster(joined({TESSERA_RUN_CLUSTER, "--ranks", std::to_string(ranks),
-                                        "--rate", "1gbit", TESSERA_PROGRAM},
+  Result on_nodes(int ranks, const Arguments& arguments, const Arguments& options = {}) const {
+    const Arguments launcher{TESSERA_RUN_CLUSTER, "--ranks", std::to_string(ranks), "--rate",
+                             "1gbit"};
+    testing::Subprocess cluster(joined(joined(launcher, joined(options, {TESSERA_PROGRAM})),
                                        joined(arguments, set("run.threads", "1"))),
                                 folder_ / "cluster.txt");
     const int status = cluster.wait();
@@ -55,6 +56,17 @@ TEST_F(RunsOnTwoNodes, GoOnUnderAnotherLayout) {
     EXPECT_NEAR(found[i].loss / expected[i].loss, 1, 1e-10) << "step " << i + 1;
     EXPECT_NEAR(found[i].grad_norm / expected[i].grad_norm, 1, 1e-10) << "step " << i + 1;
   }
+}
+
+/// They meet in the first one's process, at an address of the network between them.
+TEST_F(RunsOnTwoNodes, MeetByTcp) {
+  const Arguments keys = joined(set("train.micro_batch", "1"), set("parallel.node_ranks", "2"));
+  const Result threads =
+      run(training("threads", joined(joined(keys, set("run.threads", "1")), {"--ranks", "4"})));
+  ASSERT_EQ(threads.status, 0) << threads.output;
+  const Result processes = on_nodes(4, training("processes", keys), {"--tcp"});
+  ASSERT_EQ(processes.status, 0) << processes.output;
+  expect_same_run("threads", "processes", 8);
 }
 
 /// Sums by node are compared bit for bit, as they are on one machine.
