@@ -11,6 +11,10 @@ std::string group_text(std::span<const int> ranks, std::string_view lane) {
   return fmt::format("group [{}] on lane {}", fmt::join(ranks, ", "), lane);
 }
 
+std::string failed_text(int rank, std::string_view why) {
+  return fmt::format("rank {} failed: {}", rank, why);
+}
+
 std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,
                                std::span<const std::string> missing) {

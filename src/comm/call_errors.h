@@ -14,6 +14,9 @@ namespace tessera {
 /// The group in words: "group [0, 2] on lane network".
 std::string group_text(std::span<const int> ranks, std::string_view lane);
 
+/// The work of a rank failed: "rank 3 failed: its experts got too many rows".
+std::string failed_text(int rank, std::string_view why);
+
 /// `rank` waited for others to ask for a group, and `missing` did not.
 std::string not_asked_for_text(std::string_view rank, std::string_view group,
                                std::chrono::milliseconds timeout,

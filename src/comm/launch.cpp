@@ -18,9 +18,11 @@ struct LauncherVariables {
   const char* launcher;
 };
 
+/// The variable of a user's own launcher stands for it.
+constexpr const char* kByHand = "TESSERA_RANKS";
+
 constexpr std::array<LauncherVariables, 4> kVariables{{
-    // Ours come first: a user sets them by hand.
-    {"TESSERA_RANKS", "TESSERA_RANK", "the user"},
+    {kByHand, "TESSERA_RANK", kByHand},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
     {"PMI_SIZE", "PMI_RANK", "mpiexec"},
     // srun alone sets the first: the step is what it starts
@@ -39,6 +41,7 @@ std::optional<int> number_in(std::string_view text, int least) {
 
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
   const char* const address = variable(kAddressVariable);
+  std::optional<Launch> found;
   for (const auto& [of_processes, of_rank, launcher] : kVariables) {
     const char* value = variable(of_processes);
     if (value == nullptr) continue;
@@ -47,22 +50,35 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
       throw Error("{} is {}, expected the number of processes that {} started", of_processes,
                   in_quotes(value), launcher);
     }
-    if (*processes == 1) return std::nullopt;
+    if (found) {
+      // Ours were set by hand, or forgotten.
+      if (found->launcher == kByHand && *processes > 1 && found->processes != *processes) {
+        throw Error("{} is {}, but {} started {} processes; unset it, or set it so", kByHand,
+                    found->processes, launcher, *processes);
+      }
+      continue;
+    }
     const char* rank_text = variable(of_rank);
     const std::optional<int> rank = rank_text == nullptr ? std::nullopt : number_in(rank_text, 0);
-    if (address != nullptr && (!rank || *rank >= *processes)) {
+    if (*processes > 1 && address != nullptr && (!rank || *rank >= *processes)) {
       throw Error("{} is {}, expected the number of this process, from 0 to {}", of_rank,
                   rank_text == nullptr ? "not set" : in_quotes(rank_text), *processes - 1);
     }
-    Launch launch{launcher, *processes, rank.value_or(0)};
-    if (address != nullptr) launch.address = address;
-    return launch;
+    found = Launch{launcher, *processes, rank.value_or(0)};
+    if (address != nullptr) found->address = address;
   }
-  if (address == nullptr) return std::nullopt;
-  throw Error(
-      "{} says where several processes meet, but nothing says how many they are. Set TESSERA_RANKS "
-      "and TESSERA_RANK for each, or let srun or mpirun start them",
-      kAddressVariable);
+  if (!found && address != nullptr) {
+    throw Error(
+        "{} says where several processes meet, but nothing says how many they are. Set {} and "
+        "TESSERA_RANK for each, or let srun or mpirun start them",
+        kAddressVariable, kByHand);
+  }
+  if (!found || found->processes == 1) return std::nullopt;
+  if (found->launcher == kByHand && address == nullptr) {
+    throw Error("{} is {}, but {} does not say where the processes meet; set both, or neither",
+                kByHand, found->processes, kAddressVariable);
+  }
+  return found;
 }
 
 std::optional<Launch> find_launch() {

@@ -50,9 +50,10 @@ class Processes {
     own,      ///< this rank, whose error it is
     for_all,  ///< this rank, the first, and the error is that of all
   };
-  /// Every rank calls it when its work has ended, with the error that ended it or an empty text,
-  /// and waits for the others, for `patience` at most. Returns whether this rank is to report the
-  /// error. Ranks that heard of another's error leave the report to that one, if it is still there.
+  /// Every rank calls it when its work has ended, before this goes away, with the error that ended
+  /// it or an empty text, and waits for the others, for `patience` at most. Returns whether this
+  /// rank is to report the error. Ranks that heard of another's error leave the report to that one,
+  /// if it is still there.
   virtual Report report_end(std::string_view error, std::chrono::milliseconds patience) = 0;
   /// After report_end(): whether all ranks have come. If not, abort() is to end the others.
   virtual bool all_ended() const = 0;

@@ -12,6 +12,7 @@
 #include <sched.h>
 
 #include "cli/process_runs.h"
+#include "comm/tcp/tcp_socket.h"
 
 namespace tessera {
 namespace {
@@ -35,6 +36,11 @@ class TcpProcessesTest : public testing::ProcessRuns {
     for (const auto& [name, value] : environment) all.push_back(name + "=" + value);
     return std::make_unique<testing::Subprocess>(joined(joined(all, {TESSERA_PROGRAM}), arguments),
                                                  folder_ / output);
+  }
+  /// An address of this machine that nobody listens at.
+  static std::string free_address() {
+    const TcpListener any({"127.0.0.1", 0});
+    return fmt::format("localhost:{}", any.port());
   }
   /// What trains until somebody ends it.
   Arguments long_training(const std::string& name, const Arguments& more = {}) const {
@@ -121,7 +127,7 @@ TEST_F(TcpProcessesTest, AnErrorIsSaidOnce) {
   EXPECT_EQ(occurrences(of_all.output, "tessera: error"), 1U) << of_all.output;
 
   const std::map<std::string, std::string> both{{"TESSERA_RANKS", "2"},
-                                                {"TESSERA_ADDRESS", "localhost:19517"}};
+                                                {"TESSERA_ADDRESS", free_address()}};
   auto first = both;
   first["TESSERA_RANK"] = "0";
   auto second = both;
@@ -163,9 +169,10 @@ TEST_F(TcpProcessesTest, AProcessThatIsKilledIsNamedAndTheLastCheckpointIsWhole)
 TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
   for (const size_t victim : {0U, 1U}) {
     SCOPED_TRACE(victim);
-    const auto started = start(3, {"bench", "collectives", "--sizes", "8MiB", "--collectives",
-                                   "all_gather", "--seconds", "1000", "--rank-timeout", "3"});
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    const std::string name = "stopped-" + std::to_string(victim);
+    const Arguments batch = joined(set("train.global_batch", "3"), set("train.micro_batch", "1"));
+    const auto started = start(3, long_training(name, joined(batch, set("run.rank_timeout", "3"))));
+    await(folder_ / name / "metrics.jsonl");
     const std::vector<pid_t> ranks = processes_of(*started);
     ASSERT_EQ(ranks.size(), 3U) << started->output();
     ::kill(ranks[victim], SIGSTOP);
@@ -176,6 +183,8 @@ TEST_F(TcpProcessesTest, AProcessThatIsStoppedIsNamed) {
     ::kill(ranks[victim], SIGKILL);
     EXPECT_NE(started->wait(), 0);
     EXPECT_THAT(started->output(), HasSubstr(words));
+    EXPECT_EQ(occurrences(started->output(), "tessera: error"), victim == 0 ? 2U : 1U)
+        << started->output();
   }
 }
 
@@ -190,14 +199,17 @@ TEST_F(TcpProcessesTest, SaveAndEndWhenTheyAreToldTo) {
 
 TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   const Arguments short_patience = set("run.rank_timeout", "2");
-  const auto environment = [](const char* ranks, const char* rank, const char* address) {
+  const auto environment = [](const char* ranks, const char* rank, const std::string& address) {
     return std::map<std::string, std::string>{
         {"TESSERA_RANKS", ranks}, {"TESSERA_RANK", rank}, {"TESSERA_ADDRESS", address}};
   };
+  const std::string of_three_ranks = free_address();
+  const std::string of_nobody = free_address();
+  const std::string of_two_ranks = free_address();
   const auto first =
-      start_one(environment("3", "0", "localhost:19518"), training("one", short_patience), "0.txt");
+      start_one(environment("3", "0", of_three_ranks), training("one", short_patience), "0.txt");
   const auto second =
-      start_one(environment("3", "1", "localhost:19518"), training("one", short_patience), "1.txt");
+      start_one(environment("3", "1", of_three_ranks), training("one", short_patience), "1.txt");
   EXPECT_EQ(first->wait(), 1);
   EXPECT_EQ(second->wait(), 1);
   EXPECT_THAT(first->output(), HasSubstr("1 of the 3 processes have not come to rank 0"));
@@ -205,16 +217,15 @@ TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   EXPECT_THAT(second->output(), HasSubstr("1 of the 3 processes have not come to rank 0"));
 
   const auto alone =
-      start_one(environment("2", "1", "localhost:19519"), training("one", short_patience), "2.txt");
+      start_one(environment("2", "1", of_nobody), training("one", short_patience), "2.txt");
   EXPECT_EQ(alone->wait(), 1);
-  EXPECT_THAT(alone->output(), HasSubstr("localhost:19519 does not answer after 2 s"));
+  EXPECT_THAT(alone->output(), HasSubstr(of_nobody + " does not answer after 2 s"));
 
-  const auto here = start_one(environment("2", "0", "localhost:19520"), training("two"), "3.txt");
-  const auto of_three =
-      start_one(environment("3", "2", "localhost:19520"), training("two"), "4.txt");
+  const auto here = start_one(environment("2", "0", of_two_ranks), training("two"), "3.txt");
+  const auto of_three = start_one(environment("3", "2", of_two_ranks), training("two"), "4.txt");
   EXPECT_EQ(of_three->wait(), 1);
   EXPECT_THAT(of_three->output(), HasSubstr("was started as one of 3 processes, and rank 0 ("));
-  const auto there = start_one(environment("2", "1", "localhost:19520"), training("two"), "5.txt");
+  const auto there = start_one(environment("2", "1", of_two_ranks), training("two"), "5.txt");
   EXPECT_EQ(here->wait(), 0) << here->output();
   EXPECT_EQ(there->wait(), 0) << there->output();
   EXPECT_FALSE(path_exists(folder_ / "one"));

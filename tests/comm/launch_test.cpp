@@ -52,12 +52,20 @@ TEST(Launch, HasAnAddressWhereProcessesMeetWithoutMpi) {
   EXPECT_EQ(by_srun->rank, 3);
   EXPECT_EQ(by_srun->address, "node0:29500");
   EXPECT_FALSE(launch_with({{"TESSERA_RANKS", "1"}, {"TESSERA_ADDRESS", "node0:29500"}}));
+  EXPECT_FALSE(launch_with({{"TESSERA_RANKS", "1"}}));
 
   const auto refused = [](const std::map<std::string, std::string>& environment) {
     return error_of([&] { launch_with(environment); });
   };
   EXPECT_THAT(refused({{"TESSERA_ADDRESS", "node0:29500"}}),
               ::testing::HasSubstr("nothing says how many they are"));
+  EXPECT_THAT(refused({{"TESSERA_RANKS", "2"}}),
+              ::testing::HasSubstr("TESSERA_ADDRESS does not say where the processes meet"));
+  // What another run has left in the environment.
+  for (const char* ours : {"1", "2"}) {
+    EXPECT_THAT(refused({{"TESSERA_RANKS", ours}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+                ::testing::HasSubstr("but mpirun started 4 processes; unset it"));
+  }
   for (const char* rank : {"", "4", "-1", "two"}) {
     EXPECT_THAT(
         refused(

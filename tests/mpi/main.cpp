@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
     listeners.Append(new Failures);
   }
   const int status = RUN_ALL_TESTS();
+  tessera::joined().report_end("", std::chrono::seconds(60));
   tessera::joined_slot().reset();
   return status;
 }

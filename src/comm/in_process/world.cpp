@@ -65,10 +65,10 @@ void World::await_group(int rank, std::span<const int> ranks, std::string_view l
   };
   const std::chrono::milliseconds timeout = timeouts_[static_cast<size_t>(rank)];
   changed_.wait_for(lock, timeout, [&] { return failure_of(lane) || missing().empty(); });
+  const auto names = missing();
+  if (names.empty()) return;
   if (const auto& failure = failure_of(lane)) throw Error(*failure);
-  if (const auto names = missing(); !names.empty()) {
-    throw Error("{}", not_asked_for_text(text(rank), group_text(ranks, lane), timeout, names));
-  }
+  throw Error("{}", not_asked_for_text(text(rank), group_text(ranks, lane), timeout, names));
 }
 
 std::string World::text(int rank) const {
@@ -131,7 +131,7 @@ void World::fail(int rank, std::string_view message) {
   {
     const std::scoped_lock lock(mutex_);
     if (failure_) return;
-    failure_ = fmt::format("rank {} failed: {}", rank, message);
+    failure_ = failed_text(rank, message);
   }
   changed_.notify_all();
   for (const std::shared_ptr<Meeting>& meeting : meetings()) meeting->fail(*failure_);
@@ -141,7 +141,7 @@ void World::end_work(int rank, std::string_view message) {
   {
     const std::scoped_lock lock(mutex_);
     if (failure_ || work_failure_) return;
-    work_failure_ = fmt::format("rank {} failed: {}", rank, message);
+    work_failure_ = failed_text(rank, message);
   }
   changed_.notify_all();
   for (const std::shared_ptr<Meeting>& meeting : meetings()) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace tessera {
 
 FirstProcess::FirstProcess(const TcpAddress& address, int ranks, std::string host,
@@ -22,10 +24,13 @@ Processes::Report FirstProcess::report_end(std::string_view error,
                                            std::chrono::milliseconds patience) {
   const auto [report, all] = hub_.end(0, error, patience);
   all_ended_ = all;
+  reports_ = report != Report::none;
   return report;
 }
 
 void FirstProcess::abort(int status) {
+  const std::string missing = hub_.text_of_missing();
+  if (!reports_ && !missing.empty()) fmt::print(stderr, "tessera: error: {}\n", missing);
   hub_.abort_others(0, status);
   std::fflush(nullptr);
   std::_Exit(status);

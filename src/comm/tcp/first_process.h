@@ -15,7 +15,8 @@ class FirstProcess final : public Processes {
   FirstProcess(const TcpAddress& address, int ranks, std::string host,
                std::chrono::milliseconds patience);
 
-  std::string network() { return hub_.network(); }
+  /// See TcpHub::network().
+  const std::string& network() const { return hub_.network(); }
 
   int rank() const override { return 0; }
   std::span<const std::string> hosts() const override { return hub_.hosts(); }
@@ -31,6 +32,7 @@ class FirstProcess final : public Processes {
  private:
   TcpHub hub_;
   bool all_ended_ = false;
+  bool reports_ = false;  // this rank says an error
 };
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ std::string own_host() {
 }
 
 /// NCCL's processes meet by the network that ours have met by, unless the user names another one.
-/// It reads the variable when it is first used.
+/// It reads the variable when it is first used; no thread of ours reads any.
 void tell_nccl(const std::string& network) {
   if (network.empty()) return;
   ::setenv("NCCL_SOCKET_IFNAME", ("=" + network).c_str(), /*overwrite=*/0);

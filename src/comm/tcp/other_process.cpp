@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{5000};
 /// What the first rank waits for others, it waits itself. So a rank that asks it waits longer.
 constexpr std::chrono::milliseconds kGrace{10000};
-constexpr std::chrono::seconds kAnswerPatience{30};
+constexpr std::chrono::seconds kGroupPatience{30};
 constexpr std::chrono::milliseconds kReportLook{250};
 
 WireWriter hello_of(TcpPurpose purpose) {
@@ -33,14 +33,25 @@ WireWriter hello_of(TcpPurpose purpose) {
 
 OtherProcess::OtherProcess(TcpAddress address, int ranks, int rank, const std::string& host,
                            std::chrono::milliseconds patience)
-    : address_(std::move(address)), rank_(rank), hosts_{""}, heard_(Clock::now()), member_([&] {
-        WireWriter hello = hello_of(TcpPurpose::member);
-        hello.put(ranks);
-        hello.put(rank);
-        hello.put_text(host);
-        return connect(patience, hello);
-      }()) {
-  await_begin(ranks, host, patience);
+    : address_(std::move(address)),
+      rank_(rank),
+      hosts_{""},
+      heard_(Clock::now()),
+      member_(TcpSocket::connect(address_, patience)) {
+  member_.watch_machine();
+  try {
+    WireWriter hello = hello_of(TcpPurpose::member);
+    hello.put(ranks);
+    hello.put(rank);
+    hello.put_text(host);
+    greet(member_, hello);
+    await_begin(ranks, Clock::now() + patience + kGrace);
+  } catch (const ConnectionLost& lost) {
+    throw Error(
+        "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
+        "version, or has ended: {}",
+        rank_, host, address_.text(), lost.what());
+  }
   listener_ = std::jthread([this] { listen(); });
 }
 
@@ -49,36 +60,26 @@ OtherProcess::~OtherProcess() {
   listener_.join();
 }
 
-TcpSocket OtherProcess::connect(std::chrono::milliseconds patience, const WireWriter& hello) const {
-  TcpSocket socket = TcpSocket::connect(address_, patience);
+void OtherProcess::greet(TcpSocket& socket, const WireWriter& hello) const {
   socket.send(std::as_bytes(std::span(&kTcpGreeting, 1)));
   send_letter(socket, hello);
-  return socket;
 }
 
-void OtherProcess::await_begin(int ranks, const std::string& host,
-                               std::chrono::milliseconds patience) {
-  const auto end = Clock::now() + patience + kGrace;
+void OtherProcess::await_begin(int ranks, Clock::time_point end) {
   std::vector<std::byte> memory;
   for (;;) {
-    WireReader told = [&] {
-      try {
-        return receive_letter(member_, memory, [&] {
-          if (Clock::now() > end) throw ConnectionLost("it does not answer");
-        });
-      } catch (const ConnectionLost& lost) {
-        throw Error(
-            "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
-            "version, or has ended: {}",
-            rank_, host, address_.text(), lost.what());
-      }
-    }();
+    WireReader told = receive_letter(member_, memory, [&] {
+      if (Clock::now() > end) throw ConnectionLost("it does not answer");
+    });
     heard_ = Clock::now();
     const auto what = told.take<TcpTold>();
     if (what == TcpTold::refused) throw Error("{}", told.take_text());
     if (what != TcpTold::begun) continue;
     hosts_.clear();
     for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
+    // Ranks on the first one's machine come by its loopback. The others reach it by this network.
+    const std::string of_first = told.take_text();
+    network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? of_first : member_.network();
     return;
   }
 }
@@ -94,13 +95,15 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   hello.put_all(ranks);
   hello.put_text(lane);
   try {
-    TcpSocket socket = connect(kAnswerPatience, hello);
+    const auto look_around = [this] { look(); };
+    TcpSocket socket = TcpSocket::connect(address_, kGroupPatience, look_around);
+    greet(socket, hello);
     std::vector<std::byte> memory;
-    const std::string error = receive_letter(socket, memory, [this] { look(); }).take_text();
+    const std::string error = receive_letter(socket, memory, look_around).take_text();
     if (!error.empty()) throw Error("{}", error);
     const auto position = static_cast<int>(own - ranks.begin());
     TcpCaller caller{.timeout = [this] { return timeout_.load(); },
-                     .look = [this] { look(); },
+                     .look = look_around,
                      .lost = [this](std::string_view why) { return lost_text(why); },
                      .failure = [this, lane = std::string(lane)] { return failure(lane); }};
     return {tcp_transport(std::move(socket), position, std::move(caller)),
@@ -134,8 +137,9 @@ Processes::Report OtherProcess::report_end(std::string_view error,
     changed_.wait_for(lock, kReportLook);
   }
   // Without the first rank each reports for itself.
-  if (!report_) return error.empty() ? Report::none : Report::own;
+  if (!report_) report_.emplace(error.empty() ? Report::none : Report::own, false);
   all_ended_ = report_->second;
+  reports_ = report_->first != Report::none;
   return report_->first;
 }
 
@@ -145,10 +149,11 @@ void OtherProcess::abort(int status) {
   letter.put(status);
   say(letter);
   {
+    // Nobody else can say it then.
     const std::scoped_lock lock(mutex_);
-    if (lost_) {
+    if (!reports_ && (lost_ || is_silent())) {
       fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
-                 lost_text("its process has ended before this one"));
+                 lost_text(lost_.value_or("it does not answer")));
     }
   }
   std::fflush(nullptr);
@@ -159,8 +164,8 @@ void OtherProcess::say(const WireWriter& letter) {
   const std::scoped_lock lock(sending_);
   try {
     send_letter(member_, letter);
-  } catch (const ConnectionLost&) {
-    note_lost();
+  } catch (const ConnectionLost& lost) {
+    note_lost(lost.what());
   }
 }
 
@@ -172,8 +177,8 @@ void OtherProcess::listen() {
       heard_ = Clock::now();
       hear(told);
     }
-  } catch (const ConnectionLost&) {
-    note_lost();
+  } catch (const ConnectionLost& lost) {
+    note_lost(lost.what());
   }
 }
 
@@ -193,10 +198,8 @@ void OtherProcess::hear(WireReader& told) {
     }
     case TcpTold::abort: {
       if (ended_) break;  // it ends by itself
-      const auto status = told.take<int>();
-      fmt::print(stderr, "tessera: error: {}\n", told.take_text());
-      std::fflush(stderr);
-      std::_Exit(status);
+      std::fflush(nullptr);
+      std::_Exit(told.take<int>());  // who ends the run has said why
     }
     case TcpTold::alive:
     case TcpTold::begun:
@@ -206,9 +209,9 @@ void OtherProcess::hear(WireReader& told) {
   changed_.notify_all();
 }
 
-void OtherProcess::note_lost() {
+void OtherProcess::note_lost(std::string_view why) {
   const std::scoped_lock lock(mutex_);
-  lost_ = true;
+  if (!lost_) lost_ = why;
   changed_.notify_all();
 }
 
@@ -217,6 +220,10 @@ bool OtherProcess::is_silent() const {
 }
 
 void OtherProcess::look() const {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (lost_) throw Error("{}", lost_text(*lost_));
+  }
   if (!is_silent()) return;
   throw Error("{}", lost_text(fmt::format(
                         "it has not answered for {:.0f} s: it is stopped, or cannot be reached",
@@ -229,9 +236,9 @@ std::string OtherProcess::lost_text(std::string_view why) const {
 
 std::optional<std::string> OtherProcess::failure(std::string_view lane) const {
   const std::scoped_lock lock(mutex_);
+  if (work_failed_ && lane != kControlLane) return work_failed_;
   if (failed_) return failed_;
-  if (lost_) return lost_text("its process has ended");
-  return lane == kControlLane ? std::nullopt : work_failed_;
+  return lost_ ? std::optional(lost_text(*lost_)) : std::nullopt;
 }
 
 }  // namespace tessera

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/processes.h"
@@ -24,7 +26,8 @@ class OtherProcess final : public Processes {
                std::chrono::milliseconds patience);
   ~OtherProcess() override;
 
-  std::string network() const { return member_.network(); }
+  /// The network by which this machine and others meet. Empty if that is not known.
+  const std::string& network() const { return network_; }
 
   int rank() const override { return rank_; }
   std::span<const std::string> hosts() const override { return hosts_; }
@@ -38,14 +41,14 @@ class OtherProcess final : public Processes {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void await_begin(int ranks, const std::string& host, std::chrono::milliseconds patience);
-  TcpSocket connect(std::chrono::milliseconds patience, const WireWriter& hello) const;
+  void greet(TcpSocket& socket, const WireWriter& hello) const;
+  void await_begin(int ranks, Clock::time_point end);
   void listen();
   void hear(WireReader& told);
-  void note_lost();
+  void note_lost(std::string_view why);
   /// Whether nothing has been heard of the first rank for too long.
   bool is_silent() const;
-  /// Throws Error if so.
+  /// Throws Error if so, or if its connection is lost.
   void look() const;
   std::string lost_text(std::string_view why) const;
   std::optional<std::string> failure(std::string_view lane) const;
@@ -56,12 +59,14 @@ class OtherProcess final : public Processes {
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
   std::atomic<Clock::time_point> heard_;  // of the first rank
+  std::string network_;
   bool all_ended_ = false;
+  bool reports_ = false;  // this rank says an error
   TcpSocket member_;
   std::mutex sending_;        // to it
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  bool lost_ = false;
+  std::optional<std::string> lost_;  // why the first rank is
   bool ended_ = false;
   std::optional<std::string> failed_;
   std::optional<std::string> work_failed_;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include "comm/call_errors.h"
 
 namespace tessera {
 
@@ -15,7 +15,7 @@ Processes::Report report_of(int rank, const std::map<int, std::string>& ends, in
     return rank == 0 ? Report::for_all : Report::none;
   }
   const auto heard_of = [&](const auto& end) {
-    return !end.second.empty() && own == fmt::format("rank {} failed: {}", end.first, end.second);
+    return !end.second.empty() && own == failed_text(end.first, end.second);
   };
   const bool of_another =
       std::ranges::any_of(ends, heard_of) || std::ranges::find_if(ends, same)->first < rank;

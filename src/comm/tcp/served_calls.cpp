@@ -1,11 +1,14 @@
 #include "comm/tcp/served_calls.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <new>
 #include <numeric>
 
 namespace tessera {
 namespace {
+
+constexpr int64_t kMostKeptBytes = int64_t{1} << 20;
 
 /// Some elements after the other.
 Tensor flat(std::byte* memory, int64_t elements, DType dtype) {
@@ -26,24 +29,48 @@ void ServedCalls::serve_one() {
   WireReader call = receive_letter(socket_, letter_);
   const auto collective = call.take<Collective>();
   set_timeout_(std::chrono::milliseconds(call.take<int64_t>()));
-  given_.resize(static_cast<size_t>(call.take<int64_t>()));
-  result_.resize(static_cast<size_t>(call.take<int64_t>()));
-  socket_.receive(given_);
+  const auto given = call.take<int64_t>();
+  const auto result = call.take<int64_t>();
   WireWriter answer;
-  const int64_t before = transport_.received_bytes();
-  bool failed = false;
+  bool failed = true;
   try {
+    make_room(given, result);
+    socket_.receive(given_);
+    const int64_t before = transport_.received_bytes();
     run(collective, call);
     answer.put_text("");
     answer.put(transport_.received_bytes() - before);
+    failed = false;
   } catch (const ConnectionLost&) {
-    throw;  // the letter is none of ours
+    throw;  // or the letter is none of ours
   } catch (const std::exception& error) {
-    failed = true;
     answer.put_text(error.what());
   }
   send_letter(socket_, answer);
   if (!failed) socket_.send(result_);
+  give_room_back();
+}
+
+/// Throws Error if there is no memory for the operands. What the rank gives is passed over then.
+void ServedCalls::make_room(int64_t given, int64_t result) {
+  try {
+    given_.resize(static_cast<size_t>(given));
+    result_.resize(static_cast<size_t>(result));
+  } catch (const std::bad_alloc&) {
+    std::array<std::byte, 4096> passed_over;
+    for (int64_t left = given; left > 0; left -= std::ssize(passed_over)) {
+      socket_.receive(std::span(passed_over)
+                          .first(static_cast<size_t>(std::min(left, std::ssize(passed_over)))));
+    }
+    throw Error("the first rank has no memory for a call's operands of {} bytes", given + result);
+  }
+}
+
+/// Large operands are rare: loads of checkpoints. Their memory is not kept for each rank.
+void ServedCalls::give_room_back() {
+  for (std::vector<std::byte>* memory : {&given_, &result_}) {
+    if (std::ssize(*memory) > kMostKeptBytes) std::vector<std::byte>().swap(*memory);
+  }
 }
 
 void ServedCalls::run(Collective collective, WireReader& call) {

@@ -28,6 +28,8 @@ class ServedCalls {
 
  private:
   void serve_one();
+  void make_room(int64_t given, int64_t result);
+  void give_room_back();
   void run(Collective collective, WireReader& call);
   void exchange(WireReader& call);
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "comm/call_errors.h"
 #include "comm/tcp/report_ends.h"
 #include "comm/tcp/served_calls.h"
 
@@ -19,6 +20,7 @@ constexpr std::chrono::milliseconds kAcceptLook{250};
 constexpr std::chrono::seconds kAliveEvery{1};
 /// A connection that says nothing for so long is none of ours.
 constexpr std::chrono::seconds kGreetingPatience{10};
+constexpr std::chrono::seconds kLastWordsPatience{2};
 
 WireWriter told(TcpTold what) {
   WireWriter letter;
@@ -48,14 +50,19 @@ TcpHub::~TcpHub() {
   acceptor_.join();
   {
     Lock lock(mutex_);
-    closing_ = true;
     if (!not_begun_) not_begun_ = "the first rank has ended";
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return reporting_ == 0; });
+    await_answers(lock);
   }
   if (world_) world_->fail(0, "it has ended");  // wakes threads that wait in calls
   for (Connection& connection : connections_) connection.socket.shut_down();
   connections_.clear();
+}
+
+/// Wakes the threads that wait to tell ranks how the run ends, and lets them.
+void TcpHub::await_answers(Lock& lock) {
+  closing_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kLastWordsPatience, [&] { return answering_ == 0; });
 }
 
 void TcpHub::await_ranks(std::chrono::milliseconds patience) {
@@ -67,6 +74,7 @@ void TcpHub::await_ranks(std::chrono::milliseconds patience) {
     };
     if (changed_.wait_for(lock, patience, all_here)) {
       world_ = std::make_unique<World>(ranks_, kRankTimeout, hosts_);
+      network_ = find_network();
     } else {
       for (int rank = 0; rank < ranks_; ++rank) {
         if (hosts_[static_cast<size_t>(rank)].empty()) missing.push_back(std::to_string(rank));
@@ -82,12 +90,17 @@ void TcpHub::await_ranks(std::chrono::milliseconds patience) {
   if (!missing.empty()) throw Error("{}", *not_begun_);
 }
 
-std::string TcpHub::network() {
-  for (Member& member : members_) {
+/// Ranks of this machine come by its loopback, which no other machine reaches.
+std::string TcpHub::find_network() {
+  std::string result;
+  for (int rank = 1; rank < ranks_; ++rank) {
+    Member& member = members_[static_cast<size_t>(rank)];
     const std::scoped_lock lock(member.mutex);
-    if (member.socket != nullptr) return member.socket->network();
+    if (member.socket == nullptr) continue;
+    result = member.socket->network();
+    if (hosts_[static_cast<size_t>(rank)] != hosts_[0]) return result;
   }
-  return "";
+  return result;
 }
 
 std::string TcpHub::text(int rank) const {
@@ -97,25 +110,53 @@ std::string TcpHub::text(int rank) const {
 void TcpHub::accept(const std::stop_token& stop) {
   auto last_alive = std::chrono::steady_clock::now();
   while (!stop.stop_requested()) {
-    if (auto socket = listener_.accept(kAcceptLook)) {
-      const Lock lock(mutex_);
-      connections_.remove_if([](const Connection& connection) { return connection.done.load(); });
-      Connection& kept = connections_.emplace_back(std::move(*socket));
-      kept.handler = std::jthread([this, &kept] {
-        try {
-          serve(kept.socket);
-        } catch (const std::exception&) {
-          // The other side is gone, or was none of ours.
-        }
-        kept.socket.shut_down();
-        kept.done = true;
-      });
+    try {
+      if (auto socket = listener_.accept(kAcceptLook)) begin_to_serve(std::move(*socket));
+    } catch (const std::exception& error) {  // no descriptor or no thread is left
+      refuse_all(error.what());
+      std::this_thread::sleep_for(kAcceptLook);
     }
     if (const auto now = std::chrono::steady_clock::now(); now - last_alive > kAliveEvery) {
       last_alive = now;
       send_alive();
     }
   }
+}
+
+void TcpHub::begin_to_serve(TcpSocket socket) {
+  const Lock lock(mutex_);
+  connections_.remove_if([](const Connection& connection) { return connection.done.load(); });
+  Connection& kept = connections_.emplace_back(std::move(socket));
+  try {
+    kept.handler = std::jthread([this, &kept] {
+      try {
+        serve(kept.socket);
+      } catch (const std::exception&) {
+        // The other side is gone, or was none of ours.
+      }
+      kept.socket.shut_down();
+      kept.done = true;
+    });
+  } catch (...) {
+    connections_.pop_back();
+    throw;
+  }
+}
+
+/// A rank that comes cannot be served: the run cannot begin, or go on.
+void TcpHub::refuse_all(std::string_view why) {
+  const std::string text = fmt::format(
+      "{}; {} threads and connections are needed for each group "
+      "of ranks here (ulimit -n, ulimit -u)",
+      why, ranks_ - 1);
+  bool begun = false;
+  {
+    const Lock lock(mutex_);
+    begun = world_ != nullptr;
+    if (!begun && !not_begun_) not_begun_ = text;
+  }
+  changed_.notify_all();
+  if (begun) fail(0, text);
 }
 
 void TcpHub::serve(TcpSocket& socket) {
@@ -155,34 +196,55 @@ void TcpHub::serve_member(TcpSocket& socket, WireReader& hello) {
   const auto ranks = hello.take<int>();
   const auto rank = hello.take<int>();
   const std::string host = hello.take_text();
-  WireWriter begun = told(TcpTold::begun);
+  socket.watch_machine();
   {
-    Lock lock(mutex_);
-    auto refused = why_refused(rank, ranks, host);
-    if (!refused) {
-      hosts_[static_cast<size_t>(rank)] = host;
-      Member& member = members_[static_cast<size_t>(rank)];
-      {
-        const std::scoped_lock of_member(member.mutex);
-        member.socket = &socket;
-      }
-      changed_.notify_all();
-      changed_.wait(lock, [&] { return world_ != nullptr || not_begun_; });
-      refused = not_begun_;
+    const Answering answering(*this);
+    std::optional<std::string> refused;
+    {
+      const Lock lock(mutex_);
+      refused = not_begun_ ? not_begun_ : why_refused(rank, ranks, host);
+      if (!refused) hosts_[static_cast<size_t>(rank)] = host;
     }
-    if (refused) {
-      send_letter(socket, told(TcpTold::refused, *refused));
-      return;
-    }
+    if (refused) return send_letter(socket, told(TcpTold::refused, *refused));
   }
-  for (const std::string& each : hosts_) begun.put_text(each);
-  tell(rank, begun);
+  Member& member = members_[static_cast<size_t>(rank)];
+  {
+    const std::scoped_lock lock(member.mutex);
+    member.socket = &socket;
+  }
+  changed_.notify_all();
   try {
+    await_begin(rank, socket);
     listen_to(rank, socket);
-  } catch (const ConnectionLost&) {
+  } catch (const std::exception&) {
     lose(rank);
     throw;
   }
+}
+
+/// Waits until all ranks have come, and tells this one so.
+void TcpHub::await_begin(int rank, TcpSocket& socket) {
+  const Answering answering(*this);
+  std::optional<std::string> refused;
+  {
+    Lock lock(mutex_);
+    while (world_ == nullptr && !not_begun_) {
+      if (socket.is_closed()) {
+        hosts_[static_cast<size_t>(rank)].clear();  // it may come again
+        throw ConnectionLost("it is gone before all have come");
+      }
+      changed_.wait_for(lock, kAcceptLook);
+    }
+    refused = not_begun_;
+  }
+  if (refused) {
+    tell(rank, told(TcpTold::refused, *refused));
+    throw ConnectionLost("the run does not begin");
+  }
+  WireWriter begun = told(TcpTold::begun);
+  for (const std::string& each : hosts_) begun.put_text(each);
+  begun.put_text(network_);
+  tell(rank, begun);
 }
 
 void TcpHub::listen_to(int rank, TcpSocket& socket) {
@@ -206,21 +268,13 @@ void TcpHub::hear(int rank, WireReader& said) {
 
 /// A rank has ended, and waits for what it is to do about its error.
 void TcpHub::report(int rank, WireReader& ended) {
-  {
-    const Lock lock(mutex_);
-    ++reporting_;
-  }
+  const Answering answering(*this);
   const std::string error = ended.take_text();
   const auto [who, all] = end(rank, error, std::chrono::milliseconds(ended.take<int64_t>()));
   WireWriter letter = told(TcpTold::report);
   letter.put(who);
   letter.put(all);
   tell(rank, letter);
-  {
-    const Lock lock(mutex_);
-    --reporting_;
-  }
-  changed_.notify_all();
 }
 
 void TcpHub::serve_group(TcpSocket& socket, WireReader& hello) {
@@ -259,23 +313,52 @@ void TcpHub::lose(int rank) {
   }
   {
     const Lock lock(mutex_);
-    if (closing_ || ends_.contains(rank)) return;
+    if (world_ == nullptr || closing_ || ends_.contains(rank)) return;
     gone_.insert(rank);
   }
-  fail(rank, fmt::format("its process on {} is gone: it was killed, or its machine or its network "
-                         "is lost",
-                         hosts_[static_cast<size_t>(rank)]));
+  fail(rank, gone_text(rank));
   changed_.notify_all();
 }
 
+std::string TcpHub::gone_text(int rank) const {
+  return fmt::format(
+      "its process on {} is gone: it was killed, or its machine or its network is lost",
+      hosts_[static_cast<size_t>(rank)]);
+}
+
+std::string TcpHub::text_of_missing() {
+  const Lock lock(mutex_);
+  std::vector<std::string> missing;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (ends_.contains(rank)) continue;
+    missing.push_back(gone_.contains(rank)
+                          ? failed_text(rank, gone_text(rank))
+                          : fmt::format("{} has not come to the end of the run", text(rank)));
+  }
+  return fmt::format("{}", fmt::join(missing, "; "));
+}
+
 void TcpHub::fail(int rank, std::string_view why) {
+  note_failure(rank, why);
   world_->fail(rank, why);
-  tell_all(told(TcpTold::failed, fmt::format("rank {} failed: {}", rank, why)));
+  tell_all(told(TcpTold::failed, failed_text(rank, why)));
+}
+
+void TcpHub::note_failure(int rank, std::string_view why) {
+  const Lock lock(mutex_);
+  failures_.insert(failed_text(rank, why));
 }
 
 void TcpHub::end_work(int rank, std::string_view why) {
+  note_failure(rank, why);
   world_->end_work(rank, why);
-  tell_all(told(TcpTold::work_failed, fmt::format("rank {} failed: {}", rank, why)));
+  tell_all(told(TcpTold::work_failed, failed_text(rank, why)));
+}
+
+/// Whether an error is what a rank has heard of another: that other one has told the rest.
+bool TcpHub::is_heard(std::string_view error) {
+  const Lock lock(mutex_);
+  return failures_.contains(std::string(error));
 }
 
 TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseconds patience) {
@@ -284,7 +367,7 @@ TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseco
     ends_.emplace(rank, error);
   }
   changed_.notify_all();
-  if (error.empty()) {
+  if (error.empty() || is_heard(error)) {
     world_->end(rank);
   } else {
     fail(rank, error);
@@ -296,20 +379,19 @@ TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseco
 }
 
 void TcpHub::abort_others(int rank, int status) {
+  bool first_ends_itself = false;
+  {
+    Lock lock(mutex_);
+    await_answers(lock);
+    first_ends_itself = ends_.contains(0);
+  }
   WireWriter letter = told(TcpTold::abort);
   letter.put(status);
-  const std::string why =
-      fmt::format("{} ends the run: not all ranks have come to its end", text(rank));
-  letter.put_text(why);
   for (int other = 1; other < ranks_; ++other) {
     if (other != rank) tell(other, letter);
   }
-  if (rank == 0) return;
-  {
-    const Lock lock(mutex_);
-    if (ends_.contains(0)) return;  // this process ends by itself
-  }
-  fmt::print(stderr, "tessera: error: {}\n", why);
+  if (rank == 0 || first_ends_itself) return;
+  fmt::print(stderr, "tessera: {} ends the run: not all ranks have come to its end\n", text(rank));
   std::fflush(stderr);
   std::_Exit(status);
 }

@@ -37,10 +37,11 @@ class TcpHub {
   /// Waits for all ranks. Throws Error that names those that have not come within `patience`, and
   /// tells those that have.
   void await_ranks(std::chrono::milliseconds patience);
-  /// After await_ranks(): where they meet, their machines, and the network that they came by.
+  /// After await_ranks(): where they meet, their machines, and the network of this one by which
+  /// those of other machines came, if there are any. Empty if that is not known.
   World& world() { return *world_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
-  std::string network();
+  const std::string& network() const { return network_; }
 
   /// See Processes::end_work().
   void end_work(int rank, std::string_view why);
@@ -52,7 +53,10 @@ class TcpHub {
   /// See Processes::report_end().
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
 
-  /// Ends all other processes that still work.
+  /// After end(): what is to be said of ranks that have not ended. Empty if all have.
+  std::string text_of_missing();
+
+  /// Ends all other processes that still work. Those that wait for what end() returns get it first.
   void abort_others(int rank, int status);
 
  private:
@@ -72,19 +76,48 @@ class TcpHub {
   };
 
   void accept(const std::stop_token& stop);
+  void begin_to_serve(TcpSocket socket);
+  void refuse_all(std::string_view why);
   void serve(TcpSocket& socket);
   void serve_member(TcpSocket& socket, WireReader& hello);
+  void await_begin(int rank, TcpSocket& socket);
   std::optional<std::string> why_refused(int rank, int ranks, const std::string& host);
+  std::string find_network();
   void listen_to(int rank, TcpSocket& socket);
   void hear(int rank, WireReader& said);
   void report(int rank, WireReader& ended);
+  void await_answers(Lock& lock);
   void serve_group(TcpSocket& socket, WireReader& hello);
   void lose(int rank);
+  std::string gone_text(int rank) const;
   void fail(int rank, std::string_view why);
+  void note_failure(int rank, std::string_view why);
+  bool is_heard(std::string_view error);
   void tell(int rank, const WireWriter& letter);
   void tell_all(const WireWriter& letter);
   void send_alive();
   std::string text(int rank) const;
+
+  /// Notes that a thread is to tell a rank something, while it lives.
+  class Answering {
+   public:
+    explicit Answering(TcpHub& hub) : hub_(hub) {
+      const Lock lock(hub_.mutex_);
+      ++hub_.answering_;
+    }
+    ~Answering() {
+      {
+        const Lock lock(hub_.mutex_);
+        --hub_.answering_;
+      }
+      hub_.changed_.notify_all();
+    }
+    Answering(const Answering&) = delete;
+    Answering& operator=(const Answering&) = delete;
+
+   private:
+    TcpHub& hub_;
+  };
 
   TcpListener listener_;
   const int ranks_;
@@ -96,7 +129,9 @@ class TcpHub {
   std::optional<std::string> not_begun_;  // why the run does not begin
   std::map<int, std::string> ends_;       // by rank: its error or an empty text
   std::set<int> gone_;                    // ranks that are lost before they ended
-  int reporting_ = 0;                     // ranks that wait for what end() returns
+  std::set<std::string> failures_;        // what ranks are told of others
+  std::string network_;
+  int answering_ = 0;  // threads that are to tell a rank something before the end
   bool closing_ = false;
   std::list<Connection> connections_;
   std::jthread acceptor_;

@@ -1,5 +1,6 @@
 #include "comm/tcp/tcp_socket.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -27,6 +28,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{250};
 constexpr std::chrono::milliseconds kTryAgain{100};
+constexpr std::chrono::milliseconds kConnectPatience{5000};  // for one try
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -44,32 +46,17 @@ int look_up(const char* host, uint16_t port, int flags, Addresses& addresses) {
   return problem;
 }
 
-/// The numbers of an address. Throws Error if its name is none.
-Addresses resolve(const TcpAddress& address) {
-  Addresses found(nullptr, &::freeaddrinfo);
-  if (const int problem = look_up(address.host.c_str(), address.port, 0, found); problem != 0) {
-    throw Error("{} is no address that this machine knows: {}", address.text(),
-                ::gai_strerror(problem));
-  }
-  return found;
-}
-
-/// Where to listen: at the address, if it is a number. A machine's own name may stand for its
-/// loopback there (127.0.1.1), so for a name it is at all of the machine's addresses.
-Addresses to_listen_at(const TcpAddress& address) {
-  Addresses found = resolve(address);
-  Addresses number(nullptr, &::freeaddrinfo);
-  if (look_up(address.host.c_str(), address.port, AI_NUMERICHOST, number) == 0) return found;
-  Addresses any(nullptr, &::freeaddrinfo);
-  return look_up(nullptr, address.port, AI_PASSIVE, any) == 0 ? std::move(any) : std::move(found);
+[[noreturn]] void throw_unknown(const TcpAddress& address, int problem) {
+  throw Error("{} is no address that this machine knows: {}", address.text(),
+              ::gai_strerror(problem));
 }
 
 void set_option(int descriptor, int level, int name, int value) {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
 }
 
-/// Small letters go at once. A machine that is lost is found out within half a minute, also if
-/// nothing is sent.
+/// Small letters go at once. A machine that is lost is found out within half a minute, if nothing
+/// is on its way to it.
 void set_options(int descriptor) {
   set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -83,19 +70,34 @@ bool wait_for(int descriptor, short events, std::chrono::milliseconds patience) 
   return ::poll(&waited, 1, static_cast<int>(patience.count())) > 0;
 }
 
-/// Connects to the first of these that answers. Returns the system's error, or 0.
-int connect_to_one(const addrinfo* addresses, int& descriptor) {
-  int problem = EADDRNOTAVAIL;
-  for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) {
-    descriptor = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    if (descriptor < 0) {
+/// Whether a connection is one to itself: a port that nobody listens at may be the one that the
+/// system has given to this end.
+bool is_own_end(int descriptor) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_length = sizeof own;
+  socklen_t other_length = sizeof other;
+  return ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&other), &other_length) == 0 &&
+         own_length == other_length && std::memcmp(&own, &other, own_length) == 0;
+}
+
+/// Connects to one of these within `patience`. Returns the system's error, or 0.
+int connect_to(const addrinfo& address, std::chrono::milliseconds patience, int& descriptor) {
+  descriptor = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                        address.ai_protocol);
+  if (descriptor < 0) return errno;
+  int problem = ::connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (problem == EINPROGRESS) {
+    socklen_t length = sizeof problem;
+    if (!wait_for(descriptor, POLLOUT, patience)) {
+      problem = ETIMEDOUT;
+    } else if (::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &problem, &length) != 0) {
       problem = errno;
-      continue;
     }
-    if (::connect(descriptor, at->ai_addr, at->ai_addrlen) == 0) return 0;
-    problem = errno;
-    ::close(descriptor);
   }
+  if (problem == 0 && is_own_end(descriptor)) problem = ECONNREFUSED;
+  if (problem != 0) ::close(descriptor);
   return problem;
 }
 
@@ -109,6 +111,10 @@ std::string number_of(const sockaddr* address) {
     return bytes(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
   }
   if (address->sa_family == AF_INET6) {
+    const in6_addr& number = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&number)) {
+      return std::string(reinterpret_cast<const char*>(&number) + 12, 4);
+    }
     return bytes(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
   }
   return "";
@@ -128,6 +134,19 @@ std::string network_of(int descriptor) {
     if (!number.empty() && number_of(at->ifa_addr) == number) return at->ifa_name;
   }
   return "";
+}
+
+/// Whether one of these is an address of this machine: then it can be bound.
+bool is_of_this_machine(const addrinfo* addresses) {
+  for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) {
+    const int descriptor = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
+    const bool bound = ::bind(descriptor, at->ai_addr, at->ai_addrlen) == 0 || errno == EADDRINUSE;
+    ::close(descriptor);
+    if (bound) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -165,30 +184,51 @@ TcpSocket::~TcpSocket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience) {
+TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::milliseconds patience,
+                             const Look& look) {
   const auto end = std::chrono::steady_clock::now() + patience;
-  const Addresses addresses = resolve(address);
   for (;;) {
-    int descriptor = -1;
-    const int problem = connect_to_one(addresses.get(), descriptor);
-    if (problem == 0) {
-      set_options(descriptor);
-      return TcpSocket(descriptor);
+    Addresses addresses(nullptr, &::freeaddrinfo);
+    const int unknown = look_up(address.host.c_str(), address.port, 0, addresses);
+    std::string why = unknown == 0 ? "" : ::gai_strerror(unknown);
+    if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
+    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      int descriptor = -1;
+      const int problem =
+          connect_to(*at, std::clamp(left, kTryAgain, kConnectPatience), descriptor);
+      if (problem == 0) {
+        set_options(descriptor);
+        return TcpSocket(descriptor);
+      }
+      why = reason(problem);
     }
     if (std::chrono::steady_clock::now() > end) {
       throw Error("{} does not answer after {:g} s: {}", address.text(),
-                  std::chrono::duration<double>(patience).count(), reason(problem));
+                  std::chrono::duration<double>(patience).count(), why);
     }
+    if (look) look();
     std::this_thread::sleep_for(kTryAgain);
   }
 }
 
-void TcpSocket::send(std::span<const std::byte> bytes) {
+void TcpSocket::watch_machine() {
+  constexpr int kMilliseconds = 30'000;
+  set_option(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
+}
+
+void TcpSocket::send(std::span<const std::byte> bytes, const Look& look) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) throw ConnectionLost("the connection is lost: {}", reason(errno));
-    bytes = bytes.subspan(static_cast<size_t>(sent));
+    const ssize_t sent =
+        ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(descriptor_, POLLOUT, kLook) && look) look();
+    } else if (errno != EINTR) {
+      throw ConnectionLost("the connection is lost: {}", reason(errno));
+    }
   }
 }
 
@@ -199,16 +239,24 @@ void TcpSocket::try_send(std::span<const std::byte> bytes) {
 
 void TcpSocket::receive(std::span<std::byte> bytes, const Look& look) {
   while (!bytes.empty()) {
-    if (look && !wait_for(descriptor_, POLLIN, kLook)) {
-      look();
-      continue;
+    const ssize_t received = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (received > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(received));
+    } else if (received == 0) {
+      throw ConnectionLost("the other side has closed the connection");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait_for(descriptor_, POLLIN, kLook);
+      if (look) look();
+    } else if (errno != EINTR) {
+      throw ConnectionLost("the connection is lost: {}", reason(errno));
     }
-    const ssize_t received = ::recv(descriptor_, bytes.data(), bytes.size(), 0);
-    if (received < 0 && errno == EINTR) continue;
-    if (received < 0) throw ConnectionLost("the connection is lost: {}", reason(errno));
-    if (received == 0) throw ConnectionLost("the other side has closed the connection");
-    bytes = bytes.subspan(static_cast<size_t>(received));
   }
+}
+
+bool TcpSocket::is_closed() const {
+  std::byte next{};
+  const ssize_t received = ::recv(descriptor_, &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  return received == 0 || (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 void TcpSocket::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
@@ -216,13 +264,42 @@ void TcpSocket::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 std::string TcpSocket::network() const { return network_of(descriptor_); }
 
 TcpListener::TcpListener(const TcpAddress& address) {
-  const Addresses addresses = to_listen_at(address);
-  descriptor_ =
-      ::socket(addresses->ai_family, addresses->ai_socktype | SOCK_CLOEXEC, addresses->ai_protocol);
+  Addresses named(nullptr, &::freeaddrinfo);
+  if (const int problem = look_up(address.host.c_str(), address.port, 0, named); problem != 0) {
+    throw_unknown(address, problem);
+  }
+  Addresses number(nullptr, &::freeaddrinfo);
+  if (look_up(address.host.c_str(), address.port, AI_NUMERICHOST, number) == 0) {
+    listen_at(*number->ai_addr, number->ai_addrlen, address);
+    return;
+  }
+  if (!is_of_this_machine(named.get())) {
+    throw Error(
+        "cannot listen at {}: it is the name of another machine. The first rank listens there, so "
+        "start it on that machine, or name this one",
+        address.text());
+  }
+  // A machine's own name may stand for its loopback there (127.0.1.1), so it is all of the
+  // machine's addresses.
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_port = htons(address.port);
+  sockaddr_in any_4{};
+  any_4.sin_family = AF_INET;
+  any_4.sin_port = htons(address.port);
+  try {
+    listen_at(reinterpret_cast<const sockaddr&>(any), sizeof any, address);
+  } catch (const Error&) {  // a machine without version 6
+    listen_at(reinterpret_cast<const sockaddr&>(any_4), sizeof any_4, address);
+  }
+}
+
+void TcpListener::listen_at(const sockaddr& place, unsigned length, const TcpAddress& address) {
+  descriptor_ = ::socket(place.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor_ < 0) throw Error("cannot listen at {}: {}", address.text(), reason(errno));
   set_option(descriptor_, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(descriptor_, addresses->ai_addr, addresses->ai_addrlen) != 0 ||
-      ::listen(descriptor_, SOMAXCONN) != 0) {
+  if (place.sa_family == AF_INET6) set_option(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (::bind(descriptor_, &place, length) != 0 || ::listen(descriptor_, SOMAXCONN) != 0) {
     const int problem = errno;
     ::close(descriptor_);
     throw Error(
@@ -245,7 +322,16 @@ uint16_t TcpListener::port() const {
 std::optional<TcpSocket> TcpListener::accept(std::chrono::milliseconds patience) {
   if (!wait_for(descriptor_, POLLIN, patience)) return std::nullopt;
   const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;  // who connected is gone again
+  if (descriptor < 0) {
+    const int problem = errno;
+    if (problem == EMFILE || problem == ENFILE || problem == ENOBUFS || problem == ENOMEM) {
+      throw Error(
+          "cannot take one more connection of another rank: {}. Raise the limit on open "
+          "files (ulimit -n)",
+          reason(problem));
+    }
+    return std::nullopt;  // who connected is gone again
+  }
   set_options(descriptor);
   return TcpSocket(descriptor);
 }

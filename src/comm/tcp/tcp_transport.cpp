@@ -130,8 +130,8 @@ class TcpTransport final : public Transport {
            const Result& result) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      send_letter(socket_, letter);
-      for (const auto& part : given) socket_.send(part);
+      send_letter(socket_, letter, caller_.look);
+      for (const auto& part : given) socket_.send(part, caller_.look);
       WireReader answer = receive_letter(socket_, answer_, caller_.look);
       const std::string error = answer.take_text();
       if (!error.empty()) throw Error("{}", error);

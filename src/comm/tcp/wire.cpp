@@ -85,8 +85,8 @@ std::vector<std::byte> letter_bytes(const WireWriter& letter) {
   return {whole.bytes().begin(), whole.bytes().end()};
 }
 
-void send_letter(TcpSocket& socket, const WireWriter& letter) {
-  socket.send(letter_bytes(letter));  // in one piece, because each piece is sent at once
+void send_letter(TcpSocket& socket, const WireWriter& letter, const TcpSocket::Look& look) {
+  socket.send(letter_bytes(letter), look);  // in one piece, because each piece is sent at once
 }
 
 WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,

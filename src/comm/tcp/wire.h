@@ -88,7 +88,7 @@ class WireReader {
 /// A letter as it is sent, after its length.
 std::vector<std::byte> letter_bytes(const WireWriter& letter);
 /// Sends a letter.
-void send_letter(TcpSocket& socket, const WireWriter& letter);
+void send_letter(TcpSocket& socket, const WireWriter& letter, const TcpSocket::Look& look = {});
 /// Receives one into `memory`, and returns what can read it. Throws ConnectionLost if it is longer
 /// than any letter of ours.
 WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,
