@@ -1,7 +1,7 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
 #include <functional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -236,22 +236,18 @@ MarkedMessage Communicator::marked(std::string_view name, const Message& message
 
 void Communicator::exchange(std::string_view name, std::span<const Message> sends,
                             std::span<const Message> receives) {
-  std::vector<MarkedMessage> marked_sends;
-  std::vector<MarkedMessage> marked_receives;
-  std::set<std::pair<bool, int>> seen;
-  const auto check_one = [&](bool sent, int peer) {
-    TESSERA_CHECK(seen.insert({sent, peer}).second,
-                  "'{}' has two messages of one direction and peer {}", name, peer);
+  const auto mark_all = [&](std::span<const Message> messages, bool sent) {
+    std::vector<MarkedMessage> result;
+    result.reserve(messages.size());
+    for (const Message& message : messages) {
+      const auto same_peer = [&](const MarkedMessage& other) { return other.peer == message.peer; };
+      TESSERA_CHECK(std::ranges::none_of(result, same_peer),
+                    "'{}' has two messages of one direction and peer {}", name, message.peer);
+      result.push_back(marked(name, message, sent));
+    }
+    return result;
   };
-  for (const Message& message : sends) {
-    check_one(true, message.peer);
-    marked_sends.push_back(marked(name, message, true));
-  }
-  for (const Message& message : receives) {
-    check_one(false, message.peer);
-    marked_receives.push_back(marked(name, message, false));
-  }
-  transport_->exchange(marked_sends, marked_receives);
+  transport_->exchange(mark_all(sends, true), mark_all(receives, false));
   count(Collective::message);
 }
 

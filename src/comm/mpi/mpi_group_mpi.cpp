@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "comm/call_errors.h"
 #include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/shared_parts_mpi.h"
 #include "comm/piece_layout.h"
 
 namespace tessera {
@@ -38,16 +39,36 @@ MpiGroup::MpiGroup(MPI_Comm data, MPI_Comm marks, std::vector<int> ranks, std::s
       calls_(news.add_group(text_)),
       position_(position_of(processes.rank(), ranks_)),
       meeting_(marks, size(), position_) {
+  if (size() > 1 && on_one_machine(marks)) {
+    shared_ = SharedMeeting::make(marks);
+    mail_ = SharedMail::make(marks);
+  }
   for (int position = 0; position < size(); ++position) {
     if (position != position_) all_.push_back(position);
   }
 }
 
+void MpiGroup::begin_small(int64_t bytes) {
+  TESSERA_CHECK(is_small(bytes), "a rank gives {} bytes", bytes);
+  if (shared_) {
+    shared_->begin();
+  } else {
+    meeting_.begin(bytes);
+  }
+}
+
+/// Returns whether all ranks give the same number.
+bool MpiGroup::meet_all(const Fingerprint& mark, uint64_t number, bool blocks) {
+  if (!shared_) {
+    return meeting_.meet(number, blocks,
+                         [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
+  }
+  return shared_->meet(number, blocks, [&](auto&& arrived) { wait_for(mark, arrived, all_); });
+}
+
 void MpiGroup::meet_small(const Fingerprint& mark, const PieceLayout* layout, bool blocks) {
   const uint64_t number = std::max<uint64_t>(1, mark.hash());
-  const bool same = meeting_.meet(
-      number, blocks, [&](std::span<MPI_Request> requests) { wait(mark, requests, all_); });
-  if (same) return;
+  if (meet_all(mark, number, blocks)) return;
   // All ranks see that, so all of them say what they called.
   std::string text = mark.text();
   if (layout != nullptr) text += fmt::format(" ({})", layout->text());

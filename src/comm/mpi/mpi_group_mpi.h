@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -14,6 +15,8 @@
 #include "comm/fingerprint.h"
 #include "comm/mpi/mpi_meeting_mpi.h"
 #include "comm/mpi/mpi_news_mpi.h"
+#include "comm/mpi/shared_mail_mpi.h"
+#include "comm/mpi/shared_meeting_mpi.h"
 #include "comm/processes.h"
 
 namespace tessera {
@@ -22,9 +25,10 @@ namespace tessera {
 /// what they say if they fail.
 ///
 /// A call begins by meet(), in which the ranks compare their fingerprints. It waits for all of them
-/// and can end by an error. Small operands go with the fingerprints. For others MPI's collective
-/// comes after it. It finds all ranks there and does not wait for long, unless one of them is
-/// stopped or lost in that moment. MPI would then wait for ever: stuck() tells another thread so.
+/// and can end by an error. Ranks of one machine do so in memory that they share, others by
+/// messages. Small operands go with the fingerprints. For others MPI's collective comes after it.
+/// It finds all ranks there and does not wait for long, unless one of them is stopped or lost in
+/// that moment. MPI would then wait for ever: stuck() tells another thread so.
 class MpiGroup {
  public:
   /// `data` and `marks` are communicators of these ranks, which MPI keeps until the program ends;
@@ -79,19 +83,45 @@ class MpiGroup {
 
   /// Whether ranks can give each other so many bytes as they meet. All ranks of a call find the
   /// same.
-  bool is_small(int64_t bytes) const { return bytes <= meeting_.most_bytes(); }
+  bool is_small(int64_t bytes) const {
+    return bytes <= (shared_ ? shared_->most_bytes() : meeting_.most_bytes());
+  }
+  /// The same for bytes of which each rank takes those of all others to sum them, so that their
+  /// number counts.
+  bool is_small_for_all(int64_t bytes) const {
+    return shared_ ? is_small(bytes * size() / 2) : is_small(bytes);
+  }
+  /// The same for bytes that one rank alone has. In letters the others give as many, which nobody
+  /// reads.
+  bool is_small_of_one(int64_t bytes) const { return is_small(shared_ ? bytes : bytes * size()); }
   /// The same for other bytes to each rank.
-  bool are_small_blocks(int64_t bytes) const { return meeting_.is_direct() && is_small(bytes); }
+  bool are_small_blocks(int64_t bytes) const {
+    return (shared_ ? shared_->is_direct() : meeting_.is_direct()) && is_small(bytes);
+  }
   /// Begins a call in which each rank gives so many bytes to each: those in own_bytes() to all, or
   /// those in own_bytes_for() to the rank at a position.
-  void begin_small(int64_t bytes) { meeting_.begin(bytes); }
-  std::byte* own_bytes() { return meeting_.own(); }
-  std::byte* own_bytes_for(int position) { return meeting_.own_for(position); }
+  void begin_small(int64_t bytes);
+  std::byte* own_bytes() { return shared_ ? shared_->own() : meeting_.own(); }
+  std::byte* own_bytes_for(int position) {
+    return shared_ ? shared_->own_for(position) : meeting_.own_for(position);
+  }
   /// Meets, as meet() does. What the ranks gave is in bytes_of() then.
   void meet_small(const Fingerprint& mark, const PieceLayout* layout = nullptr,
                   bool blocks = false);
-  const std::byte* bytes_of(int position) { return meeting_.of(position); }
+  const std::byte* bytes_of(int position) {
+    return shared_ ? shared_->of(position) : meeting_.of(position);
+  }
 
+  /// How ranks agree about messages, if all are on one machine; null otherwise.
+  SharedMail* mail() { return mail_.get(); }
+  /// Waits until `is_done()`, which the ranks at `peers` bring about. Throws Error if they do not
+  /// come in time, or have ended.
+  template <typename Done>
+  void wait_for(const Fingerprint& mark, Done&& is_done, std::span<const int> peers) {
+    constexpr int kBriefLooks = 2000;  // in memory
+    wait_until(is_done, kBriefLooks, news_, lane_,
+               [&](auto waited) { throw_if_in_vain(mark, peers, waited); });
+  }
   /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not
   /// come in time, or have ended. `there` says that the others are known to be there: then it
   /// waits without sleep.
@@ -108,6 +138,7 @@ class MpiGroup {
   std::optional<Stuck> stuck();
 
  private:
+  bool meet_all(const Fingerprint& mark, uint64_t number, bool blocks);
   void set_moving(const Fingerprint* mark);
   void throw_if_in_vain(const Fingerprint& mark, std::span<const int> peers,
                         std::chrono::nanoseconds waited);
@@ -126,6 +157,9 @@ class MpiGroup {
   int position_;
   std::vector<int> all_;  // positions of all ranks but this one
   MpiMeeting meeting_;
+  // In its place, if all ranks are on one machine.
+  std::unique_ptr<SharedMeeting> shared_;
+  std::unique_ptr<SharedMail> mail_;
   std::optional<std::string> failure_;
   std::mutex moving_mutex_;              // of the next two
   const Fingerprint* moving_ = nullptr;  // the call whose collective runs in MPI

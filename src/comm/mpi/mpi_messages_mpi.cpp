@@ -25,8 +25,6 @@ struct Letter {
   std::array<std::byte, kSmallCallBytes> bytes;
 };
 
-bool is_small(const MarkedMessage& message) { return message.tensor.bytes() <= kSmallCallBytes; }
-
 void copy(const std::byte* from, int64_t bytes, std::byte* to) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -38,11 +36,12 @@ constexpr int64_t kNumber = sizeof(uint64_t);
 struct Letters {
   static constexpr int64_t kAnswerRoom = MpiLetters::room(kNumber);
 
-  int64_t bytes() const { return kNumber + (is_small(*message) ? message->tensor.bytes() : 0); }
+  int64_t bytes() const { return kNumber + (small ? message->tensor.bytes() : 0); }
   std::byte* answer(std::byte* memory) const { return memory + place; }
   std::byte* letter(std::byte* memory) const { return memory + place + kAnswerRoom; }
 
   const MarkedMessage* message;
+  bool small;
   uint64_t number;  ///< this rank's
   int64_t place;    ///< in the memory of all letters
 };
@@ -61,10 +60,15 @@ Text text_of(const Fingerprint& mark) {
 
 void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                            std::span<const MarkedMessage> receives) {
-  compare(mark, sends, receives);
+  if (group_.mail() != nullptr) {
+    compare_by_mail(*group_.mail(), mark, sends, receives);
+  } else {
+    compare(mark, sends, receives);
+  }
   std::vector<MpiPiece> out;
   std::vector<MpiPiece> in;
-  const auto add_large = [](std::span<const MarkedMessage> messages, std::vector<MpiPiece>& to) {
+  const auto add_large = [this](std::span<const MarkedMessage> messages,
+                                std::vector<MpiPiece>& to) {
     for (const MarkedMessage& message : messages) {
       if (is_small(message)) continue;
       to.push_back({message.peer, message.tensor.raw(), message.tensor.bytes()});
@@ -75,6 +79,52 @@ void MpiMessages::exchange(const Fingerprint& mark, std::span<const MarkedMessag
   if (!out.empty() || !in.empty()) exchange_pieces(mark, out, in);
 }
 
+/// Whether a message goes with its number.
+bool MpiMessages::is_small(const MarkedMessage& message) const {
+  const int64_t most = group_.mail() != nullptr ? group_.mail()->most_bytes() : kSmallCallBytes;
+  return message.tensor.bytes() <= most;
+}
+
+/// The same as compare(), for ranks of one machine.
+void MpiMessages::compare_by_mail(SharedMail& mail, const Fingerprint& mark,
+                                  std::span<const MarkedMessage> sends,
+                                  std::span<const MarkedMessage> receives) {
+  numbers_.clear();
+  for (const MarkedMessage& message : sends) {
+    std::byte* const letter = mail.begin_send(message.peer);
+    if (is_small(message)) copy(message.tensor.raw(), message.tensor.bytes(), letter);
+    mail.send(message.peer, numbers_.emplace_back(message.mark.hash()));
+    add_peer(message.peer);
+  }
+  for (const MarkedMessage& message : receives) {
+    mail.begin_receive(message.peer, numbers_.emplace_back(message.mark.hash()));
+    add_peer(message.peer);
+  }
+  const auto have_come = [&](std::span<const MarkedMessage> messages, bool sent) {
+    return std::ranges::all_of(
+        messages, [&](const MarkedMessage& message) { return mail.has_come(message.peer, sent); });
+  };
+  group_.wait_for(
+      mark, [&] { return have_come(sends, true) && have_come(receives, false); }, peers_);
+  peers_.clear();
+  const auto differing = [&](std::span<const MarkedMessage> messages, bool sent) {
+    std::vector<const MarkedMessage*> result;
+    const size_t before = sent ? 0 : sends.size();
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const bool same = mail.number_of(messages[i].peer, sent) == numbers_[before + i];
+      if (!same) result.push_back(&messages[i]);
+    }
+    return result;
+  };
+  const auto sent = differing(sends, true);
+  const auto received = differing(receives, false);
+  if (!sent.empty() || !received.empty()) throw_different(mark, sent, received);
+  for (const MarkedMessage& message : receives) {
+    if (!is_small(message)) continue;
+    copy(mail.bytes_from(message.peer), message.tensor.bytes(), message.tensor.raw());
+  }
+}
+
 /// Both ranks of each message compare its numbers. Small messages are there then.
 void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                           std::span<const MarkedMessage> receives) {
@@ -82,7 +132,7 @@ void MpiMessages::compare(const Fingerprint& mark, std::span<const MarkedMessage
   int64_t bytes = 0;
   for (const auto& messages : {sends, receives}) {
     for (const MarkedMessage& message : messages) {
-      letters.push_back({&message, message.mark.hash(), bytes});
+      letters.push_back({&message, is_small(message), message.mark.hash(), bytes});
       bytes += Letters::kAnswerRoom + MpiLetters::room(letters.back().bytes());
     }
   }

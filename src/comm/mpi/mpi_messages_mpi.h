@@ -41,8 +41,12 @@ class MpiMessages {
                        std::span<const MpiPiece> receives);
 
  private:
+  bool is_small(const MarkedMessage& message) const;
   void compare(const Fingerprint& mark, std::span<const MarkedMessage> sends,
                std::span<const MarkedMessage> receives);
+  void compare_by_mail(SharedMail& mail, const Fingerprint& mark,
+                       std::span<const MarkedMessage> sends,
+                       std::span<const MarkedMessage> receives);
   void begin_send(const void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
   void begin_receive(void* memory, int64_t bytes, int peer, int tag, MPI_Comm comm);
   void add_peer(int peer);
@@ -53,7 +57,8 @@ class MpiMessages {
 
   MpiGroup& group_;
   // Of one call.
-  StagingMemory memory_;  // of the letters
+  std::vector<uint64_t> numbers_;  // this rank's
+  StagingMemory memory_;           // of the letters
   MpiLetters letters_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;  // whose requests they are

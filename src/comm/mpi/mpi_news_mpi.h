@@ -124,29 +124,30 @@ bool are_done(std::span<MPI_Request> requests);
 /// Cancels messages, and forgets them.
 void take_back(std::span<MPI_Request> messages);
 
-/// Waits for requests of MPI, and listens to the news meanwhile. Throws Error if calls on the lane
+/// Waits until `is_done()`, and listens to the news meanwhile. Throws Error if calls on the lane
 /// cannot end. `look(waited)` is called now and then, and throws Error to give up.
-template <typename Look>
-void wait_for(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane, Look&& look,
-              Patience::Between between = Patience::Between::sleeps) {
-  constexpr int kBriefLooks = 64;
-  for (int look = 0; look < kBriefLooks; ++look) {
-    if (are_done(requests)) return;
+/// Before that it looks `brief_looks` times, for some microseconds.
+template <typename Done, typename Look>
+void wait_until(Done&& is_done, int brief_looks, MpiNews& news, std::string_view lane, Look&& look,
+                Patience::Between between = Patience::Between::sleeps) {
+  for (int looks = 0; looks < brief_looks; ++looks) {
+    if (is_done()) return;
   }
-  for (Patience waiting(between); !are_done(requests); waiting.wait()) {
+  for (Patience waiting(between); !is_done(); waiting.wait()) {
     news.listen();
     if (const auto failure = news.failure(lane)) throw Error("{}", *failure);
     look(waiting.waited());
   }
 }
 
-/// The same for messages: those that are not done are taken back if it throws, so that MPI does not
-/// use their memory any more.
+/// The same for messages of MPI: those that are not done are taken back if it throws, so that MPI
+/// does not use their memory any more.
 template <typename Look>
 void wait_for_messages(std::span<MPI_Request> requests, MpiNews& news, std::string_view lane,
                        Look&& look, Patience::Between between = Patience::Between::sleeps) {
+  const int brief_looks = between == Patience::Between::yields ? 400 : 64;
   try {
-    wait_for(requests, news, lane, look, between);
+    wait_until([&] { return are_done(requests); }, brief_looks, news, lane, look, between);
   } catch (...) {
     take_back(requests);
     throw;

@@ -74,7 +74,7 @@ class MpiTransport final : public Transport {
     group_.call(mark, [&] {
       const int64_t own = slice_begin(to.elements(), ranks(), position() + 1) -
                           slice_begin(to.elements(), ranks(), position());
-      if (group_.is_small(from.bytes())) {
+      if (group_.is_small_for_all(from.bytes())) {
         give(mark, nullptr, from, from.bytes());
         reduce(mark.reduction, to.dtype(), given(), 0, to.elements(), to.raw());
       } else {
@@ -130,8 +130,7 @@ class MpiTransport final : public Transport {
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
     group_.call(mark, [&] {
-      // All others give as many bytes as the root, which nobody reads.
-      if (group_.is_small(ranks() * tensor.bytes())) {
+      if (group_.is_small_of_one(tensor.bytes())) {
         group_.begin_small(tensor.bytes());
         if (root == position()) copy(tensor.raw(), tensor.bytes(), group_.own_bytes());
         group_.meet_small(mark);

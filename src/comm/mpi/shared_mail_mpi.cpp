@@ -1,0 +1,31 @@
+#include "comm/mpi/shared_mail_mpi.h"
+
+#include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/shared_parts_mpi.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostLetterBytes = int64_t{8} << 10;
+constexpr int64_t kMostPartBytes = int64_t{256} << 10;  // of the letters of a rank
+
+}  // namespace
+
+SharedMail::SharedMail(int size, int position)
+    : position_(position),
+      most_bytes_(std::clamp<int64_t>(kMostPartBytes / (2 * size) / kLine * kLine, kLine,
+                                      kMostLetterBytes)),
+      sent_to_(static_cast<size_t>(size)),
+      received_from_(static_cast<size_t>(size)) {}
+
+std::unique_ptr<SharedMail> SharedMail::make(MPI_Comm comm) {
+  int size = 0;
+  int position = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
+  auto mail = std::unique_ptr<SharedMail>(new SharedMail(size, position));
+  mail->parts_ = share_parts(comm, size * mail->peer_bytes());
+  return mail->parts_.empty() ? nullptr : std::move(mail);
+}
+
+}  // namespace tessera

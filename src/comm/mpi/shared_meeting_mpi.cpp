@@ -1,0 +1,25 @@
+#include "comm/mpi/shared_meeting_mpi.h"
+
+#include <algorithm>
+
+#include "comm/mpi/mpi_call_mpi.h"
+#include "comm/mpi/shared_parts_mpi.h"
+
+namespace tessera {
+
+SharedMeeting::SharedMeeting(int size, int position)
+    : size_(size),
+      position_(position),
+      most_bytes_(std::max<int64_t>(kMostBytes, 2 * size * int64_t{sizeof(int64_t)})) {}
+
+std::unique_ptr<SharedMeeting> SharedMeeting::make(MPI_Comm comm) {
+  int size = 0;
+  int position = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
+  auto meeting = std::unique_ptr<SharedMeeting>(new SharedMeeting(size, position));
+  meeting->parts_ = share_parts(comm, kLine + 2 * meeting->place_bytes());
+  return meeting->parts_.empty() ? nullptr : std::move(meeting);
+}
+
+}  // namespace tessera

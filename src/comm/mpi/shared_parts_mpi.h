@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <mpi.h>
+
+namespace tessera {
+
+/// Whether all ranks of a communicator are on one machine. All of them call it.
+bool on_one_machine(MPI_Comm comm);
+
+/// Memory that the ranks of a communicator share, a part of so many bytes for each, zeros at first.
+/// All of them call it. Returns where the parts lie, by position; none if the machine has no memory
+/// for them. MPI keeps it until it ends.
+std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes);
+
+}  // namespace tessera
