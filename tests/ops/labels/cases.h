@@ -18,6 +18,7 @@ std::vector<LabelCase> element_label_cases();
 std::vector<LabelCase> product_label_cases();
 std::vector<LabelCase> norm_label_cases();
 std::vector<LabelCase> attention_label_cases();
+std::vector<LabelCase> cca_label_cases();
 std::vector<LabelCase> router_label_cases();
 std::vector<LabelCase> routing_label_cases();
 std::vector<LabelCase> update_label_cases();
@@ -26,7 +27,7 @@ inline std::vector<LabelCase> all_label_cases() {
   std::vector<LabelCase> all;
   for (auto* const family :
        {element_label_cases, product_label_cases, norm_label_cases, attention_label_cases,
-        router_label_cases, routing_label_cases, update_label_cases}) {
+        cca_label_cases, router_label_cases, routing_label_cases, update_label_cases}) {
     const std::vector<LabelCase> cases = family();
     all.insert(all.end(), cases.begin(), cases.end());
   }

@@ -1,0 +1,203 @@
+#include "ops/cca/delay.h"
+
+#include <algorithm>
+
+#include "ops/cca/delay_kernels.h"
+#include "ops/cca/last_rows.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// The one kernel of the processor copies rows.
+template <typename T>
+void join_rows(const DelayForward<T>& delay, int threads) {
+  const int64_t width = delay.current_width + delay.delayed_width;
+  parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
+    for (int64_t token = begin; token < end; ++token) {
+      T* to = delay.joined + token * width;
+      to = std::copy_n(delay.current + token * delay.current_width, delay.current_width, to);
+      if (!delay.order.follows(token)) {
+        std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
+        continue;
+      }
+      const T* earlier =
+          token == 0 ? delay.before : delay.delayed + (token - 1) * delay.delayed_width;
+      std::copy_n(earlier, delay.delayed_width, to);
+    }
+  });
+}
+
+template <typename T>
+void separate_rows(const DelayBackward<T>& delay, int threads) {
+  const int64_t width = delay.current_width + delay.delayed_width;
+  parallel_ranges(threads, delay.tokens, row_grain(width), [=](int64_t begin, int64_t end, int) {
+    for (int64_t token = begin; token < end; ++token) {
+      const T* from = delay.of_joined + token * width;
+      std::copy_n(from, delay.current_width, delay.of_current + token * delay.current_width);
+      T* to = delay.of_delayed + token * delay.delayed_width;
+      if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
+        std::copy_n(from + width + delay.current_width, delay.delayed_width, to);
+      } else {
+        std::fill_n(to, delay.delayed_width, static_cast<T>(Compute<T>{0}));
+      }
+    }
+  });
+}
+
+/// inputs: the joined rows' gradient [tokens, all columns], document starts if given. outputs: the
+/// gradients of the current and of the delayed rows.
+class JoinDelayedGradient final : public Operation {
+ public:
+  JoinDelayedGradient(const SequenceInputs& sequences, int64_t current_width)
+      : sequences_(sequences), current_width_(current_width) {}
+  std::string_view name() const override { return "join_delayed_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return "~(b s!) v!" + sequences_.labels() + " -> (b s) c, (b s) e";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 1 + sequences_.count(), "{} inputs", inputs.size());
+    const Spec& joined = inputs[0];
+    TESSERA_EXPECT(
+        *this,
+        joined.shape.rank() == 2 && is_floating(joined.dtype) && joined.shape[1] >= current_width_,
+        "a gradient {} {} of {} columns and others", dtype_name(joined.dtype), joined.shape.text(),
+        current_width_);
+    sequences_.expect(*this, inputs, joined.shape[0]);
+    const int64_t tokens = joined.shape[0];
+    return {{{tokens, current_width_}, joined.dtype},
+            {{tokens, joined.shape[1] - current_width_}, joined.dtype}};
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        join_delayed_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
+                                                       *execution.stream);
+      });
+    }
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      separate_rows(arguments<decltype(type)>(execution), execution.runtime.threads());
+    });
+  }
+
+ private:
+  template <typename T>
+  DelayBackward<T> arguments(const Execution& execution) const {
+    const Tensor& joined = execution.inputs[0];
+    return {.order = sequences_.order(execution.inputs),
+            .tokens = joined.shape()[0],
+            .current_width = current_width_,
+            .delayed_width = joined.shape()[1] - current_width_,
+            .of_joined = joined.pointer<T>(),
+            .of_current = execution.outputs[0].pointer<T>(),
+            .of_delayed = execution.outputs[1].pointer<T>()};
+  }
+
+  SequenceInputs sequences_;
+  int64_t current_width_;
+};
+
+/// inputs: current [tokens, c], delayed [tokens, e]; then document starts if given, or, if a
+/// sequence is continued, its last row [1, e] and the position. output: [tokens, c + e].
+class JoinDelayed final : public Operation {
+ public:
+  explicit JoinDelayed(const SequenceInputs& sequences) : sequences_(sequences) {}
+  std::string_view name() const override {
+    return sequences_.is_continued() ? "cached_join_delayed" : "join_delayed";
+  }
+
+  std::string labels(std::span<const Spec>) const override {
+    const std::string tokens = sequences_.tokens();
+    const std::string result = sequences_.is_continued() ? "s v, += w e" : "(b s) v";
+    return "~" + tokens + " c! + ~" + tokens + " e!" + sequences_.labels() + " -> " + result;
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const size_t expected = 2 + size_t{sequences_.is_continued()} + sequences_.count();
+    TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs; {} are expected", inputs.size(),
+                   expected);
+    const Spec& current = inputs[0];
+    const Spec& delayed = inputs[1];
+    TESSERA_EXPECT(*this,
+                   current.shape.rank() == 2 && delayed.shape.rank() == 2 &&
+                       current.shape[0] == delayed.shape[0] && is_floating(current.dtype) &&
+                       current.dtype == delayed.dtype,
+                   "current rows {} {} and delayed rows {} {}", dtype_name(current.dtype),
+                   current.shape.text(), dtype_name(delayed.dtype), delayed.shape.text());
+    sequences_.expect(*this, inputs, current.shape[0]);
+    if (sequences_.is_continued()) {
+      TESSERA_EXPECT(
+          *this,
+          inputs[2].shape == Shape({1, delayed.shape[1]}) && inputs[2].dtype == delayed.dtype,
+          "a last row {} {} for delayed rows {} {}", dtype_name(inputs[2].dtype),
+          inputs[2].shape.text(), dtype_name(delayed.dtype), delayed.shape.text());
+    }
+    return {{{current.shape[0], current.shape[1] + delayed.shape[1]}, current.dtype}};
+  }
+
+  std::vector<int> updated_inputs() const override {
+    return sequences_.is_continued() ? std::vector<int>{2} : std::vector<int>{};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> result(self.inputs.size());
+    if (sequences_.is_continued()) return result;
+    const Spec current = builder.spec(self.inputs[0]);
+    std::vector<Value> inputs{cast(builder, of_outputs[0], current.dtype)};
+    inputs.insert(inputs.end(), self.inputs.begin() + 2, self.inputs.end());
+    const std::vector<Value> gradients = builder.apply(
+        std::make_shared<JoinDelayedGradient>(sequences_, current.shape[1]), std::move(inputs));
+    std::copy(gradients.begin(), gradients.end(), result.begin());
+    return result;
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      on_device(execution, [&](auto vendor, auto type) {
+        join_delayed_device<decltype(vendor)>(arguments<decltype(type)>(execution),
+                                              *execution.stream);
+      });
+    } else {
+      dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+        join_rows(arguments<decltype(type)>(execution), execution.runtime.threads());
+      });
+    }
+    if (sequences_.is_continued()) {
+      keep_last_rows(execution, execution.inputs[1], execution.inputs[2]);
+    }
+  }
+
+ private:
+  template <typename T>
+  DelayForward<T> arguments(const Execution& execution) const {
+    const std::span<const Tensor> inputs = execution.inputs;
+    return {.order = sequences_.order(inputs),
+            .tokens = inputs[0].shape()[0],
+            .current_width = inputs[0].shape()[1],
+            .delayed_width = inputs[1].shape()[1],
+            .current = inputs[0].pointer<T>(),
+            .delayed = inputs[1].pointer<T>(),
+            .before = sequences_.is_continued() ? inputs[2].pointer<T>() : nullptr,
+            .joined = execution.outputs[0].pointer<T>()};
+  }
+
+  SequenceInputs sequences_;
+};
+
+}  // namespace
+
+Value join_delayed(Builder& builder, Value current, Value delayed, const SequenceOptions& options) {
+  return builder.apply_single(std::make_shared<JoinDelayed>(SequenceInputs(options)),
+                              with_documents({current, delayed}, options));
+}
+
+Value cached_join_delayed(Builder& builder, Value current, Value delayed, Value last_row,
+                          Value position) {
+  return builder.apply_single(std::make_shared<JoinDelayed>(SequenceInputs::continued()),
+                              {current, delayed, last_row, position});
+}
+
+}  // namespace tessera

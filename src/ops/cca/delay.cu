@@ -1,0 +1,74 @@
+#include "device/packs.h"
+#include "ops/cca/delay_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// A thread for each pack of the joined rows.
+template <typename T, int size>
+__global__ void join_rows(DelayForward<T> delay) {
+  const int64_t current = delay.current_width / size, delayed = delay.delayed_width / size;
+  for_my_elements<1>(delay.tokens * (current + delayed), [&](int64_t index, auto) {
+    const int64_t token = index / (current + delayed);
+    const int64_t pack = index % (current + delayed);
+    Pack<T, size> values{};
+    if (pack < current) {
+      values = load_pack<size>(delay.current, token * current + pack);
+    } else if (delay.order.follows(token)) {
+      values = token == 0 ? load_pack<size>(delay.before, pack - current)
+                          : load_pack<size>(delay.delayed, (token - 1) * delayed + pack - current);
+    }
+    store_pack(delay.joined, index, values);
+  });
+}
+
+/// A thread for each pack of the gradients.
+template <typename T, int size>
+__global__ void separate_rows(DelayBackward<T> delay) {
+  const int64_t current = delay.current_width / size, delayed = delay.delayed_width / size;
+  for_my_elements<1>(delay.tokens * (current + delayed), [&](int64_t index, auto) {
+    const int64_t token = index / (current + delayed);
+    const int64_t pack = index % (current + delayed);
+    if (pack < current) {
+      store_pack(delay.of_current, token * current + pack,
+                 load_pack<size>(delay.of_joined, index));
+      return;
+    }
+    Pack<T, size> values{};
+    if (token + 1 < delay.tokens && delay.order.follows(token + 1)) {
+      values = load_pack<size>(delay.of_joined, index + current + delayed);
+    }
+    store_pack(delay.of_delayed, token * delayed + pack - current, values);
+  });
+}
+
+/// Calls body(size) with the elements of a pack that both widths are numbers of.
+template <typename T, typename Body>
+void with_joined_packs(int64_t current, int64_t delayed, Body&& body) {
+  with_pack_size<kPackSize<T>>(current % kPackSize<T> == 0 ? delayed : 1, body);
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void join_delayed_device(const DelayForward<T>& delay, Stream& stream) {
+  with_joined_packs<T>(delay.current_width, delay.delayed_width, [&](auto size) {
+    const int64_t packs = delay.tokens * ((delay.current_width + delay.delayed_width) / size);
+    launch(join_rows<T, size>, grid_of_elements<1>(packs), stream, delay);
+  });
+}
+
+template <typename Vendor, typename T>
+void join_delayed_gradient_device(const DelayBackward<T>& delay, Stream& stream) {
+  with_joined_packs<T>(delay.current_width, delay.delayed_width, [&](auto size) {
+    const int64_t packs = delay.tokens * ((delay.current_width + delay.delayed_width) / size);
+    launch(separate_rows<T, size>, grid_of_elements<1>(packs), stream, delay);
+  });
+}
+
+template void join_delayed_device<ThisVendor>(const DelayForward<float>&, Stream&);
+template void join_delayed_device<ThisVendor>(const DelayForward<BFloat16>&, Stream&);
+template void join_delayed_gradient_device<ThisVendor>(const DelayBackward<float>&, Stream&);
+template void join_delayed_gradient_device<ThisVendor>(const DelayBackward<BFloat16>&, Stream&);
+
+}  // namespace tessera

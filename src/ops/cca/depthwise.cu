@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "ops/cca/depthwise_kernels.h"
+#include "ops/cca/weight_parts_device.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kColumnThreads = 128;  // of a block that sums over tokens
+
+/// The weights of a pack of channels: the earlier and the own tap of each.
+template <int size>
+struct TapWeights {
+  __device__ TapWeights(const float* weight, int64_t pack)
+      : pairs(load_pack<2 * size>(weight, pack)) {}
+  __device__ float earlier(int i) const { return pairs.values[2 * i]; }
+  __device__ float own(int i) const { return pairs.values[2 * i + 1]; }
+
+  Pack<float, 2 * size> pairs;
+};
+
+/// A pack of a row in f32: zeros if the row is not of the document.
+template <int size, typename T>
+__device__ Pack<float, size> widened(bool is_read, const T* row, int64_t pack) {
+  Pack<float, size> result{};
+  if (!is_read) return result;
+  const Pack<T, size> values = load_pack<size>(row, pack);
+  for (int i = 0; i < size; ++i) result.values[i] = static_cast<float>(values.values[i]);
+  return result;
+}
+
+/// A thread for each pack of channels of each token.
+template <typename T, int size>
+__global__ void write_taps(DepthwiseForward<T> depthwise) {
+  const int64_t packs = depthwise.channels / size;
+  for_my_elements<1>(depthwise.tokens * packs, [&](int64_t index, auto) {
+    const int64_t token = index / packs, pack = index % packs;
+    const int reach = depthwise.reach(token);
+    const auto own = widened<size>(true, depthwise.row(token), pack);
+    const auto earlier =
+        widened<size>(reach > 0, reach > 0 ? depthwise.row(token - 1) : nullptr, pack);
+    const auto earliest =
+        widened<size>(reach > 1, reach > 1 ? depthwise.row(token - 2) : nullptr, pack);
+    const TapWeights<size> weight(depthwise.weight, pack);
+    const auto bias = load_pack<size>(depthwise.bias, pack);
+    const auto y = [&](int i, float before, float now) {
+      return weight.earlier(i) * before + weight.own(i) * now + bias.values[i];
+    };
+    Pack<T, 2 * size> taps;
+    for (int i = 0; i < size; ++i) {
+      taps.values[2 * i] = round_to<T>(y(i, earliest.values[i], earlier.values[i]));
+      taps.values[2 * i + 1] = round_to<T>(y(i, earlier.values[i], own.values[i]));
+    }
+    store_pack(depthwise.taps, index, taps);
+  });
+}
+
+/// A thread for each pack of channels (x) and each part of the tokens (y). It goes backwards
+/// through its tokens and keeps what the token before needs.
+template <typename T, int size>
+__global__ void __launch_bounds__(kColumnThreads)
+    depthwise_gradient(DepthwiseBackward<T> depthwise, int64_t parts) {
+  const int64_t packs = depthwise.channels / size;
+  const int64_t pack = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (pack >= packs) return;
+  const int64_t part = blockIdx.y;
+  const int64_t begin = depthwise.tokens * part / parts;
+  const int64_t end = depthwise.tokens * (part + 1) / parts;
+  const TapWeights<size> weight(depthwise.weight, pack);
+  const auto of_taps = [&](bool is_read, int64_t token) {
+    return widened<2 * size>(is_read, depthwise.of_taps, token * packs + pack);
+  };
+  // Of the token after the one at hand: the gradients of its taps and of its y.
+  const bool is_cut = end < depthwise.tokens;
+  Pack<float, 2 * size> next = of_taps(is_cut, end);
+  const Pack<float, 2 * size> last = of_taps(is_cut && depthwise.is_followed(end), end + 1);
+  float of_next[size];
+  for (int i = 0; i < size; ++i) of_next[i] = next.values[2 * i + 1] + last.values[2 * i];
+
+  Pack<float, 2 * size> of_weight{};
+  Pack<float, size> of_bias{};
+  for (int64_t token = end - 1; token >= begin; --token) {
+    const bool is_followed = depthwise.is_followed(token);
+    const Pack<float, 2 * size> own = of_taps(true, token);
+    const auto x = widened<size>(true, depthwise.x, token * packs + pack);
+    Pack<T, size> of_x;
+    for (int i = 0; i < size; ++i) {
+      const float after = is_followed ? of_next[i] : 0.0f;
+      const float of_y = own.values[2 * i + 1] + (is_followed ? next.values[2 * i] : 0.0f);
+      of_x.values[i] = round_to<T>(weight.own(i) * of_y + weight.earlier(i) * after);
+      of_weight.values[2 * i] += after * x.values[i];
+      of_weight.values[2 * i + 1] += of_y * x.values[i];
+      of_bias.values[i] += own.values[2 * i] + own.values[2 * i + 1];
+      of_next[i] = of_y;
+    }
+    store_pack(depthwise.of_x, token * packs + pack, of_x);
+    next = own;
+  }
+  float* const sums = depthwise.parts + part * 3 * depthwise.channels;
+  for (int half = 0; half < 2; ++half) {  // a part may begin at 16 bytes that are not at 32
+    Pack<float, size> values;
+    for (int i = 0; i < size; ++i) values.values[i] = of_weight.values[half * size + i];
+    store_pack(sums, 2 * pack + half, values);
+  }
+  store_pack(sums + 2 * depthwise.channels, pack, of_bias);
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void depthwise_device(const DepthwiseForward<T>& depthwise, Stream& stream) {
+  with_pack_size<kPackSize<T> / 2>(depthwise.channels, [&](auto size) {
+    const int64_t packs = depthwise.tokens * (depthwise.channels / size);
+    launch(write_taps<T, size>, grid_of_elements<1>(packs), stream, depthwise);
+  });
+}
+
+template <typename Vendor, typename T>
+void depthwise_gradient_device(const DepthwiseBackward<T>& depthwise, int64_t parts,
+                               Stream& stream) {
+  with_pack_size<kPackSize<T> / 2>(depthwise.channels, [&](auto size) {
+    const int64_t packs = depthwise.channels / size;
+    launch(depthwise_gradient<T, size>,
+           {.blocks = (packs + kColumnThreads - 1) / kColumnThreads,
+            .threads = kColumnThreads,
+            .blocks_y = parts},
+           stream, depthwise, parts);
+  });
+  add_weight_parts_device({.count = parts,
+                           .width = 3 * depthwise.channels,
+                           .parts = depthwise.parts,
+                           .to = {depthwise.of_weight, depthwise.of_bias},
+                           .sizes = {2 * depthwise.channels, depthwise.channels}},
+                          stream);
+}
+
+template void depthwise_device<ThisVendor>(const DepthwiseForward<float>&, Stream&);
+template void depthwise_device<ThisVendor>(const DepthwiseForward<BFloat16>&, Stream&);
+template void depthwise_gradient_device<ThisVendor>(const DepthwiseBackward<float>&, int64_t,
+                                                    Stream&);
+template void depthwise_gradient_device<ThisVendor>(const DepthwiseBackward<BFloat16>&, int64_t,
+                                                    Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include "ops/cca/depthwise_kernels.h"
+#include "ops/cca/weight_parts.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// The taps of one token, of whose document `reach` tokens before it are read.
+template <int reach, typename T>
+[[gnu::noinline]] void write_taps(const DepthwiseForward<T>& depthwise, int64_t token) {
+  const T* own = depthwise.row(token);
+  const T* earlier = reach > 0 ? depthwise.row(token - 1) : nullptr;
+  const T* earliest = reach > 1 ? depthwise.row(token - 2) : nullptr;
+  const float* weight = depthwise.weight;
+  const float* bias = depthwise.bias;
+  T* taps = depthwise.taps + 2 * token * depthwise.channels;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < depthwise.channels; ++c) {
+    float before = bias[c];
+    float now = weight[2 * c + 1] * static_cast<float>(own[c]) + bias[c];
+    if constexpr (reach > 0) {
+      const auto x = static_cast<float>(earlier[c]);
+      before += weight[2 * c + 1] * x;
+      now += weight[2 * c] * x;
+    }
+    if constexpr (reach > 1) before += weight[2 * c] * static_cast<float>(earliest[c]);
+    taps[2 * c] = static_cast<T>(before);
+    taps[2 * c + 1] = static_cast<T>(now);
+  }
+}
+
+/// The gradient of one token's x, with its part of the weight's and the bias's. `ahead` tokens
+/// after it are of its document.
+template <int ahead, typename T>
+[[gnu::noinline]] void add_token(const DepthwiseBackward<T>& depthwise, int64_t token,
+                                 float* of_weight, float* of_bias) {
+  const int64_t channels = depthwise.channels;
+  const T* own = depthwise.of_taps + 2 * token * channels;
+  const T* next = own + (ahead > 0 ? 2 * channels : 0);
+  const T* last = own + (ahead > 1 ? 4 * channels : 0);
+  const T* x = depthwise.x + token * channels;
+  const float* weight = depthwise.weight;
+  T* of_x = depthwise.of_x + token * channels;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < channels; ++c) {
+    const auto of_own = static_cast<float>(own[2 * c + 1]);
+    float of_y = of_own;
+    float of_next = 0;
+    if constexpr (ahead > 0) {
+      of_y += static_cast<float>(next[2 * c]);
+      of_next = static_cast<float>(next[2 * c + 1]);
+    }
+    if constexpr (ahead > 1) of_next += static_cast<float>(last[2 * c]);
+    const auto value = static_cast<float>(x[c]);
+    of_x[c] = static_cast<T>(weight[2 * c + 1] * of_y + weight[2 * c] * of_next);
+    of_weight[2 * c] += of_next * value;
+    of_weight[2 * c + 1] += of_y * value;
+    of_bias[c] += static_cast<float>(own[2 * c]) + of_own;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void depthwise_fast(const DepthwiseForward<T>& depthwise, int threads) {
+  parallel_ranges(threads, depthwise.tokens, row_grain(2 * depthwise.channels),
+                  [&](int64_t begin, int64_t end, int) {
+                    for (int64_t token = begin; token < end; ++token) {
+                      switch (depthwise.reach(token)) {
+                        case 0:
+                          write_taps<0>(depthwise, token);
+                          break;
+                        case 1:
+                          write_taps<1>(depthwise, token);
+                          break;
+                        default:
+                          write_taps<2>(depthwise, token);
+                      }
+                    }
+                  });
+}
+
+template <typename T>
+void depthwise_gradient_fast(const DepthwiseBackward<T>& depthwise, int64_t parts, int threads) {
+  const int64_t channels = depthwise.channels;
+  parallel_items(threads, parts, [&](int64_t part, int) {
+    float* of_weight = depthwise.parts + part * 3 * channels;
+    float* of_bias = of_weight + 2 * channels;
+    std::fill_n(of_weight, 3 * channels, 0.0f);
+    const int64_t end = depthwise.tokens * (part + 1) / parts;
+    for (int64_t token = depthwise.tokens * part / parts; token < end; ++token) {
+      switch (depthwise.ahead(token)) {
+        case 0:
+          add_token<0>(depthwise, token, of_weight, of_bias);
+          break;
+        case 1:
+          add_token<1>(depthwise, token, of_weight, of_bias);
+          break;
+        default:
+          add_token<2>(depthwise, token, of_weight, of_bias);
+      }
+    }
+  });
+  add_weight_parts({.count = parts,
+                    .width = 3 * channels,
+                    .parts = depthwise.parts,
+                    .to = {depthwise.of_weight, depthwise.of_bias},
+                    .sizes = {2 * channels, channels}},
+                   threads);
+}
+
+template void depthwise_fast(const DepthwiseForward<float>&, int);
+template void depthwise_fast(const DepthwiseForward<BFloat16>&, int);
+template void depthwise_gradient_fast(const DepthwiseBackward<float>&, int64_t, int);
+template void depthwise_gradient_fast(const DepthwiseBackward<BFloat16>&, int64_t, int);
+
+}  // namespace tessera

@@ -1,0 +1,306 @@
+#include "ops/cca/grouped_convolution.h"
+
+#include <algorithm>
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/gemm/device_gemm.h"
+#include "ops/gemm/packed_gemm.h"
+#include "ops/row_sections.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// The sizes of one head's products. Its columns lie within rows of all heads.
+struct HeadSizes {
+  int64_t tokens;
+  int64_t heads;
+  int64_t in;   // taps of a head
+  int64_t out;  // channels of a head's result
+  DType dtype;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(tokens * heads) * static_cast<double>(in * out);
+  }
+};
+
+/// Where the heads' parts of an operand begin: `step` elements from one head to the next.
+struct HeadOperand {
+  const Tensor& tensor;
+  int64_t step;
+
+  /// The part of a head, `before` elements after its first one.
+  void* part(int64_t head, int64_t before = 0) const {
+    return static_cast<std::byte*>(tensor.address()) +
+           (head * step + before) * dtype_size(tensor.dtype());
+  }
+};
+
+/// A product C = A B of each head. On the processor each thread has a head and some rows of C at a
+/// time, so that the result does not depend on the threads.
+class HeadProducts : public Operation {
+ public:
+  explicit HeadProducts(int64_t heads) : heads_(heads) {}
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.flops = sizes(inputs).flops(),
+            .bytes = operand_bytes(inputs, outputs, updated_inputs())};
+  }
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    const GemmShape shape = head_product(sizes(inputs));
+    if (target.device != Device::cpu) {
+      return device_gemm_workspace_bytes(target, with_rows(shape, shape.m, target.threads));
+    }
+    return target.threads * thread_bytes(target, shape);
+  }
+
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    require_device_gemm(runtime);
+  }
+
+ protected:
+  /// The sizes of checked inputs.
+  virtual HeadSizes sizes(std::span<const Spec> inputs) const = 0;
+  /// The product of one head.
+  virtual GemmShape head_product(const HeadSizes& sizes) const = 0;
+
+  HeadSizes sizes_of(const Shape& taps, int64_t columns, DType dtype) const {
+    return {taps[0], heads_, taps[1] / heads_, columns / heads_, dtype};
+  }
+
+  void run_heads(const Execution& execution, const HeadOperand& a, const HeadOperand& b,
+                 const HeadOperand& c) const {
+    const GemmShape shape = head_product(sizes(specs_of(execution.inputs)));
+    Runtime& runtime = execution.runtime;
+    if (execution.stream == nullptr) {
+      for (const RowSection& section : sections(shape)) {
+        run_section(execution, shape, section, a, b, c);
+      }
+      return;
+    }
+    for (int64_t head = 0; head < heads_; ++head) {
+      device_gemm(execution, with_rows(shape, shape.m, runtime.threads()), a.part(head),
+                  b.part(head), c.part(head), execution.workspace.data());
+    }
+  }
+
+  int64_t heads_;
+
+ private:
+  /// Of rows of C. oneDNN may need a copy in f32 of a result with gaps between its rows, so they
+  /// are not too many.
+  static std::vector<RowSection> sections(const GemmShape& shape) {
+    constexpr int64_t kTokens = 1024, kWeightRows = 64;
+    return row_sections(shape.m, shape.transpose_a ? kWeightRows : kTokens);
+  }
+
+  /// The product of some rows of C. One row has no gaps after it.
+  static GemmShape with_rows(GemmShape shape, int64_t rows, int threads) {
+    shape.m = rows;
+    shape.threads = threads;
+    if (rows == 1 && !shape.transpose_a) shape.lda = 0;
+    if (rows == 1) shape.ldc = 0;
+    return shape;
+  }
+
+  static int64_t thread_bytes(const Target& target, const GemmShape& shape) {
+    int64_t bytes = 0;
+    for (const RowSection& section : sections(shape)) {
+      const int64_t rows = section.chunk;
+      bytes = std::max(bytes, PackedGemm::workspace_bytes(target, with_rows(shape, rows, 1), rows));
+    }
+    return bytes;
+  }
+
+  void run_section(const Execution& execution, const GemmShape& shape, const RowSection& section,
+                   const HeadOperand& a, const HeadOperand& b, const HeadOperand& c) const {
+    Runtime& runtime = execution.runtime;
+    const int64_t rows = section.chunk;
+    const PackedGemm product(runtime, with_rows(shape, rows, 1), rows);
+    const int64_t bytes = thread_bytes(runtime.target(), shape);
+    const int64_t chunks = (section.end - section.begin) / rows;
+    const int64_t step_of_a = shape.transpose_a ? 1 : shape.lda;
+    const int64_t step_of_c = shape.ldc > 0 ? shape.ldc : shape.n;
+    parallel_items(runtime.threads(), heads_ * chunks, [&](int64_t item, int thread) {
+      const int64_t head = item / chunks;
+      const int64_t row = section.begin + item % chunks * rows;
+      PackedGemm own = product;
+      own.pack(b.part(head), execution.workspace.data() + thread * bytes);
+      own.run(a.part(head, row * step_of_a), c.part(head, row * step_of_c));
+    });
+  }
+};
+
+/// inputs: taps [tokens, heads · in], the result's gradient [tokens, heads · out] and, if it
+/// accumulates, the main gradient [heads · out, in / 2, 2], which run() adds to. Otherwise that is
+/// the output.
+class GroupedConvolutionWeightGradient final : public HeadProducts {
+ public:
+  GroupedConvolutionWeightGradient(int64_t heads, bool accumulate)
+      : HeadProducts(heads), accumulate_(accumulate) {}
+  std::string_view name() const override { return "grouped_convolution_weight_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return std::string("~t (h i! k!), ~t (h o!) -> ") + (accumulate_ ? "+= " : "") + "(h o) i k";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == (accumulate_ ? 3U : 2U), "{} inputs", inputs.size());
+    const HeadSizes of = sizes(inputs);
+    TESSERA_EXPECT(*this, inputs[1].shape[0] == of.tokens && inputs[1].dtype == of.dtype,
+                   "taps {} {} with a gradient {} {}", dtype_name(of.dtype), inputs[0].shape.text(),
+                   dtype_name(inputs[1].dtype), inputs[1].shape.text());
+    const Spec result{{of.heads * of.out, of.in / 2, 2}, accumulation_dtype(of.dtype)};
+    if (!accumulate_) return {result};
+    TESSERA_EXPECT(*this, inputs[2].shape == result.shape && inputs[2].dtype == result.dtype,
+                   "adds {} into {}", result.shape.text(), inputs[2].shape.text());
+    return {};
+  }
+  std::vector<int> updated_inputs() const override {
+    return accumulate_ ? std::vector<int>{2} : std::vector<int>{};
+  }
+
+  void run(const Execution& execution) const override {
+    const HeadSizes of = sizes(specs_of(execution.inputs));
+    const Tensor& result = accumulate_ ? execution.inputs[2] : execution.outputs[0];
+    run_heads(execution, {execution.inputs[1], of.out}, {execution.inputs[0], of.in},
+              {result, of.out * of.in});
+  }
+
+ protected:
+  HeadSizes sizes(std::span<const Spec> inputs) const override {
+    return sizes_of(inputs[0].shape, inputs[1].shape[1], inputs[0].dtype);
+  }
+  GemmShape head_product(const HeadSizes& of) const override {
+    return {.m = of.out,
+            .n = of.in,
+            .k = of.tokens,
+            .input = of.dtype,
+            .output = accumulation_dtype(of.dtype),
+            .transpose_a = true,
+            .accumulate = accumulate_,
+            .lda = of.heads * of.out,
+            .ldb = of.heads * of.in};
+  }
+
+ private:
+  bool accumulate_;
+};
+
+/// inputs: the result's gradient [tokens, heads · out], weight [heads · out, in / 2, 2]. output:
+/// the taps' gradient [tokens, heads · in].
+class GroupedConvolutionInputGradient final : public HeadProducts {
+ public:
+  using HeadProducts::HeadProducts;
+  std::string_view name() const override { return "grouped_convolution_input_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return "~t (h o!), ~(h o!) i! k! -> t (h i k)";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const Spec& gradient = inputs[0];
+    const Spec& weight = inputs[1];
+    TESSERA_EXPECT(*this, gradient.shape[1] == weight.shape[0] && gradient.dtype == weight.dtype,
+                   "a gradient {} {} with a weight {} {}", dtype_name(gradient.dtype),
+                   gradient.shape.text(), dtype_name(weight.dtype), weight.shape.text());
+    const HeadSizes of = sizes(inputs);
+    return {{{of.tokens, of.heads * of.in}, gradient.dtype}};
+  }
+
+  void run(const Execution& execution) const override {
+    const HeadSizes of = sizes(specs_of(execution.inputs));
+    run_heads(execution, {execution.inputs[0], of.out}, {execution.inputs[1], of.out * of.in},
+              {execution.outputs[0], of.in});
+  }
+
+ protected:
+  HeadSizes sizes(std::span<const Spec> inputs) const override {
+    const Shape& weight = inputs[1].shape;
+    return {inputs[0].shape[0], heads_, weight[1] * weight[2], weight[0] / heads_, inputs[0].dtype};
+  }
+  GemmShape head_product(const HeadSizes& of) const override {
+    return {.m = of.tokens,
+            .n = of.in,
+            .k = of.out,
+            .input = of.dtype,
+            .output = of.dtype,
+            .lda = of.heads * of.out,
+            .ldc = of.heads * of.in};
+  }
+};
+
+/// inputs: taps [tokens, heads · in], weight [heads · out, in / 2, 2]. output:
+/// [tokens, heads · out].
+class GroupedConvolution final : public HeadProducts {
+ public:
+  using HeadProducts::HeadProducts;
+  std::string_view name() const override { return "grouped_convolution"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return "~t (h i! k!), ~(h o!) i! k! -> t (h o)";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 2, "{} inputs", inputs.size());
+    const Spec& taps = inputs[0];
+    const Spec& weight = inputs[1];
+    TESSERA_EXPECT(*this, taps.shape.rank() == 2 && is_floating(taps.dtype),
+                   "the taps are {} {}; a floating matrix is expected", dtype_name(taps.dtype),
+                   taps.shape.text());
+    TESSERA_EXPECT(
+        *this, weight.shape.rank() == 3 && weight.shape[2] == 2 && weight.dtype == taps.dtype,
+        "a weight {} {} on taps {} {}; [heads * outputs, inputs, 2] is expected",
+        dtype_name(weight.dtype), weight.shape.text(), dtype_name(taps.dtype), taps.shape.text());
+    TESSERA_EXPECT(*this,
+                   heads_ > 0 && weight.shape[0] % heads_ == 0 &&
+                       taps.shape[1] == heads_ * weight.shape[1] * 2,
+                   "taps {} and a weight {} of {} heads", taps.shape.text(), weight.shape.text(),
+                   heads_);
+    return {{{taps.shape[0], weight.shape[0]}, taps.dtype}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    const Value taps = self.inputs[0], weight = self.inputs[1];
+    const Value of_result = cast(builder, of_outputs[0], builder.spec(taps).dtype);
+    const Value of_taps = builder.apply_single(
+        std::make_shared<GroupedConvolutionInputGradient>(heads_), {of_result, weight});
+    const auto weight_gradient = [&](bool accumulate) {
+      return std::make_shared<GroupedConvolutionWeightGradient>(heads_, accumulate);
+    };
+    const Value main = builder.main_gradient(weight);
+    if (!main) {
+      return {of_taps, builder.apply_single(weight_gradient(false), {taps, of_result})};
+    }
+    builder.apply(weight_gradient(true), {taps, of_result, main});
+    return {of_taps, main};
+  }
+
+  void run(const Execution& execution) const override {
+    const HeadSizes of = sizes(specs_of(execution.inputs));
+    run_heads(execution, {execution.inputs[0], of.in}, {execution.inputs[1], of.out * of.in},
+              {execution.outputs[0], of.out});
+  }
+
+ protected:
+  HeadSizes sizes(std::span<const Spec> inputs) const override {
+    return sizes_of(inputs[0].shape, inputs[1].shape[0], inputs[0].dtype);
+  }
+  GemmShape head_product(const HeadSizes& of) const override {
+    return {.m = of.tokens,
+            .n = of.out,
+            .k = of.in,
+            .input = of.dtype,
+            .output = of.dtype,
+            .transpose_b = true,
+            .lda = of.heads * of.in,
+            .ldc = of.heads * of.out};
+  }
+};
+
+}  // namespace
+
+Value grouped_convolution(Builder& builder, Value taps, Value weight, int64_t heads) {
+  return builder.apply_single(std::make_shared<GroupedConvolution>(heads), {taps, weight});
+}
+
+}  // namespace tessera

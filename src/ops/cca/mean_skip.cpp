@@ -1,0 +1,272 @@
+#include "ops/cca/mean_skip.h"
+
+#include <algorithm>
+
+#include "ops/attention/scratch.h"
+#include "ops/cca/mean_skip_kernels.h"
+#include "ops/cca/mean_skip_plain.h"
+#include "ops/cca/weight_parts.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// What the operation and its gradient have in common. The inputs begin with queries and keys
+/// before the convolutions, queries and keys after them, both biases and the temperature.
+class MeanSkip : public Operation {
+ public:
+  explicit MeanSkip(const MeanSkipOptions& options) : options_(options) {}
+
+ protected:
+  static constexpr size_t kOperands = 7;
+  static constexpr std::string_view kQuery = "t (g r! d!)", kKey = "t (g d!)";
+
+  /// Of the operands.
+  static std::string operand_labels() {
+    return fmt::format("{0}, {1}, {0}, {1}, (g r! d!), (g d!), g", kQuery, kKey);
+  }
+
+  void expect_operands(std::span<const Spec> inputs) const {
+    const Spec& query = inputs[0];
+    const Spec& key = inputs[1];
+    const int64_t head_dim = options_.head_dim;
+    TESSERA_EXPECT(*this, options_.epsilon > 0, "an epsilon of {}; it must be positive",
+                   options_.epsilon);
+    TESSERA_EXPECT(*this,
+                   query.shape.rank() == 2 && key.shape.rank() == 2 && is_floating(query.dtype) &&
+                       query.shape[0] == key.shape[0] && query.dtype == key.dtype,
+                   "queries {} {} and keys {} {}; [tokens, heads * head_dim] is expected",
+                   dtype_name(query.dtype), query.shape.text(), dtype_name(key.dtype),
+                   key.shape.text());
+    TESSERA_EXPECT(*this,
+                   head_dim > 0 && key.shape[1] > 0 && key.shape[1] % head_dim == 0 &&
+                       query.shape[1] % key.shape[1] == 0,
+                   "queries {} on keys {} with heads of {}; whole heads, as many for each key, are "
+                   "expected",
+                   query.shape.text(), key.shape.text(), head_dim);
+    const DType wide = accumulation_dtype(query.dtype);
+    expect_like(inputs, {{query.shape, query.dtype},
+                         {key.shape, key.dtype},
+                         {{query.shape[1]}, wide},
+                         {{key.shape[1]}, wide},
+                         {{key.shape[1] / head_dim}, wide}});
+  }
+
+  /// Checks the inputs after the first two, or after more.
+  void expect_like(std::span<const Spec> inputs, const std::vector<Spec>& expected,
+                   size_t first = 2) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const Spec& input = inputs[first + i];
+      TESSERA_EXPECT(*this, input.shape == expected[i].shape && input.dtype == expected[i].dtype,
+                     "input {} is {} {}; {} {} is expected", first + i, dtype_name(input.dtype),
+                     input.shape.text(), dtype_name(expected[i].dtype), expected[i].shape.text());
+    }
+  }
+
+  /// Checks that a device has kernels of these sizes.
+  void expect_device_sizes(const Target& target, std::span<const Spec> inputs) const {
+    if (target.device == Device::cpu) return;
+    const int64_t channels = (inputs[0].shape[1] / inputs[1].shape[1] + 1) * options_.head_dim;
+    TESSERA_EXPECT(*this, options_.head_dim <= kMostSkipHeadDim && channels <= kMostSkipChannels,
+                   "heads of {}, {} channels for each key head; a device takes {} and {}",
+                   options_.head_dim, channels, kMostSkipHeadDim, kMostSkipChannels);
+  }
+
+  template <typename T>
+  MeanSkipOperands<T> operands(std::span<const Tensor> inputs) const {
+    using Wide = Compute<T>;
+    const Shape &query = inputs[0].shape(), &key = inputs[1].shape();
+    return {.tokens = query[0],
+            .groups = key[1] / options_.head_dim,
+            .heads = query[1] / key[1],
+            .head_dim = options_.head_dim,
+            .epsilon = options_.epsilon,
+            .projected_query = inputs[0].pointer<T>(),
+            .projected_key = inputs[1].pointer<T>(),
+            .convolved_query = inputs[2].pointer<T>(),
+            .convolved_key = inputs[3].pointer<T>(),
+            .query_bias = inputs[4].pointer<Wide>(),
+            .key_bias = inputs[5].pointer<Wide>(),
+            .temperature = inputs[6].pointer<Wide>()};
+  }
+
+  MeanSkipOptions options_;
+};
+
+/// inputs: the operands, then the gradients of the results. outputs: the gradients of the operands.
+class MeanSkipNormGradient final : public MeanSkip {
+ public:
+  using MeanSkip::MeanSkip;
+  std::string_view name() const override { return "mean_skip_norm_gradient"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return fmt::format(
+        "{0}, ~{1} + ~{2} -> t (g r d), t (g d), t (g r d), t (g d), (g r d), "
+        "(g d), g",
+        operand_labels(), kQuery, kKey);
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == kOperands + 2, "{} inputs", inputs.size());
+    expect_operands(inputs);
+    expect_like(inputs, {inputs[0], inputs[1]}, kOperands);
+    std::vector<Spec> outputs;
+    for (const Spec& operand : inputs.first(kOperands)) {
+      outputs.push_back({operand.shape, operand.dtype, {}});
+    }
+    return outputs;
+  }
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    expect_device_sizes(target, inputs);
+    const DType dtype = inputs[0].dtype;
+    const int64_t parts = parts_of(target, dtype, inputs[0].shape[0]);
+    if (dtype == DType::f64) return Work<double>(*this, target, widths(inputs), parts).bytes;
+    return Work<float>(*this, target, widths(inputs), parts).bytes;
+  }
+
+  /// A row's gradient is read before what takes its memory is written.
+  int in_place_input(int output) const override {
+    if (output == 2) return static_cast<int>(kOperands);
+    return output == 3 ? static_cast<int>(kOperands) + 1 : -1;
+  }
+
+  void run(const Execution& execution) const override {
+    const Target& target = execution.runtime.target();
+    const DType dtype = execution.inputs[0].dtype();
+    const int64_t parts = parts_of(target, dtype, execution.inputs[0].shape()[0]);
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        mean_skip_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution, parts),
+                                                    parts, *execution.stream);
+      });
+    }
+    dispatch_floating(dtype, [&](auto type) {
+      using T = decltype(type);
+      const MeanSkipBackward<T> skip = arguments<T>(execution, parts);
+      if constexpr (!std::is_same_v<T, double>) {
+        if (!use_plain(target, dtype)) return mean_skip_gradient_fast(skip, parts, target.threads);
+      }
+      mean_skip_gradient_plain(skip, target.threads);
+    });
+  }
+
+ private:
+  /// The parts in which sums over tokens are taken; none by the plain kernel.
+  static int64_t parts_of(const Target& target, DType dtype, int64_t tokens) {
+    const bool plain = target.device == Device::cpu && use_plain(target, dtype);
+    return plain ? 0 : token_parts(target, tokens);
+  }
+  /// The elements of all weights' gradients.
+  static int64_t widths(std::span<const Spec> inputs) {
+    return inputs[4].shape[0] + inputs[5].shape[0] + inputs[6].shape[0];
+  }
+
+  template <typename Wide>
+  struct Work {
+    Work(const MeanSkipNormGradient& of, const Target& target, int64_t width, int64_t parts,
+         std::byte* base = nullptr) {
+      Scratch memory(base);
+      rows = memory.take<Wide>(target.threads * 3 * of.options_.head_dim);
+      sums = memory.take<Wide>(parts * width);
+      bytes = memory.bytes();
+    }
+    Wide* rows;
+    Wide* sums;
+    int64_t bytes;
+  };
+
+  template <typename T>
+  MeanSkipBackward<T> arguments(const Execution& execution, int64_t parts) const {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs, outputs = execution.outputs;
+    const Work<Wide> work(*this, execution.runtime.target(), widths(specs_of(inputs)), parts,
+                          execution.workspace.data());
+    return {.operands = operands<T>(inputs),
+            .of_query = inputs[kOperands].pointer<T>(),
+            .of_key = inputs[kOperands + 1].pointer<T>(),
+            .of_projected_query = outputs[0].pointer<T>(),
+            .of_projected_key = outputs[1].pointer<T>(),
+            .of_convolved_query = outputs[2].pointer<T>(),
+            .of_convolved_key = outputs[3].pointer<T>(),
+            .of_query_bias = outputs[4].pointer<Wide>(),
+            .of_key_bias = outputs[5].pointer<Wide>(),
+            .of_temperature = outputs[6].pointer<Wide>(),
+            .scratch = work.rows,
+            .parts = work.sums};
+  }
+};
+
+/// inputs: the operands. outputs: queries and keys.
+class MeanSkipNorm final : public MeanSkip {
+ public:
+  using MeanSkip::MeanSkip;
+  std::string_view name() const override { return "mean_skip_norm"; }
+
+  std::string labels(std::span<const Spec>) const override {
+    return operand_labels() + " -> t (g r d), t (g d)";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == kOperands, "{} inputs", inputs.size());
+    expect_operands(inputs);
+    return {{inputs[0].shape, inputs[0].dtype, {}}, {inputs[1].shape, inputs[1].dtype, {}}};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    TESSERA_EXPECT(*this, of_outputs[0] && of_outputs[1],
+                   "a gradient of the queries or the keys alone");
+    std::vector<Value> inputs = self.inputs;
+    for (const Value gradient : of_outputs) {
+      inputs.push_back(cast(builder, gradient, builder.spec(self.inputs[0]).dtype));
+    }
+    return builder.apply(std::make_shared<MeanSkipNormGradient>(options_), std::move(inputs));
+  }
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    expect_device_sizes(target, inputs);
+    return target.threads * 2 * options_.head_dim * static_cast<int64_t>(sizeof(double));
+  }
+
+  /// A row of a convolution's result is read before what takes its memory is written.
+  int in_place_input(int output) const override { return 2 + output; }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return on_device(execution, [&](auto vendor, auto type) {
+        mean_skip_device<decltype(vendor)>(arguments<decltype(type)>(execution), *execution.stream);
+      });
+    }
+    const Target& target = execution.runtime.target();
+    dispatch_floating(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const MeanSkipForward<T> skip = arguments<T>(execution);
+      if constexpr (!std::is_same_v<T, double>) {
+        if (!use_plain(target, dtype_of<T>)) return mean_skip_fast(skip, target.threads);
+      }
+      mean_skip_plain(skip, target.threads);
+    });
+  }
+
+ private:
+  template <typename T>
+  MeanSkipForward<T> arguments(const Execution& execution) const {
+    return {.operands = operands<T>(execution.inputs),
+            .query = execution.outputs[0].pointer<T>(),
+            .key = execution.outputs[1].pointer<T>(),
+            .scratch = reinterpret_cast<Compute<T>*>(execution.workspace.data())};
+  }
+};
+
+}  // namespace
+
+QueryAndKey mean_skip_norm(Builder& builder, const QueryAndKey& projected,
+                           const QueryAndKey& convolved, const QueryAndKey& bias, Value temperature,
+                           const MeanSkipOptions& options) {
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<MeanSkipNorm>(options), {projected.query, projected.key, convolved.query,
+                                                convolved.key, bias.query, bias.key, temperature});
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace tessera

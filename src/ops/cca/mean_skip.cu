@@ -1,0 +1,282 @@
+#include <algorithm>
+
+#include "ops/cca/mean_skip_kernels.h"
+#include "ops/cca/weight_parts_device.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kSkipWarps = 4;                    // of a block, at most
+constexpr int kHeadPack = kLanes == 32 ? 4 : 2;  // elements; heads of 128 channels fill a warp
+
+/// A row of a head in f32. The lanes of a warp have its packs in turn, up to `own` each.
+template <int own, int size>
+struct HeadRow {
+  Pack<float, size> packs[own] = {};
+
+  /// Calls body(i, p) for the packs of this lane: pack p of the row is number i of them.
+  template <typename Body>
+  __device__ static void for_mine(int64_t head_dim, Body&& body) {
+    for (int i = 0; i < own; ++i) {
+      const int p = this_lane() + i * kLanes;
+      if (p * size < head_dim) body(i, p);
+    }
+  }
+  template <typename T>
+  __device__ HeadRow(const T* row, int64_t head_dim) {
+    for_mine(head_dim, [&](int i, int p) {
+      const Pack<T, size> pack = load_pack<size>(row, p);
+      for (int k = 0; k < size; ++k) packs[i].values[k] = static_cast<float>(pack.values[k]);
+    });
+  }
+  HeadRow() = default;
+
+  template <typename T>
+  __device__ void store(T* row, int64_t head_dim) const {
+    for_mine(head_dim, [&](int i, int p) {
+      Pack<T, size> pack;
+      for (int k = 0; k < size; ++k) pack.values[k] = round_to<T>(packs[i].values[k]);
+      store_pack(row, p, pack);
+    });
+  }
+  /// The same of value(i, k), element k of the lane's pack number i.
+  template <typename Value>
+  __device__ static HeadRow of(Value&& value) {
+    HeadRow row;
+    for (int i = 0; i < own; ++i) {
+      for (int k = 0; k < size; ++k) row.packs[i].values[k] = value(i, k);
+    }
+    return row;
+  }
+  __device__ float at(int i, int k) const { return packs[i].values[k]; }
+  __device__ float& at(int i, int k) { return packs[i].values[k]; }
+
+  /// The sum of products with another row, for all lanes. Packs after the row's end are zeros.
+  __device__ float dot(const HeadRow& other) const {
+    float total = 0;
+    for (int i = 0; i < own; ++i) {
+      for (int k = 0; k < size; ++k) total += at(i, k) * other.at(i, k);
+    }
+    return warp_sum(total);
+  }
+};
+
+/// The sums that are normalised, of the heads of one token that share a key head.
+template <typename T, int own, int size>
+struct SkipSums {
+  using Row = HeadRow<own, size>;
+  const MeanSkipOperands<T>& of;
+  int64_t group;
+  int64_t key_row;    // where the key's row begins
+  int64_t query_row;  // where the row of the group's first query begins
+  Row projected_key;
+
+  __device__ SkipSums(const MeanSkipOperands<T>& operands, int64_t token, int64_t which)
+      : of(operands),
+        group(which),
+        key_row((token * operands.groups + which) * operands.head_dim),
+        query_row(key_row * operands.heads),
+        projected_key(operands.projected_key + key_row, operands.head_dim) {}
+
+  __device__ Row query(int64_t head) const {
+    const int64_t row = query_row + head * of.head_dim;
+    const Row projected(of.projected_query + row, of.head_dim);
+    const Row convolved(of.convolved_query + row, of.head_dim);
+    const Row bias(of.query_bias + (group * of.heads + head) * of.head_dim, of.head_dim);
+    return Row::of([&](int i, int k) {
+      return convolved.at(i, k) + bias.at(i, k) +
+             0.5f * (projected.at(i, k) + projected_key.at(i, k));
+    });
+  }
+  __device__ Row key() const {
+    Row total;
+    for (int64_t head = 0; head < of.heads; ++head) {
+      const Row projected(of.projected_query + query_row + head * of.head_dim, of.head_dim);
+      total = Row::of([&](int i, int k) { return total.at(i, k) + projected.at(i, k); });
+    }
+    const Row convolved(of.convolved_key + key_row, of.head_dim);
+    const Row bias(of.key_bias + group * of.head_dim, of.head_dim);
+    const float share = 1.0f / static_cast<float>(of.heads);
+    return Row::of([&](int i, int k) {
+      return convolved.at(i, k) + bias.at(i, k) +
+             0.5f * (total.at(i, k) * share + projected_key.at(i, k));
+    });
+  }
+  __device__ float inverse_norm(const Row& sum) const {
+    return 1.0f / sqrtf(sum.dot(sum) + static_cast<float>(of.epsilon));
+  }
+  __device__ float root() const { return sqrtf(static_cast<float>(of.head_dim)); }
+};
+
+/// A warp for the heads of a token that share a key head.
+template <typename T, int own, int size>
+__global__ void __launch_bounds__(kSkipWarps* kLanes) skip_heads(MeanSkipForward<T> skip) {
+  using Row = HeadRow<own, size>;
+  const MeanSkipOperands<T>& of = skip.operands;
+  const int64_t item = warp_of_grid();
+  if (item >= of.tokens * of.groups) return;  // a whole warp
+  const SkipSums<T, own, size> sums(of, item / of.groups, item % of.groups);
+  const auto write = [&](const Row& sum, float scale, T* to) {
+    const float factor = scale * sums.inverse_norm(sum);
+    Row::of([&](int i, int k) { return factor * sum.at(i, k); }).store(to, of.head_dim);
+  };
+  write(sums.key(), of.temperature[sums.group] * sums.root(), skip.key + sums.key_row);
+  for (int64_t head = 0; head < of.heads; ++head) {
+    write(sums.query(head), sums.root(), skip.query + sums.query_row + head * of.head_dim);
+  }
+}
+
+/// A sum's gradient, and that of what scales its norm.
+template <typename Row>
+struct SumGradient {
+  Row of_sum;
+  float of_scale;
+};
+
+template <typename T, int own, int size>
+__device__ SumGradient<HeadRow<own, size>> gradient_of_sum(const SkipSums<T, own, size>& sums,
+                                                           const HeadRow<own, size>& sum,
+                                                           const T* of_output, float scale) {
+  using Row = HeadRow<own, size>;
+  const Row gradient(of_output, sums.of.head_dim);
+  const float inverse = sums.inverse_norm(sum);
+  const float products = sum.dot(gradient);
+  const float factor = scale * sums.root() * inverse;
+  const float towards = inverse * inverse * products;
+  return {Row::of([&](int i, int k) {
+            return factor * (gradient.at(i, k) - sum.at(i, k) * towards);
+          }),
+          sums.root() * inverse * products};
+}
+
+/// Adds a row to sums of the warp in shared memory. Each lane has its own elements.
+template <int own, int size>
+__device__ void add_to_sums(const HeadRow<own, size>& row, float* sums, int64_t head_dim) {
+  HeadRow<own, size>::for_mine(head_dim, [&](int i, int p) {
+    for (int k = 0; k < size; ++k) sums[p * size + k] += row.at(i, k);
+  });
+}
+
+/// A block for each part of the tokens (x) and each group (y). Its warps take the tokens in turn.
+/// What each of them sums over its tokens lies in shared memory: the gradients of the biases of the
+/// group's queries and key, and of the temperature.
+template <typename T, int own, int size>
+__global__ void __launch_bounds__(kSkipWarps* kLanes, 1)
+    skip_gradient_heads(MeanSkipBackward<T> skip, int64_t parts) {
+  using Row = HeadRow<own, size>;
+  const MeanSkipOperands<T>& of = skip.operands;
+  const int64_t group = blockIdx.y, part = blockIdx.x;
+  const int64_t head_dim = of.head_dim, width = (of.heads + 1) * head_dim + 1;
+  float* const all = dynamic_shared<float>();  // [warps, width]
+  float* const own_sums = all + this_warp() * width;
+  for (int64_t i = this_lane(); i < width; i += kLanes) own_sums[i] = 0;
+  wait_for_warp();
+
+  float of_temperature = 0;
+  const int64_t end = of.tokens * (part + 1) / parts;
+  for (int64_t token = of.tokens * part / parts + this_warp(); token < end;
+       token += block_warps()) {
+    const SkipSums<T, own, size> sums(of, token, group);
+    const auto [of_key_sum, of_scale] = gradient_of_sum(
+        sums, sums.key(), skip.of_key + sums.key_row, of.temperature[group]);
+    of_temperature += of_scale;
+    add_to_sums(of_key_sum, own_sums + of.heads * head_dim, head_dim);
+    of_key_sum.store(skip.of_convolved_key + sums.key_row, head_dim);
+    Row total;
+    const float share = 0.5f / static_cast<float>(of.heads);
+    for (int64_t head = 0; head < of.heads; ++head) {
+      const int64_t row = sums.query_row + head * head_dim;
+      const Row of_sum =
+          gradient_of_sum(sums, sums.query(head), skip.of_query + row, 1.0f).of_sum;
+      add_to_sums(of_sum, own_sums + head * head_dim, head_dim);
+      of_sum.store(skip.of_convolved_query + row, head_dim);
+      Row of_projected;
+      for (int i = 0; i < own; ++i) {
+        for (int k = 0; k < size; ++k) {
+          total.at(i, k) += of_sum.at(i, k);
+          of_projected.at(i, k) = 0.5f * of_sum.at(i, k) + share * of_key_sum.at(i, k);
+        }
+      }
+      of_projected.store(skip.of_projected_query + row, head_dim);
+    }
+    for (int i = 0; i < own; ++i) {
+      for (int k = 0; k < size; ++k) {
+        total.at(i, k) = 0.5f * (total.at(i, k) + of_key_sum.at(i, k));
+      }
+    }
+    total.store(skip.of_projected_key + sums.key_row, head_dim);
+  }
+  if (this_lane() == 0) own_sums[width - 1] = of_temperature;
+  __syncthreads();
+
+  float* const result = skip.parts + part * skip.part_width();
+  const int64_t query_width = of.heads * head_dim;
+  for (int64_t column = threadIdx.x; column < width; column += blockDim.x) {
+    float sum = 0;
+    for (int warp = 0; warp < block_warps(); ++warp) sum += all[warp * width + column];
+    if (column < query_width) {
+      result[group * query_width + column] = sum;
+    } else if (column < width - 1) {
+      result[of.query_channels() + group * head_dim + column - query_width] = sum;
+    } else {
+      result[of.query_channels() + of.key_channels() + group] = sum;
+    }
+  }
+}
+
+/// Calls body(own, size) with the packs of a lane and the elements of a pack as compile-time
+/// constants.
+template <typename Body>
+void with_head_packs(int64_t head_dim, Body&& body) {
+  constexpr int kMost = static_cast<int>(kMostSkipHeadDim);
+  if (head_dim % kHeadPack != 0) {
+    body(std::integral_constant<int, kMost / kLanes>{}, std::integral_constant<int, 1>{});
+  } else if (head_dim <= kHeadPack * kLanes) {
+    body(std::integral_constant<int, 1>{}, std::integral_constant<int, kHeadPack>{});
+  } else {
+    body(std::integral_constant<int, kMost / (kHeadPack * kLanes)>{},
+         std::integral_constant<int, kHeadPack>{});
+  }
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void mean_skip_device(const MeanSkipForward<T>& skip, Stream& stream) {
+  const int64_t items = skip.operands.tokens * skip.operands.groups;
+  with_head_packs(skip.operands.head_dim, [&](auto own, auto size) {
+    launch(skip_heads<T, own, size>,
+           {.blocks = (items + kSkipWarps - 1) / kSkipWarps, .threads = kSkipWarps * kLanes},
+           stream, skip);
+  });
+}
+
+template <typename Vendor, typename T>
+void mean_skip_gradient_device(const MeanSkipBackward<T>& skip, int64_t parts, Stream& stream) {
+  const MeanSkipOperands<T>& of = skip.operands;
+  const int64_t width = (of.heads + 1) * of.head_dim;
+  const int64_t warps = std::min<int64_t>(kSkipWarps, (kMostSkipChannels + 1) / (width + 1));
+  with_head_packs(of.head_dim, [&](auto own, auto size) {
+    launch(skip_gradient_heads<T, own, size>,
+           {.blocks = parts,
+            .threads = static_cast<int>(warps * kLanes),
+            .blocks_y = of.groups,
+            .shared_bytes = static_cast<int>(warps * (width + 1) * sizeof(float))},
+           stream, skip, parts);
+  });
+  add_weight_parts_device({.count = parts,
+                           .width = skip.part_width(),
+                           .parts = skip.parts,
+                           .to = {skip.of_query_bias, skip.of_key_bias, skip.of_temperature},
+                           .sizes = {of.query_channels(), of.key_channels(), of.groups}},
+                          stream);
+}
+
+template void mean_skip_device<ThisVendor>(const MeanSkipForward<float>&, Stream&);
+template void mean_skip_device<ThisVendor>(const MeanSkipForward<BFloat16>&, Stream&);
+template void mean_skip_gradient_device<ThisVendor>(const MeanSkipBackward<float>&, int64_t,
+                                                    Stream&);
+template void mean_skip_gradient_device<ThisVendor>(const MeanSkipBackward<BFloat16>&, int64_t,
+                                                    Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "program/builder.h"
+
+namespace tessera {
+
+/// Queries and keys of attention, or what belongs to either.
+struct QueryAndKey {
+  Value query;
+  Value key;
+};
+
+struct MeanSkipOptions {
+  int64_t head_dim = 0;
+  double epsilon = 1e-12;  ///< added to the square of a head's norm
+};
+
+/// The skip and the norm of compressed convolutional attention (ZAYA1, appendix C), in one pass.
+/// With q0 and k0 the projections before the convolutions, z what these give, and g query heads for
+/// each key head:
+///
+/// - mq[i] = (q0[i] + k0[i / g]) / 2 for each query head i; mk[j] is the mean of mq over the query
+///   heads of key head j.
+/// - s = z + bias + m. The bias is that of the second convolution, which is added here.
+/// - q = √head_dim s / ‖s‖ per head, and k = temperature[j] √head_dim s / ‖s‖, where ‖s‖ is
+///   √(Σ s² + epsilon).
+///
+/// `projected` and `convolved` are [tokens, heads · head_dim] for queries and [tokens, key heads ·
+/// head_dim] for keys, all of one floating type; so are the results. The biases are [heads ·
+/// head_dim] and [key heads · head_dim], and the temperature [key heads], in the accumulation type,
+/// in which everything is computed. Each result is rounded once. Ranks split key heads, each with
+/// its query heads. Throws InternalError if the shapes or types do not fit, in the backward pass
+/// also if only one of the results has a gradient, and in plans of a device for heads of more than
+/// 256 channels or more than 12,287 channels for each key head.
+QueryAndKey mean_skip_norm(Builder& builder, const QueryAndKey& projected,
+                           const QueryAndKey& convolved, const QueryAndKey& bias, Value temperature,
+                           const MeanSkipOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+/// Which tokens follow the one before them in the same document. The tokens of an operation are
+/// either whole sequences, one after another, or the next ones of a single sequence that is being
+/// continued. Kernels of devices have it too, so it counts in 32 bits.
+struct TokenOrder {
+  int32_t sequence = 1;  ///< tokens of one sequence
+  /// [tokens]: for each token, the position of the first token of its document within its
+  /// sequence. Null: a sequence is one document.
+  const int32_t* document_starts = nullptr;
+  /// [1]: the position of token 0 in the sequence that is continued. Null: whole sequences.
+  const int32_t* position = nullptr;
+
+  constexpr bool follows(int64_t token) const {
+    if (position != nullptr) return *position + static_cast<int32_t>(token) > 0;
+    const int32_t place = static_cast<int32_t>(token) % sequence;
+    return place > 0 && (document_starts == nullptr || place > document_starts[token]);
+  }
+};
+
+}  // namespace tessera
