@@ -4,6 +4,10 @@
 #include "block_benchmark.h"
 #include "layer_inputs.h"
 #include "ops/activation/activation.h"
+#include "ops/cca/delay.h"
+#include "ops/cca/depthwise.h"
+#include "ops/cca/grouped_convolution.h"
+#include "ops/cca/mean_skip.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/moe/gather_tokens.h"
@@ -83,6 +87,42 @@ std::vector<Value> write_gather_reduce(BlockProgram& block, Builder& builder, DT
   return {reduce_experts(builder, gather_tokens(builder, x, indices), weights, indices)};
 }
 
+constexpr int64_t kKeyHeads = 2;  // of compressed convolutional attention
+
+std::vector<Value> write_depthwise_taps(BlockProgram&, Builder& builder, DType dtype) {
+  const int64_t channels = kHeads * kHeadSize;
+  const DType wide = accumulation_dtype(dtype);
+  return {depthwise_taps(builder, given(builder, "x", {kTokens, channels}, dtype),
+                         given(builder, "weight", {channels, 2}, wide),
+                         given(builder, "bias", {channels}, wide), {.sequence = kTokens})};
+}
+
+std::vector<Value> write_grouped_convolution(BlockProgram&, Builder& builder, DType dtype) {
+  const int64_t channels = kHeads * kHeadSize;
+  return {grouped_convolution(builder, given(builder, "taps", {kTokens, 2 * channels}, dtype),
+                              given(builder, "weight", {channels, kHeadSize, 2}, dtype), kHeads)};
+}
+
+std::vector<Value> write_mean_skip(BlockProgram&, Builder& builder, DType dtype) {
+  const int64_t queries = kHeads * kHeadSize, keys = kKeyHeads * kHeadSize;
+  const DType wide = accumulation_dtype(dtype);
+  const QueryAndKey result = mean_skip_norm(
+      builder,
+      {given(builder, "projected_query", {kTokens, queries}, dtype),
+       given(builder, "projected_key", {kTokens, keys}, dtype)},
+      {given(builder, "convolved_query", {kTokens, queries}, dtype),
+       given(builder, "convolved_key", {kTokens, keys}, dtype)},
+      {given(builder, "query_bias", {queries}, wide), given(builder, "key_bias", {keys}, wide)},
+      given(builder, "temperature", {kKeyHeads}, wide), {.head_dim = kHeadSize});
+  return {result.query, result.key};
+}
+
+std::vector<Value> write_join_delayed(BlockProgram&, Builder& builder, DType dtype) {
+  const Shape half{kTokens, kKeyHeads * kHeadSize / 2};
+  return {join_delayed(builder, given(builder, "current", half, dtype),
+                       given(builder, "delayed", half, dtype), {.sequence = kTokens})};
+}
+
 }  // namespace
 
 void register_operations() {
@@ -95,6 +135,10 @@ void register_operations() {
   register_block("router", write_router, Products::none);
   register_block("rotary", write_rotary, Products::none);
   register_block("gather_reduce", write_gather_reduce, Products::none);
+  register_block("depthwise_taps", write_depthwise_taps, Products::none);
+  register_block("grouped_convolution", write_grouped_convolution, Products::needed);
+  register_block("mean_skip", write_mean_skip, Products::none);
+  register_block("join_delayed", write_join_delayed, Products::none);
 }
 
 }  // namespace tessera
