@@ -31,7 +31,7 @@ struct MeanSkipOptions {
 /// in which everything is computed. Each result is rounded once. Ranks split key heads, each with
 /// its query heads. Throws InternalError if the shapes or types do not fit, in the backward pass
 /// also if only one of the results has a gradient, and in plans of a device for heads of more than
-/// 256 channels or more than 12,287 channels for each key head.
+/// 256 channels, or where a key head and its query heads have more than 12,287 channels together.
 QueryAndKey mean_skip_norm(Builder& builder, const QueryAndKey& projected,
                            const QueryAndKey& convolved, const QueryAndKey& bias, Value temperature,
                            const MeanSkipOptions& options);
