@@ -53,7 +53,7 @@ class MpiGroup {
     news_.begin_call(*calls_, mark);
     try {
       body();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       set_moving(nullptr);
       failure_ = error.what();
       news_.fail_call(*calls_);
@@ -119,8 +119,13 @@ class MpiGroup {
   template <typename Done>
   void wait_for(const Fingerprint& mark, Done&& is_done, std::span<const int> peers) {
     constexpr int kBriefLooks = 2000;  // in memory
-    wait_until(is_done, kBriefLooks, news_, lane_,
-               [&](auto waited) { throw_if_in_vain(mark, peers, waited); });
+    wait_until(is_done, kBriefLooks, news_, lane_, [&](auto waited) {
+      try {
+        throw_if_in_vain(mark, peers, waited);
+      } catch (const Error&) {
+        if (!is_done()) throw;  // they may have come while they were asked
+      }
+    });
   }
   /// Waits for messages of MPI, whose other ranks are those at `peers`. Throws Error if they do not
   /// come in time, or have ended. `there` says that the others are known to be there: then it

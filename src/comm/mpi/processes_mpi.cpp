@@ -78,8 +78,10 @@ class MpiProcesses final : public Processes {
     check_mpi(MPI_Comm_dup(data, &marks), "MPI_Comm_dup");
     const std::vector<int> members(ranks.begin(), ranks.end());
     const auto position = static_cast<int>(own - ranks.begin());
+    std::list<MpiGroup> made;  // which takes calls of MPI that wait for the others
+    made.emplace_back(data, marks, members, std::string(lane), *this, news_, timeout_);
     const std::scoped_lock lock(mutex_);
-    groups_.emplace_back(data, marks, members, std::string(lane), *this, news_, timeout_);
+    groups_.splice(groups_.end(), made);
     return {mpi_transport(groups_.back()), members, position};
   }
 

@@ -19,7 +19,8 @@ namespace tessera {
 class SharedMail {
  public:
   /// The mail of the ranks of `comm`, which are on one machine and all call it. Null on all of them
-  /// if it has no memory for them to share. MPI keeps the memory until it ends.
+  /// if it has no memory for them to share. The memory stays until the process
+  /// ends.
   static std::unique_ptr<SharedMail> make(MPI_Comm comm);
 
   /// The most bytes that go with a sender's number.

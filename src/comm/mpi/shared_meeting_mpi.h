@@ -23,7 +23,8 @@ class SharedMeeting {
   static constexpr int kMostDirect = 8;
 
   /// The meeting of the ranks of `comm`, which are on one machine and all call it. Null on all of
-  /// them if it has no memory for them to share. MPI keeps the memory until it ends.
+  /// them if it has no memory for them to share. The memory stays until the process
+  /// ends.
   static std::unique_ptr<SharedMeeting> make(MPI_Comm comm);
 
   bool is_direct() const { return size_ <= kMostDirect; }

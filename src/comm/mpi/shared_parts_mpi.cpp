@@ -1,6 +1,14 @@
 #include "comm/mpi/shared_parts_mpi.h"
 
-#include <cstring>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "comm/mpi/mpi_call_mpi.h"
 
@@ -20,6 +28,33 @@ bool on_all(bool own, MPI_Comm comm) {
   return all != 0;
 }
 
+using Name = std::array<char, 64>;
+
+/// Makes memory of so many bytes that have their place, and gives it a name. Empty if it cannot.
+Name make_memory(int64_t bytes) {
+  static std::atomic<int> number = 0;
+  Name name{};
+  fmt::format_to_n(name.data(), name.size() - 1, "/tessera-{}-{}", ::getpid(), number++);
+  const int memory = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (memory < 0) return {};
+  const bool has_place = ::posix_fallocate(memory, 0, bytes) == 0;
+  ::close(memory);
+  if (has_place) return name;
+  ::shm_unlink(name.data());
+  return {};
+}
+
+/// The memory of this name; null if it cannot be had.
+std::byte* map_memory(const Name& name, int64_t bytes) {
+  if (name[0] == 0) return nullptr;
+  const int memory = ::shm_open(name.data(), O_RDWR, 0);
+  if (memory < 0) return nullptr;
+  void* const mapped =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  ::close(memory);
+  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+}
+
 }  // namespace
 
 bool on_one_machine(MPI_Comm comm) {
@@ -32,20 +67,20 @@ bool on_one_machine(MPI_Comm comm) {
 }
 
 std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes) {
-  std::byte* own = nullptr;
-  MPI_Win window = MPI_WIN_NULL;
-  const int made = MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, comm, &own, &window);
-  if (!on_all(made == MPI_SUCCESS, comm)) return {};
-  std::memset(own, 0, static_cast<size_t>(bytes));
-  std::vector<std::byte*> parts(static_cast<size_t>(size_of(comm)));
-  for (size_t position = 0; position < parts.size(); ++position) {
-    MPI_Aint part_bytes = 0;
-    int unit = 0;
-    check_mpi(MPI_Win_shared_query(window, static_cast<int>(position), &part_bytes, &unit,
-                                   &parts[position]),
-              "MPI_Win_shared_query");
+  const int size = size_of(comm);
+  int position = 0;
+  check_mpi(MPI_Comm_rank(comm, &position), "MPI_Comm_rank");
+  Name name = position == 0 ? make_memory(size * bytes) : Name{};
+  check_mpi(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm), "MPI_Bcast");
+  std::byte* const memory = map_memory(name, size * bytes);
+  const bool all = on_all(memory != nullptr, comm);
+  if (position == 0 && name[0] != 0) ::shm_unlink(name.data());  // it lives while it is mapped
+  if (!all) {
+    if (memory != nullptr) ::munmap(memory, static_cast<size_t>(size * bytes));
+    return {};
   }
-  check_mpi(MPI_Barrier(comm), "MPI_Barrier");  // all parts are zeros
+  std::vector<std::byte*> parts;
+  for (int at = 0; at < size; ++at) parts.push_back(memory + at * bytes);
   return parts;
 }
 

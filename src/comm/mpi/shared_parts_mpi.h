@@ -13,7 +13,7 @@ bool on_one_machine(MPI_Comm comm);
 
 /// Memory that the ranks of a communicator share, a part of so many bytes for each, zeros at first.
 /// All of them call it. Returns where the parts lie, by position; none if the machine has no memory
-/// for them. MPI keeps it until it ends.
+/// for them (/dev/shm is full). It stays until the process ends.
 std::vector<std::byte*> share_parts(MPI_Comm comm, int64_t bytes);
 
 }  // namespace tessera

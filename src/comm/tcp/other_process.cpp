@@ -74,7 +74,10 @@ void OtherProcess::await_begin(int ranks, Clock::time_point end) {
     heard_ = Clock::now();
     const auto what = told.take<TcpTold>();
     if (what == TcpTold::refused) throw Error("{}", told.take_text());
-    if (what != TcpTold::begun) continue;
+    if (what != TcpTold::begun) {
+      hear(what, told);
+      continue;
+    }
     hosts_.clear();
     for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
     // Ranks on the first one's machine come by its loopback. The others reach it by this network.
@@ -137,9 +140,10 @@ Processes::Report OtherProcess::report_end(std::string_view error,
     changed_.wait_for(lock, kReportLook);
   }
   // Without the first rank each reports for itself.
+  told_ = report_.has_value();
   if (!report_) report_.emplace(error.empty() ? Report::none : Report::own, false);
-  all_ended_ = report_->second;
   reports_ = report_->first != Report::none;
+  all_ended_ = report_->second;
   return report_->first;
 }
 
@@ -151,7 +155,7 @@ void OtherProcess::abort(int status) {
   {
     // Nobody else can say it then.
     const std::scoped_lock lock(mutex_);
-    if (!reports_ && (lost_ || is_silent())) {
+    if (!told_ && !reports_ && (lost_ || is_silent())) {
       fmt::print(stderr, "tessera: error: {}: {}\n", text(rank_),
                  lost_text(lost_.value_or("it does not answer")));
     }
@@ -175,16 +179,16 @@ void OtherProcess::listen() {
     for (;;) {
       WireReader told = receive_letter(member_, memory);
       heard_ = Clock::now();
-      hear(told);
+      hear(told.take<TcpTold>(), told);
     }
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
   }
 }
 
-void OtherProcess::hear(WireReader& told) {
+void OtherProcess::hear(TcpTold what, WireReader& told) {
   const std::scoped_lock lock(mutex_);
-  switch (told.take<TcpTold>()) {
+  switch (what) {
     case TcpTold::failed:
       if (!failed_) failed_ = told.take_text();
       break;
@@ -197,9 +201,9 @@ void OtherProcess::hear(WireReader& told) {
       break;
     }
     case TcpTold::abort: {
-      if (ended_) break;  // it ends by itself
-      std::fflush(nullptr);
-      std::_Exit(told.take<int>());  // who ends the run has said why
+      if (!ended_) std::_Exit(told.take<int>());           // who ends the run has said why
+      if (!report_) report_.emplace(Report::none, false);  // it ends by itself
+      break;
     }
     case TcpTold::alive:
     case TcpTold::begun:

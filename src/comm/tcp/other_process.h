@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/tcp/tcp_letters.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/tcp/wire.h"
 
@@ -44,7 +45,7 @@ class OtherProcess final : public Processes {
   void greet(TcpSocket& socket, const WireWriter& hello) const;
   void await_begin(int ranks, Clock::time_point end);
   void listen();
-  void hear(WireReader& told);
+  void hear(TcpTold what, WireReader& told);
   void note_lost(std::string_view why);
   /// Whether nothing has been heard of the first rank for too long.
   bool is_silent() const;
@@ -61,6 +62,7 @@ class OtherProcess final : public Processes {
   std::atomic<Clock::time_point> heard_;  // of the first rank
   std::string network_;
   bool all_ended_ = false;
+  bool told_ = false;     // the first rank has said who reports
   bool reports_ = false;  // this rank says an error
   TcpSocket member_;
   std::mutex sending_;        // to it

@@ -66,18 +66,19 @@ void TcpHub::await_answers(Lock& lock) {
 }
 
 void TcpHub::await_ranks(std::chrono::milliseconds patience) {
-  std::vector<std::string> missing;
   {
     Lock lock(mutex_);
     const auto all_here = [&] {
       return std::ranges::none_of(hosts_, [](const std::string& host) { return host.empty(); });
     };
-    if (changed_.wait_for(lock, patience, all_here)) {
+    changed_.wait_for(lock, patience, [&] { return not_begun_ || all_here(); });
+    if (!not_begun_ && all_here()) {
       world_ = std::make_unique<World>(ranks_, kRankTimeout, hosts_);
       network_ = find_network();
-    } else {
+    } else if (!not_begun_) {
+      std::vector<int> missing;
       for (int rank = 0; rank < ranks_; ++rank) {
-        if (hosts_[static_cast<size_t>(rank)].empty()) missing.push_back(std::to_string(rank));
+        if (hosts_[static_cast<size_t>(rank)].empty()) missing.push_back(rank);
       }
       not_begun_ = fmt::format(
           "after {:g} s, {} of the {} processes have not come to rank 0 ({}): rank {}. Find out "
@@ -87,7 +88,7 @@ void TcpHub::await_ranks(std::chrono::milliseconds patience) {
     }
   }
   changed_.notify_all();
-  if (!missing.empty()) throw Error("{}", *not_begun_);
+  if (world_ == nullptr) throw Error("{}", *not_begun_);
 }
 
 /// Ranks of this machine come by its loopback, which no other machine reaches.
@@ -203,21 +204,22 @@ void TcpHub::serve_member(TcpSocket& socket, WireReader& hello) {
     {
       const Lock lock(mutex_);
       refused = not_begun_ ? not_begun_ : why_refused(rank, ranks, host);
-      if (!refused) hosts_[static_cast<size_t>(rank)] = host;
+      if (!refused) {
+        // Who finds the host finds the socket too.
+        Member& member = members_[static_cast<size_t>(rank)];
+        const std::scoped_lock of_member(member.mutex);
+        member.socket = &socket;
+        hosts_[static_cast<size_t>(rank)] = host;
+      }
     }
     if (refused) return send_letter(socket, told(TcpTold::refused, *refused));
-  }
-  Member& member = members_[static_cast<size_t>(rank)];
-  {
-    const std::scoped_lock lock(member.mutex);
-    member.socket = &socket;
   }
   changed_.notify_all();
   try {
     await_begin(rank, socket);
     listen_to(rank, socket);
   } catch (const std::exception&) {
-    lose(rank);
+    lose(rank, socket);
     throw;
   }
 }
@@ -230,6 +232,7 @@ void TcpHub::await_begin(int rank, TcpSocket& socket) {
     Lock lock(mutex_);
     while (world_ == nullptr && !not_begun_) {
       if (socket.is_closed()) {
+        forget_socket(rank, socket);
         hosts_[static_cast<size_t>(rank)].clear();  // it may come again
         throw ConnectionLost("it is gone before all have come");
       }
@@ -304,13 +307,18 @@ void TcpHub::serve_group(TcpSocket& socket, WireReader& hello) {
   }).serve();
 }
 
+/// Sends nothing more by a socket, if it is that of the rank.
+bool TcpHub::forget_socket(int rank, const TcpSocket& socket) {
+  Member& member = members_[static_cast<size_t>(rank)];
+  const std::scoped_lock lock(member.mutex);
+  if (member.socket != &socket) return false;
+  member.socket = nullptr;
+  return true;
+}
+
 /// Notes that a rank's process is gone. It has failed, if it has not ended before.
-void TcpHub::lose(int rank) {
-  {
-    Member& member = members_[static_cast<size_t>(rank)];
-    const std::scoped_lock lock(member.mutex);
-    member.socket = nullptr;
-  }
+void TcpHub::lose(int rank, const TcpSocket& socket) {
+  if (!forget_socket(rank, socket)) return;  // it was gone before all had come
   {
     const Lock lock(mutex_);
     if (world_ == nullptr || closing_ || ends_.contains(rank)) return;
@@ -331,9 +339,11 @@ std::string TcpHub::text_of_missing() {
   std::vector<std::string> missing;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (ends_.contains(rank)) continue;
-    missing.push_back(gone_.contains(rank)
-                          ? failed_text(rank, gone_text(rank))
-                          : fmt::format("{} has not come to the end of the run", text(rank)));
+    std::string what = gone_.contains(rank)
+                           ? failed_text(rank, gone_text(rank))
+                           : fmt::format("{} has not come to the end of the run", text(rank));
+    const auto says_it = [&](const auto& end) { return end.second == what; };
+    if (std::ranges::none_of(ends_, says_it)) missing.push_back(std::move(what));
   }
   return fmt::format("{}", fmt::join(missing, "; "));
 }

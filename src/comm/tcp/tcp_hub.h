@@ -53,7 +53,7 @@ class TcpHub {
   /// See Processes::report_end().
   End end(int rank, std::string_view error, std::chrono::milliseconds patience);
 
-  /// After end(): what is to be said of ranks that have not ended. Empty if all have.
+  /// After end(): what is to be said of ranks that have not ended, if no other rank says it.
   std::string text_of_missing();
 
   /// Ends all other processes that still work. Those that wait for what end() returns get it first.
@@ -88,7 +88,8 @@ class TcpHub {
   void report(int rank, WireReader& ended);
   void await_answers(Lock& lock);
   void serve_group(TcpSocket& socket, WireReader& hello);
-  void lose(int rank);
+  bool forget_socket(int rank, const TcpSocket& socket);
+  void lose(int rank, const TcpSocket& socket);
   std::string gone_text(int rank) const;
   void fail(int rank, std::string_view why);
   void note_failure(int rank, std::string_view why);

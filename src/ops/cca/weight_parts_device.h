@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 /// A block has kLanes columns, and each of its warps adds up some of the parts.
+// NOLINTNEXTLINE(misc-definitions-in-headers): each file of kernels has its own
 __global__ void __launch_bounds__(kMostThreads) add_weight_parts_kernel(WeightParts sums) {
   __shared__ float totals[kMostThreads / kLanes][kLanes];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + this_lane();
