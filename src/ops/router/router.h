@@ -31,9 +31,12 @@ struct RouterSelection {
 /// choice is always defined. The weights' gradient flows to the probabilities, through the quotient
 /// if the weights are renormalised. The choice itself has no gradient.
 ///
+/// If `biases` are given, [experts] in the probabilities' type, the choice is by probability plus
+/// bias. The weights stay those of the probabilities. The biases have no gradient.
+///
 /// If `pinned` is given, i32 [tokens, k], it is the choice, whatever the probabilities are: two
 /// runs that round differently are compared by it, and a chosen load is measured.
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
-                             std::optional<Value> pinned = {});
+                             std::optional<Value> pinned = {}, std::optional<Value> biases = {});
 
 }  // namespace tessera

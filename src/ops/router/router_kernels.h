@@ -34,6 +34,7 @@ struct RouterChoice {
   bool forced_uniform;
   const float* probabilities;  // [tokens, experts]
   const int32_t* pinned;       // [tokens, k]: the choice, if not null
+  const float* biases;         // [experts]: added for the choice, if not null
   float* weights;              // [tokens, k]
   int32_t* indices;            // [tokens, k]
 };

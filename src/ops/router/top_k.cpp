@@ -76,31 +76,42 @@ struct ForcedTokens {
   std::vector<int64_t> places;  ///< of this rank's tokens among those of all; empty if it has all
 };
 
-/// inputs: probabilities [tokens, experts] and, if choices are pinned, these, i32 [tokens, k];
-/// outputs: weights [tokens, k], indices i32 [tokens, k].
+/// inputs: probabilities [tokens, experts] and, if choices are pinned, these, i32 [tokens, k], or
+/// if they are biased, the biases [experts]; outputs: weights [tokens, k], indices i32 [tokens, k].
 class RouterTopK final : public Operation {
  public:
-  RouterTopK(const TopKOptions& options, ForcedTokens tokens)
-      : options_(options), tokens_(std::move(tokens)) {}
+  /// What decides beside the probabilities.
+  enum class By { nothing, pinned, biases };
+
+  RouterTopK(const TopKOptions& options, ForcedTokens tokens, By by)
+      : options_(options), tokens_(std::move(tokens)), by_(by) {}
   std::string_view name() const override { return "router_top_k"; }
 
   /// Forced routing counts tokens from the first one of all ranks.
-  std::string labels(std::span<const Spec> inputs) const override {
-    if (pinned(inputs)) return "n E!, n k! -> n k, n k";
+  std::string labels(std::span<const Spec>) const override {
+    if (by_ == By::pinned) return "n E!, n k! -> n k, n k";
+    if (by_ == By::biases) return "n E!, E! -> n k, n k";
     return options_.forced_uniform && !tokens_.split ? "n! E! -> n k, n k" : "n E! -> n k, n k";
   }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
     TESSERA_EXPECT(
-        *this, (inputs.size() == 1 || pinned(inputs)) && is_router_matrix(inputs[0]),
-        "an f32 or f64 matrix [tokens, experts] is expected, and pinned choices at most");
+        *this, inputs.size() == (by_ == By::nothing ? 1 : 2) && is_router_matrix(inputs[0]),
+        "an f32 or f64 matrix [tokens, experts] is expected, and pinned choices or biases at most");
     const Spec& probabilities = inputs[0];
     TESSERA_EXPECT(*this, options_.k >= 1 && options_.k <= probabilities.shape[1],
                    "{} of {} experts a token", options_.k, probabilities.shape[1]);
     const Shape chosen = probabilities.shape.with_dim(1, options_.k);
+    TESSERA_EXPECT(
+        *this,
+        by_ != By::pinned || (inputs.back().dtype == DType::i32 && inputs.back().shape == chosen),
+        "pinned choices {} {}, not i32 {}", dtype_name(inputs.back().dtype),
+        inputs.back().shape.text(), chosen.text());
     TESSERA_EXPECT(*this,
-                   !pinned(inputs) || (inputs[1].dtype == DType::i32 && inputs[1].shape == chosen),
-                   "pinned choices {} {}, not i32 {}", dtype_name(inputs.back().dtype),
-                   inputs.back().shape.text(), chosen.text());
+                   by_ != By::biases || (inputs.back().dtype == probabilities.dtype &&
+                                         inputs.back().shape == Shape({probabilities.shape[1]})),
+                   "biases {} {}, not {} [{}]", dtype_name(inputs.back().dtype),
+                   inputs.back().shape.text(), dtype_name(probabilities.dtype),
+                   probabilities.shape[1]);
     return {{chosen, probabilities.dtype}, {chosen, DType::i32}};
   }
 
@@ -128,13 +139,14 @@ class RouterTopK final : public Operation {
       const T* probabilities = execution.inputs[0].data<T>();
       T* weights = execution.outputs[0].data<T>();
       int32_t* indices = execution.outputs[1].data<int32_t>();
-      if (execution.inputs.size() == 2) execution.outputs[1].copy_from(execution.inputs[1]);
+      if (by_ == By::pinned) execution.outputs[1].copy_from(execution.inputs[1]);
+      const T* biases = by_ == By::biases ? execution.inputs[1].data<T>() : nullptr;
       parallel_ranges(execution.runtime.threads(), shape[0], row_grain(16 * shape[1]),
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t t = begin; t < end; ++t) {
                           const T* row = probabilities + t * shape[1];
                           int32_t* chosen = indices + t * options_.k;
-                          if (execution.inputs.size() == 1) choose(row, t, shape[1], chosen);
+                          if (by_ != By::pinned) choose(row, biases, t, shape[1], chosen);
                           chosen_weights(row, chosen, options_.k, options_.renormalise,
                                          weights + t * options_.k);
                         }
@@ -143,8 +155,6 @@ class RouterTopK final : public Operation {
   }
 
  private:
-  static bool pinned(std::span<const Spec> inputs) { return inputs.size() == 2; }
-
   void run_on_device(const Execution& execution) const {
     const Shape& shape = execution.inputs[0].shape();
     const RouterChoice choice{
@@ -154,7 +164,8 @@ class RouterTopK final : public Operation {
         .renormalise = options_.renormalise,
         .forced_uniform = options_.forced_uniform,
         .probabilities = execution.inputs[0].pointer<float>(),
-        .pinned = execution.inputs.size() == 2 ? execution.inputs[1].pointer<int32_t>() : nullptr,
+        .pinned = by_ == By::pinned ? execution.inputs[1].pointer<int32_t>() : nullptr,
+        .biases = by_ == By::biases ? execution.inputs[1].pointer<float>() : nullptr,
         .weights = execution.outputs[0].pointer<float>(),
         .indices = execution.outputs[1].pointer<int32_t>()};
     for_vendor(*execution.stream, [&](auto vendor) {
@@ -163,7 +174,8 @@ class RouterTopK final : public Operation {
   }
 
   template <typename T>
-  void choose(const T* probabilities, int64_t token, int64_t experts, int32_t* chosen) const {
+  void choose(const T* probabilities, const T* biases, int64_t token, int64_t experts,
+              int32_t* chosen) const {
     const int64_t k = options_.k;
     if (options_.forced_uniform) {
       if (!tokens_.places.empty()) token = tokens_.places[static_cast<size_t>(token)];
@@ -171,12 +183,13 @@ class RouterTopK final : public Operation {
         chosen[j] = static_cast<int32_t>((token * k + j) % experts);
       }
     } else {
-      choose_experts(probabilities, experts, k, chosen);
+      choose_experts(probabilities, biases, experts, k, chosen);
     }
   }
 
   TopKOptions options_;
   ForcedTokens tokens_;
+  By by_;
 };
 
 /// The tokens of which a rank has these probabilities.
@@ -193,15 +206,18 @@ ForcedTokens forced_tokens(const Program& program, const Spec& probabilities) {
 }  // namespace
 
 RouterSelection router_top_k(Builder& builder, Value probabilities, const TopKOptions& options,
-                             std::optional<Value> pinned) {
+                             std::optional<Value> pinned, std::optional<Value> biases) {
+  using By = RouterTopK::By;
+  // A choice that is given or forced needs no biases.
+  const By by = pinned ? By::pinned : biases && !options.forced_uniform ? By::biases : By::nothing;
   ForcedTokens tokens;
   if (options.forced_uniform) {
     tokens = forced_tokens(builder.program(), builder.spec(probabilities));
   }
   std::vector<Value> inputs{probabilities};
-  if (pinned) inputs.push_back(*pinned);
-  const std::vector<Value> outputs =
-      builder.apply(std::make_shared<RouterTopK>(options, std::move(tokens)), std::move(inputs));
+  if (by != By::nothing) inputs.push_back(by == By::pinned ? *pinned : *biases);
+  const std::vector<Value> outputs = builder.apply(
+      std::make_shared<RouterTopK>(options, std::move(tokens), by), std::move(inputs));
   return {outputs[0], outputs[1]};
 }
 

@@ -14,13 +14,16 @@ __device__ inline uint64_t choice_rank(float probability, int expert) {
   return uint64_t{ordered} << 32 | ~static_cast<uint32_t>(expert);
 }
 
-/// The row's most probable expert after the one whose rank is `last`. Moves `last` to it.
+/// The row's most probable expert after the one whose rank is `last`, with biases added unless they
+/// are null. Moves `last` to it.
 template <int size>
-__device__ int next_expert(const RouterRow<size>& row, const float* probabilities, uint64_t* last) {
+__device__ int next_expert(const RouterRow<size>& row, const float* probabilities,
+                           const float* biases, uint64_t* last) {
   uint64_t best = 0;
   row.for_each_pack([&](int p) {
-    const Pack<float, size> pack = load_pack<size>(probabilities, p);
+    Pack<float, size> pack = load_pack<size>(probabilities, p);
     for (int i = 0; i < size; ++i) {
+      if (biases != nullptr) pack.values[i] += biases[p * size + i];
       const uint64_t rank = choice_rank(pack.values[i], p * size + i);
       if (rank < *last && rank > best) best = rank;
     }
@@ -41,7 +44,7 @@ __global__ void router_top_k_rows(RouterRows rows, RouterChoice choice) {
     int expert = 0;
     if (choice.pinned == nullptr) {
       expert = choice.forced_uniform ? static_cast<int>((row.token * k + j) % choice.experts)
-                                     : next_expert(row, probabilities, &last);
+                                     : next_expert(row, probabilities, choice.biases, &last);
     }
     if (!row.exists) continue;
     if (choice.pinned != nullptr) expert = choice.pinned[row.token * k + j];

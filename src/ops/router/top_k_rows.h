@@ -10,12 +10,14 @@ namespace tessera {
 // Row kernels of the router's choice, one token each. The choice is exact, so one kernel is both
 // the plain and the fast one.
 
-/// Writes the indices of the k largest probabilities to `chosen`, largest first. Among equals the
-/// lower index comes first. A NaN ranks below every number. It inserts into k sorted places.
+/// Writes the indices of the k largest probabilities to `chosen`, largest first. Biases, unless
+/// null, are added before the comparison. Among equals the lower index comes first. A NaN ranks
+/// below every number. It inserts into k sorted places.
 template <typename T>
-void choose_experts(const T* probabilities, int64_t experts, int64_t k, int32_t* chosen) {
+void choose_experts(const T* probabilities, const T* biases, int64_t experts, int64_t k,
+                    int32_t* chosen) {
   const auto rank = [=](int64_t expert) {
-    const T probability = probabilities[expert];
+    const T probability = probabilities[expert] + (biases != nullptr ? biases[expert] : T{0});
     return std::isnan(probability) ? -std::numeric_limits<T>::infinity() : probability;
   };
   for (int64_t expert = 0; expert < experts; ++expert) {

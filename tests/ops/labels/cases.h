@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -20,14 +21,15 @@ std::vector<LabelCase> norm_label_cases();
 std::vector<LabelCase> attention_label_cases();
 std::vector<LabelCase> cca_label_cases();
 std::vector<LabelCase> router_label_cases();
+std::vector<LabelCase> depth_router_label_cases();
 std::vector<LabelCase> routing_label_cases();
 std::vector<LabelCase> update_label_cases();
 
 inline std::vector<LabelCase> all_label_cases() {
   std::vector<LabelCase> all;
-  for (auto* const family :
-       {element_label_cases, product_label_cases, norm_label_cases, attention_label_cases,
-        cca_label_cases, router_label_cases, routing_label_cases, update_label_cases}) {
+  for (auto* const family : {element_label_cases, product_label_cases, norm_label_cases,
+                             attention_label_cases, cca_label_cases, router_label_cases,
+                             depth_router_label_cases, routing_label_cases, update_label_cases}) {
     const std::vector<LabelCase> cases = family();
     all.insert(all.end(), cases.begin(), cases.end());
   }

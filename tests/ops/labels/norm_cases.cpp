@@ -2,6 +2,7 @@
 
 #include "ops/labels/cases.h"
 #include "ops/norm/norm.h"
+#include "ops/norm/scaled_residual.h"
 #include "ops/norm/split_norm.h"
 
 namespace tessera::testing {
@@ -61,6 +62,46 @@ void add_norm(std::vector<LabelCase>& cases, const NormForm& form) {
        }});
 }
 
+void write_scaled(Builder& builder, const LabelRanges& of, bool streams) {
+  const auto rows = [&] { return declared(builder, {of("a"), of("channel")}); };
+  const auto scale = [&] {
+    const Value own = declared(builder, {of("channel")});
+    return ResidualScale{own, declared(builder, {of("channel")})};
+  };
+  const Value x = rows();
+  const ResidualScale of_x = scale();
+  std::optional<Value> stream;
+  std::optional<ResidualScale> of_stream;
+  if (streams) {
+    stream = rows();
+    of_stream = scale();
+  }
+  scaled_residual_norm(builder, x, of_x, stream, of_stream, declared(builder, {of("channel")}), {});
+}
+
+/// Residual scaling, its gradient with a gradient of the stream and without, and the norm of a kept
+/// stream.
+void add_scaled(std::vector<LabelCase>& cases, bool streams) {
+  const std::map<std::string, int64_t> extents{{"a", 4}, {"channel", 12}, {"one", 1}};
+  cases.push_back({"scaled_residual_norm", extents, [=](Builder& builder, const LabelRanges& of) {
+                     write_scaled(builder, of, streams);
+                   }});
+  for (const bool of_stream : {false, true}) {
+    cases.push_back(
+        {"scaled_residual_norm_gradient", extents, [=](Builder& builder, const LabelRanges& of) {
+           write_scaled(builder, of, streams);
+           of_stream ? write_gradient(builder, {0, 1}) : write_gradient(builder);
+         }});
+  }
+  if (streams) return;
+  cases.push_back({"scaled_residual_norm", extents, [=](Builder& builder, const LabelRanges& of) {
+                     write_scaled(builder, of, streams);
+                     const Node node = builder.program().nodes().back();
+                     const std::vector<Value> kept{{}, node.outputs[1], {}};
+                     node.operation->recompute(builder, node, node.inputs, kept);
+                   }});
+}
+
 /// The steps of a norm whose rows of 12 columns are split, and their gradients.
 void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
   constexpr int64_t kColumns = 12;
@@ -105,6 +146,7 @@ void add_steps(std::vector<LabelCase>& cases, bool centred, bool weighted) {
 
 std::vector<LabelCase> norm_label_cases() {
   std::vector<LabelCase> cases;
+  for (const bool streams : {false, true}) add_scaled(cases, streams);
   for (const bool centred : {false, true}) {
     for (const bool weighted : {false, true}) add_steps(cases, centred, weighted);
   }

@@ -23,6 +23,15 @@ void add_choices(std::vector<LabelCase>& cases, const TopKOptions& options) {
     router_top_k(builder, probabilities, own);
   };
   cases.push_back({"router_top_k", extents_of_routers(), write, {}, {0}});
+  const auto write_biased = [=](Builder& builder, const LabelRanges& of) {
+    const Value probabilities = declared_matrix(builder, of);
+    TopKOptions own = options;
+    own.k = of("k");
+    router_top_k(builder, probabilities, own, {}, declared(builder, {of("E")}));
+  };
+  if (!options.forced_uniform) {
+    cases.push_back({"router_top_k", extents_of_routers(), write_biased, {}, {0}});
+  }
   // Two neighbouring experts of each token.
   const GivenInput chosen = given_values({"n", "k"}, [](int64_t i) { return (i + i / 8) % 4; });
   const auto write_pinned = [=](Builder& builder, const LabelRanges& of) {

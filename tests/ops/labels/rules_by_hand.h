@@ -28,6 +28,7 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"adamw", machine},
       {"all_gather", conversions},
       {"all_reduce", conversions},
+      {"copy_kept", machine},
       {"cross", {"ops/collective/cross_test.cpp", "Cross", "LeavesEachRankItsTokens"}},
       {"drop_over_capacity",
        {"ops/moe_exchange_test.cpp", "DropOverCapacity", "OfTheTokensOfEachRankCountsThemAlone"}},

@@ -3,6 +3,7 @@
 #include "ops/labels/cases.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
+#include "ops/update/copy.h"
 #include "ops/update/round.h"
 #include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
@@ -80,6 +81,20 @@ void add_rounding(std::vector<LabelCase>& cases, size_t units) {
        }});
 }
 
+void add_copies(std::vector<LabelCase>& cases, size_t units) {
+  cases.push_back(
+      {"copy_kept", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
+         std::vector<Value> sources, targets;
+         for (size_t i = 0; i < units; ++i) {
+           sources.push_back(declared(builder, {of(unit_label(i))}));
+         }
+         for (size_t i = 0; i < units; ++i) {
+           targets.push_back(declared(builder, {of(unit_label(i))}));
+         }
+         copy_kept(builder, sources, targets);
+       }});
+}
+
 void add_running_sums(std::vector<LabelCase>& cases) {
   const std::map<std::string, int64_t> extents{{"a", 4}, {"b", 6}};
   for (const bool by_element : {false, true}) {
@@ -115,6 +130,7 @@ std::vector<LabelCase> update_label_cases() {
     add_adamw(cases, units, true);
     add_sum_of_squares(cases, units);
     add_rounding(cases, units);
+    add_copies(cases, units);
   }
   add_running_sums(cases);
   cases.push_back({"zero", {{"a", 4}, {"b", 6}}, [](Builder& builder, const LabelRanges& of) {

@@ -1,0 +1,60 @@
+#include "device/kernel.h"
+#include "ops/moe/skip_class_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kSkipThreads = 128;
+
+/// One block has one token.
+template <typename T>
+__global__ void add_skipped_rows(AddSkipped<T> skipped) {
+  const int64_t token = blockIdx.x;
+  const float weight = skipped.choices.weight(token);
+  for (int64_t i = threadIdx.x; i < skipped.hidden; i += kSkipThreads) {
+    const int64_t at = token * skipped.hidden + i;
+    skipped.result[at] = static_cast<T>(static_cast<float>(skipped.output[at]) +
+                                        weight * static_cast<float>(skipped.x[at]));
+  }
+}
+
+template <typename T>
+__global__ void add_skipped_gradient_rows(AddSkippedGradient<T> skipped) {
+  const int64_t token = blockIdx.x;
+  const float weight = skipped.choices.weight(token);
+  float product = 0;
+  for (int64_t i = threadIdx.x; i < skipped.hidden; i += kSkipThreads) {
+    const int64_t at = token * skipped.hidden + i;
+    const auto of_result = static_cast<float>(skipped.of_result[at]);
+    product += of_result * static_cast<float>(skipped.x[at]);
+    skipped.of_x[at] = static_cast<T>(weight * of_result);
+  }
+  product = block_sum(product);
+  if (threadIdx.x != 0) return;
+  for (int64_t j = 0; j < skipped.choices.k; ++j) {
+    skipped.of_weights[token * skipped.choices.k + j] =
+        skipped.choices.skips(token, j) ? product : 0.0f;
+  }
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void add_skipped_device(const AddSkipped<T>& skipped, Stream& stream) {
+  launch(add_skipped_rows<T>, {.blocks = skipped.choices.tokens, .threads = kSkipThreads}, stream,
+         skipped);
+}
+
+template <typename Vendor, typename T>
+void add_skipped_gradient_device(const AddSkippedGradient<T>& skipped, Stream& stream) {
+  launch(add_skipped_gradient_rows<T>,
+         {.blocks = skipped.choices.tokens, .threads = kSkipThreads}, stream, skipped);
+}
+
+template void add_skipped_device<ThisVendor>(const AddSkipped<float>&, Stream&);
+template void add_skipped_device<ThisVendor>(const AddSkipped<BFloat16>&, Stream&);
+template void add_skipped_gradient_device<ThisVendor>(const AddSkippedGradient<float>&, Stream&);
+template void add_skipped_gradient_device<ThisVendor>(const AddSkippedGradient<BFloat16>&,
+                                                      Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,276 @@
+#include "ops/norm/scaled_residual.h"
+
+#include "ops/norm/norm_kernels.h"
+#include "ops/norm/norm_labels.h"
+#include "ops/norm/scaled_residual_kernels.h"
+#include "ops/norm/scaled_residual_plain.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+bool is_scale(const Spec& vector, const Spec& x) {
+  return vector.shape == Shape({x.shape[-1]}) && vector.dtype == accumulation_dtype(x.dtype);
+}
+
+/// The vectors of (x + bias) ⊙ scale among an operation's inputs.
+template <typename Wide>
+ScaleAndBias<Wide> scale_at(std::span<const Tensor> inputs, size_t first) {
+  return {inputs[first].pointer<Wide>(), inputs[first + 1].pointer<Wide>()};
+}
+
+/// inputs: the sum, the inverse deviations, the output's gradient, x, its scale and bias; the
+/// stream with its scale and bias if there is one; the weight; the sum's gradient if it has one.
+/// outputs: the gradients of x, its scale and bias, of the stream, its scale and bias, and of the
+/// weight.
+class ScaledResidualGradient final : public Operation {
+ public:
+  ScaledResidualGradient(bool streams, bool of_sum) : streams_(streams), of_sum_(of_sum) {}
+  std::string_view name() const override { return "scaled_residual_norm_gradient"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    const NormLabels names(inputs[0].shape.rank(), false);
+    const std::string scaled = fmt::format(", {}, channel!, channel!", names.x);
+    const std::string gradients = fmt::format("{}, channel, channel", names.x);
+    return fmt::format("{0}, {1}, ~{0}{2}{3}, channel!{4} -> {5}{6}, channel", names.x,
+                       names.statistic, scaled, streams_ ? scaled : "",
+                       of_sum_ ? " + ~" + names.x : "", gradients,
+                       streams_ ? ", " + gradients : "");
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    const size_t expected = weight_input() + 1 + size_t{of_sum_};
+    TESSERA_EXPECT(*this, inputs.size() == expected, "{} inputs are needed", expected);
+    TESSERA_EXPECT(*this, inputs[2].shape == inputs[3].shape && inputs[2].dtype == inputs[3].dtype,
+                   "a gradient {} {} of an output {} {}", dtype_name(inputs[2].dtype),
+                   inputs[2].shape.text(), dtype_name(inputs[3].dtype), inputs[3].shape.text());
+    if (of_sum_) {
+      TESSERA_EXPECT(
+          *this, inputs.back().shape == inputs[0].shape && inputs.back().dtype == inputs[0].dtype,
+          "a gradient {} {} of a stream {} {}", dtype_name(inputs.back().dtype),
+          inputs.back().shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    }
+    std::vector<Spec> outputs;
+    for (size_t i = 3; i <= weight_input(); ++i)
+      outputs.push_back({inputs[i].shape, inputs[i].dtype});
+    return outputs;
+  }
+
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    return parts(target, inputs[0]) * kScaledSums * inputs[0].shape[-1] *
+           dtype_size(inputs[0].dtype);
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        dispatch_device(execution.inputs[3].dtype(), [&](auto type) {
+          scaled_residual_gradient_device<decltype(vendor)>(arguments<decltype(type)>(execution),
+                                                            *execution.stream);
+        });
+      });
+    }
+    const int threads = execution.runtime.threads();
+    dispatch_floating(execution.inputs[3].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const ScaledBackward<T> scaled = arguments<T>(execution);
+      if constexpr (std::is_same_v<T, double>) {
+        scaled_residual_gradient_plain(scaled, threads);
+      } else {
+        use_plain(execution.runtime.target(), dtype_of<T>)
+            ? scaled_residual_gradient_plain(scaled, threads)
+            : scaled_residual_gradient_fast(scaled, threads);
+      }
+    });
+  }
+
+ private:
+  size_t weight_input() const { return streams_ ? 9 : 6; }
+
+  static int64_t parts(const Target& target, const Spec& sum) {
+    if (target.device == Device::cpu && use_plain(target, sum.dtype)) return 1;
+    return norm_parts(target, sum.shape.rows(), sum.shape[-1] * dtype_size(sum.dtype));
+  }
+
+  template <typename T>
+  ScaledBackward<T> arguments(const Execution& execution) const {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs;
+    const std::span<const Tensor> outputs = execution.outputs;
+    ScaledBackward<T> scaled{};
+    scaled.rows = inputs[0].shape().rows();
+    scaled.width = inputs[0].shape()[-1];
+    scaled.sum = inputs[0].pointer<Wide>();
+    scaled.inverse = inputs[1].pointer<Wide>();
+    scaled.of_output = inputs[2].pointer<T>();
+    scaled.x = inputs[3].pointer<T>();
+    scaled.of_x = scale_at<Wide>(inputs, 4);
+    scaled.x_gradient = outputs[0].pointer<T>();
+    size_t vector = 0;
+    for (const size_t output : {1, 2}) {
+      scaled.vector_gradients[vector++] = outputs[output].pointer<Wide>();
+    }
+    if (streams_) {
+      scaled.stream = inputs[6].pointer<Wide>();
+      scaled.of_stream = scale_at<Wide>(inputs, 7);
+      scaled.stream_gradient = outputs[3].pointer<Wide>();
+      for (const size_t output : {4, 5}) {
+        scaled.vector_gradients[vector++] = outputs[output].pointer<Wide>();
+      }
+    }
+    scaled.weight = inputs[weight_input()].pointer<Wide>();
+    scaled.vector_gradients[4] = outputs.back().pointer<Wide>();
+    if (of_sum_) scaled.of_sum = inputs.back().pointer<Wide>();
+    scaled.parts = reinterpret_cast<Wide*>(execution.workspace.data());
+    scaled.part_count = parts(execution.runtime.target(), spec_of(inputs[0]));
+    return scaled;
+  }
+
+  bool streams_;
+  bool of_sum_;
+};
+
+/// inputs: x, its scale and bias; the stream, its scale and bias if there is one; the weight. Or
+/// the kept sum and the weight, if it is computed again. outputs: the output, the sum, the inverse
+/// deviations [rows, 1].
+class ScaledResidualNorm final : public Operation {
+ public:
+  enum class Of { embedding, sublayer, kept_sum };
+
+  ScaledResidualNorm(Of of, double epsilon, DType output)
+      : of_(of), epsilon_(epsilon), output_(output) {}
+  std::string_view name() const override { return "scaled_residual_norm"; }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    const NormLabels names(inputs[0].shape.rank(), false);
+    const std::string scaled = fmt::format("{}, channel!, channel!, ", names.x);
+    const std::string from = of_ == Of::kept_sum    ? names.x + ", "
+                             : of_ == Of::embedding ? scaled
+                                                    : scaled + scaled;
+    const std::string sum = of_ == Of::kept_sum ? "" : ", " + names.x;
+    return fmt::format("{0}channel! -> {1}{2}, {3}", from, names.x, sum, names.statistic);
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == weight_input() + 1 && is_floating(inputs[0].dtype),
+                   "{} floating inputs are needed", weight_input() + 1);
+    const Spec& x = inputs[0];
+    TESSERA_EXPECT(*this, epsilon_ > 0, "an epsilon of {}; it must be positive", epsilon_);
+    const Spec sum{x.shape, accumulation_dtype(x.dtype)};
+    for (size_t i = 1; i < inputs.size(); ++i) {
+      if (of_ == Of::sublayer && i == 3) {
+        TESSERA_EXPECT(*this, inputs[i].shape == sum.shape && inputs[i].dtype == sum.dtype,
+                       "a stream {} {} for x {} {}", dtype_name(inputs[i].dtype),
+                       inputs[i].shape.text(), dtype_name(x.dtype), x.shape.text());
+        continue;
+      }
+      TESSERA_EXPECT(*this, is_scale(inputs[i], x), "input {} is {} {}; it must be {} [{}]", i,
+                     dtype_name(inputs[i].dtype), inputs[i].shape.text(), dtype_name(sum.dtype),
+                     x.shape[-1]);
+    }
+    const Spec inverse{{x.shape.rows(), 1}, sum.dtype};
+    if (of_ == Of::kept_sum) return {{x.shape, output_}, inverse};
+    return {{x.shape, output_}, sum, inverse};
+  }
+
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    TESSERA_EXPECT(*this, bool(of_outputs[0]), "its output has no gradient");
+    const bool of_sum = bool(of_outputs[1]);
+    std::vector<Value> inputs{self.outputs[1], self.outputs[2], of_outputs[0]};
+    inputs.insert(inputs.end(), self.inputs.begin(), self.inputs.end());
+    if (of_sum) inputs.push_back(of_outputs[1]);
+    return builder.apply(std::make_shared<ScaledResidualGradient>(of_ == Of::sublayer, of_sum),
+                         std::move(inputs));
+  }
+
+  /// A kept sum is normalised again, without what it was made of.
+  std::vector<Value> recompute_inputs(const Node& self,
+                                      std::span<const Value> kept) const override {
+    std::vector<Value> needed = self.inputs;
+    if (kept[1]) std::fill_n(needed.begin(), weight_input(), Value{});
+    return needed;
+  }
+  std::vector<Value> recompute(Builder& builder, const Node& self, std::span<const Value> inputs,
+                               std::span<const Value> kept) const override {
+    if (!kept[1]) return builder.apply(self.operation, {inputs.begin(), inputs.end()});
+    const std::vector<Value> again =
+        builder.apply(std::make_shared<ScaledResidualNorm>(Of::kept_sum, epsilon_, output_),
+                      {kept[1], inputs.back()});
+    return {again[0], kept[1], again[1]};
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        dispatch_device(output_, [&](auto type) {
+          scaled_residual_device<decltype(vendor)>(arguments<decltype(type)>(execution),
+                                                   *execution.stream);
+        });
+      });
+    }
+    const int threads = execution.runtime.threads();
+    dispatch_floating(output_, [&](auto type) {
+      using T = decltype(type);
+      const ScaledForward<T> scaled = arguments<T>(execution);
+      if constexpr (std::is_same_v<T, double>) {
+        scaled_residual_plain(scaled, threads);
+      } else {
+        use_plain(execution.runtime.target(), dtype_of<T>) ? scaled_residual_plain(scaled, threads)
+                                                           : scaled_residual_fast(scaled, threads);
+      }
+    });
+  }
+
+ private:
+  size_t weight_input() const { return of_ == Of::kept_sum ? 1 : of_ == Of::embedding ? 3 : 6; }
+
+  template <typename T>
+  ScaledForward<T> arguments(const Execution& execution) const {
+    using Wide = Compute<T>;
+    const std::span<const Tensor> inputs = execution.inputs;
+    ScaledForward<T> scaled{};
+    scaled.rows = inputs[0].shape().rows();
+    scaled.width = inputs[0].shape()[-1];
+    scaled.epsilon = epsilon_;
+    scaled.weight = inputs[weight_input()].pointer<Wide>();
+    scaled.output = execution.outputs[0].pointer<T>();
+    scaled.inverse = execution.outputs.back().pointer<Wide>();
+    if (of_ == Of::kept_sum) {
+      scaled.sum = inputs[0].pointer<Wide>();
+      return scaled;
+    }
+    scaled.x = inputs[0].pointer<T>();
+    scaled.of_x = scale_at<Wide>(inputs, 1);
+    scaled.sum = execution.outputs[1].pointer<Wide>();
+    if (of_ == Of::sublayer) {
+      scaled.stream = inputs[3].pointer<Wide>();
+      scaled.of_stream = scale_at<Wide>(inputs, 4);
+    }
+    return scaled;
+  }
+
+  Of of_;
+  double epsilon_;
+  DType output_;
+};
+
+}  // namespace
+
+ScaledResidual scaled_residual_norm(Builder& builder, Value x, const ResidualScale& of_x,
+                                    std::optional<Value> stream,
+                                    const std::optional<ResidualScale>& of_stream, Value weight,
+                                    const NormOptions& options) {
+  TESSERA_CHECK(options.kind == NormKind::rms && options.group == 0,
+                "residual scaling is fused with the RMSNorm of whole rows alone");
+  TESSERA_CHECK(stream.has_value() == of_stream.has_value(), "a stream and its scale, or neither");
+  std::vector<Value> inputs{x, of_x.scale, of_x.bias};
+  if (stream) inputs.insert(inputs.end(), {*stream, of_stream->scale, of_stream->bias});
+  inputs.push_back(weight);
+  using Of = ScaledResidualNorm::Of;
+  const std::vector<Value> outputs =
+      builder.apply(std::make_shared<ScaledResidualNorm>(stream ? Of::sublayer : Of::embedding,
+                                                         options.epsilon, builder.spec(x).dtype),
+                    std::move(inputs));
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace tessera

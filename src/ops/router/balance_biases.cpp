@@ -1,0 +1,127 @@
+#include "ops/router/balance_biases.h"
+
+#include "ops/router/balance_biases_kernels.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+bool is_wide_vector(const Spec& spec) {
+  return spec.shape.rank() == 1 && (spec.dtype == DType::f32 || spec.dtype == DType::f64);
+}
+
+/// Changes the biases of all classes, unless there are no counts.
+template <typename Balance>
+void change_all(const Balance& balance) {
+  double total = 0;
+  for (int64_t c = 0; c < balance.classes; ++c) total += static_cast<double>(balance.counts[c]);
+  if (total == 0) return;
+  for (int64_t c = 0; c < balance.classes; ++c) balance.change(c, total);
+}
+
+/// inputs: the biases and two moments, which run() changes, the step and the counts.
+class StepBalance final : public Operation {
+ public:
+  explicit StepBalance(const BalanceController& controller) : controller_(controller) {}
+  std::string_view name() const override { return "step_balance"; }
+  std::string labels(std::span<const Spec>) const override {
+    return "u!, E! -> += E!, += E!, += E!";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == 5 && is_wide_vector(inputs[0]),
+                   "biases [classes] in f32 or f64, two moments, a step and counts are expected");
+    for (size_t i = 1; i < 3; ++i) {
+      TESSERA_EXPECT(*this,
+                     inputs[i].shape == inputs[0].shape && inputs[i].dtype == inputs[0].dtype,
+                     "a moment {} {} of biases {} {}", dtype_name(inputs[i].dtype),
+                     inputs[i].shape.text(), dtype_name(inputs[0].dtype), inputs[0].shape.text());
+    }
+    TESSERA_EXPECT(*this,
+                   inputs[3].shape == Shape({1}) && inputs[3].dtype == DType::f64 &&
+                       inputs[4].shape == inputs[0].shape && inputs[4].dtype == DType::i32,
+                   "a step {} {} and counts {} {} for {} classes", dtype_name(inputs[3].dtype),
+                   inputs[3].shape.text(), dtype_name(inputs[4].dtype), inputs[4].shape.text(),
+                   inputs[0].shape[0]);
+    return {};
+  }
+  std::vector<int> updated_inputs() const override { return {0, 1, 2}; }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        step_balance_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      });
+    }
+    dispatch_wide(execution.inputs[0].dtype(),
+                  [&](auto type) { change_all(arguments<decltype(type)>(execution)); });
+  }
+
+ private:
+  template <typename T>
+  BalanceStep<T> arguments(const Execution& execution) const {
+    const std::span<const Tensor> inputs = execution.inputs;
+    return {.classes = inputs[0].elements(),
+            .rate = controller_.rate,
+            .beta1 = controller_.beta1,
+            .beta2 = controller_.beta2,
+            .epsilon = controller_.epsilon,
+            .counts = inputs[4].pointer<int32_t>(),
+            .step = inputs[3].pointer<double>(),
+            .biases = inputs[0].pointer<T>(),
+            .first_moment = inputs[1].pointer<T>(),
+            .second_moment = inputs[2].pointer<T>()};
+  }
+
+  BalanceController controller_;
+};
+
+/// inputs: the biases, which run() changes, and the counts.
+class BalanceSign final : public Operation {
+ public:
+  explicit BalanceSign(double rate) : rate_(rate) {}
+  std::string_view name() const override { return "balance_by_sign"; }
+  std::string labels(std::span<const Spec>) const override { return "E! -> += E!"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 2 && is_wide_vector(inputs[0]) &&
+                       inputs[1].shape == inputs[0].shape && inputs[1].dtype == DType::f64,
+                   "biases [classes] in f32 or f64 and counts f64 [classes] are expected");
+    return {};
+  }
+  std::vector<int> updated_inputs() const override { return {0}; }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        balance_by_sign_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      });
+    }
+    dispatch_wide(execution.inputs[0].dtype(),
+                  [&](auto type) { change_all(arguments<decltype(type)>(execution)); });
+  }
+
+ private:
+  template <typename T>
+  BalanceBySign<T> arguments(const Execution& execution) const {
+    return {.classes = execution.inputs[0].elements(),
+            .rate = rate_,
+            .counts = execution.inputs[1].pointer<double>(),
+            .biases = execution.inputs[0].pointer<T>()};
+  }
+
+  double rate_;
+};
+
+}  // namespace
+
+void step_balance(Builder& builder, const BalanceState& state, Value counts,
+                  const BalanceController& controller) {
+  builder.apply(std::make_shared<StepBalance>(controller),
+                {state.biases, state.first_moment, state.second_moment, state.step, counts});
+}
+
+void balance_by_sign(Builder& builder, Value biases, Value counts, double rate) {
+  builder.apply(std::make_shared<BalanceSign>(rate), {biases, counts});
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#include "device/kernel.h"
+#include "ops/router/balance_biases_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kBiasThreads = 64;
+
+/// One block: the classes are few. Sums of counts are exact in f64.
+template <typename Balance>
+__global__ void change_biases(Balance balance) {
+  double total = 0;
+  for (int64_t c = 0; c < balance.classes; ++c) total += static_cast<double>(balance.counts[c]);
+  if (total == 0) return;
+  for (int64_t c = threadIdx.x; c < balance.classes; c += kBiasThreads) {
+    balance.change(c, total);
+  }
+}
+
+}  // namespace
+
+template <typename Vendor>
+void step_balance_device(const BalanceStep<float>& balance, Stream& stream) {
+  launch(change_biases<BalanceStep<float>>, {.threads = kBiasThreads}, stream, balance);
+}
+
+template <typename Vendor>
+void balance_by_sign_device(const BalanceBySign<float>& balance, Stream& stream) {
+  launch(change_biases<BalanceBySign<float>>, {.threads = kBiasThreads}, stream, balance);
+}
+
+template void step_balance_device<ThisVendor>(const BalanceStep<float>&, Stream&);
+template void balance_by_sign_device<ThisVendor>(const BalanceBySign<float>&, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,301 @@
+#include "ops/router/router_network.h"
+
+#include "ops/activation/activation_plain.h"
+#include "ops/math/vector_math.h"
+#include "ops/router/kernels.h"
+#include "ops/router/router_network_kernels.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+bool is_row_vector(const Spec& vector, const Spec& matrix) {
+  return vector.shape == Shape({matrix.shape[1]}) && vector.dtype == matrix.dtype;
+}
+
+bool same_rows(const Spec& a, const Spec& b) { return a.shape == b.shape && a.dtype == b.dtype; }
+
+/// sums_c = the sum over rows of term(row · width + c, c), row after row.
+template <typename T, typename Term>
+void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term term) {
+  parallel_ranges(threads, width, row_grain(tokens), [&](int64_t begin, int64_t end, int) {
+    std::fill(sums + begin, sums + end, T{0});
+    for (int64_t row = 0; row < tokens; ++row) {
+#pragma GCC ivdep
+      for (int64_t c = begin; c < end; ++c) sums[c] += term(row * width + c, c);
+    }
+  });
+}
+
+/// Calls body(row start, column) for all elements.
+template <typename Body>
+void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
+  parallel_ranges(threads, tokens, row_grain(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+#pragma GCC ivdep
+      for (int64_t c = 0; c < width; ++c) body(row * width + c, c);
+    }
+  });
+}
+
+/// inputs: the result's gradient, then scale and previous if there are any; outputs: the bias's
+/// gradient, then theirs.
+class DepthAverageGradientOperation final : public Operation {
+ public:
+  explicit DepthAverageGradientOperation(bool previous) : previous_(previous) {}
+  std::string_view name() const override { return "depth_average_gradient"; }
+  std::string labels(std::span<const Spec>) const override {
+    return previous_ ? "~n c, c, n c -> c, c, n c" : "~n c -> c";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == (previous_ ? 3 : 1) && is_router_matrix(inputs[0]),
+                   "a gradient [tokens, width] in f32 or f64 is expected, and what it needs");
+    const Spec vector{{inputs[0].shape[1]}, inputs[0].dtype};
+    if (!previous_) return {vector};
+    TESSERA_EXPECT(*this, is_row_vector(inputs[1], inputs[0]) && same_rows(inputs[2], inputs[0]),
+                   "a scale {} and a state {} for a gradient {}", inputs[1].shape.text(),
+                   inputs[2].shape.text(), inputs[0].shape.text());
+    return {vector, vector, {inputs[2].shape, inputs[2].dtype}};
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        depth_average_gradient_device<decltype(vendor)>(arguments<float>(execution),
+                                                        *execution.stream);
+      });
+    }
+    const int threads = execution.runtime.threads();
+    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto average = arguments<T>(execution);
+      const T* of = average.of_result;
+      const T* previous = average.previous;
+      sum_over_rows(average.tokens, average.width, threads, average.of_bias,
+                    [=](int64_t at, int64_t) { return of[at]; });
+      if (previous == nullptr) return;
+      sum_over_rows(average.tokens, average.width, threads, average.of_scale,
+                    [=](int64_t at, int64_t) { return of[at] * previous[at]; });
+      for_elements(average.tokens, average.width, threads,
+                   [=, scale = average.scale, out = average.of_previous](int64_t at, int64_t c) {
+                     out[at] = of[at] * scale[c];
+                   });
+    });
+  }
+
+ private:
+  template <typename T>
+  DepthAverageGradient<T> arguments(const Execution& execution) const {
+    const Tensor& of_result = execution.inputs[0];
+    DepthAverageGradient<T> average{};
+    average.tokens = of_result.shape()[0];
+    average.width = of_result.shape()[1];
+    average.of_result = of_result.pointer<T>();
+    average.of_bias = execution.outputs[0].pointer<T>();
+    if (!previous_) return average;
+    average.scale = execution.inputs[1].pointer<T>();
+    average.previous = execution.inputs[2].pointer<T>();
+    average.of_scale = execution.outputs[1].pointer<T>();
+    average.of_previous = execution.outputs[2].pointer<T>();
+    return average;
+  }
+
+  bool previous_;
+};
+
+/// inputs: x, bias, then scale and previous if there are any.
+class DepthAverageOperation final : public Operation {
+ public:
+  explicit DepthAverageOperation(bool previous) : previous_(previous) {}
+  std::string_view name() const override { return "depth_average"; }
+  std::string labels(std::span<const Spec>) const override {
+    return previous_ ? "n c, c, c, n c -> n c" : "n c, c -> n c";
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == (previous_ ? 4 : 2) && is_router_matrix(inputs[0]) &&
+                       is_row_vector(inputs[1], inputs[0]),
+                   "x [tokens, width] in f32 or f64 and a bias [width] are expected");
+    TESSERA_EXPECT(
+        *this,
+        !previous_ || (is_row_vector(inputs[2], inputs[0]) && same_rows(inputs.back(), inputs[0])),
+        "a scale {} and a state {} for x {}", inputs[previous_ ? 2 : 1].shape.text(),
+        inputs.back().shape.text(), inputs[0].shape.text());
+    return {{inputs[0].shape, inputs[0].dtype}};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    std::vector<Value> inputs{of_outputs[0]};
+    if (previous_) inputs.insert(inputs.end(), {self.inputs[2], self.inputs[3]});
+    const std::vector<Value> gradients = builder.apply(
+        std::make_shared<DepthAverageGradientOperation>(previous_), std::move(inputs));
+    std::vector<Value> of_inputs{of_outputs[0]};
+    of_inputs.insert(of_inputs.end(), gradients.begin(), gradients.end());
+    return of_inputs;
+  }
+
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        depth_average_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      });
+    }
+    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto average = arguments<T>(execution);
+      for_elements(
+          average.tokens, average.width, execution.runtime.threads(), [=](int64_t at, int64_t c) {
+            const T own = average.x[at] + average.bias[c];
+            average.result[at] =
+                average.previous == nullptr ? own : own + average.scale[c] * average.previous[at];
+          });
+    });
+  }
+
+ private:
+  template <typename T>
+  DepthAverage<T> arguments(const Execution& execution) const {
+    const std::span<const Tensor> inputs = execution.inputs;
+    return {.tokens = inputs[0].shape()[0],
+            .width = inputs[0].shape()[1],
+            .x = inputs[0].pointer<T>(),
+            .bias = inputs[1].pointer<T>(),
+            .scale = previous_ ? inputs[2].pointer<T>() : nullptr,
+            .previous = previous_ ? inputs[3].pointer<T>() : nullptr,
+            .result = execution.outputs[0].pointer<T>()};
+  }
+
+  bool previous_;
+};
+
+/// gelu and its slope at x, by the fast functions in f32.
+template <typename T>
+ActivationPoint<T> gelu_at(T x) {
+  if constexpr (std::is_same_v<T, double>) {
+    return activation_plain(Activation::gelu, x);
+  } else {
+    const float distribution = 0.5f + 0.5f * erf_fast(x * 0.707106781f);
+    return {x * distribution, distribution + x * 0.398942280f * exp_fast(-0.5f * x * x)};
+  }
+}
+
+/// Calls body(gelu at a point) with the plain or the fast definition.
+template <typename T, typename Body>
+void with_gelu(const Target& target, Body body) {
+  if (use_plain(target, dtype_of<T>)) {
+    body([](T x) { return activation_plain(Activation::gelu, x); });
+  } else {
+    body([](T x) { return gelu_at(x); });
+  }
+}
+
+/// inputs: x, bias, the result's gradient; outputs: the gradients of x and bias.
+class BiasedGeluGradientOperation final : public Operation {
+ public:
+  std::string_view name() const override { return "biased_gelu_gradient"; }
+  std::string labels(std::span<const Spec>) const override { return "n c, c, ~n c -> n c, c"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this,
+                   inputs.size() == 3 && is_router_matrix(inputs[0]) &&
+                       is_row_vector(inputs[1], inputs[0]) && same_rows(inputs[2], inputs[0]),
+                   "x [tokens, width] in f32 or f64, a bias [width] and a gradient are expected");
+    return {{inputs[0].shape, inputs[0].dtype}, {inputs[1].shape, inputs[1].dtype}};
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        biased_gelu_gradient_device<decltype(vendor)>(arguments<float>(execution),
+                                                      *execution.stream);
+      });
+    }
+    const int threads = execution.runtime.threads();
+    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto gelu = arguments<T>(execution);
+      with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
+        for_elements(gelu.tokens, gelu.width, threads, [=](int64_t at, int64_t c) {
+          gelu.of_x[at] = gelu.of_result[at] * at_point(gelu.x[at] + gelu.bias[c]).slope;
+        });
+      });
+      sum_over_rows(gelu.tokens, gelu.width, threads, gelu.of_bias,
+                    [of = gelu.of_x](int64_t at, int64_t) { return of[at]; });
+    });
+  }
+
+ private:
+  template <typename T>
+  static BiasedGeluGradient<T> arguments(const Execution& execution) {
+    const Tensor& x = execution.inputs[0];
+    return {.tokens = x.shape()[0],
+            .width = x.shape()[1],
+            .x = x.pointer<T>(),
+            .bias = execution.inputs[1].pointer<T>(),
+            .of_result = execution.inputs[2].pointer<T>(),
+            .of_x = execution.outputs[0].pointer<T>(),
+            .of_bias = execution.outputs[1].pointer<T>()};
+  }
+};
+
+/// inputs: x, bias.
+class BiasedGeluOperation final : public Operation {
+ public:
+  std::string_view name() const override { return "biased_gelu"; }
+  std::string labels(std::span<const Spec>) const override { return "n c, c -> n c"; }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(
+        *this,
+        inputs.size() == 2 && is_router_matrix(inputs[0]) && is_row_vector(inputs[1], inputs[0]),
+        "x [tokens, width] in f32 or f64 and a bias [width] are expected");
+    return {{inputs[0].shape, inputs[0].dtype}};
+  }
+  std::vector<Value> gradient(Builder& builder, const Node& self,
+                              std::span<const Value> of_outputs) const override {
+    return builder.apply(std::make_shared<BiasedGeluGradientOperation>(),
+                         {self.inputs[0], self.inputs[1], of_outputs[0]});
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) {
+      return for_vendor(*execution.stream, [&](auto vendor) {
+        biased_gelu_device<decltype(vendor)>(arguments<float>(execution), *execution.stream);
+      });
+    }
+    dispatch_wide(execution.inputs[0].dtype(), [&](auto type) {
+      using T = decltype(type);
+      const auto gelu = arguments<T>(execution);
+      with_gelu<T>(execution.runtime.target(), [&](auto at_point) {
+        for_elements(gelu.tokens, gelu.width, execution.runtime.threads(),
+                     [=](int64_t at, int64_t c) {
+                       gelu.result[at] = at_point(gelu.x[at] + gelu.bias[c]).value;
+                     });
+      });
+    });
+  }
+
+ private:
+  template <typename T>
+  static BiasedGelu<T> arguments(const Execution& execution) {
+    const Tensor& x = execution.inputs[0];
+    return {.tokens = x.shape()[0],
+            .width = x.shape()[1],
+            .x = x.pointer<T>(),
+            .bias = execution.inputs[1].pointer<T>(),
+            .result = execution.outputs[0].pointer<T>()};
+  }
+};
+
+}  // namespace
+
+Value depth_average(Builder& builder, Value x, Value bias, std::optional<Value> scale,
+                    std::optional<Value> previous) {
+  TESSERA_CHECK(scale.has_value() == previous.has_value(), "a scale and a state, or neither");
+  std::vector<Value> inputs{x, bias};
+  if (previous) inputs.insert(inputs.end(), {*scale, *previous});
+  return builder.apply_single(std::make_shared<DepthAverageOperation>(previous.has_value()),
+                              std::move(inputs));
+}
+
+Value biased_gelu(Builder& builder, Value x, Value bias) {
+  return builder.apply_single(std::make_shared<BiasedGeluOperation>(), {x, bias});
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#include "device/kernel.h"
+#include "ops/router/router_network_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kNetworkThreads = 256;
+constexpr int kColumns = 32;  // of a block that adds up rows
+constexpr int kRowsAtOnce = kNetworkThreads / kColumns;
+
+__global__ void depth_average_elements(DepthAverage<float> average) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
+  if (i >= average.tokens * average.width) return;
+  const int64_t column = i % average.width;
+  float value = average.x[i] + average.bias[column];
+  if (average.previous != nullptr) value += average.scale[column] * average.previous[i];
+  average.result[i] = value;
+}
+
+__global__ void of_previous_elements(DepthAverageGradient<float> average) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
+  if (i >= average.tokens * average.width) return;
+  average.of_previous[i] = average.of_result[i] * average.scale[i % average.width];
+}
+
+__global__ void biased_gelu_elements(BiasedGelu<float> gelu) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
+  if (i >= gelu.tokens * gelu.width) return;
+  const float x = gelu.x[i] + gelu.bias[i % gelu.width];
+  gelu.result[i] = x * (0.5f + 0.5f * erff(x * 0.707106781f));
+}
+
+__global__ void of_gelu_elements(BiasedGeluGradient<float> gelu) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
+  if (i >= gelu.tokens * gelu.width) return;
+  const float x = gelu.x[i] + gelu.bias[i % gelu.width];
+  const float distribution = 0.5f + 0.5f * erff(x * 0.707106781f);
+  const float density = 0.398942280f * expf(-0.5f * x * x);
+  gelu.of_x[i] = gelu.of_result[i] * (distribution + x * density);
+}
+
+/// sums = the sums over rows of a, or of a times b. A block has some columns, and each of its
+/// threads every kRowsAtOnce-th row.
+__global__ void sum_rows(int64_t tokens, int64_t width, const float* a, const float* b,
+                         float* sums) {
+  __shared__ float parts[kNetworkThreads];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
+  float total = 0;
+  if (column < width) {
+    for (int64_t row = threadIdx.x / kColumns; row < tokens; row += kRowsAtOnce) {
+      const int64_t at = row * width + column;
+      total += b != nullptr ? a[at] * b[at] : a[at];
+    }
+  }
+  parts[threadIdx.x] = total;
+  __syncthreads();
+  if (threadIdx.x >= kColumns || column >= width) return;
+  for (int row = 1; row < kRowsAtOnce; ++row) total += parts[row * kColumns + threadIdx.x];
+  sums[column] = total;
+}
+
+Grid of_elements(int64_t elements) {
+  return {.blocks = (elements + kNetworkThreads - 1) / kNetworkThreads,
+          .threads = kNetworkThreads};
+}
+Grid of_columns(int64_t width) {
+  return {.blocks = (width + kColumns - 1) / kColumns, .threads = kNetworkThreads};
+}
+
+}  // namespace
+
+template <typename Vendor>
+void depth_average_device(const DepthAverage<float>& average, Stream& stream) {
+  launch(depth_average_elements, of_elements(average.tokens * average.width), stream, average);
+}
+
+template <typename Vendor>
+void depth_average_gradient_device(const DepthAverageGradient<float>& average, Stream& stream) {
+  const float* const none = nullptr;
+  launch(sum_rows, of_columns(average.width), stream, average.tokens, average.width,
+         average.of_result, none, average.of_bias);
+  if (average.previous == nullptr) return;
+  launch(sum_rows, of_columns(average.width), stream, average.tokens, average.width,
+         average.of_result, average.previous, average.of_scale);
+  launch(of_previous_elements, of_elements(average.tokens * average.width), stream, average);
+}
+
+template <typename Vendor>
+void biased_gelu_device(const BiasedGelu<float>& gelu, Stream& stream) {
+  launch(biased_gelu_elements, of_elements(gelu.tokens * gelu.width), stream, gelu);
+}
+
+template <typename Vendor>
+void biased_gelu_gradient_device(const BiasedGeluGradient<float>& gelu, Stream& stream) {
+  const float* const none = nullptr;
+  launch(of_gelu_elements, of_elements(gelu.tokens * gelu.width), stream, gelu);
+  launch(sum_rows, of_columns(gelu.width), stream, gelu.tokens, gelu.width,
+         static_cast<const float*>(gelu.of_x), none, gelu.of_bias);
+}
+
+template void depth_average_device<ThisVendor>(const DepthAverage<float>&, Stream&);
+template void depth_average_gradient_device<ThisVendor>(const DepthAverageGradient<float>&,
+                                                        Stream&);
+template void biased_gelu_device<ThisVendor>(const BiasedGelu<float>&, Stream&);
+template void biased_gelu_gradient_device<ThisVendor>(const BiasedGeluGradient<float>&, Stream&);
+
+}  // namespace tessera

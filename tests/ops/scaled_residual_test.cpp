@@ -1,0 +1,246 @@
+#include "ops/norm/scaled_residual.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "engine/rematerialize.h"
+#include "ops/host_target.h"
+#include "support/emulated.h"
+#include "support/run_program.h"
+#include "support/thread_counts.h"
+
+namespace tessera {
+namespace {
+
+using testing::kBFloat16Rounding;
+using testing::RunOptions;
+
+/// Residual scaling with its shapes. The function's inputs are x, its scale and bias, the stream
+/// with its scale and bias if there is one, and the weight.
+struct ScaledCase {
+  int64_t rows = 1;
+  int64_t width = 1;
+  bool streams = true;
+
+  std::vector<testing::RunInput> inputs() const {
+    std::vector<testing::RunInput> result{{{rows, width}}, {{width}, true}, {{width}, true}};
+    if (streams) {
+      result.push_back({{rows, width}, true});
+      result.insert(result.end(), 2, {{width}, true});
+    }
+    result.push_back({{width}, true});
+    return result;
+  }
+
+  testing::ProgramFunction function() const {
+    return [*this](Builder& builder, std::span<const Value> in) {
+      std::optional<Value> stream;
+      std::optional<ResidualScale> of_stream;
+      if (streams) {
+        stream = in[3];
+        of_stream = {in[4], in[5]};
+      }
+      const ScaledResidual result =
+          scaled_residual_norm(builder, in[0], {in[1], in[2]}, stream, of_stream, in.back(), {});
+      return std::vector<Value>{result.output, result.stream};
+    };
+  }
+
+  testing::RunResult run(const RunOptions& options) const {
+    return testing::run_program(function(), inputs(), options);
+  }
+};
+
+/// Rows of fewer than 8 elements may by chance have gradients that cancel to next to nothing.
+ScaledCase random_scaled_case() {
+  return {*rc::gen::inRange<int64_t>(1, 150), *rc::gen::inRange<int64_t>(8, 300),
+          *rc::gen::arbitrary<bool>()};
+}
+
+std::vector<Shape> shapes_of(const ScaledCase& variant) {
+  std::vector<Shape> shapes;
+  for (const testing::RunInput& input : variant.inputs()) shapes.push_back(input.shape);
+  return shapes;
+}
+
+TEST(ScaledResidual, GradientsAgreeWithFiniteDifferences) {
+  for (const bool streams : {false, true}) {
+    const ScaledCase variant{3, 5, streams};
+    testing::check_gradients(variant.function(), shapes_of(variant));
+  }
+}
+
+TEST(ScaledResidual, TheStreamMayHaveNoGradient) {
+  for (const bool streams : {false, true}) {
+    const ScaledCase variant{3, 5, streams};
+    testing::check_gradients(
+        [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+          return {variant.function()(builder, in)[0]};
+        },
+        shapes_of(variant));
+  }
+}
+
+/// Numbers by hand: x = (1, -2), (x + 1) · 2 = (4, -2); stream = (3, 5), (stream - 1) · 0.5 = (1,
+/// 2). Their sum is (5, 0), whose root mean square is 5 / sqrt 2.
+TEST(ScaledResidual, MatchesNumbersByHand) {
+  Runtime runtime(host_target(1));
+  Program program;
+  Builder builder(program);
+  const auto input = [&](const std::string& name, const Shape& shape) {
+    return builder.input(name, {shape, DType::f64, {}});
+  };
+  const Value x = input("x", {1, 2}), stream = input("stream", {1, 2});
+  const ResidualScale of_x{input("scale", {2}), input("bias", {2})};
+  const ResidualScale of_stream{input("stream_scale", {2}), input("stream_bias", {2})};
+  const Value weight = input("weight", {2});
+  const ScaledResidual result =
+      scaled_residual_norm(builder, x, of_x, stream, of_stream, weight, {.epsilon = 1e-300});
+  builder.output(result.output);
+  builder.output(result.stream);
+  testing::ProgramRun run(program, runtime);
+  const auto bind = [&](Value value, double first, double second) {
+    const Tensor tensor(program.spec(value).shape, DType::f64);
+    tensor.data<double>()[0] = first;
+    tensor.data<double>()[1] = second;
+    run.bind(value, tensor);
+  };
+  bind(x, 1, -2);
+  bind(of_x.bias, 1, 1);
+  bind(of_x.scale, 2, 2);
+  bind(stream, 3, 5);
+  bind(of_stream.bias, -1, -1);
+  bind(of_stream.scale, 0.5, 0.5);
+  bind(weight, 3, 7);
+  run.run();
+  EXPECT_EQ(testing::as_doubles(run[result.stream]), std::vector<double>({5, 0}));
+  EXPECT_NEAR(testing::as_doubles(run[result.output])[0], 3 * std::sqrt(2.0), 1e-14);
+  EXPECT_EQ(testing::as_doubles(run[result.output])[1], 0);
+}
+
+RC_GTEST_PROP(ScaledResidual, FastAgreesWithPlain, ()) {
+  const ScaledCase variant = random_scaled_case();
+  testing::expect_close(variant.run({.kernels = Kernels::fast}),
+                        variant.run({.kernels = Kernels::plain}), {0, 2e-5});
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+RC_GTEST_PROP(ScaledResidual, BFloat16RoundsTheOutputOnceAndTheStreamNever, ()) {
+  const ScaledCase variant = random_scaled_case();
+  const auto rounded = variant.run({.dtype = DType::bf16, .inputs_fit_bf16 = true});
+  const auto exact =
+      variant.run({.dtype = DType::f32, .kernels = Kernels::plain, .inputs_fit_bf16 = true});
+  testing::expect_close(rounded, exact, {kBFloat16Rounding, 2e-5});
+  double off = 0;
+  for (size_t i = 0; i < exact.outputs[1].size(); ++i) {
+    off = std::max(off, std::abs(rounded.outputs[1][i] - exact.outputs[1][i]));
+  }
+  RC_ASSERT(off < 1e-5);
+  RC_ASSERT(!::testing::Test::HasFailure());
+}
+
+TEST(ScaledResidual, BitsDoNotDependOnTheThreads) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool streams : {false, true}) {
+      const ScaledCase variant{533, 257, streams};
+      testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
+        return testing::bits_of(
+            variant.run({.dtype = dtype, .kernels = kernels, .threads = threads}));
+      });
+    }
+  }
+}
+
+RC_GTEST_PROP(ScaledResidual, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  ScaledCase variant = random_scaled_case();
+  variant.rows = *rc::gen::inRange<int64_t>(1, 70);
+  testing::expect_device_agrees(variant.function(), variant.inputs(),
+                                {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
+}
+
+/// The gradients of a program in which the norm is computed again in the backward pass.
+testing::RunResult run_scaled_again(bool recompute, bool keep_stream, size_t* inputs_again) {
+  Runtime runtime(host_target(2));
+  Program program;
+  Builder builder(program);
+  const ScaledCase variant{9, 70, true};
+  std::vector<Value> in;
+  for (const testing::RunInput& input : variant.inputs()) {
+    in.push_back(builder.parameter(fmt::format("input{}", in.size()),
+                                   {input.shape, input.wide ? DType::f32 : DType::bf16, {}}));
+  }
+  std::vector<Value> results;
+  {
+    const Builder::Scope scope = builder.scope("norm", Block::norm);
+    results = variant.function()(builder, in);
+  }
+  if (keep_stream) builder.keep(results[1], Keep::block);
+  std::vector<Seed> seeds;
+  for (const Value result : results) {
+    builder.output(result);
+    seeds.push_back({result,
+                     builder.input(fmt::format("seed{}", seeds.size()), builder.spec(result)),
+                     SeedOf::boundary});
+  }
+  differentiate(builder, seeds);
+  rematerialize(builder, {.norm = recompute});
+  for (const Node& node : program.nodes()) {
+    if (node.phase == Phase::recompute) *inputs_again = node.inputs.size();
+  }
+  testing::ProgramRun frame(program, runtime);
+  const auto bind_random = [&](Value value) {
+    const Spec& of = program.spec(value);
+    frame.bind(value, testing::random_tensor(of.shape, of.dtype, program.info(value).name));
+  };
+  for (const Seed& seed : seeds) bind_random(seed.gradient);
+  for (const Value value : in) {
+    bind_random(value);
+    const Tensor gradient(program.spec(value).shape, DType::f32);
+    gradient.fill_zero();
+    frame.bind(program.main_gradient(value), gradient);
+  }
+  frame.run();
+  testing::RunResult run;
+  for (const Value value : in) {
+    run.gradients.push_back(testing::as_doubles(frame[program.main_gradient(value)]));
+  }
+  return run;
+}
+
+TEST(ScaledResidual, IsComputedAgainFromTheKeptStreamWithTheSameBits) {
+  size_t inputs = 0;
+  const testing::RunResult kept = run_scaled_again(false, false, &inputs);
+  EXPECT_EQ(inputs, 0);
+  EXPECT_TRUE(kept == run_scaled_again(true, true, &inputs));
+}
+
+TEST(ScaledResidual, RefusesInputsThatDoNotFit) {
+  Program program;
+  Builder builder(program);
+  const Value x = builder.input("x", {{4, 6}, DType::bf16, {}});
+  const Value stream = builder.input("stream", {{4, 6}, DType::f32, {}});
+  const Value vector = builder.input("vector", {{6}, DType::f32, {}});
+  const Value narrow = builder.input("narrow", {{6}, DType::bf16, {}});
+  const Value shorter = builder.input("shorter", {{5}, DType::f32, {}});
+  const ResidualScale scale{vector, vector};
+  const auto apply = [&](const ResidualScale& of_x, std::optional<Value> of, Value weight,
+                         const NormOptions& options = {}) {
+    scaled_residual_norm(builder, x, of_x, of, of ? std::optional(scale) : std::nullopt, weight,
+                         options);
+  };
+  EXPECT_THROW(apply({narrow, vector}, stream, vector), InternalError);
+  EXPECT_THROW(apply({vector, shorter}, stream, vector), InternalError);
+  EXPECT_THROW(apply(scale, x, vector), InternalError) << "a stream in bf16";
+  EXPECT_THROW(apply(scale, stream, shorter), InternalError);
+  EXPECT_THROW(apply(scale, stream, vector, {.kind = NormKind::layer}), InternalError);
+  EXPECT_THROW(apply(scale, stream, vector, {.group = 3}), InternalError);
+  EXPECT_THROW(apply(scale, stream, vector, {.epsilon = 0}), InternalError);
+  EXPECT_THROW(scaled_residual_norm(builder, x, scale, stream, {}, vector, {}), InternalError);
+  EXPECT_NO_THROW(apply(scale, stream, vector));
+  EXPECT_NO_THROW(apply(scale, {}, vector));
+}
+
+}  // namespace
+}  // namespace tessera
