@@ -27,6 +27,11 @@ void require_divides(Contradictions& found, const Number& divisor, const Number&
 }
 
 void check_heads(const ModelConfig& model, const Number& tensor, Contradictions& found) {
+  if (model.attention == AttentionKind::compressed_convolutional) {
+    // A key head goes through the convolutions with its query heads.
+    require_divides(found, tensor, {"model.kv_heads", model.kv_heads});
+    return;
+  }
   require_divides(found, tensor, {"model.heads", model.heads});
   if (model.kv_heads % tensor.value == 0 || tensor.value % model.kv_heads == 0) return;
   found.add("{} ({}) and model.kv_heads ({}): neither divides the other; change one of them",

@@ -24,6 +24,8 @@ constexpr Metric kMetrics[] = {
     {"router_z_loss", "router/z_loss", "router z-loss", true, &StepMetrics::router_z_loss},
     {"expert_load", "router/expert_load", "fullest expert (of a balanced one)", true,
      &StepMetrics::expert_load},
+    {"skipped", "router/skipped", "tokens that visit no expert (part)", true,
+     &StepMetrics::skipped},
     {"held_out_loss", "held_out/loss", "held-out loss (nats a token)", false,
      &StepMetrics::held_out_loss},
 };

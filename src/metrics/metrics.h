@@ -40,6 +40,7 @@ struct StepMetrics {
   std::optional<double> balance_loss;
   std::optional<double> router_z_loss;
   std::optional<double> expert_load;  ///< tokens of the fullest expert over the balanced number
+  std::optional<double> skipped;      ///< part of the tokens that routers sent to no expert
   // For steps that end with an evaluation:
   std::optional<double> held_out_loss;
   /// For mixes of data. In metrics.jsonl: {"NAME": {"tokens": ..., "epochs": ...}, ...}.

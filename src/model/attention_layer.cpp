@@ -1,12 +1,10 @@
 #include "model/attention_layer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "base/error.h"
-#include "ops/attention/attention.h"
-#include "ops/attention/repeat_heads.h"
+#include "model/compressed_attention.h"
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -32,27 +30,20 @@ class AttentionWriter {
 
   Value write(Value x) {
     x = writer_.gather_positions(x);
-    const Heads heads = project(x);
+    const AttentionHeads heads = project(x);
     const int64_t hidden = config_.hidden_size;
-    const Value mixed = place_.cache_position ? cached(heads) : mix(heads);
+    const Value mixed = attend(writer_, heads, place_);
     const Value output =
         writer_.output_matrix("output", {hidden, size(config_.heads)}, writer_.over_tensor(1));
     return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
   }
 
  private:
-  /// [tokens, heads · head_dim] each, split by heads over the tensor axis.
-  struct Heads {
-    Value query;
-    Value key;
-    Value value;
-  };
-
   int64_t size(int64_t heads) const { return heads * config_.head_size(); }
   /// Whether every rank computes all key heads, because there are fewer than ranks.
   bool shared_keys() const { return config_.kv_heads < ranks_; }
 
-  Heads project(Value x) {
+  AttentionHeads project(Value x) {
     const int64_t hidden = config_.hidden_size;
     const Distribution of_keys = shared_keys() ? Distribution() : writer_.over_tensor(0);
     const auto matrix = [&](std::string_view name, int64_t heads, const Distribution& split) {
@@ -73,6 +64,8 @@ class AttentionWriter {
             .key = own_heads(normed_and_rotated("key_norm", projections[1])),
             .value = own_heads(clip(projections[2]))};
   }
+
+  Value own_heads(Value x) { return shared_keys() ? take_own_heads(writer_, x) : x; }
 
   Value clip(Value x) { return config_.clip_qkv > 0 ? clamp(builder_, x, config_.clip_qkv) : x; }
 
@@ -107,66 +100,6 @@ class AttentionWriter {
     return rotated(clip(writer_.norm(name, x, size, group).output));
   }
 
-  /// Of keys or values that every rank has, those of the heads that its queries read.
-  Value own_heads(Value x) {
-    if (!shared_keys()) return x;
-    x = repeat_heads(builder_, x, config_.head_size(), ranks_ / config_.kv_heads);
-    return convert(builder_, x, tensor_, Placement::replicated, sharded(1));
-  }
-
-  AttentionOptions options() const {
-    return {.sequence = place_.sequence,
-            .heads = config_.heads / ranks_,
-            .kv_heads = std::max<int64_t>(config_.kv_heads / ranks_, 1),
-            .head_dim = config_.head_size()};
-  }
-
-  /// Attention over positions that the context axis splits.
-  Value mix(const Heads& heads) {
-    const Axis context = writer_.mesh().context();
-    const auto gather = [&](Value x) {
-      return convert(builder_, x, context, Placement::sharded, replicated());
-    };
-    const Value key = gather(heads.key);
-    const Value value = gather(heads.value);
-    AttentionOptions wanted = options();
-    if (place_.key_positions) {
-      wanted.keys = wanted.sequence * writer_.mesh().size(context);
-      return attention(builder_, heads.query, key, value, wanted,
-                       {.document_starts = place_.document_starts,
-                        .positions = place_.positions,
-                        .key_positions = place_.key_positions});
-    }
-    // One rank has all positions, and rows are positions.
-    AttentionPlaces places;
-    if (place_.document_starts) places.document_starts = gather(*place_.document_starts);
-    const Value mixed = attention(builder_, gather(heads.query), key, value, wanted, places);
-    return convert(builder_, mixed, context, Placement::replicated,
-                   builder_.spec(heads.query).distribution.on(context));
-  }
-
-  /// Attention of the tokens of one sequence, which no other rank has a part of.
-  Value cached(const Heads& heads) {
-    const Distribution split = builder_.spec(heads.query).distribution;
-    const auto gather = [&](Value x) {
-      for (const Axis axis : split.joining_order(0)) {
-        x = convert(builder_, x, axis, Placement::sharded, replicated());
-      }
-      return x;
-    };
-    const Value key = gather(heads.key);
-    const Spec rows = builder_.spec(key);
-    const Spec cache{{place_.capacity, rows.shape[1]}, rows.dtype, rows.distribution};
-    const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
-    const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
-    Value mixed = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
-                                   key_cache, value_cache, *place_.cache_position, options());
-    for (const Axis axis : split.order(0)) {
-      mixed = convert(builder_, mixed, axis, Placement::replicated, split.on(axis));
-    }
-    return mixed;
-  }
-
   ModelWriter& writer_;
   Builder& builder_;
   const ModelConfig& config_;
@@ -183,6 +116,9 @@ int64_t rotary_channels(const ModelConfig& config) {
 
 Value attention_layer(ModelWriter& writer, Value x, const AttentionPlace& place) {
   const auto scope = writer.builder.scope("attention", Block::attention);
+  if (writer.config.attention == AttentionKind::compressed_convolutional) {
+    return compressed_attention(writer, x, place);
+  }
   return AttentionWriter(writer, place).write(x);
 }
 

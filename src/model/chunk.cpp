@@ -25,7 +25,8 @@ class ChunkWriter {
                 .compute = compute,
                 .layout = distribute_tokens(chunk.program.mesh(), size.sequences),
                 .experts = experts,
-                .pins_choices = size.pinned_choices},
+                .pins_choices = size.pinned_choices,
+                .trains = true},
         size_(size),
         range_(range) {}
 
@@ -44,19 +45,21 @@ class ChunkWriter {
   Spec scalar() const { return {{1}, writer_.wide(), {}}; }
 
   void declare() {
+    chunk_.experts = writer_.config.experts;
+    chunk_.balance_rate = writer_.config.balance_bias_rate;
     chunk_.target_seed = builder_.state("target_seed", scalar());
     chunk_.token_seed = builder_.state("token_seed", scalar());
+    if (writer_.config.balance_biases == BiasBalancing::controller) {
+      writer_.balance_step = builder_.state("balance_step", {{1}, DType::f64, {}});
+      chunk_.balance_step = writer_.balance_step;
+    }
     chunk_.batch = declare_batch(builder_, size_, writer_.layout, range_.embedding, range_.head);
-    if (!range_.embedding) chunk_.boundary_in = boundary_inputs("boundary_in");
+    if (!range_.embedding) chunk_.boundary_in = boundary("boundary_in", range_.layers.first);
   }
 
-  Boundary boundary_inputs(const std::string& name) {
-    const Mesh& mesh = writer_.mesh();
-    const Distribution lies = writer_.layout.stream(mesh);
-    const Shape whole{size_.sequences * size_.context, writer_.config.hidden_size};
-    const Shape own = TensorPiece(mesh, lies, whole, chunk_.program.rank()).shape();
-    const Spec spec{own, writer_.compute, lies};
-    return {builder_.input(name + ".stream", spec), builder_.input(name + ".output", spec)};
+  /// What passes between this chunk and another one, before layer `layer`.
+  Boundary boundary(const std::string& name, int64_t layer) {
+    return boundary_inputs(writer_, name, {size_.sequences * size_.context}, layer);
   }
 
   LayerWriter write_forward() {
@@ -74,10 +77,8 @@ class ChunkWriter {
       hidden_ = layers.final_norm();
     } else {
       chunk_.boundary_out = layers.boundary();
-      for (const Value value : {chunk_.boundary_out.stream, chunk_.boundary_out.output}) {
-        TESSERA_CHECK(bool(value), "a chunk without the head ends behind a layer");
-        builder_.output(value);
-      }
+      TESSERA_CHECK(bool(chunk_.boundary_out.output), "a chunk without the head has no layer");
+      for (const Value value : chunk_.boundary_out.values()) builder_.output(value);
     }
     return layers;
   }
@@ -120,6 +121,7 @@ class ChunkWriter {
                                       builder_.spec(layer.counts).shape,
                                       sum_distribution(layer.counts)});
       tokens_so_far.push_back(add_up(chunk_.expert_tokens.back(), layer.counts));
+      if (!layer.balance_unit.empty()) chunk_.balance_units.push_back(layer.balance_unit);
       if (layer.pinned) chunk_.batch.choices.push_back(*layer.pinned);
       if (config.router_z_coefficient > 0) {
         z_losses.push_back(router_z_loss(builder_, layer.logits, config.router_z_coefficient));
@@ -148,7 +150,7 @@ class ChunkWriter {
     const bool splits_sequences =
         std::ranges::any_of(mesh.data(), [&](Axis level) { return mesh.size(level) > 1; });
     return tokens == BalanceTokens::rank && splits_sequences
-               ? set_counts(builder_, layer.chosen, writer_.config.experts)
+               ? set_counts(builder_, layer.chosen, writer_.config.router_classes())
                : layer.counts;
   }
 
@@ -201,22 +203,27 @@ class ChunkWriter {
       if (loss) seeds.push_back({loss, use_like(builder_, chunk_.token_seed, loss)});
     }
     if (!range_.head) {
-      chunk_.of_boundary_out = boundary_inputs("of_boundary_out");
-      seeds.push_back(
-          {chunk_.boundary_out.stream, chunk_.of_boundary_out.stream, SeedOf::boundary});
-      seeds.push_back(
-          {chunk_.boundary_out.output, chunk_.of_boundary_out.output, SeedOf::boundary});
+      chunk_.of_boundary_out = boundary("of_boundary_out", range_.layers.end);
+      const std::vector<Value> results = chunk_.boundary_out.values();
+      const std::vector<Value> gradients = chunk_.of_boundary_out.values();
+      TESSERA_CHECK(results.size() == gradients.size(), "{} values pass on, {} gradients come back",
+                    results.size(), gradients.size());
+      for (size_t i = 0; i < results.size(); ++i) {
+        seeds.push_back({results[i], gradients[i], SeedOf::boundary});
+      }
     }
     if (range_.embedding) {
       differentiate(builder_, seeds);
       return;
     }
-    const Value wanted[] = {chunk_.boundary_in.stream, chunk_.boundary_in.output};
-    const std::vector<Value> gradients = differentiate(builder_, seeds, wanted);
-    chunk_.of_boundary_in = {gradients[0], gradients[1]};
-    TESSERA_CHECK(gradients[0] && gradients[1],
-                  "a chunk whose results do not depend on its inputs");
-    for (const Value gradient : gradients) builder_.output(gradient);
+    const std::vector<Value> gradients =
+        differentiate(builder_, seeds, chunk_.boundary_in.values());
+    for (const Value gradient : gradients) {
+      TESSERA_CHECK(bool(gradient), "a chunk whose results do not depend on its inputs");
+      builder_.output(gradient);
+    }
+    chunk_.of_boundary_in = {gradients[0], gradients[1],
+                             gradients.size() > 2 ? gradients[2] : Value{}};
   }
 
   Chunk& chunk_;

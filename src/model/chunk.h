@@ -78,6 +78,10 @@ struct Chunk {
   Value target_seed;
   Value token_seed;
 
+  /// f64 [1]: the number of the micro-batch in the run, counted from 1; a state that is set before
+  /// each forward pass, if a controller balances routers.
+  Value balance_step;
+
   Value loss;        ///< [1]: the sum over own target tokens, z-loss included; an output
   Value token_loss;  ///< [tokens]: cross-entropy; an output
   Value balance_loss, router_z_loss;  ///< [1]: sums over tokens, like the loss; outputs
@@ -86,7 +90,12 @@ struct Chunk {
   std::optional<StepSum> cross_entropy_sum;  ///< of the target tokens
   std::optional<StepSum> balance_sum;
   std::optional<StepSum> router_z_sum;
-  std::vector<StepSum> expert_tokens;  ///< by mixture layer, [experts]
+  /// By mixture layer, [classes]: the experts, then the skip class if there is one.
+  std::vector<StepSum> expert_tokens;
+  int64_t experts = 0;  ///< of a mixture layer
+  /// By mixture layer, if routers are balanced by biases: the unit of these.
+  std::vector<std::string> balance_units;
+  double balance_rate = 0;  ///< see ModelConfig::balance_bias_rate
 
   /// All of these sums.
   std::vector<StepSum> sums() const;

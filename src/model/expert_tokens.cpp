@@ -58,11 +58,11 @@ ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout,
 
 Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts) {
   Builder& builder = writer.builder;
-  if (tokens.dropped) {
-    const int64_t experts = writer.config.experts;
+  const int64_t classes = writer.config.router_classes();
+  if (tokens.dropped || classes > writer.config.experts) {
     counts = token_counts(
                  builder, tokens.chosen,
-                 {.experts = experts, .local_experts = experts, .identity = builder.new_exchange()})
+                 {.experts = classes, .local_experts = classes, .identity = builder.new_exchange()})
                  .counts;
   }
   if (!tokens.split) return counts;

@@ -28,8 +28,9 @@ struct ExpertTokens {
 ExpertTokens tokens_for_experts(ModelWriter& writer, const ExpertLayout& layout, Value x,
                                 const RouterSelection& selection);
 
-/// How many tokens of all ranks chose each expert, before dropping: i32 [experts], invariant, in
-/// the dense view. `counts` are those of the kept choices.
+/// How many tokens of all ranks chose each class of the router, the experts and then the skip class
+/// if there is one, before dropping: i32 [classes], invariant, in the dense view. `counts` are
+/// those of the kept choices of experts.
 Value counts_of_all(ModelWriter& writer, const ExpertTokens& tokens, Value counts);
 
 }  // namespace tessera

@@ -53,38 +53,120 @@ Embedded write_embedding(ModelWriter& writer, Value tokens) {
   return {table, writer.scatter_positions(embedding(writer.builder, used, tokens))};
 }
 
-Value LayerWriter::normalised(std::string_view name, Keep keep) {
-  const auto scope = writer_.builder.scope(name, Block::norm);
-  const Value output = boundary_.output;
-  const auto residual = output ? std::optional(boundary_.stream) : std::nullopt;
-  const NormResult result = writer_.norm("weight", output ? output : boundary_.stream,
-                                         writer_.config.hidden_size, 0, residual);
-  if (residual) {
-    boundary_.stream = result.sum;
-    writer_.builder.keep(boundary_.stream, keep);
+std::vector<Value> Boundary::values() const {
+  std::vector<Value> result;
+  for (const Value value : {stream, output, router}) {
+    if (value) result.push_back(value);
   }
-  return result.output;
+  return result;
+}
+
+Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
+                         int64_t layer) {
+  const ModelConfig& config = writer.config;
+  const auto input = [&](std::string_view part, int64_t width, DType dtype) {
+    const Distribution lies = writer.layout.stream(writer.mesh());
+    const Shape whole{tokens[0], width};
+    const Shape own =
+        TensorPiece(writer.mesh(), lies, whole, writer.builder.program().rank()).shape();
+    return writer.builder.input(fmt::format("{}.{}", name, part), {own, dtype, lies});
+  };
+  const DType of_stream = config.residual_scaling ? writer.wide() : writer.compute;
+  Boundary boundary{input("stream", config.hidden_size, of_stream),
+                    input("output", config.hidden_size, writer.compute),
+                    {}};
+  if (config.router == RouterKind::depth_averaged && layer > config.dense_layers) {
+    boundary.router = input("router", config.router_size, writer.wide());
+  }
+  return boundary;
+}
+
+/// The merge of what came before a layer with the stream. Its parameters belong to the layer
+/// before, but to this layer's unit: whoever has this layer has them.
+std::optional<LayerWriter::Merge> LayerWriter::merge_before(int64_t layer) {
+  if (!writer_.config.residual_scaling) return std::nullopt;
+  if (layer == 0) {
+    const auto scope = writer_.builder.scope("embedding_scale", Block::norm);
+    return Merge{{writer_.vector("scale", writer_.config.hidden_size, 1),
+                  writer_.vector("bias", writer_.config.hidden_size, 0)},
+                 std::nullopt};
+  }
+  const auto scope =
+      writer_.builder.layer_scope(fmt::format("layers.{}", layer - 1), static_cast<int>(layer));
+  return declare_merge("feed_forward_merge");
+}
+
+std::optional<LayerWriter::Merge> LayerWriter::declare_merge(std::string_view name) {
+  if (!writer_.config.residual_scaling) return std::nullopt;
+  const auto scope = writer_.builder.scope(name, Block::norm);
+  const int64_t hidden = writer_.config.hidden_size;
+  const Value output_scale = writer_.vector("output_scale", hidden, 1);
+  const Value output_bias = writer_.vector("output_bias", hidden, 0);
+  const Value residual_scale = writer_.vector("residual_scale", hidden, 1);
+  return Merge{{output_scale, output_bias},
+               ResidualScale{residual_scale, writer_.vector("residual_bias", hidden, 0)}};
+}
+
+Value LayerWriter::normalised(std::string_view name, Keep keep, const std::optional<Merge>& merge) {
+  const auto scope = writer_.builder.scope(name, Block::norm);
+  const int64_t hidden = writer_.config.hidden_size;
+  const Value output = boundary_.output;
+  const Value x = output ? output : boundary_.stream;
+  const auto residual = output ? std::optional(boundary_.stream) : std::nullopt;
+  Value result;
+  if (merge) {
+    const auto used = [&](const ResidualScale& scale) {
+      return ResidualScale{use_like(writer_.builder, scale.scale, x),
+                           use_like(writer_.builder, scale.bias, x)};
+    };
+    const ScaledResidual scaled =
+        scaled_residual_norm(writer_.builder, x, used(merge->of_output), residual,
+                             residual ? std::optional(used(*merge->of_stream)) : std::nullopt,
+                             *writer_.norm_weight("weight", hidden, x), writer_.norm_options(0));
+    boundary_.stream = scaled.stream;
+    result = scaled.output;
+  } else {
+    const NormResult plain = writer_.norm("weight", x, hidden, 0, residual);
+    if (!residual) return plain.output;
+    boundary_.stream = plain.sum;
+    result = plain.output;
+  }
+  writer_.builder.keep(boundary_.stream, keep);
+  return result;
+}
+
+Value LayerWriter::feed_forward_of(int64_t layer, Value x) {
+  const ModelConfig& config = writer_.config;
+  if (!config.mixture() || layer < config.dense_layers) {
+    return feed_forward(writer_, "feed_forward", config.feed_forward_size, x);
+  }
+  const auto previous = boundary_.router ? std::optional(boundary_.router) : std::nullopt;
+  routed_.push_back(mixture_of_experts(writer_, x, writer_.experts, previous));
+  if (routed_.back().router_state) {
+    boundary_.router = *routed_.back().router_state;
+    // As the stream: the next layer begins with it.
+    writer_.builder.keep(boundary_.router, Keep::layer);
+  }
+  return routed_.back().output;
 }
 
 void LayerWriter::write(const LayerRange& range, const AttentionPlace& place) {
-  const ModelConfig& config = writer_.config;
   for (int64_t layer = range.first; layer < range.end; ++layer) {
     writer_.unit = fmt::format("layers.{}", layer);
+    const std::optional<Merge> before = merge_before(layer);
     const auto scope = writer_.builder.layer_scope(writer_.unit, static_cast<int>(layer));
-    boundary_.output = attention_layer(writer_, normalised("attention_norm", Keep::layer), place);
-    const Value x = normalised("feed_forward_norm", Keep::block);
-    if (config.mixture() && layer >= config.dense_layers) {
-      routed_.push_back(mixture_of_experts(writer_, x, writer_.experts));
-      boundary_.output = routed_.back().output;
-    } else {
-      boundary_.output = feed_forward(writer_, "feed_forward", config.feed_forward_size, x);
-    }
+    const Value x = normalised("attention_norm", Keep::layer, before);
+    boundary_.output = attention_layer(writer_, x, place);
+    const std::optional<Merge> between = declare_merge("attention_merge");
+    boundary_.output =
+        feed_forward_of(layer, normalised("feed_forward_norm", Keep::block, between));
   }
 }
 
 Value LayerWriter::final_norm() {
   writer_.unit = "head";
-  return normalised("norm", Keep::layer);
+  const std::optional<Merge> before = merge_before(writer_.config.layers);
+  return normalised("norm", Keep::layer, before);
 }
 
 Value write_head_matrix(ModelWriter& writer) {

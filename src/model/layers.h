@@ -1,20 +1,29 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/attention_layer.h"
 #include "model/mixture.h"
 #include "model/model_writer.h"
+#include "ops/norm/scaled_residual.h"
 
 namespace tessera {
 
-/// The values that pass from one layer to the next, both [tokens, hidden]. The tensor axis splits
-/// their positions.
+/// The values that pass from one layer to the next. The tensor axis splits their positions. One
+/// that the model does not have is null.
 struct Boundary {
-  Value stream;  ///< the residual stream
-  Value output;  ///< of the last sublayer; the next norm adds it to the stream
+  Value stream;  ///< the residual stream, [tokens, hidden]
+  Value output;  ///< of the last sublayer, [tokens, hidden]; the next norm adds it to the stream
+  Value router;  ///< the state of the last router, [tokens, router_size], if routers read it
+
+  /// Those that are not null.
+  std::vector<Value> values() const;
 };
+/// The values that enter layer `layer` of a model from another program, as inputs of this one.
+Boundary boundary_inputs(ModelWriter& writer, const std::string& name, const Shape& tokens,
+                         int64_t layer);
 
 /// Layers [first, end) of a model.
 struct LayerRange {
@@ -35,17 +44,25 @@ struct Embedded {
 Embedded write_embedding(ModelWriter& writer, Value tokens);
 
 /// Writes pre-norm decoder layers. Each sublayer reads a norm of the residual stream, and the next
-/// norm adds the sublayer's output to the stream.
+/// norm adds the sublayer's output to the stream. With residual scaling both get a bias and a scale
+/// before that, and the stream has the accumulation type (ZAYA1, section IV-A).
 class LayerWriter {
+  /// How residual scaling changes the last sublayer's output and the stream before they are added.
+  struct Merge {
+    ResidualScale of_output;
+    std::optional<ResidualScale> of_stream;  // none of the embedding alone
+  };
+
  public:
   /// Begins with the stream from the embedding, or with the boundary of an earlier layer in another
   /// program.
-  LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}} {}
+  LayerWriter(ModelWriter& writer, Value stream) : writer_(writer), boundary_{stream, {}, {}} {}
   LayerWriter(ModelWriter& writer, const Boundary& boundary)
       : writer_(writer), boundary_(boundary) {}
 
   void write(const LayerRange& range, const AttentionPlace& place);
-  /// Writes the norm after the last layer. Its result, [tokens, hidden], is what the head reads.
+  /// Writes the norm after the last layer of the model. Its result, [tokens, hidden], is what the
+  /// head reads.
   Value final_norm();
 
   /// What the layers written so far pass on.
@@ -54,7 +71,10 @@ class LayerWriter {
   const std::vector<RoutedLayer>& routed() const { return routed_; }
 
  private:
-  Value normalised(std::string_view name, Keep keep);
+  std::optional<Merge> merge_before(int64_t layer);
+  std::optional<Merge> declare_merge(std::string_view name);
+  Value normalised(std::string_view name, Keep keep, const std::optional<Merge>& merge);
+  Value feed_forward_of(int64_t layer, Value x);
 
   ModelWriter& writer_;
   Boundary boundary_;

@@ -12,10 +12,17 @@
 namespace tessera {
 
 /// The published families that have a preset (model/families/).
-enum class Family { llama, mixtral, olmo, olmoe };
+enum class Family { llama, mixtral, olmo, olmoe, zaya };
 template <>
-inline constexpr std::array<std::string_view, 4> kWords<Family>{"llama", "mixtral", "olmo",
-                                                                "olmoe"};
+inline constexpr std::array<std::string_view, 5> kWords<Family>{"llama", "mixtral", "olmo", "olmoe",
+                                                                "zaya"};
+
+/// How queries, keys and values come from the stream: by projections alone, with groups of query
+/// heads for each key head, or by compressed convolutional attention (ZAYA1, appendix C).
+enum class AttentionKind { grouped_query, compressed_convolutional };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<AttentionKind>{"grouped_query",
+                                                                       "compressed_convolutional"};
 
 /// What queries and keys are normalised over: nothing, whole rows (OLMoE) or each head.
 enum class QueryKeyNorm { none, projection, head };
@@ -27,6 +34,26 @@ inline constexpr std::array<std::string_view, 3> kWords<QueryKeyNorm>{"none", "p
 enum class RopeScaling { none, llama3 };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<RopeScaling>{"none", "llama3"};
+
+/// What gives the router's logits: one linear map, or a narrow network that also reads the router
+/// of the layer before (ZAYA1, section IV-A).
+enum class RouterKind { linear, depth_averaged };
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<RouterKind>{"linear", "depth_averaged"};
+
+/// Whether a router has a further class for tokens that visit no expert, and what such a token gets
+/// instead: zero, or the layer's normed input times the class's probability.
+enum class SkipExpert { none, zero, input };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<SkipExpert>{"none", "zero", "input"};
+
+/// What changes the biases that a router's choice is balanced by: nothing (there are none), an
+/// AdamW controller after each micro-batch (ZAYA1), or the sign of the difference to an even load
+/// after each step (DeepSeek-V3's loss-free balancing).
+enum class BiasBalancing { none, controller, sign };
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<BiasBalancing>{"none", "controller",
+                                                                       "sign"};
 
 /// How weights are initialised. `scaled` divides the deviation of output matrices by sqrt(2
 /// layers).
@@ -54,6 +81,7 @@ struct ModelConfig {
   int64_t shared_experts = 0;  ///< experts that every token uses besides its chosen ones
   int64_t dense_layers = 0;    ///< the number of first layers without experts in a mixture
 
+  AttentionKind attention = AttentionKind::grouped_query;
   NormKind norm = NormKind::rms;
   bool norm_weights = true;  ///< false: OLMo's norm without parameters
   double norm_epsilon = 1e-5;
@@ -68,7 +96,15 @@ struct ModelConfig {
   double rotary_fraction = 1;            ///< the part of a head's channels that is rotated
   Activation activation = Activation::silu;
   bool tied_head = false;
+  /// Sublayers' outputs and the residual stream, which is kept in the accumulation type, each get a
+  /// learned bias and scale before they are added (ZAYA1, section IV-A).
+  bool residual_scaling = false;
 
+  RouterKind router = RouterKind::linear;
+  int64_t router_size = 0;  ///< channels of a depth-averaged router
+  SkipExpert skip_expert = SkipExpert::none;
+  BiasBalancing balance_biases = BiasBalancing::none;
+  double balance_bias_rate = 1e-3;   ///< the most that a bias changes at once, about
   bool renormalise_weights = false;  ///< chosen experts' weights sum to one (Mixtral)
   double balance_coefficient = 0;    ///< load-balance loss
   BalanceForm balance_form = BalanceForm::per_layer;
@@ -84,6 +120,8 @@ struct ModelConfig {
   double initialization_cutoff = 0;  ///< truncation in deviations; 0: none
 
   bool mixture() const { return experts > 0; }
+  /// What a router chooses among: the experts, then the skip class if there is one.
+  int64_t router_classes() const { return experts + (skip_expert == SkipExpert::none ? 0 : 1); }
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / heads; }
 };
 

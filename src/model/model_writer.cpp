@@ -25,8 +25,15 @@ Value ModelWriter::declare_matrix(std::string_view name, const Shape& shape,
                                   const Distribution& distribution, ParameterRole role,
                                   double deviation) {
   const Initialization how{.deviation = deviation, .cutoff = config.initialization_cutoff};
-  const DType dtype = role == ParameterRole::router ? wide() : compute;
+  const bool routes = role == ParameterRole::router || role == ParameterRole::router_hidden;
+  const DType dtype = routes ? wide() : compute;
   return parameters.declare(builder, name, shape, distribution, dtype, role, how, unit);
+}
+
+Value ModelWriter::vector(std::string_view name, int64_t size, double constant,
+                          const Distribution& distribution) {
+  return parameters.declare(builder, name, {size}, distribution, wide(), ParameterRole::vector,
+                            {.constant = constant}, unit);
 }
 
 Value ModelWriter::gather_positions(Value stream) {

@@ -23,6 +23,8 @@ struct ModelWriter {
   ExpertLayout experts = {};
   bool pins_choices = false;                ///< whether the routers' choices are inputs
   std::optional<Value> given_choices = {};  ///< i32 [tokens, k]: the choices of all routers
+  bool trains = false;      ///< whether the forward pass changes biases that balance routers
+  Value balance_step = {};  ///< f64 [1], if so: the number of the micro-batch, counted from 1
   ParameterList parameters = {};
   std::string unit = {};  ///< of the parameters declared next
 
@@ -48,12 +50,22 @@ struct ModelWriter {
   Value output_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                       ParameterRole role = ParameterRole::matrix);
 
+  /// Declares a vector of biases, scales or temperatures in the accumulation type, all `constant`
+  /// at first.
+  Value vector(std::string_view name, int64_t size, double constant,
+               const Distribution& distribution = {});
+
   /// The residual stream's rows of all positions that the tensor axis splits: what a column-split
   /// linear map reads. Its gradient is summed and split again.
   Value gather_positions(Value stream);
   /// Takes the sum that a row-split linear map left over the tensor axis. Each rank gets it for its
   /// own positions.
   Value scatter_positions(Value partial);
+
+  /// How the family normalises, whole rows with group 0.
+  NormOptions norm_options(int64_t group) const;
+  /// The weight of a norm of x, used as x needs it; none if norms have no weights.
+  std::optional<Value> norm_weight(std::string_view name, int64_t size, Value x);
 
   /// Writes a norm over rows of `size` entries, with a weight if the family has one.
   NormResult norm(std::string_view name, Value x, int64_t size, int64_t group,
@@ -65,9 +77,6 @@ struct ModelWriter {
                         int64_t head_dim);
 
  private:
-  /// The weight of a norm of x, used as x needs it.
-  std::optional<Value> norm_weight(std::string_view name, int64_t size, Value x);
-  NormOptions norm_options(int64_t group) const;
   Value declare_matrix(std::string_view name, const Shape& shape, const Distribution& distribution,
                        ParameterRole role, double deviation);
 };

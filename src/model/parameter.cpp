@@ -73,10 +73,13 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
     Wide* out = values.data<Wide>();
     parallel_ranges(threads, values.elements(), 4096, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
+        const int64_t element = piece.element_of_whole(i);
         double drawn = how.constant;
         if (how.deviation > 0) {
-          const auto element = static_cast<uint64_t>(piece.element_of_whole(i));
-          drawn = how.deviation * truncated_normal(random, element, how.cutoff);
+          drawn =
+              how.deviation * truncated_normal(random, static_cast<uint64_t>(element), how.cutoff);
+        } else if (how.last && element + 1 == piece.whole().elements()) {
+          drawn = *how.last;
         }
         // Rounded to f32 for every type, so an f64 model begins exactly as the f32 one.
         out[i] = static_cast<Wide>(static_cast<float>(drawn));
@@ -87,11 +90,12 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
 
 Value ParameterList::declare(Builder& builder, std::string_view name, const Shape& shape,
                              const Distribution& distribution, DType dtype, ParameterRole role,
-                             const Initialization& initialization, std::string unit) {
+                             const Initialization& initialization, std::string unit,
+                             ChangedBy changed_by) {
   const Program& program = builder.program();
   const std::string qualified = builder.qualified(name);
   const Shape piece = shape_of_piece(program, qualified, shape, distribution);
-  const size_t index = unit_of(builder, qualified, unit, dtype, distribution);
+  const size_t index = unit_of(builder, qualified, unit, dtype, distribution, changed_by);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
   const int64_t padded = round_up(piece.elements(), kAlignment);
@@ -113,13 +117,15 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
 
 size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
                               const std::string& unit, DType dtype,
-                              const Distribution& distribution) {
+                              const Distribution& distribution, ChangedBy changed_by) {
   const Mesh& mesh = builder.program().mesh();
   const Distribution flat = flat_distribution(mesh, distribution);
   const std::string name = fmt::format("{}/{}{}", unit, dtype_name(dtype), split_axes(mesh, flat));
   // From the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
     if (units_[i].name != name) continue;
+    TESSERA_CHECK(units_[i].changed_by == changed_by,
+                  "'{}' in the unit {}, whose parameters are changed by another", parameter, name);
     if (units_[i].distribution == flat) return i;
     throw DistributionError(fmt::format(
         "'{}' would lie in the unit '{}', which is {}, as {}; expected parameters of one unit to "
@@ -130,12 +136,14 @@ size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
                     .dtype = dtype,
                     .distribution = flat,
                     .value = builder.parameter(name, {{0}, dtype, flat}),
-                    .gradient_distribution = {}});
+                    .gradient_distribution = {},
+                    .changed_by = changed_by});
   return units_.size() - 1;
 }
 
 void ParameterList::note_gradients(const Program& program) {
   for (ParameterUnit& unit : units_) {
+    if (!unit.has_gradients()) continue;
     const Value gradient = program.main_gradient(unit.value);
     TESSERA_CHECK(bool(gradient), "the unit {} has no gradient", unit.name);
     unit.gradient_distribution = program.spec(gradient).distribution;
@@ -149,6 +157,8 @@ std::string master_name(const ParameterUnit& unit) {
 std::string first_moment_name(const ParameterUnit& unit) { return "first_moment:" + unit.name; }
 
 std::string second_moment_name(const ParameterUnit& unit) { return "second_moment:" + unit.name; }
+
+std::string working_name(std::string_view kept) { return fmt::format("working:{}", kept); }
 
 bool rounds(const ParameterUnit& unit) { return accumulation_dtype(unit.dtype) != unit.dtype; }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,15 +13,36 @@
 namespace tessera {
 
 /// How a parameter's first values are drawn. They are normal with this deviation (truncated at
-/// `cutoff` deviations if that is positive), or a constant if the deviation is zero.
+/// `cutoff` deviations if that is positive), or a constant if the deviation is zero. The last of
+/// constants may be another one.
 struct Initialization {
   double deviation = 0;
   double cutoff = 0;
   double constant = 0;
+  std::optional<double> last = {};
 };
 
-/// What a parameter is, for the rules that treat kinds differently (weight decay, Muon).
-enum class ParameterRole { matrix, expert, embedding, head, router, norm };
+/// What a parameter is, for the rules that treat kinds differently (weight decay, Muon). A vector
+/// is a bias, a scale or a temperature. `router` gives a router's logits, and router_hidden is a
+/// matrix of a router before that. `balance` are biases of a router's choice, which the forward
+/// pass changes and no optimizer.
+enum class ParameterRole {
+  matrix,
+  expert,
+  embedding,
+  head,
+  router,
+  router_hidden,
+  norm,
+  vector,
+  convolution,
+  balance
+};
+
+/// What changes the values of a unit: the optimizer, by gradients; the forward pass of training, by
+/// a controller that has moments as AdamW does; or the step's counts of tokens, by their sign. The
+/// last two change biases that balance routers.
+enum class ChangedBy { optimizer, controller, sign };
 
 /// A parameter before it has memory.
 struct ParameterSpec {
@@ -50,6 +72,11 @@ struct ParameterUnit {
   /// How its main gradient lies: a sum not yet taken over the axes on which ranks used the unit on
   /// their own data. It is known once the program has its backward pass.
   Distribution gradient_distribution;
+  ChangedBy changed_by = ChangedBy::optimizer;
+
+  /// Whether it has main gradients.
+  bool has_gradients() const { return changed_by == ChangedBy::optimizer; }
+  bool has_moments() const { return changed_by != ChangedBy::sign; }
 };
 
 /// The names of the masters and moments of a unit's weights, in every program that uses them. If
@@ -57,6 +84,9 @@ struct ParameterUnit {
 std::string master_name(const ParameterUnit& unit);
 std::string first_moment_name(const ParameterUnit& unit);
 std::string second_moment_name(const ParameterUnit& unit);
+/// The copy of a unit, or of its moments, that the forward passes of a step read and change, if it
+/// is not an optimizer that changes the unit.
+std::string working_name(std::string_view kept);
 /// Whether the weights are a rounded copy of the masters.
 bool rounds(const ParameterUnit& unit);
 
@@ -76,10 +106,11 @@ class ParameterList {
   /// Declares `name` below the builder's current scope and returns its value in the program. The
   /// value's shape is that of the piece that the program's rank holds. Throws Error if the
   /// parameter's shape does not divide into such pieces, and DistributionError if the unit's other
-  /// parameters lie in another way.
+  /// parameters lie in another way. All parameters of a unit are changed by the same.
   Value declare(Builder& builder, std::string_view name, const Shape& shape,
                 const Distribution& distribution, DType dtype, ParameterRole role,
-                const Initialization& initialization, std::string unit);
+                const Initialization& initialization, std::string unit,
+                ChangedBy changed_by = ChangedBy::optimizer);
   /// Learns how the units' main gradients lie in a program that has its backward pass.
   void note_gradients(const Program& program);
 
@@ -96,7 +127,7 @@ class ParameterList {
   /// The unit's index in the list; declares the unit if it is new. Throws DistributionError if it
   /// lies in another way than the parameter would.
   size_t unit_of(Builder& builder, const std::string& parameter, const std::string& unit,
-                 DType dtype, const Distribution& distribution);
+                 DType dtype, const Distribution& distribution, ChangedBy changed_by);
 
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

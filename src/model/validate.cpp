@@ -105,6 +105,54 @@ void validate_mixture(const ModelConfig& config, Contradictions& found) {
   }
 }
 
+void validate_attention(const ModelConfig& config, Contradictions& found) {
+  if (config.attention != AttentionKind::compressed_convolutional) return;
+  if (config.query_key_norm != QueryKeyNorm::none) {
+    found.add(
+        "model.query_key_norm is \"{}\", but model.attention = \"compressed_convolutional\" has a "
+        "norm of its own; set it to \"none\"",
+        word(config.query_key_norm));
+  }
+  if (config.clip_qkv > 0) {
+    found.add(
+        "model.clip_qkv is {}, but model.attention = \"compressed_convolutional\" clips nothing; "
+        "set it to 0",
+        config.clip_qkv);
+  }
+}
+
+void validate_residual(const ModelConfig& config, Contradictions& found) {
+  if (!config.residual_scaling) return;
+  if (config.norm != NormKind::rms || !config.norm_weights) {
+    found.add(
+        "model.residual_scaling is fused with an RMSNorm that has weights; set model.norm = "
+        "\"rms\" and model.norm_weights = true, or model.residual_scaling = false");
+  }
+}
+
+void validate_router(const ModelConfig& config, Contradictions& found) {
+  const bool averaged = config.router == RouterKind::depth_averaged;
+  if (averaged && config.router_size < 1) {
+    found.add("model.router is \"depth_averaged\", but model.router_size is {}; set it",
+              config.router_size);
+  }
+  if (!averaged && config.router_size != 0) {
+    found.add(
+        "model.router_size is {}, but model.router is \"linear\"; set it to 0, or model.router to "
+        "\"depth_averaged\"",
+        config.router_size);
+  }
+  if (config.mixture()) return;
+  if (averaged || config.skip_expert != SkipExpert::none ||
+      config.balance_biases != BiasBalancing::none) {
+    found.add(
+        "model.experts is 0, a dense model, but model.router is \"{}\", model.skip_expert \"{}\" "
+        "and model.balance_biases \"{}\"; set model.experts, or set these to \"linear\", \"none\" "
+        "and \"none\"",
+        word(config.router), word(config.skip_expert), word(config.balance_biases));
+  }
+}
+
 }  // namespace
 
 void find_contradictions(const ModelConfig& config, Contradictions& found) {
@@ -122,6 +170,9 @@ void find_contradictions(const ModelConfig& config, Contradictions& found) {
   }
   validate_heads(config, found);
   validate_rope_scaling(config, found);
+  validate_attention(config, found);
+  validate_residual(config, found);
+  validate_router(config, found);
   if (config.mixture()) {
     validate_mixture(config, found);
   } else {

@@ -134,6 +134,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   };
   count("parameters", static_cast<double>(plan.parameters));
   count("active parameters a token", static_cast<double>(plan.active_parameters));
+  count("of these in embedding and head", static_cast<double>(plan.embedding_parameters));
   if (several) count("parameters on this rank", static_cast<double>(elements_on_rank(plan)));
   count("FLOPs a token, forward", plan.flops.forward / tokens);
   count("FLOPs a token, backward", plan.flops.backward / tokens);
@@ -195,6 +196,7 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
   const OrderedJson totals{
       {"parameters", plan.parameters},
       {"active_parameters", plan.active_parameters},
+      {"embedding_parameters", plan.embedding_parameters},
       {"flops_per_token", plan.flops.useful() / tokens},
       {"forward_flops_per_token", plan.flops.forward / tokens},
       {"backward_flops_per_token", plan.flops.backward / tokens},

@@ -29,7 +29,10 @@ int layer_of(const std::string& name) {
 }
 
 /// A parameter's main gradient lies as the parameter, and is partial where that of its unit is.
-Distribution gradient_of(const Mesh& mesh, const ParameterSpec& spec, const ParameterUnit& unit) {
+/// None if the parameter has none.
+std::optional<Distribution> gradient_of(const Mesh& mesh, const ParameterSpec& spec,
+                                        const ParameterUnit& unit) {
+  if (!unit.has_gradients()) return std::nullopt;
   Distribution result = spec.distribution;
   for (const Axis axis : mesh.of_view(result.view())) {
     const TypeOnAxis type = unit.gradient_distribution.on(axis);

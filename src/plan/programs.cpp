@@ -50,7 +50,8 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
   programs.start = write_step_start(units, chunk.sums(), place);
   programs.update =
-      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place, gradients_wire);
+      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place, gradients_wire,
+                   {.units = chunk.balance_units, .rate = chunk.balance_rate});
   programs.rounding = write_rounding(units, place);
   return programs;
 }

@@ -49,6 +49,10 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
   const Chunk& chunk = plan.programs.chunks.front();
   plan.parameters = chunk.parameters.elements();
   plan.active_parameters = active_parameters(config.model, chunk.parameters.specs());
+  for (const ParameterSpec& spec : chunk.parameters.specs()) {
+    const bool embeds = spec.role == ParameterRole::embedding || spec.role == ParameterRole::head;
+    if (embeds) plan.embedding_parameters += spec.shape.elements();
+  }
   plan.tokens = config.train.micro_batch * config.data.context;
   plan.micro_batches =
       config.train.global_batch / (config.train.micro_batch * data_ranks(place.mesh));

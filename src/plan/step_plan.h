@@ -18,10 +18,11 @@ struct StepPlan {
   MemoryPlan memory;  ///< the run reserves and takes its arena
   int64_t parameters = 0;
   int64_t active_parameters = 0;
-  int64_t input_bytes = 0;    ///< of one micro-batch: tokens, targets and the like
-  FlopCount flops;            ///< of one micro-batch
-  int64_t tokens = 0;         ///< of one micro-batch of a data-parallel rank
-  int64_t micro_batches = 1;  ///< of a step
+  int64_t embedding_parameters = 0;  ///< of the embedding and of a head of its own
+  int64_t input_bytes = 0;           ///< of one micro-batch: tokens, targets and the like
+  FlopCount flops;                   ///< of one micro-batch
+  int64_t tokens = 0;                ///< of one micro-batch of a data-parallel rank
+  int64_t micro_batches = 1;         ///< of a step
 
   /// The rank that it is the plan of.
   MeshRank place() const;

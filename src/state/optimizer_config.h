@@ -17,7 +17,8 @@ enum class Schedule { cosine, linear, constant };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Schedule>{"cosine", "linear", "constant"};
 
-/// Which weights decay: matrices (no norms), all (Optimus §2.1), or matrices except the embedding.
+/// Which weights decay: matrices (no norms, biases or scales), all (Optimus §2.1), or matrices
+/// except the embedding.
 enum class DecayRule { matrices, all, no_embedding };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<DecayRule>{"matrices", "all",

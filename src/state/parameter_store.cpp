@@ -11,15 +11,16 @@ ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
     : executor_(executor), rounding_(rounding) {
   for (const ParameterSpec& spec : parameters.specs()) {
     const ParameterUnit& unit = parameters.units()[static_cast<size_t>(spec.unit_index)];
-    const auto part = [&](const std::string& name) {
-      return executor.tensor(name, update).view(spec.unit_offset, spec.piece_shape);
+    const auto part = [&](bool exists, const std::string& name) {
+      return exists ? executor.tensor(name, update).view(spec.unit_offset, spec.piece_shape)
+                    : Tensor();
     };
     parameters_.push_back({.spec = spec,
-                           .weight = part(unit.name),
-                           .master = part(master_name(unit)),
-                           .gradient = part("gradient:" + unit.name),
-                           .first_moment = part(first_moment_name(unit)),
-                           .second_moment = part(second_moment_name(unit))});
+                           .weight = part(true, unit.name),
+                           .master = part(true, master_name(unit)),
+                           .gradient = part(unit.has_gradients(), "gradient:" + unit.name),
+                           .first_moment = part(unit.has_moments(), first_moment_name(unit)),
+                           .second_moment = part(unit.has_moments(), second_moment_name(unit))});
   }
 }
 

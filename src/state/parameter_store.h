@@ -12,7 +12,9 @@
 namespace tessera {
 
 /// The tensors of this rank's piece of one parameter, views into its unit's flat memory. All but
-/// `weight` have the accumulation type (f32, or f64 for f64).
+/// `weight` have the accumulation type (f32, or f64 for f64). Those that the parameter does not
+/// have are empty: biases that balance routers have no gradient, and moments only with a
+/// controller.
 struct ParameterState {
   ParameterSpec spec;
   Tensor weight;         ///< what the program computes with

@@ -97,12 +97,15 @@ struct UnitGroup {
   std::vector<int> places;    // by unit: its place in `units`, or -1
 };
 
-/// Units by a property of theirs, in the order in which the properties appear.
+/// The units that an optimizer changes, by a property of theirs, in the order in which the
+/// properties appear.
 template <typename Property>
-std::vector<UnitGroup> group_units(size_t count, Property&& property) {
+std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, Property&& property) {
+  const size_t count = units.size();
   std::vector<decltype(property(size_t{}))> known;
   std::vector<UnitGroup> groups;
   for (size_t i = 0; i < count; ++i) {
+    if (!units[i].has_gradients()) continue;
     const auto own = property(i);
     const auto found = std::ranges::find(known, own);
     const auto place = static_cast<size_t>(found - known.begin());
@@ -121,13 +124,14 @@ class UpdateWriter {
  public:
   UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
                std::span<const ParameterSpec> parameters, const OptimizerConfig& config,
-               WireFormat wire)
+               WireFormat wire, const BalanceOfStep& balance)
       : update_(update),
         builder_(update_builder(update.program)),
         units_(units),
         parameters_(parameters),
         config_(config),
-        wire_(wire) {}
+        wire_(wire),
+        balance_(balance) {}
 
   void write(std::span<const StepSum> sums) {
     const Spec scalar{{1}, DType::f64, {}};
@@ -135,7 +139,9 @@ class UpdateWriter {
     update_.clip_norm = builder_.input("clip_norm", scalar);
     update_.step = builder_.input("step", scalar);
     for (const ParameterUnit& unit : units_) {
-      states_.push_back(adamw_unit(builder_, unit, UnitValues(builder_, unit)));
+      states_.emplace_back();
+      if (!unit.has_gradients()) continue;
+      states_.back() = adamw_unit(builder_, unit, UnitValues(builder_, unit));
       states_.back().gradient = total_gradient(builder_, states_.back().gradient, wire_);
     }
     std::vector<Value> losses;
@@ -153,6 +159,7 @@ class UpdateWriter {
     update_.scale = clipped.scale;
     builder_.output(update_.scale);
     apply_adamw();
+    end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()));
   }
 
  private:
@@ -160,11 +167,12 @@ class UpdateWriter {
   Value squares() {
     std::vector<Value> gradients;
     for (const AdamWUnit& unit : states_) {
-      gradients.push_back(cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)));
+      gradients.push_back(
+          unit.gradient ? cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)) : Value{});
     }
     const auto lies = [&](size_t unit) { return builder_.spec(gradients[unit]).distribution; };
     std::vector<Value> addends;
-    for (const UnitGroup& group : group_units(units_.size(), lies)) {
+    for (const UnitGroup& group : group_units(units_, lies)) {
       std::vector<Value> values;
       for (const size_t unit : group.units) values.push_back(gradients[unit]);
       std::vector<Section> sections;
@@ -186,7 +194,7 @@ class UpdateWriter {
 
   void apply_adamw() {
     const auto view = [&](size_t unit) { return units_[unit].distribution.view(); };
-    for (const UnitGroup& group : group_units(units_.size(), view)) {
+    for (const UnitGroup& group : group_units(units_, view)) {
       std::vector<AdamWUnit> states;
       for (const size_t unit : group.units) states.push_back(states_[unit]);
       std::vector<AdamWSection> sections;
@@ -214,7 +222,8 @@ class UpdateWriter {
   std::span<const ParameterSpec> parameters_;
   const OptimizerConfig& config_;
   WireFormat wire_;
-  std::vector<AdamWUnit> states_;  // by unit; the gradients are whole
+  const BalanceOfStep& balance_;
+  std::vector<AdamWUnit> states_;  // by unit; the gradients are whole. Null if none changes it
 };
 
 }  // namespace
@@ -224,17 +233,21 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
   Program program(place.mesh, place.rank);
   Builder builder = update_builder(program);
   std::vector<Value> values;
-  for (const ParameterUnit& unit : units) values.push_back(UnitValues(builder, unit).gradient);
+  for (const ParameterUnit& unit : units) {
+    if (unit.has_gradients()) values.push_back(UnitValues(builder, unit).gradient);
+  }
   for (const StepSum& sum : sums) values.push_back(declare(builder, sum));
   zero(builder, values);
+  begin_balance(builder, units);
   return program;
 }
 
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
-                           const OptimizerConfig& config, const MeshRank& place, WireFormat wire) {
+                           const OptimizerConfig& config, const MeshRank& place, WireFormat wire,
+                           const BalanceOfStep& balance) {
   UpdateProgram update{.program = Program(place.mesh, place.rank)};
-  UpdateWriter(update, units, parameters, config, wire).write(sums);
+  UpdateWriter(update, units, parameters, config, wire, balance).write(sums);
   return update;
 }
 
@@ -242,7 +255,7 @@ Program write_rounding(std::span<const ParameterUnit> units, const MeshRank& pla
   Program program(place.mesh, place.rank);
   Builder builder = update_builder(program);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
-  for (const UnitGroup& group : group_units(units.size(), view)) {
+  for (const UnitGroup& group : group_units(units, view)) {
     std::vector<Value> masters, weights;
     for (const size_t index : group.units) {
       const ParameterUnit& unit = units[index];
@@ -258,7 +271,7 @@ Program write_rounding(std::span<const ParameterUnit> units, const MeshRank& pla
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {
   if (config.decay_rule == DecayRule::all) return true;
-  if (spec.role == ParameterRole::norm) return false;
+  if (spec.role == ParameterRole::norm || spec.role == ParameterRole::vector) return false;
   return config.decay_rule != DecayRule::no_embedding || spec.role != ParameterRole::embedding;
 }
 

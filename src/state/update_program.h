@@ -6,12 +6,13 @@
 #include "comm/wire_format.h"
 #include "model/chunk.h"
 #include "model/parameter.h"
+#include "state/balance_program.h"
 #include "state/optimizer_config.h"
 
 namespace tessera {
 
 /// Writes the program that runs before the micro-batches of a step. It sets main gradients and sums
-/// to zero.
+/// to zero, and begins the work on biases that balance routers.
 Program write_step_start(std::span<const ParameterUnit> units, std::span<const StepSum> sums,
                          const MeshRank& place = {});
 
@@ -30,11 +31,12 @@ struct UpdateProgram {
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their
 /// squares are added up. Nothing is updated if the norm or a sum of one number is not finite.
-/// `wire` says how gradients travel to their sums.
+/// `wire` says how gradients travel to their sums. The last sums are those of the layers that
+/// `balance` names.
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
                            const OptimizerConfig& config, const MeshRank& place = {},
-                           WireFormat wire = WireFormat::fp32);
+                           WireFormat wire = WireFormat::fp32, const BalanceOfStep& balance = {});
 
 /// Writes the program that runs after the masters were set from outside (first values, a
 /// checkpoint): it rounds them to the weights that the programs compute with.

@@ -18,13 +18,13 @@ namespace tessera {
 namespace {
 
 /// Keys of [model] that concern training only, not what the weights mean.
-constexpr std::array<std::string_view, 11> kOfTraining{
-    "model.max_context",          "model.balance_coefficient",
-    "model.balance_form",         "model.balance_tokens",
-    "model.capacity_factor",      "model.router_z_coefficient",
-    "model.initialization",       "model.forced_uniform_routing",
-    "model.z_loss_coefficient",   "model.initialization_deviation",
-    "model.initialization_cutoff"};
+constexpr std::array<std::string_view, 12> kOfTraining{
+    "model.max_context",           "model.balance_coefficient",
+    "model.balance_form",          "model.balance_tokens",
+    "model.capacity_factor",       "model.router_z_coefficient",
+    "model.initialization",        "model.forced_uniform_routing",
+    "model.z_loss_coefficient",    "model.initialization_deviation",
+    "model.initialization_cutoff", "model.balance_bias_rate"};
 
 /// Opens the initial checkpoint. Logs the newer checkpoints that are skipped if there is a logger.
 CheckpointReader open_initial(const std::string& initial, const Logger* logger = nullptr) {

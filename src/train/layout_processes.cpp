@@ -98,6 +98,7 @@ class SendingSink final : public ResultSink {
                                 static_cast<double>(own.targets),
                                 static_cast<double>(own.tokens),
                                 own.expert_load,
+                                own.skipped.value_or(0),
                                 own.gradient_norm,
                                 own.updated ? 1.0 : 0.0};
     for (const std::vector<double>& layer : step.expert_tokens) {

@@ -38,7 +38,9 @@ class RankRun {
       step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
       for (const ParameterState& state : store_.parameters()) {
-        if (i == 0) collected.put("gradient", state.spec, state.gradient);
+        if (i == 0 && state.gradient.defined()) {
+          collected.put("gradient", state.spec, state.gradient);
+        }
         if (i + 1 == steps.size()) collected.put("weight", state.spec, state.master);
       }
     }

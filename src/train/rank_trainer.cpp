@@ -67,6 +67,7 @@ void RankTrainer::start(bool resume) {
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_, {runtime_, control_});
     loader_.seek(position_.data);
+    step_.set_micro_batches(position_.micro_batches);
   } else {
     start_weights();
     position_.data = loader_.state();
@@ -173,6 +174,7 @@ void RankTrainer::settle() {
   if (!results.updated) report_non_finite(metrics, step.batches);
   position_.step = metrics.step;
   position_.tokens += results.tokens;
+  position_.micro_batches += std::ssize(step.batches);
   announce_repetition(position_.data, step.data);
   position_.data = std::move(step.data);
   if (checks_replicas_at(metrics.step)) require_equal_copies(metrics.step);
@@ -215,6 +217,7 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
     metrics.balance_loss = results.balance;
     metrics.router_z_loss = results.router_z;
     metrics.expert_load = results.expert_load;
+    metrics.skipped = results.skipped;
   }
   if (keeper_ != nullptr) keeper_->complete(metrics, results.tokens);
   if (data_.sources.size() > 1) metrics.sources = contributions();

@@ -49,7 +49,7 @@ Batch part_of(const Batch& batch, int part, int parts) {
 SumsOfParts::SumsOfParts(const Executor& executor, const Chunk& chunk, PartOrder order)
     : order_(std::move(order)) {
   for (const ParameterUnit& unit : chunk.parameters.units()) {
-    gradients_.push_back(executor.tensor("gradient:" + unit.name));
+    if (unit.has_gradients()) gradients_.push_back(executor.tensor("gradient:" + unit.name));
   }
   for (const StepSum& sum : chunk.sums()) sums_.push_back(executor.tensor(sum.name));
   for (const int ranks : order_.levels) levels_.push_back({.most = ranks, .sums = {}});

@@ -8,6 +8,7 @@ namespace {
 
 constexpr const char* kBalanceTokens = "balance.tokens";
 constexpr const char* kCapacityTokens = "capacity.tokens";
+constexpr const char* kBiasTokens = "balance_biases.tokens";
 
 void require_same(const CheckpointState& saved, const char* name, int64_t now, const char* what,
                   const std::string& text_of_now, const std::string& origin) {
@@ -33,12 +34,14 @@ TokenSets token_sets(const RunConfig& config, const Mesh& mesh) {
   const int64_t balance =
       config.model.balance_tokens == BalanceTokens::rank ? of_data_rank : of_all;
   return {.balance = config.model.balance_coefficient > 0 ? balance : 0,
-          .capacity = config.model.capacity_factor > 0 ? (of_own ? of_rank : of_all) : 0};
+          .capacity = config.model.capacity_factor > 0 ? (of_own ? of_rank : of_all) : 0,
+          .biases = config.model.balance_biases == BiasBalancing::controller ? of_all : 0};
 }
 
 void put_token_sets(CheckpointState& state, const TokenSets& sets) {
   state.values[kBalanceTokens] = sets.balance;
   state.values[kCapacityTokens] = sets.capacity;
+  if (sets.biases > 0) state.values[kBiasTokens] = sets.biases;
 }
 
 void require_same_token_sets(const CheckpointState& saved, const RunConfig& config,
@@ -50,6 +53,8 @@ void require_same_token_sets(const CheckpointState& saved, const RunConfig& conf
   require_same(saved, kBalanceTokens, now.balance, "its balance loss", numbers, origin);
   require_same(saved, kCapacityTokens, now.capacity, "the capacity of its experts", numbers,
                origin);
+  require_same(saved, kBiasTokens, now.biases, "a step of the controller of its balancing biases",
+               numbers, origin);
 }
 
 }  // namespace tessera

@@ -14,6 +14,7 @@ namespace tessera {
 struct TokenSets {
   int64_t balance = 0;   ///< over which a balance loss is taken
   int64_t capacity = 0;  ///< that share the capacity of an expert
+  int64_t biases = 0;    ///< by whose counts a controller changes the biases of routers at once
   bool operator==(const TokenSets&) const = default;
 };
 

@@ -28,11 +28,19 @@ std::vector<StateTensor> state_tensors(const ParameterStore& store) {
     tensors.push_back({"parameters", state.spec.name, state.master, &state.spec});
   }
   for (const ParameterState& state : store.parameters()) {
+    if (!state.first_moment.defined()) continue;
     const std::string& name = state.spec.name;
     tensors.push_back({"optimizer", name + ".first_moment", state.first_moment, &state.spec});
     tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
   }
   return tensors;
+}
+
+/// The state value with the number of micro-batches, of which a controller of biases has seen each.
+constexpr const char* kMicroBatchesName = "micro_batches";
+
+bool has_controller(const RunConfig& config) {
+  return config.model.balance_biases == BiasBalancing::controller;
 }
 
 /// Whether a key may change between the parts of a run. The model, the data's order and the batches
@@ -91,6 +99,7 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
     const CheckpointState& state = reader.state();
     result = {.step = state.step,
               .tokens = state.integer("tokens"),
+              .micro_batches = has_controller(saved) ? state.integer(kMicroBatchesName) : 0,
               .data = restored_state(state, data, origin, logger),
               .carried = tokenizer_files(data.tokenizer)};
     add_other_files(reader, result.carried, logger);
@@ -154,6 +163,7 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.config = to_toml(config);
   state.values = data_values(data, position.data);
   state.values["tokens"] = position.tokens;
+  if (has_controller(config)) state.values[kMicroBatchesName] = position.micro_batches;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
   put_token_sets(state, token_sets(config, ranks.mesh()));
   save_state({.directory = checkpoints_directory(config),

@@ -16,7 +16,9 @@ namespace tessera {
 struct TrainingPosition {
   int64_t step = 0;    ///< optimizer steps done
   int64_t tokens = 0;  ///< trained on so far
-  LoaderState data;    ///< position of the next batch
+  /// Forward passes of training so far, each of a micro-batch of all ranks.
+  int64_t micro_batches = 0;
+  LoaderState data;  ///< position of the next batch
   /// The files that its checkpoints carry. They are in memory from the run's start: a file that is
   /// damaged or removed later does not keep the run from saving.
   std::vector<CarriedFile> carried;

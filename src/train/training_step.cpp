@@ -40,6 +40,11 @@ void TrainingStep::add(const Batch& batch) {
     const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
     inputs_.fill(executor_, 0, 0, batch);
   }
+  ++micro_batches_;
+  if (chunk_.balance_step) {
+    write_scalar(executor_, executor_.tensor(chunk_.balance_step),
+                 static_cast<double>(micro_batches_));
+  }
   if (written_) written_(0);
   executor_.run({.segment = Segment::forward});
   executor_.run({.segment = Segment::backward});
@@ -82,7 +87,8 @@ PendingResults TrainingStep::results() {
       .router_z = add_sum(chunk_.router_z_sum),
       .gradient_norm = add(executor_.tensor(programs_.update.gradient_norm, number)),
       .scale = add(executor_.tensor(programs_.update.scale, number)),
-      .experts = static_cast<int>(tensors.size()),
+      .layers = static_cast<int>(tensors.size()),
+      .experts = chunk_.experts,
   };
   for (const StepSum& layer : chunk_.expert_tokens) add_total(layer);
   results.snapshot_ = executor_.read(tensors);
@@ -95,15 +101,34 @@ double PendingResults::number(int place) const {
 
 double PendingResults::expert_load() const {
   double load = 0;
-  for (auto layer = static_cast<size_t>(places_.experts); layer < snapshot_.tensors.size();
+  for (auto layer = static_cast<size_t>(places_.layers); layer < snapshot_.tensors.size();
        ++layer) {
     const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
+    const std::span of_experts = std::span(counts).first(static_cast<size_t>(places_.experts));
     double total = 0;
-    for (const double count : counts) total += count;
-    load = std::max(
-        load, *std::ranges::max_element(counts) / (total / static_cast<double>(counts.size())));
+    for (const double count : of_experts) total += count;
+    if (total == 0) continue;  // all tokens skipped them
+    load = std::max(load, *std::ranges::max_element(of_experts) /
+                              (total / static_cast<double>(of_experts.size())));
   }
   return load;
+}
+
+std::optional<double> PendingResults::skipped() const {
+  double skipped = 0, total = 0;
+  bool skips = false;
+  for (auto layer = static_cast<size_t>(places_.layers); layer < snapshot_.tensors.size();
+       ++layer) {
+    const std::vector<double> counts = read_numbers(snapshot_.tensors[layer]);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      total += counts[i];
+      if (i < static_cast<size_t>(places_.experts)) continue;
+      skipped += counts[i];
+      skips = true;
+    }
+  }
+  if (!skips) return std::nullopt;
+  return skipped / std::max(total, 1.0);
 }
 
 StepResults PendingResults::wait() const {
@@ -116,6 +141,7 @@ StepResults PendingResults::wait() const {
           .targets = targets_,
           .tokens = tokens_,
           .expert_load = expert_load(),
+          .skipped = skipped(),
           .gradient_norm = number(places_.gradient_norm),
           .updated = !std::isnan(number(places_.scale))};
 }
@@ -125,7 +151,7 @@ std::optional<std::string> TrainingStep::non_finite_parameter(int64_t& number) c
   for (const ParameterState& state : store_.parameters()) {
     for (const auto& [what, tensor] :
          {std::pair("weight", &state.weight), std::pair("gradient", &state.gradient)}) {
-      const int64_t at = first_non_finite(*tensor);
+      const int64_t at = tensor->defined() ? first_non_finite(*tensor) : -1;
       if (at >= 0) {
         return fmt::format("the {} of {} is not finite at element {}", what, state.spec.name, at);
       }

@@ -24,9 +24,12 @@ struct StepResults {
   double router_z = 0;       ///< mean over tokens
   int64_t targets = 0;
   int64_t tokens = 0;
-  /// The tokens of the fullest expert over the balanced number, the largest of any layer. 0 without
-  /// experts.
+  /// The tokens of the fullest expert over the mean of a layer's experts, the largest of any layer.
+  /// 0 without experts.
   double expert_load = 0;
+  /// The part of the tokens, over all layers, that a router sent to no expert; none without a skip
+  /// class.
+  std::optional<double> skipped = {};
   double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
   /// Whether the weights changed: every loss and the gradients' norm were finite.
   bool updated = false;
@@ -45,10 +48,12 @@ class PendingResults {
   struct Places {
     int cross_entropy = -1, balance = -1, router_z = -1;
     int gradient_norm = -1, scale = -1;
-    int experts = 0;  // the first of the layers' token counts, which are the last
+    int layers = 0;       // the first of the layers' token counts, which are the last
+    int64_t experts = 0;  // of a layer; its counts may have a further class, the skipped tokens
   };
   double number(int place) const;
   double expert_load() const;
+  std::optional<double> skipped() const;
 
   Snapshot snapshot_;
   Places places_;
@@ -76,6 +81,9 @@ class TrainingStep {
   /// adds one of them.
   void begin(std::span<const Batch> micro_batches);
   void add(const Batch& batch);
+
+  /// Says how many micro-batches the run has done. Those that are added from then on are counted.
+  void set_micro_batches(int64_t done) { micro_batches_ = done; }
 
   /// Clips the main gradients and updates all weights. Changes nothing if a loss or the gradients'
   /// norm is not finite. Returns the learning rate.
@@ -113,6 +121,7 @@ class TrainingStep {
   std::function<void(int program)> written_;
   int64_t targets_ = 0;  // of the last accumulate()
   int64_t tokens_ = 0;
+  int64_t micro_batches_ = 0;  // done in this run
 };
 
 }  // namespace tessera

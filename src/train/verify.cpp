@@ -51,6 +51,7 @@ TokensSeen tokens_seen(const LayoutTrial& trial) {
   if (!model.mixture()) return seen;
   const auto note = [&](bool of_part) { (of_part ? seen.of_part : seen.of_all) = true; };
   if (model.balance_coefficient > 0) note(model.balance_tokens == BalanceTokens::rank);
+  if (model.balance_biases == BiasBalancing::controller) note(false);
   if (model.capacity_factor > 0) note(trial.experts.capacity_tokens == TokenSet::rank);
   return seen;
 }
@@ -69,11 +70,11 @@ void require_same_tokens(const LayoutTrial& trial) {
   const TokensSeen seen = tokens_seen(trial);
   if (data_ranks(trial.mesh) == 1 || !seen.of_part || !seen.of_all) return;
   throw Error(
-      "model.balance_tokens is \"{}\" and parallel.capacity_tokens is \"{}\": with {} "
-      "data-parallel ranks, one rank cannot have both sets of tokens; to verify the rest, set both "
-      "to \"micro_batch\"",
+      "model.balance_tokens is \"{}\", parallel.capacity_tokens is \"{}\" and "
+      "model.balance_biases is \"{}\": with {} data-parallel ranks, one rank cannot have both sets "
+      "of tokens; to verify the rest, set the first two to \"micro_batch\"",
       word(trial.model.balance_tokens), word(trial.experts.capacity_tokens),
-      data_ranks(trial.mesh));
+      word(trial.model.balance_biases), data_ranks(trial.mesh));
 }
 
 /// The trial that one rank runs to be compared, in a precision. It divides the micro-batch of all
@@ -178,7 +179,7 @@ std::string why_other_bits(const LayoutTrial& trial) {
     return "ranks that share a model or its experts split sums within a pass";
   }
   if (tokens_seen(trial).of_all) {
-    return "the balance loss or the capacity is of the tokens of all ranks";
+    return "the balance loss, the balancing biases or the capacity are of the tokens of all ranks";
   }
   return "";
 }

@@ -1,7 +1,7 @@
 """The two parts of scripts/compare_with_transformers that run in Python.
 
   python3 tests/reference/compare_loss.py make FAMILY FOLDER
-      writes a small random model of FAMILY (olmo, olmoe, llama, mixtral) that knows 320 tokens
+      writes a small random model of FAMILY (olmo, olmoe, llama, mixtral, zaya) that knows 320 tokens
   python3 tests/reference/compare_loss.py loss FOLDER DATA
       prints transformers' mean cross-entropy, in nats a token, of the model in FOLDER over the
       held-out instances that `tessera prepare` wrote to DATA: every token but an instance's first,
@@ -14,6 +14,7 @@ import pathlib
 import sys
 
 import numpy
+import safetensors
 import torch
 import transformers
 
@@ -30,12 +31,18 @@ MODELS = {
             high_freq_factor=4.0, original_max_position_embeddings=64)),
     "mixtral": lambda: transformers.MixtralConfig(**SIZES, intermediate_size=32,
                                                   num_key_value_heads=2, num_local_experts=8),
+    "zaya": lambda: transformers.ZayaConfig(**SIZES, moe_intermediate_size=32, num_experts=8,
+                                            num_key_value_heads=2, head_dim=16,
+                                            router_hidden_size=16),
 }
 
 
 def make(family, folder):
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(MODELS[family]())
+    for name, parameter in model.named_parameters():
+        if name.endswith("qk_norm.temp"):  # zero at first: no key would differ from another
+            torch.nn.init.ones_(parameter)
     model.save_pretrained(folder)
 
 
@@ -46,6 +53,17 @@ def instances(folder):
     return numpy.concatenate([numpy.load(shard) for shard in shards]).astype(numpy.int64)
 
 
+def restore_biases(model, file):
+    """Transformers 5.24.0 sets the skip class's balancing bias of ZAYA1 to -1 when it loads one."""
+    biases = {name: buffer for name, buffer in model.named_buffers()
+              if name.endswith("balancing_biases")}
+    if not biases:
+        return
+    with safetensors.safe_open(file, "pt") as saved:
+        for name, buffer in biases.items():
+            buffer.copy_(saved.get_tensor(name))
+
+
 @torch.no_grad()
 def loss(model_folder, data_folder):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -53,6 +71,7 @@ def loss(model_folder, data_folder):
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[kind]:
             sys.exit(f"transformers finds {kind} in {model_folder}: {sorted(info[kind])}")
+    restore_biases(model, pathlib.Path(model_folder) / "model.safetensors")
     model.eval()
     total, count = 0.0, 0
     for tokens in torch.from_numpy(instances(data_folder)).split(8):

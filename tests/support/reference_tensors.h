@@ -23,6 +23,11 @@ class ReferenceTensors {
 
   std::vector<float> f32(const std::string& name) const { return read<float>(name, "F32"); }
   std::vector<int32_t> i32(const std::string& name) const { return read<int32_t>(name, "I32"); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const SafetensorsEntry& entry : file_.entries()) names.push_back(entry.name);
+    return names;
+  }
   std::vector<int64_t> shape(const std::string& name) const { return find(name, "").shape; }
 
  private:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "model/model_config.h"
 
 namespace tessera::testing {
@@ -16,8 +18,9 @@ inline ModelConfig small_family(Family family) {
   config.vocabulary_size = 23;
   config.feed_forward_size = config.mixture() ? 0 : 24;
   config.experts = config.mixture() ? 8 : 0;
-  config.experts_per_token = config.mixture() ? 2 : 0;
+  config.experts_per_token = config.mixture() ? std::min<int64_t>(config.experts_per_token, 2) : 0;
   config.expert_size = config.mixture() ? 8 : 0;
+  config.router_size = std::min<int64_t>(config.router_size, 6);
   return config;
 }
 

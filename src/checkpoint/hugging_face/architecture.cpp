@@ -10,7 +10,7 @@
 namespace tessera::hugging_face {
 namespace {
 
-constexpr std::array<Architecture, 4> kArchitectures{{
+constexpr std::array<Architecture, 5> kArchitectures{{
     {.name = "OlmoForCausalLM",
      .model_type = "olmo",
      .family = Family::olmo,
@@ -59,6 +59,18 @@ constexpr std::array<Architecture, 4> kArchitectures{{
      .balance_coefficient = 0.001,
      .pad_token = -1,
      .experts_key = "num_local_experts"},
+    {.name = "ZayaForCausalLM",
+     .model_type = "zaya",
+     .family = Family::zaya,
+     .mixture = true,
+     .clips = false,
+     .chooses_head_dim = true,
+     .rope_theta = 5e6,
+     .norm_epsilon = 1e-5,
+     .max_context = 131072,
+     .balance_coefficient = 0,
+     .pad_token = 0,
+     .experts_key = "num_experts"},
 }};
 
 /// Collects the keys that an architecture cannot express.
@@ -76,6 +88,35 @@ class Requirements {
   std::vector<std::string> differences_;
 };
 
+std::string_view nearest_name(const ModelConfig& config) {
+  if (config.attention == AttentionKind::compressed_convolutional) return "ZayaForCausalLM";
+  const bool projections = config.query_key_norm == QueryKeyNorm::projection;
+  if (config.mixture()) return projections ? "OlmoeForCausalLM" : "MixtralForCausalLM";
+  return config.norm == NormKind::layer ? "OlmoForCausalLM" : "LlamaForCausalLM";
+}
+
+/// What tells ZAYA1 from all others.
+void require_kinds(Requirements& requirements, const ModelConfig& config, bool zaya) {
+  requirements.equal("router", word(config.router),
+                     word(zaya ? RouterKind::depth_averaged : RouterKind::linear));
+  requirements.equal("skip_expert", word(config.skip_expert),
+                     word(zaya ? SkipExpert::zero : SkipExpert::none));
+  requirements.equal("residual_scaling", config.residual_scaling, zaya);
+  if (!zaya) {
+    requirements.equal("balance_biases", word(config.balance_biases), word(BiasBalancing::none));
+    requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
+    return;
+  }
+  // Either way of changing them gives the biases that it has.
+  if (config.balance_biases == BiasBalancing::none) {
+    requirements.equal("balance_biases", word(config.balance_biases),
+                       word(BiasBalancing::controller));
+  }
+  requirements.equal("experts_per_token", config.experts_per_token, int64_t{1});
+  requirements.equal("renormalise_weights", config.renormalise_weights, false);
+  requirements.equal("rope_scaling", word(config.rope_scaling), word(RopeScaling::none));
+}
+
 }  // namespace
 
 std::span<const Architecture> architectures() { return kArchitectures; }
@@ -86,12 +127,7 @@ const Architecture* find_architecture(std::string_view name) {
 }
 
 const Architecture& architecture_of(const ModelConfig& config) {
-  const bool projections = config.query_key_norm == QueryKeyNorm::projection;
-  const std::string_view name = config.mixture()
-                                    ? (projections ? "OlmoeForCausalLM" : "MixtralForCausalLM")
-                                : config.norm == NormKind::layer ? "OlmoForCausalLM"
-                                                                 : "LlamaForCausalLM";
-  const Architecture& nearest = *find_architecture(name);
+  const Architecture& nearest = *find_architecture(nearest_name(config));
   const bool olmo = nearest.family == Family::olmo;
   Requirements requirements;
   requirements.equal("norm", word(config.norm), word(olmo ? NormKind::layer : NormKind::rms));
@@ -104,7 +140,7 @@ const Architecture& architecture_of(const ModelConfig& config) {
   if (!nearest.chooses_head_dim) {
     requirements.equal("head_dim", config.head_size(), config.hidden_size / config.heads);
   }
-  requirements.equal("rotary_fraction", config.rotary_fraction, 1.0);
+  require_kinds(requirements, config, nearest.family == Family::zaya);
   requirements.equal("activation", word(config.activation), word(Activation::silu));
   requirements.equal("forced_uniform_routing", config.forced_uniform_routing, false);
   requirements.equal("shared_experts", config.shared_experts, int64_t{0});

@@ -56,7 +56,8 @@ constexpr std::array<const char*, 8> kAlwaysForeign{
     "no_rope_layers",          "q_lora_rank",
     "query_pre_attn_scalar",   "scale_depth"};
 
-void refuse_windows(ConfigFields& fields, const ModelConfig& model) {
+void refuse_windows(ConfigFields& fields, const Architecture& architecture,
+                    const ModelConfig& model) {
   const auto window = fields.size("sliding_window", 1, int64_t{1} << 40);
   if (window && *window < model.max_context) {
     fields.refuse("sliding_window", *fields.find("sliding_window"),
@@ -65,16 +66,20 @@ void refuse_windows(ConfigFields& fields, const ModelConfig& model) {
                               model.max_context));
   }
   if (const Json* types = fields.find("layer_types")) {
-    const bool full = types->is_array() && std::ranges::all_of(*types, [](const Json& type) {
-                        return type == "full_attention";
+    const std::string expected = architecture.family == Family::zaya ? "hybrid" : "full_attention";
+    const bool full = types->is_array() && std::ranges::all_of(*types, [&](const Json& type) {
+                        return type == expected;
                       });
-    if (!full) fields.refuse("layer_types", *types, "\"full_attention\" in every layer");
+    if (!full) {
+      fields.refuse("layer_types", *types, fmt::format("\"{}\" in every layer", expected));
+    }
   }
 }
 
 }  // namespace
 
-void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
+void refuse_other_layers(ConfigFields& fields, const Architecture& architecture,
+                         const ModelConfig& model) {
   for (const char* key : kSwitches) {
     if (fields.flag(key, false)) fields.refuse(key, *fields.find(key), "false");
   }
@@ -105,7 +110,7 @@ void refuse_other_layers(ConfigFields& fields, const ModelConfig& model) {
   if (const Json* quantized = fields.find("quantization_config")) {
     fields.refuse("quantization_config", *quantized, "weights that are not quantised");
   }
-  refuse_windows(fields, model);
+  refuse_windows(fields, architecture, model);
 }
 
 }  // namespace tessera::hugging_face

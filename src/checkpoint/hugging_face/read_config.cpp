@@ -13,6 +13,7 @@
 #include "checkpoint/hugging_face/rotary_fields.h"
 #include "checkpoint/hugging_face/token_ids.h"
 #include "checkpoint/hugging_face/training_notes.h"
+#include "checkpoint/hugging_face/zaya_fields.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -56,11 +57,12 @@ void read_sizes(ConfigFields& fields, const Architecture& architecture, ModelCon
   model.layers = fields.required_size("num_hidden_layers", 1, kMostLayers);
   model.heads = fields.required_size("num_attention_heads", 1, kMostHeads);
   const std::string kv_heads = "num_key_value_heads";
-  // If the key is left out, Mixtral's class takes 8 and the others take the number of heads. This
-  // is too easy to confuse, so Mixtral must give it.
-  model.kv_heads = architecture.family == Family::mixtral
-                       ? fields.required_size(kv_heads, 1, kMostHeads)
-                       : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
+  // If the key is left out, Mixtral's class takes 8, ZAYA1's 2, and the others take the number of
+  // heads. This is too easy to confuse, so these two must give it.
+  const bool must_give =
+      architecture.family == Family::mixtral || architecture.family == Family::zaya;
+  model.kv_heads = must_give ? fields.required_size(kv_heads, 1, kMostHeads)
+                             : fields.size(kv_heads, 1, kMostHeads).value_or(model.heads);
   model.head_dim = fields.size("head_dim", 1, kLargestSize).value_or(0);
   model.max_context =
       fields.size("max_position_embeddings", 1, kLargestSize).value_or(architecture.max_context);
@@ -126,9 +128,13 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   model = family_preset(architecture.family);
 
   read_sizes(fields, architecture, model);
-  read_experts(fields, architecture, model);
-  read_rotary(fields, architecture, model);
-  model.tied_head = fields.flag("tie_word_embeddings", false);
+  if (architecture.family == Family::zaya) {
+    read_zaya(fields, model);
+  } else {
+    read_experts(fields, architecture, model);
+    read_rotary(fields, architecture, model);
+  }
+  model.tied_head = fields.flag("tie_word_embeddings", architecture.family == Family::zaya);
   // OLMo's class has a fixed epsilon and no key.
   if (architecture.family != Family::olmo) {
     model.norm_epsilon =
@@ -140,7 +146,7 @@ ReadConfig read_config(std::string_view text, const std::string& origin,
   if (const auto deviation = fields.number("initializer_range", 0); deviation && *deviation > 0) {
     model.initialization_deviation = *deviation;
   }
-  refuse_other_layers(fields, model);
+  refuse_other_layers(fields, architecture, model);
   check_token_ids(fields, model.vocabulary_size);
   result.notes = training_notes(fields, architecture, model);
   refuse_unknown_keys(fields, accepted_keys, result.notes);

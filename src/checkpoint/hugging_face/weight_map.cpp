@@ -10,14 +10,18 @@
 namespace tessera::hugging_face {
 namespace {
 
-/// One kind of weight. '*' stands for the layer, '@' for the expert. If `parts` is not 1, one
-/// tensor of transformers holds the rows of several of our parameters, alternating expert by
-/// expert.
+/// How one tensor of transformers holds several of our parameters: it does not; their rows
+/// alternate expert by expert; or they follow one another, channels of queries before those of keys
+/// (convolutions, in which each channel has `inner` further dims of one element).
+enum class Joined { none, by_expert, by_channels };
+
+/// One kind of weight. '*' stands for the layer, '@' for the expert.
 struct Row {
   std::string_view ours;
   std::string_view theirs;
+  Joined joined = Joined::none;
   int64_t part = 0;
-  int64_t parts = 1;
+  int inner = 0;
 };
 
 constexpr std::array<Row, 14> kDense{{
@@ -53,13 +57,75 @@ constexpr std::array<Row, 4> kSingleMixtralExperts{{
 
 constexpr std::array<Row, 4> kFusedExperts{{
     {"layers.*.router.weight", "model.layers.*.mlp.gate.weight"},
-    {"layers.*.experts.gate", "model.layers.*.mlp.experts.gate_up_proj", 0, 2},
-    {"layers.*.experts.up", "model.layers.*.mlp.experts.gate_up_proj", 1, 2},
+    {"layers.*.experts.gate", "model.layers.*.mlp.experts.gate_up_proj", Joined::by_expert, 0},
+    {"layers.*.experts.up", "model.layers.*.mlp.experts.gate_up_proj", Joined::by_expert, 1},
     {"layers.*.experts.down", "model.layers.*.mlp.experts.down_proj"},
+}};
+
+/// ZAYA1's layers; experts are those of kFusedExperts.
+constexpr std::array<Row, 37> kZaya{{
+    {"embedding.weight", "model.embed_tokens.weight"},
+    {"embedding_scale.scale", "model.input_hidden_states_scale"},
+    {"embedding_scale.bias", "model.input_hidden_states_bias"},
+    {"layers.*.attention_norm.weight", "model.layers.*.input_layernorm.weight"},
+    {"layers.*.attention.query", "model.layers.*.self_attn.qkv_proj.q_proj.weight"},
+    {"layers.*.attention.key", "model.layers.*.self_attn.qkv_proj.k_proj.weight"},
+    {"layers.*.attention.value_current", "model.layers.*.self_attn.qkv_proj.v_proj_current.weight"},
+    {"layers.*.attention.value_delayed", "model.layers.*.self_attn.qkv_proj.v_proj_delayed.weight"},
+    {"layers.*.attention.query_depthwise.weight",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_depthwise.weight", Joined::by_channels, 0, 1},
+    {"layers.*.attention.key_depthwise.weight",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_depthwise.weight", Joined::by_channels, 1, 1},
+    {"layers.*.attention.query_depthwise.bias",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_depthwise.bias", Joined::by_channels, 0},
+    {"layers.*.attention.key_depthwise.bias",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_depthwise.bias", Joined::by_channels, 1},
+    {"layers.*.attention.query_grouped.weight",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_grouped.weight", Joined::by_channels, 0},
+    {"layers.*.attention.key_grouped.weight",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_grouped.weight", Joined::by_channels, 1},
+    {"layers.*.attention.query_grouped.bias",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_grouped.bias", Joined::by_channels, 0},
+    {"layers.*.attention.key_grouped.bias",
+     "model.layers.*.self_attn.qkv_proj.conv_qk_grouped.bias", Joined::by_channels, 1},
+    {"layers.*.attention.temperature", "model.layers.*.self_attn.qk_norm.temp"},
+    {"layers.*.attention.output", "model.layers.*.self_attn.o_proj.weight"},
+    {"layers.*.attention_merge.output_scale",
+     "model.layers.*.post_attention_residual_scale.hidden_states_scale"},
+    {"layers.*.attention_merge.output_bias",
+     "model.layers.*.post_attention_residual_scale.hidden_states_bias"},
+    {"layers.*.attention_merge.residual_scale",
+     "model.layers.*.post_attention_residual_scale.residual_scale"},
+    {"layers.*.attention_merge.residual_bias",
+     "model.layers.*.post_attention_residual_scale.residual_bias"},
+    {"layers.*.feed_forward_norm.weight", "model.layers.*.post_attention_layernorm.weight"},
+    {"layers.*.router.down.weight", "model.layers.*.mlp.gate.down_proj.weight"},
+    {"layers.*.router.down.bias", "model.layers.*.mlp.gate.down_proj.bias"},
+    {"layers.*.router.state_scale", "model.layers.*.mlp.gate.router_states_scale"},
+    {"layers.*.router.norm.weight", "model.layers.*.mlp.gate.router_mlp.norm.weight"},
+    {"layers.*.router.first.weight", "model.layers.*.mlp.gate.router_mlp.fc1.weight"},
+    {"layers.*.router.first.bias", "model.layers.*.mlp.gate.router_mlp.fc1.bias"},
+    {"layers.*.router.second.weight", "model.layers.*.mlp.gate.router_mlp.fc2.weight"},
+    {"layers.*.router.second.bias", "model.layers.*.mlp.gate.router_mlp.fc2.bias"},
+    {"layers.*.router.output", "model.layers.*.mlp.gate.router_mlp.out_proj.weight"},
+    {"layers.*.router.balancing_biases", "model.layers.*.mlp.gate.balancing_biases"},
+    {"layers.*.feed_forward_merge.output_scale",
+     "model.layers.*.post_mlp_residual_scale.hidden_states_scale"},
+    {"layers.*.feed_forward_merge.output_bias",
+     "model.layers.*.post_mlp_residual_scale.hidden_states_bias"},
+    {"layers.*.feed_forward_merge.residual_scale",
+     "model.layers.*.post_mlp_residual_scale.residual_scale"},
+    {"layers.*.feed_forward_merge.residual_bias",
+     "model.layers.*.post_mlp_residual_scale.residual_bias"},
 }};
 
 std::vector<Row> rows_of(const Architecture& architecture, ExpertNaming naming) {
   std::vector<Row> rows(kDense.begin(), kDense.end());
+  if (architecture.family == Family::zaya) {
+    rows.insert(rows.begin(), kZaya.begin(), kZaya.end());
+    rows.insert(rows.end(), kFusedExperts.begin(), kFusedExperts.end());
+    return rows;
+  }
   const auto& experts = naming == ExpertNaming::fused            ? kFusedExperts
                         : architecture.family == Family::mixtral ? kSingleMixtralExperts
                                                                  : kSingleExperts;
@@ -93,8 +159,10 @@ class MapWriter {
     const std::string name = with(row.theirs, '*', layer);
     if (name.find('@') != std::string::npos) {
       add_single_experts(parameter, spec.shape, name);
-    } else if (row.parts > 1) {
+    } else if (row.joined == Joined::by_expert) {
       add_fused_experts(parameter, spec.shape, name, row);
+    } else if (row.joined == Joined::by_channels) {
+      add_channels(parameter, spec.shape, name, row);
     } else {
       segments_.push_back({parameter, 0, tensor(name, spec.shape), 0, spec.shape.elements()});
     }
@@ -129,12 +197,26 @@ class MapWriter {
 
   void add_fused_experts(size_t parameter, const Shape& shape, const std::string& name,
                          const Row& row) {
-    const size_t index = tensor(name, Shape{shape[0], row.parts * shape[1], shape[2]});
+    constexpr int64_t kParts = 2;  // gate and up
+    const size_t index = tensor(name, Shape{shape[0], kParts * shape[1], shape[2]});
     const int64_t each = shape.elements() / config_.experts;
     for (int64_t expert = 0; expert < config_.experts; ++expert) {
-      const int64_t begin = (expert * row.parts + row.part) * each;
+      const int64_t begin = (expert * kParts + row.part) * each;
       segments_.push_back({parameter, expert * each, index, begin, each});
     }
+  }
+
+  /// Queries have part 0 and keys part 1.
+  void add_channels(size_t parameter, const Shape& shape, const std::string& name, const Row& row) {
+    const int64_t queries = config_.heads * config_.head_size();
+    const int64_t keys = config_.kv_heads * config_.head_size();
+    std::vector<int64_t> whole{queries + keys};
+    whole.insert(whole.end(), static_cast<size_t>(row.inner), 1);
+    for (int dim = 1; dim < shape.rank(); ++dim) whole.push_back(shape[dim]);
+    const size_t index = tensor(name, Shape(whole));
+    const int64_t each = shape.elements() / shape[0];
+    segments_.push_back(
+        {parameter, 0, index, row.part == 0 ? 0 : queries * each, shape.elements()});
   }
 
   const ModelConfig& config_;
@@ -157,8 +239,8 @@ std::pair<Row, std::string> row_of(const ParameterSpec& spec, const std::vector<
 int64_t count_tensors(const Architecture& architecture, const ModelConfig& config,
                       ExpertNaming naming) {
   const std::vector<Row> rows = rows_of(architecture, naming);
-  ModelConfig small = config;  // with one layer and one expert
-  small.layers = 1;
+  ModelConfig small = config;  // with the first layer, one that stands for all others, one expert
+  small.layers = std::min<int64_t>(config.layers, 2);
   if (config.mixture()) small.experts = small.experts_per_token = 1;
   int64_t count = 0;
   const ParameterList parameters = model_parameters(small, DType::f32);
@@ -166,7 +248,7 @@ int64_t count_tensors(const Architecture& architecture, const ModelConfig& confi
     const auto [row, layer] = row_of(spec, rows);
     if (row.part > 0) continue;  // part of the tensor counted for part 0
     const bool single = row.theirs.find('@') != std::string_view::npos;
-    count += (layer.empty() ? 1 : config.layers) * (single ? config.experts : 1);
+    count += (layer == "1" ? config.layers - 1 : 1) * (single ? config.experts : 1);
   }
   return count;
 }

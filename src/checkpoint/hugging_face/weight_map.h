@@ -10,7 +10,7 @@ namespace tessera::hugging_face {
 
 /// How a mixture's expert weights are named. `single`: one tensor for each expert and projection,
 /// as in published checkpoints. `fused`: one tensor for all experts of a layer, gate above up, as
-/// in the library's newer classes.
+/// in the library's newer classes. ZAYA1's are always fused.
 enum class ExpertNaming { single, fused };
 
 struct NamedShape {

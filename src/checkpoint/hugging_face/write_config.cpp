@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/hugging_face/token_ids.h"
+#include "checkpoint/hugging_face/zaya_fields.h"
 
 namespace tessera::hugging_face {
 namespace {
@@ -52,11 +53,12 @@ std::string write_config(const Architecture& architecture, const ModelConfig& mo
                    {"num_hidden_layers", model.layers},    {"num_attention_heads", model.heads},
                    {"num_key_value_heads", model.kv_heads}};
   if (architecture.chooses_head_dim) json["head_dim"] = model.head_size();
-  write_experts(architecture, model, json);
+  const bool zaya = architecture.family == Family::zaya;
+  if (!zaya) write_experts(architecture, model, json);
   json["hidden_act"] = "silu";
   json["max_position_embeddings"] = surroundings.max_context;
   if (architecture.family != Family::olmo) json["rms_norm_eps"] = model.norm_epsilon;
-  write_rotary(model, json);
+  zaya ? write_zaya(model, json) : write_rotary(model, json);
   if (architecture.clips)
     json["clip_qkv"] = model.clip_qkv > 0 ? OrderedJson(model.clip_qkv) : OrderedJson();
   json["tie_word_embeddings"] = model.tied_head;

@@ -38,6 +38,9 @@ void add_sizes(SectionWriter<ModelConfig>& writer) {
 
 void add_layers(SectionWriter<ModelConfig>& writer) {
   writer
+      .key("attention", &ModelConfig::attention, word_rule<AttentionKind>(),
+           "how queries, keys and values are made: by projections, or by compressed convolutional "
+           "attention (ZAYA1)")
       .key("norm", &ModelConfig::norm, word_rule<NormKind>(), "root-mean-square norm or layer norm")
       .key("norm_weights", &ModelConfig::norm_weights, FlagRule{}, "whether norms have weights")
       .key("norm_epsilon", &ModelConfig::norm_epsilon, number_above(0),
@@ -64,11 +67,28 @@ void add_layers(SectionWriter<ModelConfig>& writer) {
       .key("activation", &ModelConfig::activation, word_rule<Activation>(),
            "of feed-forward layers and experts")
       .key("tied_head", &ModelConfig::tied_head, FlagRule{},
-           "whether the head's weights are the embedding's");
+           "whether the head's weights are the embedding's")
+      .key("residual_scaling", &ModelConfig::residual_scaling, FlagRule{},
+           "whether sublayers' outputs and the residual stream, kept in f32, have learned biases "
+           "and scales (ZAYA1)");
 }
 
 void add_routing(SectionWriter<ModelConfig>& writer) {
   writer
+      .key("router", &ModelConfig::router, word_rule<RouterKind>(),
+           "a linear map, or a narrow network that also reads the router of the layer before "
+           "(ZAYA1)")
+      .key("router_size", &ModelConfig::router_size, whole(0, kLargestSize),
+           "channels of a \"depth_averaged\" router; 0 with a linear one")
+      .key("skip_expert", &ModelConfig::skip_expert, word_rule<SkipExpert>(),
+           "whether the router may send a token to no expert, and what the token gets instead: "
+           "zero, or its input times the probability")
+      .key("balance_biases", &ModelConfig::balance_biases, word_rule<BiasBalancing>(),
+           "biases of the router's choice that balance the load: changed by ZAYA1's controller "
+           "after each micro-batch, or by the sign of the difference to an even load after each "
+           "step")
+      .key("balance_bias_rate", &ModelConfig::balance_bias_rate, number_above(0),
+           "how far balance_biases change the biases at once, about")
       .key("renormalise_weights", &ModelConfig::renormalise_weights, FlagRule{},
            "whether the weights of a token's experts are scaled to sum to one")
       .key("balance_coefficient", &ModelConfig::balance_coefficient, number_at_least(0),
@@ -104,7 +124,7 @@ void add_training(SectionWriter<ModelConfig>& writer) {
 ConfigSection model_section() {
   SectionWriter writer("model", &RunConfig::model,
                        "the model; keys that are left out have the family's values");
-  writer.key("family", &ModelConfig::family, word_rule<Family>({"zaya"}),
+  writer.key("family", &ModelConfig::family, word_rule<Family>(),
              "the published family whose preset fills the other keys");
   add_sizes(writer);
   add_layers(writer);

@@ -14,6 +14,8 @@ ModelConfig family_preset(Family family) {
       return olmo_family();
     case Family::olmoe:
       return olmoe_family();
+    case Family::zaya:
+      return zaya_family();
   }
   throw InternalError("a family that is none");
 }

@@ -15,5 +15,9 @@ ModelConfig olmoe_family();
 ModelConfig llama_family();
 /// Mixtral 8x7B (Jiang et al., 2024): 8 experts, 2 chosen, whose weights sum to one.
 ModelConfig mixtral_family();
+/// ZAYA1-base (Anthony et al., 2025): 16 experts, 1 chosen or none, compressed convolutional
+/// attention, depth-averaged routers, residual scaling. The public classes of transformers give
+/// zero for a token that visits no expert, and so does this preset.
+ModelConfig zaya_family();
 
 }  // namespace tessera

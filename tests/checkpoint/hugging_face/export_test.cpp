@@ -29,8 +29,9 @@ using testing::HuggingFaceFolder;
 using testing::names_in;
 using testing::small_olmoe_config;
 
-constexpr const char* kExported[] = {"olmo",   "olmoe", "llama", "llama_tied", "llama_rope_scaling",
-                                     "mixtral"};
+constexpr const char* kExported[] = {
+    "olmo",    "olmoe", "llama",       "llama_tied",    "llama_rope_scaling",
+    "mixtral", "zaya",  "zaya_untied", "zaya_ungrouped"};
 
 /// Both folders hold the same tensors: names, types, shapes and bytes.
 void expect_same_tensors(const fs::path& a, const fs::path& b) {

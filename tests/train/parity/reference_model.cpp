@@ -1,5 +1,6 @@
 #include "train/parity/reference_model.h"
 
+#include <algorithm>
 #include <map>
 
 namespace tessera::testing {
@@ -34,6 +35,37 @@ ModelConfig tiny_mixture(const std::string& family, int64_t experts_per_token) {
   return config;
 }
 
+/// Those of tests/reference/zaya_models.py.
+ModelConfig tiny_zaya(int64_t layers, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  ModelConfig config = family_preset(Family::zaya);
+  config.layers = layers;
+  config.hidden_size = 16;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  config.vocabulary_size = 32;
+  config.balance_bias_rate = 1e-12;  // in transformers' classes the biases stay as they are
+  return config;
+}
+
+void add_zaya(std::map<std::string, ModelConfig>& configs) {
+  ModelConfig& zaya = configs["zaya"] = tiny_zaya(3, 4, 2, 8);
+  zaya.experts = 6;
+  zaya.expert_size = 4;
+  zaya.router_size = 8;
+  ModelConfig& untied = configs["zaya_untied"] = tiny_zaya(2, 3, 1, 12);
+  untied.experts = 4;
+  untied.expert_size = 6;
+  untied.router_size = 10;
+  untied.tied_head = false;
+  untied.rope_theta = 500;
+  ModelConfig& ungrouped = configs["zaya_ungrouped"] = tiny_zaya(2, 4, 4, 4);
+  ungrouped.experts = 3;
+  ungrouped.expert_size = 4;
+  ungrouped.router_size = 6;
+  ungrouped.rope_theta = 1e6;
+}
+
 std::map<std::string, ModelConfig> configs() {
   std::map<std::string, ModelConfig> configs;
   ModelConfig& olmo = configs["olmo"] = tiny("olmo");
@@ -54,6 +86,7 @@ std::map<std::string, ModelConfig> configs() {
   scaled.rope_original_context = 64;
   ModelConfig& mixtral = configs["mixtral"] = tiny_mixture("mixtral", 2);
   mixtral.kv_heads = 2;
+  add_zaya(configs);
   return configs;
 }
 
@@ -65,6 +98,38 @@ ReferenceModel::ReferenceModel(const std::string& name)
   steps_ = shape.at(0);
   sequences_ = shape.at(1);
   context_ = shape.at(2);
+}
+
+std::vector<float> ReferenceModel::expected(const std::string& name) const {
+  // Transformers' convolutions have the channels of queries and then those of keys.
+  for (const auto& [own, keys] : {std::pair("query_", false), std::pair("key_", true)}) {
+    for (const std::string convolution : {"depthwise.", "grouped."}) {
+      const size_t at = name.find(own + convolution);
+      if (at == std::string::npos) continue;
+      std::string theirs = name;
+      theirs.erase(at, std::string(own).size());
+      const std::vector<float> all = tensors_.f32(theirs);
+      if (all.size() == 1) return all;  // of both
+      const size_t queries = all.size() * static_cast<size_t>(config_.heads) /
+                             static_cast<size_t>(config_.heads + config_.kv_heads);
+      const auto border = all.begin() + static_cast<int64_t>(queries);
+      return keys ? std::vector(border, all.end()) : std::vector(all.begin(), border);
+    }
+  }
+  return tensors_.f32(name);
+}
+
+double ReferenceModel::expected_error(const std::string& parameter) const {
+  constexpr size_t kFew = 128;
+  const std::string prefix = "gradient_error_bf16/";
+  const double own = expected(prefix + parameter)[0];
+  if (expected("gradient/" + parameter).size() > kFew) return own;
+  std::vector<double> all;
+  for (const std::string& name : tensors_.names()) {
+    if (name.starts_with(prefix)) all.push_back(tensors_.f32(name)[0]);
+  }
+  std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
+  return std::max(own, all[all.size() / 2]);
 }
 
 std::vector<std::string> ReferenceModel::names() {

@@ -127,8 +127,9 @@ void expect_losses_and_gradients(ParityMachine& machine, const ReferenceModel& r
   EXPECT_NEAR(losses.cross_entropy, loss, kParityTolerance * loss) << what;
   const double balance = reference.expected("balance_loss")[0];
   EXPECT_NEAR(losses.balance, balance, kParityTolerance * balance) << what;
-  EXPECT_EQ(balance > 0, reference.config().mixture());
+  EXPECT_EQ(balance > 0, reference.config().balance_coefficient > 0);
   for (const ParameterState& parameter : machine.store.parameters()) {
+    if (!parameter.gradient.defined()) continue;
     EXPECT_LT(largest_error(machine.values(parameter.gradient),
                             reference.expected("gradient/" + parameter.spec.name)),
               kParityTolerance)
@@ -159,11 +160,12 @@ void expect_rounded_gradients(ParityMachine& machine, const ReferenceModel& refe
   machine.step.accumulate(batches);
   const StepResults losses = machine.step.results().wait();
   const double loss = reference.expected("loss")[0];
-  EXPECT_NEAR(losses.cross_entropy, loss, 2e-3 * loss);
+  EXPECT_NEAR(losses.cross_entropy, loss, reference.loss_tolerance() * loss);
   for (const ParameterState& parameter : machine.store.parameters()) {
+    if (!parameter.gradient.defined()) continue;
     const std::vector<float> expected = reference.expected("gradient/" + parameter.spec.name);
     const double error = mean_error(machine.values(parameter.gradient), expected);
-    const double their_error = reference.expected("gradient_error_bf16/" + parameter.spec.name)[0];
+    const double their_error = reference.expected_error(parameter.spec.name);
     EXPECT_GT(error, 1e-4) << parameter.spec.name;  // it was not computed in f32
     EXPECT_LT(error, kRoundingSlack * their_error) << parameter.spec.name;
   }
@@ -194,6 +196,7 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
     EXPECT_EQ(machine.step.update(optimizer, {.step = i + 1, .steps = reference.steps()}), 1e-3);
   }
   for (const ParameterState& parameter : machine.store.parameters()) {
+    if (!parameter.gradient.defined()) continue;
     const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);
     const std::vector<float> after = reference.expected("trained/" + parameter.spec.name);
     EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after), 1e-3);

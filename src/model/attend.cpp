@@ -1,0 +1,95 @@
+#include "model/attend.h"
+
+#include <algorithm>
+
+#include "ops/attention/attention.h"
+#include "ops/attention/repeat_heads.h"
+#include "ops/collective/convert.h"
+
+namespace tessera {
+namespace {
+
+class AttentionCore {
+ public:
+  AttentionCore(ModelWriter& writer, const AttentionPlace& place)
+      : builder_(writer.builder), config_(writer.config), mesh_(writer.mesh()), place_(place) {}
+
+  /// Attention over positions that the context axis splits.
+  Value mix(const AttentionHeads& heads) {
+    const Axis context = mesh_.context();
+    const auto gather = [&](Value x) {
+      return convert(builder_, x, context, Placement::sharded, replicated());
+    };
+    const Value key = gather(heads.key);
+    const Value value = gather(heads.value);
+    AttentionOptions wanted = options();
+    if (place_.key_positions) {
+      wanted.keys = wanted.sequence * mesh_.size(context);
+      return attention(builder_, heads.query, key, value, wanted,
+                       {.document_starts = place_.document_starts,
+                        .positions = place_.positions,
+                        .key_positions = place_.key_positions});
+    }
+    // One rank has all positions, and rows are positions.
+    AttentionPlaces places;
+    if (place_.document_starts) places.document_starts = gather(*place_.document_starts);
+    const Value mixed = attention(builder_, gather(heads.query), key, value, wanted, places);
+    return convert(builder_, mixed, context, Placement::replicated,
+                   builder_.spec(heads.query).distribution.on(context));
+  }
+
+  /// Attention of the tokens of one sequence, which no other rank has a part of.
+  Value cached(const AttentionHeads& heads) {
+    const Distribution split = builder_.spec(heads.query).distribution;
+    const auto gather = [&](Value x) {
+      for (const Axis axis : split.joining_order(0)) {
+        x = convert(builder_, x, axis, Placement::sharded, replicated());
+      }
+      return x;
+    };
+    const Value key = gather(heads.key);
+    const Spec rows = builder_.spec(key);
+    const Spec cache{{place_.capacity, rows.shape[1]}, rows.dtype, rows.distribution};
+    const Value key_cache = builder_.state(builder_.qualified("key_cache"), cache);
+    const Value value_cache = builder_.state(builder_.qualified("value_cache"), cache);
+    Value mixed = cached_attention(builder_, gather(heads.query), key, gather(heads.value),
+                                   key_cache, value_cache, *place_.cache_position, options());
+    for (const Axis axis : split.order(0)) {
+      mixed = convert(builder_, mixed, axis, Placement::replicated, split.on(axis));
+    }
+    return mixed;
+  }
+
+ private:
+  AttentionOptions options() const {
+    const int64_t ranks = mesh_.size(mesh_.tensor());
+    return {.sequence = place_.sequence,
+            .heads = config_.heads / ranks,
+            .kv_heads = std::max<int64_t>(config_.kv_heads / ranks, 1),
+            .head_dim = config_.head_size()};
+  }
+
+  Builder& builder_;
+  const ModelConfig& config_;
+  const Mesh& mesh_;
+  const AttentionPlace& place_;
+};
+
+}  // namespace
+
+Value take_own_heads(ModelWriter& writer, Value x) {
+  const ModelConfig& config = writer.config;
+  const Axis tensor = writer.mesh().tensor();
+  const int64_t ranks = writer.mesh().size(tensor);
+  if (ranks > config.kv_heads) {
+    x = repeat_heads(writer.builder, x, config.head_size(), ranks / config.kv_heads);
+  }
+  return convert(writer.builder, x, tensor, Placement::replicated, sharded(1));
+}
+
+Value attend(ModelWriter& writer, const AttentionHeads& heads, const AttentionPlace& place) {
+  AttentionCore core(writer, place);
+  return place.cache_position ? core.cached(heads) : core.mix(heads);
+}
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+#include "model/compressed_attention.h"
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cca/delay.h"
+#include "ops/cca/depthwise.h"
+#include "ops/cca/grouped_convolution.h"
+#include "ops/cca/mean_skip.h"
+#include "ops/collective/convert.h"
+#include "ops/linear/linear.h"
+#include "ops/rotary/rotary.h"
+
+namespace tessera {
+namespace {
+
+class CompressedAttentionWriter {
+ public:
+  CompressedAttentionWriter(ModelWriter& writer, const AttentionPlace& place)
+      : writer_(writer),
+        builder_(writer.builder),
+        config_(writer.config),
+        place_(place),
+        ranks_(writer.mesh().size(writer.mesh().tensor())) {
+    TESSERA_CHECK(config_.kv_heads % ranks_ == 0, "{} key heads over {} ranks", config_.kv_heads,
+                  ranks_);
+  }
+
+  Value write(Value x) {
+    x = writer_.gather_positions(x);
+    const Value mixed = attend(writer_, heads_of(x), place_);
+    const Value output = writer_.output_matrix("output", {config_.hidden_size, size(config_.heads)},
+                                               writer_.over_tensor(1));
+    return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
+  }
+
+ private:
+  int64_t size(int64_t heads) const { return heads * config_.head_size(); }
+
+  AttentionHeads heads_of(Value x) {
+    split_ = builder_.spec(x).distribution;
+    const int64_t hidden = config_.hidden_size;
+    const int64_t columns = size(config_.kv_heads) / 2;  // validate() has seen that it is even
+    const Value query_weight =
+        writer_.matrix("query", {size(config_.heads), hidden}, writer_.over_tensor(0));
+    const Value key_weight =
+        writer_.matrix("key", {size(config_.kv_heads), hidden}, writer_.over_tensor(0));
+    const Value current_weight = writer_.matrix("value_current", {columns, hidden}, {});
+    const Value delayed_weight = writer_.matrix("value_delayed", {columns, hidden}, {});
+    const std::vector<Value> projected = linears(builder_, x, used({query_weight, key_weight}, x));
+    const std::vector<Value> values =
+        linears(builder_, x, used({current_weight, delayed_weight}, x));
+
+    const QueryAndKey narrow{whole(projected[0]), whole(projected[1])};
+    const QueryAndKey heads = convolved(narrow);
+    return {.query = rotated(parted(heads.query)),
+            .key = rotated(parted(heads.key)),
+            .value = take_own_heads(writer_, parted(joined(whole(values[0]), whole(values[1]))))};
+  }
+
+  std::vector<Value> used(std::vector<Value> weights, Value x) {
+    for (Value& weight : weights) weight = use_like(builder_, weight, x);
+    return weights;
+  }
+
+  /// The axes that split a sequence's tokens. While decoding, all tokens are of one sequence.
+  std::vector<Axis> axes_of_positions() const {
+    if (!place_.cache_position) return {writer_.mesh().context()};
+    return split_.joining_order(0);
+  }
+  /// Rows of whole sequences: ranks that split their positions all get them. They are narrow, and
+  /// the convolutions read across the pieces' edges.
+  Value whole(Value rows) {
+    for (const Axis axis : axes_of_positions()) {
+      rows = convert(builder_, rows, axis, Placement::sharded, replicated());
+    }
+    return rows;
+  }
+  /// The same rows, split as they were.
+  Value parted(Value rows) {
+    const std::vector<Axis> axes = axes_of_positions();
+    for (size_t i = axes.size(); i-- > 0;) {
+      rows = convert(builder_, rows, axes[i], Placement::replicated, split_.on(axes[i]));
+    }
+    return rows;
+  }
+
+  SequenceOptions sequences() {
+    const Mesh& mesh = writer_.mesh();
+    SequenceOptions options{.sequence = place_.sequence * mesh.size(mesh.context())};
+    if (place_.document_starts) options.document_starts = whole(*place_.document_starts);
+    return options;
+  }
+
+  Value state(std::string_view name, int64_t rows, Value like) {
+    Spec spec = builder_.spec(like);
+    spec.shape = spec.shape.with_dim(0, rows);
+    return builder_.state(builder_.qualified(name), spec);
+  }
+
+  QueryAndKey convolved(const QueryAndKey& narrow) {
+    const Convolved query = convolve("query", narrow.query, config_.heads);
+    const Convolved key = convolve("key", narrow.key, config_.kv_heads);
+    const Value temperature =
+        writer_.vector("temperature", config_.kv_heads, 1, writer_.over_tensor(0));
+    return mean_skip_norm(builder_, narrow, {query.rows, key.rows}, {query.bias, key.bias},
+                          use_like(builder_, temperature, narrow.key),
+                          {.head_dim = config_.head_size()});
+  }
+
+  /// Rows after the two convolutions, and the bias of the second, which is still to be added.
+  struct Convolved {
+    Value rows;
+    Value bias;
+  };
+
+  /// Applies both convolutions to queries or keys.
+  Convolved convolve(const std::string& name, Value x, int64_t heads) {
+    const Distribution split = writer_.over_tensor(0);
+    const Value first = convolution(name + "_depthwise.weight", {size(heads), 2}, writer_.wide());
+    const Value first_bias = writer_.vector(name + "_depthwise.bias", size(heads), 0, split);
+    const Value second = convolution(name + "_grouped.weight",
+                                     {size(heads), config_.head_size(), 2}, writer_.compute);
+    const Value second_bias = writer_.vector(name + "_grouped.bias", size(heads), 0, split);
+    const Value taps =
+        taps_of(name, x, use_like(builder_, first, x), use_like(builder_, first_bias, x));
+    return {grouped_convolution(builder_, taps, use_like(builder_, second, x), heads / ranks_),
+            use_like(builder_, second_bias, x)};
+  }
+
+  Value convolution(const std::string& name, const Shape& shape, DType dtype) {
+    return writer_.parameters.declare(
+        builder_, name, shape, writer_.over_tensor(0), dtype, ParameterRole::convolution,
+        {.deviation = config_.initialization_deviation, .cutoff = config_.initialization_cutoff},
+        writer_.unit);
+  }
+
+  Value taps_of(const std::string& name, Value x, Value weight, Value bias) {
+    if (!place_.cache_position) return depthwise_taps(builder_, x, weight, bias, sequences());
+    return cached_depthwise_taps(builder_, x, weight, bias, state("last_" + name, 2, x),
+                                 *place_.cache_position);
+  }
+
+  Value joined(Value current, Value delayed) {
+    if (!place_.cache_position) return join_delayed(builder_, current, delayed, sequences());
+    return cached_join_delayed(builder_, current, delayed, state("last_delayed", 1, delayed),
+                               *place_.cache_position);
+  }
+
+  Value rotated(Value x) { return rotary(builder_, x, place_.rotary_table, config_.head_size()); }
+
+  ModelWriter& writer_;
+  Builder& builder_;
+  const ModelConfig& config_;
+  const AttentionPlace& place_;
+  const int64_t ranks_;
+  Distribution split_;  // of the tokens
+};
+
+}  // namespace
+
+Value compressed_attention(ModelWriter& writer, Value x, const AttentionPlace& place) {
+  return CompressedAttentionWriter(writer, place).write(x);
+}
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+#include "model/router.h"
+
+#include "ops/collective/convert.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/linear/linear.h"
+#include "ops/router/router_network.h"
+
+namespace tessera {
+namespace {
+
+class RouterWriter {
+ public:
+  RouterWriter(ModelWriter& writer, Value x)
+      : writer_(writer), builder_(writer.builder), config_(writer.config), x_(x) {}
+
+  Routing write(std::optional<Value> previous, std::optional<Value> biases) {
+    Routing routing;
+    if (config_.router == RouterKind::depth_averaged) {
+      routing.state = state(previous);
+      routing.logits = network(*routing.state);
+    } else {
+      routing.logits = linear(builder_, wide_input(),
+                              matrix("weight", {classes(), config_.hidden_size}, kLogits));
+    }
+    routing.probabilities = router_softmax(builder_, routing.logits);
+    // The router losses come after all layers, so their gradients come first. If these small values
+    // were not kept, those gradients would make every recomputed layer run again at once.
+    builder_.keep(routing.logits, Keep::layer);
+    builder_.keep(routing.probabilities, Keep::layer);
+    if (writer_.pins_choices) {
+      Spec choices = builder_.spec(routing.probabilities);
+      choices.shape = choices.shape.with_dim(1, config_.experts_per_token);
+      choices.dtype = DType::i32;
+      routing.pinned = builder_.input(builder_.qualified("choices"), choices);
+    } else {
+      routing.pinned = writer_.given_choices;
+    }
+    if (biases) biases = use_like(builder_, *biases, routing.probabilities);
+    routing.selection = router_top_k(builder_, routing.probabilities,
+                                     {.k = config_.experts_per_token,
+                                      .renormalise = config_.renormalise_weights,
+                                      .forced_uniform = config_.forced_uniform_routing},
+                                     routing.pinned, biases);
+    if (biases) {
+      // They change before a recomputed layer would choose again.
+      builder_.keep(routing.selection.indices, Keep::layer);
+      builder_.keep(routing.selection.weights, Keep::layer);
+    }
+    return routing;
+  }
+
+ private:
+  static constexpr ParameterRole kLogits = ParameterRole::router;
+  static constexpr ParameterRole kHidden = ParameterRole::router_hidden;
+
+  int64_t classes() const { return config_.router_classes(); }
+  Value wide_input() { return cast(builder_, x_, writer_.wide()); }
+  Value matrix(std::string_view name, const Shape& shape, ParameterRole role) {
+    return use_like(builder_, writer_.matrix(name, shape, {}, role), x_);
+  }
+  Value vector(std::string_view name, double constant) {
+    return use_like(builder_, writer_.vector(name, config_.router_size, constant), x_);
+  }
+
+  /// The projection, averaged over depth.
+  Value state(std::optional<Value> previous) {
+    const Value down = matrix("down.weight", {config_.router_size, config_.hidden_size}, kHidden);
+    const Value bias = vector("down.bias", 0);
+    std::optional<Value> scale;
+    if (previous) scale = vector("state_scale", 1);
+    return depth_average(builder_, linear(builder_, wide_input(), down), bias, scale, previous);
+  }
+
+  Value network(Value state) {
+    const int64_t size = config_.router_size;
+    Value x = tessera::norm(builder_, state, writer_.norm_weight("norm.weight", size, state),
+                            writer_.norm_options(0))
+                  .output;
+    for (const std::string_view layer : {"first", "second"}) {
+      const Value weight = matrix(fmt::format("{}.weight", layer), {size, size}, kHidden);
+      const Value bias = vector(fmt::format("{}.bias", layer), 0);
+      x = biased_gelu(builder_, linear(builder_, x, weight), bias);
+    }
+    return linear(builder_, x, matrix("output", {classes(), size}, kLogits));
+  }
+
+  ModelWriter& writer_;
+  Builder& builder_;
+  const ModelConfig& config_;
+  Value x_;
+};
+
+}  // namespace
+
+Routing route(ModelWriter& writer, Value x, std::optional<Value> previous,
+              std::optional<Value> biases) {
+  const auto scope = writer.builder.scope("router", Block::router);
+  return RouterWriter(writer, x).write(previous, biases);
+}
+
+}  // namespace tessera
