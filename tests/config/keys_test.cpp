@@ -146,7 +146,8 @@ TEST(Keys, DescriptionNamesEveryKeyWithItsDefaultAndRule) {
     }
   }
   EXPECT_THAT(text, HasSubstr("  steps = 300\n"));
-  EXPECT_THAT(text, HasSubstr("  layers = 32 (llama), 32 (mixtral), 16 (olmo), 16 (olmoe)\n"));
+  EXPECT_THAT(text,
+              HasSubstr("  layers = 32 (llama), 32 (mixtral), 16 (olmo), 16 (olmoe), 40 (zaya)\n"));
   EXPECT_THAT(text, HasSubstr("  precision = \"bf16\"\n"));
 }
 

@@ -155,8 +155,6 @@ TEST(LoadConfig, KnowsAllDevicesWhateverTheBuildHas) {
 TEST(LoadConfig, SaysWhatThisBuildHasNot) {
   EXPECT_THAT(message_of("[optimizer]\nname = 'muon'\n"),
               HasSubstr("\"muon\" is not in this build; it has \"adamw\""));
-  EXPECT_THAT(message_of("[model]\nfamily = 'zaya'\n"),
-              HasSubstr("\"zaya\" is not in this build; it has \"llama\", \"mixtral\""));
 }
 
 TEST(LoadConfig, ReadsTheLayout) {

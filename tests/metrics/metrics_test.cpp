@@ -130,7 +130,8 @@ TEST(Csv, HasAColumnForEachMetricAndReadsBackTheSame) {
   EXPECT_EQ(csv_header(),
             "step,loss,grad_norm,lr,tokens,flops,tokens_per_second,mfu,seconds,memory_bytes,"
             "balance_loss,router_z_loss,expert_load,skipped,held_out_loss\r\n");
-  EXPECT_EQ(csv_line(metrics), "7,0.7000000000000001,nan,0.0003,448,,0,0,inf,123456789012,,,,\r\n");
+  EXPECT_EQ(csv_line(metrics),
+            "7,0.7000000000000001,nan,0.0003,448,,0,0,inf,123456789012,,,,,\r\n");
   EXPECT_THAT(csv_line(sample_metrics(2)), ::testing::EndsWith(",,,,0.3333333333333333\r\n"));
 }
 

@@ -7,32 +7,42 @@
 
 namespace tessera {
 
+template <typename T>
+void scale_row_plain(const ScaledForward<T>& scaled, int64_t start) {
+  using Wide = Compute<T>;
+  for (int64_t i = 0; i < scaled.width; ++i) {
+    Wide sum =
+        (static_cast<Wide>(scaled.x[start + i]) + scaled.of_x.bias[i]) * scaled.of_x.scale[i];
+    if (scaled.stream != nullptr) {
+      sum += (scaled.stream[start + i] + scaled.of_stream.bias[i]) * scaled.of_stream.scale[i];
+    }
+    scaled.sum[start + i] = sum;
+  }
+}
+
+/// It is not inlined, so that a kept sum is normalised by the same code.
+template <typename T>
+[[gnu::noinline]] void normalise_sum_plain(const ScaledForward<T>& scaled, int64_t row) {
+  using Wide = Compute<T>;
+  const int64_t start = row * scaled.width;
+  const Wide* sum = scaled.sum + start;
+  Wide squares = 0;
+  for (int64_t i = 0; i < scaled.width; ++i) squares += sum[i] * sum[i];
+  const Wide mean = squares / static_cast<Wide>(scaled.width);
+  const Wide inverse = 1 / std::sqrt(mean + static_cast<Wide>(scaled.epsilon));
+  scaled.inverse[row] = inverse;
+  for (int64_t i = 0; i < scaled.width; ++i) {
+    scaled.output[start + i] = static_cast<T>(sum[i] * inverse * scaled.weight[i]);
+  }
+}
+
 /// The definition of residual scaling and its norm, row by row.
 template <typename T>
 void scaled_residual_plain(const ScaledForward<T>& scaled, int threads) {
-  using Wide = Compute<T>;
   parallel_ranges(threads, scaled.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t start = row * scaled.width;
-      Wide* sum = scaled.sum + start;
-      Wide squares = 0;
-      for (int64_t i = 0; i < scaled.width; ++i) {
-        if (scaled.x != nullptr) {
-          sum[i] =
-              (static_cast<Wide>(scaled.x[start + i]) + scaled.of_x.bias[i]) * scaled.of_x.scale[i];
-          if (scaled.stream != nullptr) {
-            sum[i] +=
-                (scaled.stream[start + i] + scaled.of_stream.bias[i]) * scaled.of_stream.scale[i];
-          }
-        }
-        squares += sum[i] * sum[i];
-      }
-      const Wide mean = squares / static_cast<Wide>(scaled.width);
-      const Wide inverse = 1 / std::sqrt(mean + static_cast<Wide>(scaled.epsilon));
-      scaled.inverse[row] = inverse;
-      for (int64_t i = 0; i < scaled.width; ++i) {
-        scaled.output[start + i] = static_cast<T>(sum[i] * inverse * scaled.weight[i]);
-      }
+      if (scaled.x != nullptr) scale_row_plain(scaled, row * scaled.width);
+      normalise_sum_plain(scaled, row);
     }
   });
 }
