@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,12 +9,13 @@
 
 namespace tessera {
 
-/// The contradictions found in a configuration, collected to report all of them at once.
+/// The contradictions found in a configuration, collected to report all of them at once, each once.
 class Contradictions {
  public:
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    found_.push_back(fmt::format(format, std::forward<Arguments>(arguments)...));
+    std::string text = fmt::format(format, std::forward<Arguments>(arguments)...);
+    if (std::ranges::find(found_, text) == found_.end()) found_.push_back(std::move(text));
   }
   bool none() const { return found_.empty(); }
   /// Throws Error with everything that was found. Does nothing if nothing was found.

@@ -25,6 +25,7 @@ struct StepArguments {
   RepeatArguments repeats;
   std::string hardware;
   std::string data;  // a folder of prepared data; empty: random tokens
+  std::string phase;
 
   RunConfig load() const {
     RunConfig loaded = config.load();
@@ -63,17 +64,21 @@ void measure_whole_steps(const StepArguments& arguments) {
   Runtime runtime(run_target(config), open_device(config));
   const std::optional<ProductPeak> peak = configured_peak(config, runtime.accelerator());
   use_tuned_products(config, runtime);
-  const StepMeasurement measurement =
-      measure_step(config, arguments.repeats.make("step"), runtime,
-                   arguments.data.empty() ? StepTokens::random : StepTokens::prepared);
-  MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
-  on.hardware_peak = peak;
-  fmt::print("{}",
-             arguments.repeats.json ? step_json(measurement, on) : step_text(measurement, on));
+  for (const ChosenPhase& phase : choose_phases(config, arguments.phase)) {
+    const StepMeasurement measurement =
+        measure_step(phase.config, arguments.repeats.make("step"), runtime,
+                     arguments.data.empty() ? StepTokens::random : StepTokens::prepared);
+    MeasuredOn on = measured_on(config.train.precision, runtime, config.run.bind_threads);
+    on.hardware_peak = peak;
+    if (!phase.name.empty() && !arguments.repeats.json) fmt::print("{}:\n", phase.name);
+    fmt::print("{}", arguments.repeats.json ? step_json(measurement, on, phase.name)
+                                            : step_text(measurement, on));
+  }
 }
 
 void measure_operations(const StepArguments& arguments) {
-  const KernelsReport report = measure_kernels(arguments.load(), arguments.repeats.make("kernels"));
+  const RunConfig config = choose_phases(arguments.load(), arguments.phase).front().config;
+  const KernelsReport report = measure_kernels(config, arguments.repeats.make("kernels"));
   fmt::print("{}", arguments.repeats.json ? report.json() : report.text());
 }
 
@@ -86,6 +91,7 @@ void add_bench_step(CLI::App& bench) {
       "Whole training steps of a configuration on random tokens; needs no data where "
       "model.vocabulary_size is set",
       arguments, measure_whole_steps);
+  add_phase_argument(command, arguments->phase, "all whose programs differ, one after the other");
   command
       .add_option("--data", arguments->data,
                   "A folder of prepared data: its tokens are taken instead of random ones, so that "
@@ -94,11 +100,13 @@ void add_bench_step(CLI::App& bench) {
 }
 
 void add_bench_kernels(CLI::App& bench) {
-  add_step_command(
+  auto arguments = std::make_shared<StepArguments>();
+  CLI::App& command = add_step_command(
       bench, "kernels",
       "Each operation of a configuration's steps on the device that it names, beside what the "
       "device copies and multiplies",
-      std::make_shared<StepArguments>(), measure_operations);
+      arguments, measure_operations);
+  add_phase_argument(command, arguments->phase, "the first");
 }
 
 }  // namespace tessera

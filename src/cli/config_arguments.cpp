@@ -1,9 +1,12 @@
 #include "cli/config_arguments.h"
 
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "comm/launch.h"
+#include "config/phases.h"
 
 namespace tessera {
 
@@ -18,6 +21,33 @@ std::chrono::seconds ConfigArguments::rank_timeout() const {
   } catch (const Error&) {
     return by_default;
   }
+}
+
+std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& text) {
+  if (config.train.phases.empty()) {
+    if (text.empty()) return {{"", config}};
+    throw Error("--phase is {}, and the configuration has no [[train.phases]]; leave it out", text);
+  }
+  const std::vector<RunPhase> phases = phases_of(config);
+  std::vector<ChosenPhase> chosen;
+  if (!text.empty()) {
+    const RunPhase& phase = phases[find_phase(phases, text)];
+    return {{phase.name, phase.config}};
+  }
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const auto same = [&](const RunPhase& other) { return other.same_programs(phases[i]); };
+    const auto first = std::ranges::find_if(phases, same);
+    if (first == phases.begin() + static_cast<std::ptrdiff_t>(i)) {
+      chosen.push_back({phases[i].name, phases[i].config});
+    }
+  }
+  return chosen;
+}
+
+void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without) {
+  command.add_option(
+      "--phase", phase,
+      "One of [[train.phases]], by its name or number, from 1 on; left out: " + without);
 }
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {

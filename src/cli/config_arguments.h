@@ -27,6 +27,20 @@ struct ConfigArguments {
   std::chrono::seconds rank_timeout() const;
 };
 
+/// A phase of the run that a command is about. Its configuration has no phases.
+struct ChosenPhase {
+  std::string name;
+  RunConfig config;
+};
+
+/// Returns the phase that `text` names or numbers. If it is empty, returns the phases of which no
+/// two run the same programs: without [[train.phases]] the run itself, without a name. Throws Error
+/// when there is no such phase.
+std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::string& text);
+
+/// Adds --phase to a command, with what happens without it.
+void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without);
+
 /// Adds CONFIG and --set to a command. `arguments` must live until the command line is parsed.
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments);
 

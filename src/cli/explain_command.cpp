@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -24,14 +27,15 @@ struct ExplainArguments {
   std::string hardware;
   int ranks = 1;
   int rank = 0;
+  std::string phase;
   ExplainOptions options;
   bool json = false;
 };
 
 void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan,
-           const Fit* fit = nullptr) {
-  fmt::print("{}",
-             arguments.json ? explain_json(plan, fit) : explain(config, plan, arguments.options));
+           const Fit* fit = nullptr, std::span<const PhaseAccount> phases = {}) {
+  fmt::print("{}", arguments.json ? explain_json(plan, fit, phases)
+                                  : explain(config, plan, arguments.options));
 }
 
 MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
@@ -41,6 +45,37 @@ MeshRank place_of(const ExplainArguments& arguments, const RunConfig& config) {
                 mesh.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", mesh.ranks()), mesh.text());
   }
   return {mesh, arguments.rank};
+}
+
+/// A configuration as it is planned for a machine, and what `fit_on` says of it, if it is of an
+/// accelerator.
+struct Explained {
+  std::function<StepPlan(const RunConfig& config)> plan;
+  std::function<Fit(const RunConfig& config, const StepPlan& plan)> fit = {};
+};
+
+/// Explains a run: its phases if it has any, and the step of one of them.
+void explain_run(const ExplainArguments& arguments, const RunConfig& config,
+                 const Explained& machine) {
+  const ChosenPhase chosen = choose_phases(config, arguments.phase).front();
+  const StepPlan plan = machine.plan(chosen.config);
+  std::vector<PhaseAccount> accounts;
+  if (!config.train.phases.empty()) {
+    accounts = phase_accounts(config, machine.plan);
+    for (PhaseAccount& account : accounts) {
+      if (!machine.fit) continue;
+      const RunConfig& of_phase = account.phase.config;
+      account.least_seconds = machine.fit(of_phase, machine.plan(of_phase)).seconds();
+    }
+    if (!arguments.json) {
+      fmt::print("{}\nthe step of {}:\n",
+                 phases_table(accounts, machine.plan(config).memory.arena_bytes), chosen.name);
+    }
+  }
+  std::optional<Fit> fit;
+  if (machine.fit) fit = machine.fit(chosen.config, plan);
+  print(arguments, chosen.config, plan, fit ? &*fit : nullptr, accounts);
+  if (fit && !arguments.json) fmt::print("{}", fit_text(*fit, chosen.config));
 }
 
 /// Explains for the accelerator of a hardware file.
@@ -53,20 +88,25 @@ void run_for(const ExplainArguments& arguments, const Hardware& hardware, RunCon
   require_precision(facts.device, config.train.precision, "train.precision", R"("bf16" or "fp32")");
   config.run.device = facts.device;
   const RunConfig there = resolve_data(config);
-  const StepPlan plan = plan_step(there, run_target(there, facts), place_of(arguments, there));
-  const Fit fit = fit_on(there, plan, hardware);
-  print(arguments, there, plan, &fit);
-  if (!arguments.json) fmt::print("{}", fit_text(fit, there));
+  const MeshRank place = place_of(arguments, there);
+  const auto planned = [&](const RunConfig& of) {
+    return plan_step(of, run_target(of, facts), place);
+  };
+  explain_run(arguments, there, {planned, [&](const RunConfig& of, const StepPlan& plan) {
+                                   return fit_on(of, plan, hardware);
+                                 }});
 }
 
 void run(const ExplainArguments& arguments) {
   const RunConfig config = arguments.config.load();
   if (arguments.hardware.empty()) {
     const RunConfig here = resolve(config);
-    const StepPlan plan =
-        plan_step(here, run_target(here, nullptr, arguments.ranks), place_of(arguments, here));
-    print(arguments, here, plan);
-    if (!arguments.json) fmt::print("{}", explain_fit(here, plan));
+    const MeshRank place = place_of(arguments, here);
+    const auto planned = [&](const RunConfig& of) {
+      return plan_step(of, run_target(of, nullptr, arguments.ranks), place);
+    };
+    explain_run(arguments, here, {planned});
+    if (!arguments.json) fmt::print("{}", explain_fit(here, planned(here)));
   } else {
     const Hardware hardware = read_hardware(arguments.hardware);
     if (hardware.accelerator) return run_for(arguments, hardware, config);
@@ -74,7 +114,9 @@ void run(const ExplainArguments& arguments) {
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
     target.threads = std::max(1, target.threads / arguments.ranks);
     const RunConfig there = resolve_data(config);
-    print(arguments, there, plan_step(there, target, place_of(arguments, there)));
+    const MeshRank place = place_of(arguments, there);
+    explain_run(arguments, there,
+                {[&](const RunConfig& of) { return plan_step(of, target, place); }});
   }
 }
 
@@ -85,6 +127,7 @@ void add_explain_command(CLI::App& app) {
       "explain", "Show the step that a configuration stands for: operations, FLOPs, memory");
   auto arguments = std::make_shared<ExplainArguments>();
   add_config_arguments(*command, arguments->config);
+  add_phase_argument(*command, arguments->phase, "the first one's step, below a table of all");
   command
       ->add_option("--hardware", arguments->hardware,
                    "For the machine on which `tessera bench all` wrote this file, or for an "

@@ -21,6 +21,7 @@ namespace {
 
 struct VerifyArguments {
   ConfigArguments config;
+  std::string phase;
   int ranks = 0;  ///< threads of this process; 0: not given
   VerifyOptions options;
   bool json = false;
@@ -39,12 +40,19 @@ void verify_with(VerifyArguments& arguments, Processes* processes) {
   const Mesh mesh = mesh_of_run(
       config, processes, arguments.ranks,
       [](const std::string& sentence) { fmt::print(stderr, "verify: {}\n", sentence); });
-  const std::optional<Verification> found =
-      processes != nullptr ? verify_as_process(config, mesh, arguments.options, *processes)
-                           : verify(config, mesh, arguments.options);
-  if (!found) return;
-  fmt::print("{}", arguments.json ? verification_json(*found) : verification_text(*found));
-  if (!found->passed()) throw CommandStatus{1};
+  bool passed = true;
+  for (const ChosenPhase& phase : choose_phases(config, arguments.phase)) {
+    if (!phase.name.empty()) fmt::print(stderr, "verify: {}\n", phase.name);
+    const std::optional<Verification> found =
+        processes != nullptr ? verify_as_process(phase.config, mesh, arguments.options, *processes)
+                             : verify(phase.config, mesh, arguments.options);
+    if (!found) continue;
+    if (!phase.name.empty() && !arguments.json) fmt::print("{}:\n", phase.name);
+    fmt::print("{}",
+               arguments.json ? verification_json(*found, phase.name) : verification_text(*found));
+    passed = passed && found->passed();
+  }
+  if (!passed) throw CommandStatus{1};
 }
 
 }  // namespace
@@ -54,6 +62,7 @@ void add_verify_command(CLI::App& app) {
       "verify", "Check that a layout of ranks computes the model that one rank computes");
   auto arguments = std::make_shared<VerifyArguments>();
   add_config_arguments(*command, arguments->config);
+  add_phase_argument(*command, arguments->phase, "all whose programs differ, one after the other");
   command
       ->add_option("--ranks", arguments->ranks,
                    "Ranks as threads of this process, laid out as [parallel] says. Under mpirun or "

@@ -36,10 +36,11 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
   const double rows = rows_of(config, context);
   if (rows < kMostRows) return;
   found.add(
-      "train.micro_batch ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it "
-      "must be less than {:.0f}: choose a smaller micro-batch or a shorter context",
-      config.train.micro_batch, context.name, context.positions, config.model.experts_per_token,
-      rows, kMostRows);
+      "{} ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it must be less "
+      "than "
+      "{:.0f}: choose a smaller micro-batch or a shorter context",
+      context.micro_batch, config.train.micro_batch, context.name, context.positions,
+      config.model.experts_per_token, rows, kMostRows);
 }
 
 void check_context_on(const Mesh& mesh, const ContextLength& context, Contradictions& found) {
@@ -59,10 +60,10 @@ void check_choices(const RunConfig& config, int64_t data, const ContextLength& c
   const double choices = rows_of(config, context) * static_cast<double>(data);
   if (choices < kMostRows) return;
   found.add(
-      "train.micro_batch ({}) * {} * {} ({}) * model.experts_per_token ({}) is {:.0f}; it must be "
-      "less than {:.0f}: choose a smaller micro-batch or a shorter context",
-      config.train.micro_batch, data_ranks_text(data), context.name, context.positions,
-      config.model.experts_per_token, choices, kMostRows);
+      "{} ({}) * {} * {} ({}) * model.experts_per_token ({}) is {:.0f}; it must be less than "
+      "{:.0f}: choose a smaller micro-batch or a shorter context",
+      context.micro_batch, config.train.micro_batch, data_ranks_text(data), context.name,
+      context.positions, config.model.experts_per_token, choices, kMostRows);
 }
 
 void require_context(const RunConfig& config, const Mesh& mesh, const ContextLength& context) {

@@ -12,6 +12,7 @@ namespace tessera {
 struct ContextLength {
   std::string_view name;
   int64_t positions = 0;
+  std::string_view micro_batch = "train.micro_batch";  ///< the key beside it
 };
 
 /// That of a configuration.

@@ -77,7 +77,7 @@ struct RuleText {
   }
 
   std::string operator()(const ListRule& rule) const {
-    return "a list of " + quote_all(rule.choices);
+    return rule.choices.empty() ? "a list of texts" : "a list of " + quote_all(rule.choices);
   }
 };
 
@@ -145,7 +145,11 @@ struct Checker {
     const auto* found = std::get_if<std::vector<std::string>>(&value);
     if (found == nullptr) refuse(rule);
     for (const std::string& name : *found) {
-      if (!contains(rule.choices, name)) refuse(rule, suggestion(name, rule.choices));
+      if (rule.choices.empty()) {
+        if (name.empty()) refuse(rule, ", none of them empty");
+      } else if (!contains(rule.choices, name)) {
+        refuse(rule, suggestion(name, rule.choices));
+      }
     }
     const std::set<std::string> distinct(found->begin(), found->end());
     if (distinct.size() != found->size()) refuse(rule, ", each at most once");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,7 @@ struct TextRule {
   std::vector<std::string> absent;
   bool may_be_empty = false;  ///< for a rule without choices
 };
-/// Accepts any number of different `choices`.
+/// Accepts any number of different `choices`; without choices, of texts that are not empty.
 struct ListRule {
   std::vector<std::string> choices;
 };
@@ -140,6 +141,16 @@ struct Stored<Enum> {
   static ConfigValue of(Enum field) { return std::string(word(field)); }
   static Enum field(const ConfigValue& value) {
     return from_word<Enum>(std::get<std::string>(value));
+  }
+};
+/// A field that may be left out. Left out, it is an OtherValue, which no file holds.
+template <typename Field>
+struct Stored<std::optional<Field>> {
+  static ConfigValue of(const std::optional<Field>& field) {
+    return field ? Stored<Field>::of(*field) : ConfigValue(OtherValue{"left out"});
+  }
+  static std::optional<Field> field(const ConfigValue& value) {
+    return Stored<Field>::field(value);
   }
 };
 template <Worded Enum>

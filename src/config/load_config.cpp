@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/absent_keys.h"
+#include "config/phases.h"
 #include "config/sections.h"
 #include "config/setting.h"
 
@@ -32,11 +33,15 @@ std::string section_names(const std::vector<ConfigSection>& sections) {
                               : fmt::format("did you mean [{}]?", nearest));
 }
 
-/// Returns the sections that have a key of that name, as "[train]".
+/// Returns the sections that have a key of that name, as "[train]"; if none has, the lists, whose
+/// tables may repeat keys of sections.
 std::string homes(std::string_view key, const std::vector<ConfigSection>& sections) {
   std::vector<std::string> found;
   for (const ConfigSection& section : sections) {
     if (section.find(key) != nullptr) found.push_back("[" + section.name + "]");
+  }
+  if (!found.empty()) return join(found, " and ");
+  for (const ConfigSection& section : sections) {
     for (const TableList& list : section.lists) {
       if (find_key(list.keys(0), key) == nullptr) continue;
       found.push_back(fmt::format("[[{}.{}]]", section.name, list.name));
@@ -174,8 +179,13 @@ bool names_model(const Setting& setting) {
          (setting.section == "run" && setting.key == "directory");
 }
 
-bool adds_source(const Setting& setting) {
-  return setting.section == "data" && setting.list == "sources" && !setting.table.empty();
+bool adds_table(const Setting& setting, std::string_view section, std::string_view list) {
+  return setting.section == section && setting.list == list && !setting.table.empty();
+}
+
+/// The steps of a run that does not say them: those of its phases, or the default.
+int64_t steps_left_out(const RunConfig& config) {
+  return config.train.phases.empty() ? TrainSection().steps : phases_of(config).back().last_step;
 }
 
 }  // namespace
@@ -198,8 +208,15 @@ RunConfig parse_config(std::string_view text, const std::string& name,
                      ? initial_model(config)
                      : family_preset(config.model.family);
   // A mix replaces data.directory, which has a default.
-  if (std::ranges::any_of(settings, adds_source)) config.data.directory.clear();
+  const auto adds = [&](std::string_view section, std::string_view list) {
+    return std::ranges::any_of(
+        settings, [&](const Setting& setting) { return adds_table(setting, section, list); });
+  };
+  if (adds("data", "sources")) config.data.directory.clear();
+  // So do phases replace train.steps. No file can say 0.
+  if (adds("train", "phases")) config.train.steps = 0;
   for (const Setting& setting : settings) apply(setting, sections, config);
+  if (config.train.steps == 0) config.train.steps = steps_left_out(config);
   try {
     validate(config);
   } catch (const Error& error) {

@@ -9,6 +9,7 @@
 #include "comm/processes.h"
 #include "config/check_context.h"
 #include "config/node_ranks.h"
+#include "config/phases.h"
 
 namespace tessera {
 namespace {
@@ -68,13 +69,13 @@ void check_experts(const RunConfig& config, Contradictions& found) {
   require_divides(found, {"parallel.expert", ranks}, {"model.experts", config.model.experts});
 }
 
-void check_batches(const TrainSection& train, int64_t data, Contradictions& found) {
+void check_batches(const RunPhase& phase, int64_t data, Contradictions& found) {
+  const TrainSection& train = phase.config.train;
   if (train.global_batch % (train.micro_batch * data) == 0) return;
-  found.add(
-      "train.micro_batch ({}) * {} is {}, which does not divide train.global_batch ({}); choose a "
-      "multiple of {}",
-      train.micro_batch, data_ranks_text(data), train.micro_batch * data, train.global_batch,
-      train.micro_batch * data);
+  found.add("{} ({}) * {} is {}, which does not divide {} ({}); choose a multiple of {}",
+            phase.micro_batch_key, train.micro_batch, data_ranks_text(data),
+            train.micro_batch * data, phase.global_batch_key, train.global_batch,
+            train.micro_batch * data);
 }
 
 /// Throws Error unless the product of sizes divides the ranks. It names those above 1.
@@ -111,7 +112,7 @@ Mesh laid_out(const RunConfig& config, int ranks, int64_t node_ranks, Contradict
   check_heads(config.model, tensor, found);
   check_matrices(config.model, tensor, found);
   check_experts(config, found);
-  check_context_on(mesh, context_of(config), found);
+  for (const RunPhase& phase : phases_of(config)) check_context_on(mesh, phase.context(), found);
   return mesh;
 }
 
@@ -121,8 +122,10 @@ Mesh checked_mesh(const RunConfig& config, int ranks, int64_t node_ranks, bool t
     Contradictions found;
     Mesh mesh = laid_out(config, ranks, node_ranks, found);
     if (trains) {
-      check_batches(config.train, data_ranks(mesh), found);
-      check_choices(config, data_ranks(mesh), context_of(config), found);
+      for (const RunPhase& phase : phases_of(config)) {
+        check_batches(phase, data_ranks(mesh), found);
+        check_choices(phase.config, data_ranks(mesh), phase.context(), found);
+      }
     }
     found.require_none();
     return mesh;

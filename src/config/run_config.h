@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,27 @@ struct RunSection {
   bool csv = false;  ///< write metrics.csv beside metrics.jsonl
 };
 
+/// One [[train.phases]]: a stretch of the run. What it does not name is as the sections say (see
+/// phases_of()).
+struct PhaseConfig {
+  std::string name;               ///< in reports and pictures; empty: by its number
+  std::optional<int64_t> steps;   ///< optimizer steps; this or `tokens`
+  std::optional<int64_t> tokens;  ///< as many steps as it takes to train on them
+  std::optional<int64_t> context;
+  std::optional<int64_t> global_batch;
+  std::optional<int64_t> micro_batch;
+  std::optional<double> rope_theta;
+  /// "NAME" or "NAME=WEIGHT" of [[data.sources]]; empty: all of them, with their own weights.
+  std::vector<std::string> sources;
+  std::optional<double> learning_rate;
+  std::optional<double> minimum_learning_rate;
+  std::optional<Schedule> schedule;
+  std::optional<int64_t> warmup_steps;
+};
+
 /// The [train] section.
 struct TrainSection {
-  int64_t steps = 300;
+  int64_t steps = 300;        ///< those of all phases together, if there are any
   int64_t stop_after = 0;     ///< save and exit after this step of the schedule; 0: after `steps`
   int64_t micro_batch = 8;    ///< sequences of one data-parallel rank
   int64_t global_batch = 16;  ///< sequences of all ranks; a multiple of their micro-batches
@@ -53,6 +72,7 @@ struct TrainSection {
   uint64_t seed = 1;
   int64_t evaluate_every = 0;    ///< steps between evaluations on held-out data; 0: none
   int64_t evaluate_batches = 8;  ///< micro-batches per evaluation
+  std::vector<PhaseConfig> phases;
 };
 
 /// The [checkpoint] section.

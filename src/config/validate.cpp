@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "config/check_context.h"
 #include "config/load_config.h"
+#include "config/phases.h"
 #include "data/mix.h"
 #include "data/sources/open_data.h"
 #include "model/find_contradictions.h"
@@ -63,6 +64,7 @@ void validate_data(const DataConfig& data, Contradictions& found) {
 void validate_steps(const RunConfig& config, Contradictions& found) {
   const int64_t steps = config.train.steps;
   require_at_most(found, "train.stop_after", config.train.stop_after, "train.steps", steps);
+  if (!config.train.phases.empty()) return;  // each course has a length of its own
   require_at_most(found, "optimizer.warmup_steps", config.optimizer.warmup_steps, "train.steps",
                   steps);
 }
@@ -126,10 +128,14 @@ void validate(const RunConfig& config) {
   validate_data(config.data, found);
   validate_device(config, found);
   validate_wire(config, found);
-  validate_batches(config.train, found);
-  check_context(config, context_of(config), found);
+  if (config.train.phases.empty()) {
+    validate_batches(config.train, found);
+    check_context(config, context_of(config), found);
+    validate_rates(config.optimizer, found);
+  } else {
+    check_phases(config, found);
+  }
   validate_steps(config, found);
-  validate_rates(config.optimizer, found);
   validate_parallel(config.parallel, found);
   validate_checkpoints(config.checkpoint, found);
   found.require_none();

@@ -8,6 +8,7 @@
 #include "checkpoint/hugging_face/import.h"
 #include "checkpoint/hugging_face/token_ids.h"
 #include "config/load_config.h"
+#include "config/phases.h"
 #include "model/model.h"
 #include "plan/programs.h"
 #include "tensor/alignment.h"
@@ -35,7 +36,8 @@ LoadedModel load_chosen(const fs::path& checkpoint, int threads) {
   LoadedModel loaded;
   loaded.checkpoint = reader.path();
   loaded.step = reader.state().step;
-  loaded.config = parse_config(reader.state().config, (reader.path() / "config.toml").string());
+  loaded.config = config_of_weights(
+      parse_config(reader.state().config, (reader.path() / "config.toml").string()), loaded.step);
   loaded.config.model = inference_config(loaded.config.model);
   loaded.tokenizer = load_carried_tokenizer(reader);
   loaded.end_tokens = carried_end_tokens(reader);

@@ -28,6 +28,7 @@ constexpr Metric kMetrics[] = {
      &StepMetrics::skipped},
     {"held_out_loss", "held_out/loss", "held-out loss (nats a token)", false,
      &StepMetrics::held_out_loss},
+    {"phase", "train/phase", "phase", false, &StepMetrics::phase},
 };
 
 OrderedJson sources_to_json(const std::vector<SourceMetrics>& sources) {
@@ -44,10 +45,14 @@ OrderedJson to_json(const StepMetrics& metrics) {
   for (const Metric& metric : kMetrics) {
     if (const auto* whole = std::get_if<int64_t StepMetrics::*>(&metric.member)) {
       json[std::string(metric.name)] = metrics.*(*whole);
+    } else if (const auto* counted =
+                   std::get_if<std::optional<int64_t> StepMetrics::*>(&metric.member)) {
+      if (metrics.*(*counted)) json[std::string(metric.name)] = *(metrics.*(*counted));
     } else if (const auto value = metric.value(metrics)) {
       json[std::string(metric.name)] = *value;
     }
   }
+  if (!metrics.phase_name.empty()) json["phase_name"] = metrics.phase_name;
   if (!metrics.sources.empty()) json["sources"] = sources_to_json(metrics.sources);
   return json;
 }
@@ -72,11 +77,17 @@ StepMetrics from_json(const OrderedJson& json) {
       metrics.*(*whole) = whole_member(json, name);
     } else if (const auto* real = std::get_if<double StepMetrics::*>(&metric.member)) {
       metrics.*(*real) = number_member(json, name);
-    } else if (json.contains(name)) {
+    } else if (!json.contains(name)) {
+      continue;
+    } else if (const auto* counted =
+                   std::get_if<std::optional<int64_t> StepMetrics::*>(&metric.member)) {
+      metrics.*(*counted) = whole_member(json, name);
+    } else {
       metrics.*std::get<std::optional<double> StepMetrics::*>(metric.member) =
           number_member(json, name);
     }
   }
+  if (json.contains("phase_name")) metrics.phase_name = text_member(json, "phase_name");
   if (json.contains("sources")) metrics.sources = sources_from_json(json["sources"]);
   return metrics;
 }
@@ -100,6 +111,10 @@ std::optional<double> Metric::value(const StepMetrics& metrics) const {
       [&](auto field) -> std::optional<double> {
         if constexpr (std::is_same_v<decltype(field), int64_t StepMetrics::*>) {
           return static_cast<double>(metrics.*field);
+        } else if constexpr (std::is_same_v<decltype(field),
+                                            std::optional<int64_t> StepMetrics::*>) {
+          if (!(metrics.*field)) return std::nullopt;
+          return static_cast<double>(*(metrics.*field));
         } else {
           return metrics.*field;
         }

@@ -43,6 +43,9 @@ struct StepMetrics {
   std::optional<double> skipped;      ///< part of the tokens that routers sent to no expert
   // For steps that end with an evaluation:
   std::optional<double> held_out_loss;
+  // For runs of several phases:
+  std::optional<int64_t> phase;  ///< its number, counted from 1
+  std::string phase_name;        ///< empty without phases
   /// For mixes of data. In metrics.jsonl: {"NAME": {"tokens": ..., "epochs": ...}, ...}.
   std::vector<SourceMetrics> sources;
 };
@@ -55,7 +58,8 @@ struct Metric {
   std::string_view label;  ///< at the axis of a picture, with the unit
   bool noisy;              ///< differs from step to step by chance; pictures smooth it
   /// An optional member is absent if a step has no such number.
-  std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*>
+  std::variant<int64_t StepMetrics::*, double StepMetrics::*, std::optional<double> StepMetrics::*,
+               std::optional<int64_t> StepMetrics::*>
       member;
 
   /// Returns the number of that step, if it has one.

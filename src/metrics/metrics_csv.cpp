@@ -5,31 +5,36 @@
 namespace tessera {
 namespace {
 
-const fs::path& with_steps_of(const fs::path& path, const fs::path& metrics_file) {
-  std::string text = csv_header();
-  for (const StepMetrics& metrics : read_metrics(metrics_file)) text += csv_line(metrics);
+bool has_column(const Metric& metric, bool phases) { return phases || metric.name != "phase"; }
+
+const fs::path& with_steps_of(const fs::path& path, const fs::path& metrics_file, bool phases) {
+  std::string text = csv_header(phases);
+  for (const StepMetrics& metrics : read_metrics(metrics_file)) text += csv_line(metrics, phases);
   write_file(path, text);
   return path;
 }
 
 }  // namespace
 
-std::string csv_header() {
+std::string csv_header(bool phases) {
   std::string line = "step";
-  for (const Metric& metric : all_metrics()) line += fmt::format(",{}", metric.name);
+  for (const Metric& metric : all_metrics()) {
+    if (has_column(metric, phases)) line += fmt::format(",{}", metric.name);
+  }
   return line + "\r\n";
 }
 
-std::string csv_line(const StepMetrics& metrics) {
+std::string csv_line(const StepMetrics& metrics, bool phases) {
   std::string line = fmt::format("{}", metrics.step);
   for (const Metric& metric : all_metrics()) {
+    if (!has_column(metric, phases)) continue;
     line += ',';
     if (const auto value = metric.value(metrics)) line += fmt::format("{}", *value);
   }
   return line + "\r\n";
 }
 
-MetricsCsv::MetricsCsv(const fs::path& path, const fs::path& metrics_file)
-    : file_(with_steps_of(path, metrics_file)) {}
+MetricsCsv::MetricsCsv(const fs::path& path, const fs::path& metrics_file, bool phases)
+    : phases_(phases), file_(with_steps_of(path, metrics_file, phases)) {}
 
 }  // namespace tessera

@@ -8,12 +8,12 @@ namespace tessera {
 
 /// Returns the first line of a metrics.csv: `step` and the names of all metrics. The format is RFC
 /// 4180: lines end with a carriage return and a line feed. The sources of a mix have no columns,
-/// because the configuration chooses their names.
-std::string csv_header();
+/// because the configuration chooses their names. Of `phase` there is one in a run of phases.
+std::string csv_header(bool phases = false);
 
 /// Returns a step's line. A number that the step lacks is an empty field. A number that is not
 /// finite is `nan`, `inf` or `-inf`. All others read back as the same double.
-std::string csv_line(const StepMetrics& metrics);
+std::string csv_line(const StepMetrics& metrics, bool phases = false);
 
 /// Appends steps to a metrics.csv. Each line is complete or absent.
 class MetricsCsv {
@@ -21,13 +21,14 @@ class MetricsCsv {
   /// Writes `path` anew with the steps in `metrics_file`, a metrics.jsonl. A resumed run thus keeps
   /// the same steps in both, even if the earlier part of the run wrote no CSV. Throws Error when
   /// the file cannot be written.
-  MetricsCsv(const fs::path& path, const fs::path& metrics_file);
+  MetricsCsv(const fs::path& path, const fs::path& metrics_file, bool phases = false);
 
-  void append(const StepMetrics& metrics) { file_.append(csv_line(metrics)); }
+  void append(const StepMetrics& metrics) { file_.append(csv_line(metrics, phases_)); }
   /// See AppendFile.
   void sync() { file_.sync(); }
 
  private:
+  bool phases_;
   AppendFile file_;
 };
 

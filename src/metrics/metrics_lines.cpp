@@ -64,6 +64,14 @@ double number_member(const OrderedJson& object, const std::string& name) {
   return value.get<double>();
 }
 
+std::string text_member(const OrderedJson& object, const std::string& name) {
+  const OrderedJson& value = member(object, name);
+  if (!value.is_string()) {
+    throw Error("{} is {}, expected a text", name, printable(value.dump()));
+  }
+  return value.get<std::string>();
+}
+
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit) {
   const ReadFile file(path);
   std::string text;  // text that is read but not yet visited

@@ -21,6 +21,9 @@ using MetricsLineVisitor =
 int64_t whole_member(const nlohmann::ordered_json& object, const std::string& name);
 double number_member(const nlohmann::ordered_json& object, const std::string& name);
 
+/// The same of a text.
+std::string text_member(const nlohmann::ordered_json& object, const std::string& name);
+
 /// Calls `visit` for each complete line in turn. Throws Error that names the file and the line when
 /// the line is not a JSON object with a whole number `step`, or when `visit` throws Error.
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit);

@@ -63,7 +63,8 @@ void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger)
+MetricsWriter::MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger,
+                             bool phases)
     : logger_(logger), lines_(lines_path(run), last_step) {
   const fs::path directory = run.directory;
   const int64_t missing = missing_steps(lines_path(run), last_step);
@@ -75,7 +76,7 @@ MetricsWriter::MetricsWriter(const RunSection& run, int64_t last_step, const Log
   if (run.csv) {
     attempt(csv_, kCsv, [&] {
       keep_csv(directory, last_step - missing, last_step, logger);
-      csv_.emplace(directory / "metrics.csv", lines_path(run));
+      csv_.emplace(directory / "metrics.csv", lines_path(run), phases);
     });
   }
   if (run.tensorboard) {

@@ -20,7 +20,8 @@ class MetricsWriter {
   /// Opens the files in run.directory for the steps after `last_step`. Removes what an earlier part
   /// of the run wrote after that step; for TensorBoard, declares it void. Throws Error when
   /// metrics.jsonl cannot be written or is not valid.
-  MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger);
+  MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger,
+                bool phases = false);
 
   /// Writes one step. Throws Error when the file system refuses to write to metrics.jsonl.
   void append(const StepMetrics& metrics);

@@ -172,7 +172,8 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
                      format_bytes(physical_memory()));
 }
 
-std::string explain_json(const StepPlan& plan, const Fit* fit) {
+std::string explain_json(const StepPlan& plan, const Fit* fit,
+                         std::span<const PhaseAccount> phases) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
   const std::vector<ExplainRow> rows = operation_rows(plan, false);
@@ -215,6 +216,7 @@ std::string explain_json(const StepPlan& plan, const Fit* fit) {
                    {"operations", operations},
                    {"totals", totals}};
   if (fit != nullptr) json["fit"] = fit_json(*fit);
+  if (!phases.empty()) json["phases"] = phases_json(phases);
   return json.dump(1) + "\n";
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "config/run_config.h"
+#include "plan/explain_phases.h"
 #include "plan/fit.h"
 #include "plan/step_plan.h"
 
@@ -26,7 +28,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
 std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the same as explain() as JSON, with every layer and all types: {"layout": {...},
-/// "held": [...], "operations": [...], "totals": {...}}, and the fit as "fit" if there is one.
-std::string explain_json(const StepPlan& plan, const Fit* fit = nullptr);
+/// "held": [...], "operations": [...], "totals": {...}}, the fit as "fit" if there is one, and the
+/// phases of the run as "phases" if it has any.
+std::string explain_json(const StepPlan& plan, const Fit* fit = nullptr,
+                         std::span<const PhaseAccount> phases = {});
 
 }  // namespace tessera

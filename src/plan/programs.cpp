@@ -1,8 +1,10 @@
 #include "plan/programs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "config/mesh_of.h"
+#include "config/phases.h"
 
 namespace tessera {
 namespace {
@@ -11,6 +13,24 @@ ProgramSize size_of(const RunConfig& config, const Mesh& mesh) {
   return {.sequences = config.train.micro_batch * data_ranks(mesh),
           .context = config.data.context,
           .document_mask = config.data.document_mask};
+}
+
+/// The passes of a run that has no phases.
+PhasePrograms passes_of(const RunConfig& config, const MeshRank& place) {
+  const DType compute = compute_dtype(config.train.precision);
+  const ProgramSize size = size_of(config, place.mesh);
+  const ExpertLayout experts = expert_layout(config.parallel);
+  PhasePrograms passes{write_training(config.model, compute, size,
+                                      recompute_of(config.train.recompute), place, experts),
+                       {}};
+  if (config.train.evaluate_every > 0) {
+    // It drops no token, so more rows may come than in training.
+    ExpertLayout unbounded = experts;
+    unbounded.rows_bound = 0;
+    passes.evaluation =
+        write_evaluation(inference_config(config.model), compute, size, place, unbounded);
+  }
+  return passes;
 }
 
 }  // namespace
@@ -28,6 +48,10 @@ std::vector<const Program*> StepPrograms::list() const {
   result.push_back(&update.program);
   result.push_back(&rounding);
   if (evaluation) result.push_back(&evaluation->program);
+  for (const PhasePrograms& phase : further) {
+    result.push_back(&phase.chunk.program);
+    if (phase.evaluation) result.push_back(&phase.evaluation->program);
+  }
   return result;
 }
 
@@ -38,7 +62,32 @@ std::vector<Action> StepPrograms::actions() const {
                              {.segment = Segment::whole, .program = update_number()},
                              {.segment = Segment::whole, .program = rounding_number()}};
   if (evaluation) result.push_back({.segment = Segment::whole, .program = evaluation_number()});
+  for (int set = 1; set < sets(); ++set) {
+    result.push_back({.segment = Segment::forward, .program = chunk_number(set)});
+    result.push_back({.segment = Segment::backward, .program = chunk_number(set)});
+    if (evaluation_of(set)) {
+      result.push_back({.segment = Segment::whole, .program = evaluation_number(set)});
+    }
+  }
   return result;
+}
+
+const Chunk& StepPrograms::chunk(int set) const {
+  return set == 0 ? chunks.front() : further[static_cast<size_t>(set - 1)].chunk;
+}
+
+int StepPrograms::chunk_number(int set) const {
+  if (set == 0) return 0;
+  const int of_phase = evaluation ? 2 : 1;
+  return rounding_number() + of_phase + (set - 1) * of_phase;
+}
+
+const std::optional<EvaluationProgram>& StepPrograms::evaluation_of(int set) const {
+  return set == 0 ? evaluation : further[static_cast<size_t>(set - 1)].evaluation;
+}
+
+int StepPrograms::evaluation_number(int set) const {
+  return set == 0 ? evaluation_number() : chunk_number(set) + 1;
 }
 
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
@@ -57,19 +106,18 @@ StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
 }
 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
-  const DType compute = compute_dtype(config.train.precision);
-  const ProgramSize size = size_of(config, place.mesh);
-  const ExpertLayout experts = expert_layout(config.parallel);
+  const std::vector<RunPhase> phases = phases_of(config);
+  PhasePrograms first = passes_of(phases.front().config, place);
   StepPrograms programs =
-      step_programs(write_training(config.model, compute, size,
-                                   recompute_of(config.train.recompute), place, experts),
-                    config.optimizer, config.shard.gradients_wire);
-  if (config.train.evaluate_every > 0) {
-    // It drops no token, so more rows may come than in training.
-    ExpertLayout unbounded = experts;
-    unbounded.rows_bound = 0;
-    programs.evaluation =
-        write_evaluation(inference_config(config.model), compute, size, place, unbounded);
+      step_programs(std::move(first.chunk), config.optimizer, config.shard.gradients_wire);
+  programs.evaluation = std::move(first.evaluation);
+  for (size_t i = 1; i < phases.size(); ++i) {
+    const auto equal = std::ranges::find_if(
+        phases, [&](const RunPhase& other) { return other.same_programs(phases[i]); });
+    const auto at = static_cast<size_t>(equal - phases.begin());
+    if (at == i) programs.further.push_back(passes_of(phases[i].config, place));
+    programs.set_of_phase.push_back(at == i ? static_cast<int>(programs.further.size())
+                                            : programs.set_of_phase[at]);
   }
   return programs;
 }

@@ -15,6 +15,13 @@ namespace tessera {
 /// does not depend on what else is in the batch.
 ModelConfig inference_config(ModelConfig config);
 
+/// The programs of a further phase of a run, whose context, micro-batch or rope_theta is another
+/// (see RunPhase::same_programs()). All else is shared: weights, sums, the update.
+struct PhasePrograms {
+  Chunk chunk;
+  std::optional<EvaluationProgram> evaluation;
+};
+
 /// Every program that a rank runs in training. The programs are numbered in the order of list().
 struct StepPrograms {
   std::vector<Chunk> chunks;                    ///< of the model; there is one
@@ -22,6 +29,8 @@ struct StepPrograms {
   UpdateProgram update;                         ///< runs after them
   Program rounding;                             ///< after weights were set: masters to weights
   std::optional<EvaluationProgram> evaluation;  ///< set if the run evaluates
+  std::vector<PhasePrograms> further;           ///< of phases that cannot use the above
+  std::vector<int> set_of_phase{0};             ///< by phase: its set of passes
 
   std::vector<const Program*> list() const;
   int start_number() const { return static_cast<int>(chunks.size()); }
@@ -29,8 +38,17 @@ struct StepPrograms {
   int rounding_number() const { return start_number() + 2; }
   int evaluation_number() const { return start_number() + 3; }
 
-  /// The actions of a step with one micro-batch, in order, followed by an evaluation. Micro-batches
-  /// run one after the other, each with the number 0: its frame begins anew.
+  /// Of a set of passes: the chunk, its program's number, and the same of the evaluation, if the
+  /// run evaluates. Set 0 is that of the first phase, the others are `further`.
+  const Chunk& chunk(int set) const;
+  int chunk_number(int set) const;
+  const std::optional<EvaluationProgram>& evaluation_of(int set) const;
+  int evaluation_number(int set) const;
+  int sets() const { return static_cast<int>(further.size()) + 1; }
+
+  /// The actions of a step with one micro-batch, in order, followed by an evaluation, and the
+  /// passes of further phases. Micro-batches run one after the other, each with the number 0: its
+  /// frame begins anew.
   std::vector<Action> actions() const;
 };
 
@@ -38,8 +56,8 @@ struct StepPrograms {
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
                            WireFormat gradients_wire = WireFormat::fp32);
 
-/// Writes the programs that a rank runs for a resolved configuration. Each rank along the data axis
-/// has micro-batches of train.micro_batch sequences.
+/// Writes the programs that a rank runs for a resolved configuration, those of all its phases. Each
+/// rank along the data axis has micro-batches of train.micro_batch sequences.
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place = {});
 
 }  // namespace tessera

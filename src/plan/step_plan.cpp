@@ -10,6 +10,7 @@
 #include "base/physical_memory.h"
 #include "base/text.h"
 #include "config/mesh_of.h"
+#include "config/phases.h"
 #include "data/loader.h"
 #include "plan/run_target.h"
 
@@ -30,13 +31,17 @@ int64_t beside_arena_bytes(const StepPlan& plan) {
   // A rank has the rows of its own micro-batches: those ahead, one more being read, those of the
   // step that computes and of the one that is settled.
   constexpr int64_t kTokenBytes = 4 * sizeof(int32_t);  // of the four arrays of a Batch
-  const int64_t batches =
-      std::max(LoaderOptions{}.read_ahead, plan.micro_batches) + 1 + 2 * plan.micro_batches;
+  int64_t tokens = 0;  // of the batches of the phase that has the most
+  for (const PhaseWork& phase : plan.phases) {
+    const int64_t batches =
+        std::max(LoaderOptions{}.read_ahead, phase.micro_batches) + 1 + 2 * phase.micro_batches;
+    tokens = std::max(tokens, batches * phase.tokens);
+  }
   int64_t values = 0;
   for (const Program* program : plan.programs.list()) {
     values += static_cast<int64_t>(program->values().size());
   }
-  return batches * plan.tokens * kTokenBytes + values * kValueBytes + kRankBytes;
+  return tokens * kTokenBytes + values * kValueBytes + kRankBytes;
 }
 
 MeshRank StepPlan::place() const {
@@ -53,10 +58,17 @@ StepPlan plan_step(const RunConfig& config, const Target& target, const MeshRank
     const bool embeds = spec.role == ParameterRole::embedding || spec.role == ParameterRole::head;
     if (embeds) plan.embedding_parameters += spec.shape.elements();
   }
-  plan.tokens = config.train.micro_batch * config.data.context;
-  plan.micro_batches =
-      config.train.global_batch / (config.train.micro_batch * data_ranks(place.mesh));
-  plan.flops = count_flops(chunk.program);
+  for (const RunPhase& phase : phases_of(config)) {
+    const TrainSection& train = phase.config.train;
+    const int set = plan.programs.set_of_phase[plan.phases.size()];
+    plan.phases.push_back(
+        {.tokens = train.micro_batch * phase.config.data.context,
+         .micro_batches = train.global_batch / (train.micro_batch * data_ranks(place.mesh)),
+         .flops = count_flops(plan.programs.chunk(set).program)});
+  }
+  plan.tokens = plan.phases.front().tokens;
+  plan.micro_batches = plan.phases.front().micro_batches;
+  plan.flops = plan.phases.front().flops;
   plan.input_bytes = input_bytes(chunk.program);
   plan.memory = plan_memory(plan.programs.list(), plan.programs.actions(), target);
   return plan;
@@ -66,6 +78,10 @@ std::string memory_advice(const RunConfig& config, int64_t state_bytes, int64_t 
   if (state_bytes > bytes) {
     return "only a smaller model or more memory helps, because weights, gradients and the "
            "optimizer's states alone do not fit";
+  }
+  if (!config.train.phases.empty()) {
+    return "lower micro_batch or context of the phases that take the most, set train.recompute, or "
+           "take a smaller model";
   }
   std::vector<std::string> advice;
   if (config.train.micro_batch > 1) {

@@ -12,7 +12,15 @@
 
 namespace tessera {
 
-/// What one rank holds and does, known before anything runs.
+/// The work of a phase's steps on one rank.
+struct PhaseWork {
+  int64_t tokens = 0;         ///< of one micro-batch of a data-parallel rank
+  int64_t micro_batches = 1;  ///< of a step
+  FlopCount flops;            ///< of one micro-batch
+};
+
+/// What one rank holds and does, known before anything runs. In a run of several phases the memory
+/// is that of all of them, and the numbers of a step are the first one's.
 struct StepPlan {
   StepPrograms programs;
   MemoryPlan memory;  ///< the run reserves and takes its arena
@@ -23,6 +31,7 @@ struct StepPlan {
   FlopCount flops;                   ///< of one micro-batch
   int64_t tokens = 0;                ///< of one micro-batch of a data-parallel rank
   int64_t micro_batches = 1;         ///< of a step
+  std::vector<PhaseWork> phases;
 
   /// The rank that it is the plan of.
   MeshRank place() const;

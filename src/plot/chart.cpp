@@ -172,8 +172,35 @@ std::string markers(const Curve& curve, const Frame& frame) {
   return svg;
 }
 
-std::string panel_svg(const Panel& panel, const Frame& frame) {
-  std::string svg = axes(frame);
+/// A line for each border, with the name of what begins there to its right. Names that would run
+/// into the next one's are shortened, and stand at different heights for different runs.
+std::string borders_svg(const Chart& chart, const Frame& frame) {
+  std::string svg;
+  for (size_t i = 0; i < chart.borders.size(); ++i) {
+    const Border& border = chart.borders[i];
+    if (!has_place(border.x, frame.x)) continue;
+    const double x = frame({border.x, frame.y.range.low}).x;
+    const std::string_view line = chart.runs.size() > 1 ? colour(border.run) : "#888";
+    const Point ends[] = {{x, frame.top}, {x, frame.bottom}};
+    svg += svg_path(ends, fmt::format("stroke=\"{}\" stroke-dasharray=\"3 4\"", line));
+    double end = frame.right;
+    for (size_t next = i + 1; next < chart.borders.size(); ++next) {
+      const Border& other = chart.borders[next];
+      if (other.run == border.run && has_place(other.x, frame.x)) {
+        end = std::min(end, frame({other.x, frame.y.range.low}).x);
+      }
+    }
+    const double room = (end - x - 8) / (kLetter * 11 / 12);
+    if (room < 3) continue;
+    const double y = frame.top + 11 + 13 * static_cast<double>(border.run);
+    svg += svg_text({x + 4, y}, Anchor::start, shortened(border.name, static_cast<size_t>(room)),
+                    11, fmt::format("fill=\"{}\"", chart.runs.size() > 1 ? line : "#666"));
+  }
+  return svg;
+}
+
+std::string panel_svg(const Chart& chart, const Panel& panel, const Frame& frame) {
+  std::string svg = axes(frame) + borders_svg(chart, frame);
   // No strong line is below the faint line of another run, and no marker is below a line.
   for (const Curve& curve : panel.curves) svg += faint_curve(curve, frame);
   for (const Curve& curve : panel.curves) svg += strong_curve(curve, frame);
@@ -244,7 +271,7 @@ std::string draw(const Chart& chart) {
                       .bottom = y + panel_height - kBottom,
                       .x = chart.x,
                       .y = y_axes[i]};
-    svg += panel_svg(chart.panels[i], frame);
+    svg += panel_svg(chart, chart.panels[i], frame);
     if (i % 2 == 1 || i + 1 == chart.panels.size()) y += panel_height;
   }
   if (!chart.note.empty()) {

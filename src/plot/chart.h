@@ -32,6 +32,13 @@ struct ChartAxis {
   bool logarithmic = false;
 };
 
+/// A border on the x axis, drawn through all panels.
+struct Border {
+  double x = 0;
+  std::string name;  ///< of what begins there
+  size_t run = 0;    ///< index into Chart::runs; decides the colour, if there are several
+};
+
 /// A picture of panels over one x axis.
 struct Chart {
   std::string title;
@@ -39,7 +46,8 @@ struct Chart {
   ChartAxis x;
   bool logarithmic_y = false;
   std::vector<Panel> panels;
-  std::string note;  ///< small print below
+  std::vector<Border> borders;  ///< those without a place on the x axis are left out
+  std::string note;             ///< small print below
 };
 
 /// Draws the picture as an SVG document. Equal charts give equal bytes. The panels' width bounds

@@ -15,6 +15,7 @@
 #include "base/quantile.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "config/phases.h"
 #include "data/loader.h"
 #include "engine/busy_meter.h"
 #include "engine/require_runnable.h"
@@ -119,6 +120,7 @@ class StepTimer {
 
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens) {
+  TESSERA_CHECK(config.train.phases.empty(), "the steps of which phase?");
   const StepPlan plan = plan_step_that_fits(config, runtime.accelerator());
   require_runnable(plan.programs.list(), runtime);
   const BoundTeam team(config.run.bind_threads ? runtime.threads() : 1);
@@ -170,7 +172,9 @@ TunedTable tune_step_products(
                    .device = runtime.accelerator()->name(),
                    .products = {},
                    .grouped = {}};
-  measure_step(config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
+  for (const RunPhase& phase : phases_of(config)) {
+    measure_step(phase.config, {.warmup = 0, .measured = 1, .before = {}}, runtime);
+  }
   const std::vector<GemmShape> shapes = device_gemm_shapes(runtime);
   const std::vector<GroupedShape> grouped = device_grouped_shapes(runtime);
   const size_t all = shapes.size() + grouped.size();
@@ -190,7 +194,8 @@ TunedTable tune_step_products(
   return table;
 }
 
-std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) {
+std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
+                      const std::string& phase) {
   const double median = quantile(measurement.seconds, 0.5);
   nlohmann::ordered_json json{
       {"bench", "step"},
@@ -205,6 +210,7 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on) 
       {"arena_bytes", measurement.arena_bytes},
       {"peak_memory_bytes", measurement.peak_memory_bytes},
       {"tokens_from", measurement.prepared_tokens ? "data" : "random"}};
+  if (!phase.empty()) json["phase"] = phase;
   if (measurement.expert_load > 0) json["expert_load"] = measurement.expert_load;
   if (measurement.idle_share) json["idle_share"] = *measurement.idle_share;
   json.update(mfu_json(measurement.flops / median, on));

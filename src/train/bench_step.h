@@ -47,21 +47,24 @@ enum class StepTokens {
 /// configuration's initial ones, or those of checkpoint.initial. On a device one step is in flight
 /// while the next one is issued, as in training, and a step's time is that between its results and
 /// those of the step before. Where another program takes its turn between runs, every step is
-/// waited for. Takes a resolved configuration and a runtime for it. Throws Error when it does not
-/// fit into memory, cannot run on the device, or when a loss or gradient norm is not finite.
+/// waited for. Takes a resolved configuration of one phase and a runtime for it. Throws Error when
+/// it does not fit into memory, cannot run on the device, or when a loss or gradient norm is not
+/// finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens = StepTokens::random);
 
-/// Runs one such step on the configuration's device, then measures the algorithms of each matrix
-/// product in it, and the libraries of each product of groups, and returns the fastest. `progress`
-/// is called before each product with its sizes and the number of those done and of all. Throws
-/// Error for a device that has no algorithms to choose from.
+/// Runs one such step of each phase on the configuration's device, then measures the algorithms of
+/// each matrix product in it, and the libraries of each product of groups, and returns the fastest.
+/// `progress` is called before each product with its sizes and the number of those done and of all.
+/// Throws Error for a device that has no algorithms to choose from.
 TunedTable tune_step_products(
     const RunConfig& config, const TuningBudget& budget,
     const std::function<void(const std::string& sizes, size_t done, size_t all)>& progress);
 
-/// Return the measurement as a JSON object on one line, and as lines of text.
-std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on);
+/// Return the measurement as a JSON object on one line, with the name of the phase if there is one,
+/// and as lines of text.
+std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
+                      const std::string& phase = "");
 std::string step_text(const StepMeasurement& measurement, const MeasuredOn& on);
 
 }  // namespace tessera

@@ -59,6 +59,7 @@ template <typename Sources>
 std::string shares(const Sources& sources) {
   std::vector<std::string> parts;
   for (const auto& source : sources) {
+    if (source.weight == 0) continue;  // of other phases
     parts.push_back(
         fmt::format("{} {:.3g} %", source.name, 100 * source.weight / sum_of_weights(sources)));
   }
@@ -93,13 +94,13 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
   std::vector<SavedSource> sources = saved_sources(saved);
   const double sum = sum_of_weights(data.sources);
   const double saved_sum = sum_of_weights(sources);
-  bool same_mix = sources.size() == data.sources.size();
+  bool same_mix = true;
   LoaderState state;
   std::vector<std::string> fresh;
   for (const DataSource& source : data.sources) {
     SavedSource* found = find_saved(sources, source, source.instances->fingerprint());
     if (found == nullptr) {
-      same_mix = false;
+      same_mix = same_mix && source.weight == 0;
       fresh.push_back(source.name);
       state.sources.emplace_back();
       continue;
@@ -111,6 +112,8 @@ LoaderState restored_state(const CheckpointState& saved, const TrainingData& dat
   const bool none_left = fresh.size() == data.sources.size();
   for (const SavedSource& source : sources) {
     if (source.taken) continue;
+    if (source.weight == 0 && source.position == SourcePosition{}) continue;  // never drawn from
+    same_mix = same_mix && source.weight == 0;
     if (none_left || std::ranges::find(fresh, source.name) != fresh.end()) {
       throw Error(
           "{} was trained on other data than the source {} holds now; let data.directory or "

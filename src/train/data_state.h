@@ -10,7 +10,7 @@
 namespace tessera {
 
 /// Returns what a checkpoint keeps of the data: the name, fingerprint, weight and position of each
-/// source, and the tokenizer's fingerprint.
+/// source, and the tokenizer's fingerprint. A source of other phases has the weight 0.
 std::map<std::string, StateValue> data_values(const TrainingData& data, const LoaderState& state);
 
 /// Returns the position from which `data` continues after a checkpoint. With the sources and

@@ -11,6 +11,7 @@
 #include "checkpoint/find_checkpoint.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "config/phases.h"
 #include "data/tokenizer.h"
 #include "train/load_state.h"
 
@@ -38,8 +39,9 @@ CheckpointReader open_initial(const std::string& initial, const Logger* logger =
 }
 
 ModelConfig model_of(const CheckpointReader& reader) {
-  return parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string())
-      .model;
+  const RunConfig saved =
+      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
+  return config_of_weights(saved, reader.state().step).model;
 }
 
 void require_same_model(const ModelConfig& initial, const RunConfig& config, const Logger& logger) {

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/progress.h"
-#include "config/mesh_of.h"
 #include "train/initial_weights.h"
 #include "train/source_metrics.h"
 
@@ -24,12 +23,8 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
       store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
-      step_(programs_, executor_, store_),
       data_(run.data),
-      loader_(data_, {.rows = config_.train.micro_batch,
-                      .part = data_rank({run.mesh, rank_}),
-                      .parts = data_ranks(run.mesh),
-                      .vocabulary_size = config_.model.vocabulary_size}) {
+      loader_(data_, run.phases, {run.mesh, rank_}) {
   executor_.set_graphs(config_.run.graphs);
   if (config_.run.check_replicas > 0 && control_.several()) {
     replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,
@@ -37,7 +32,26 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
   }
 }
 
-int64_t RankTrainer::rows() const { return config_.train.micro_batch * data_ranks(run_.mesh); }
+/// Lets steps run the programs of the phase. Weights, states and sums are the same for all phases,
+/// and lie where they are.
+void RankTrainer::use_programs() {
+  const int set = programs_.set_of_phase[loader_.phase()];
+  step_.emplace(programs_, executor_, store_, set);
+  if (programs_.evaluation_of(set)) {
+    evaluator_.emplace(*programs_.evaluation_of(set), executor_, programs_.evaluation_number(set));
+  }
+}
+
+/// Goes to the phase of a step, if the step begins one. The step before is settled by then, and
+/// position_ stays where it ended: if the new phase fails at once, that is what is saved.
+void RankTrainer::enter_phase_of(int64_t step) {
+  const size_t next = phase_at(run_.phases, step);
+  if (next == loader_.phase()) return;
+  TESSERA_CHECK(!issued_, "step {} begins a phase while the one before is not settled", step);
+  while (loader_.phase() < next) loader_.enter(loader_.phase() + 1);
+  use_programs();
+  if (keeper_ != nullptr) keeper_->console().announce_phase(phase(), run_.phases.size());
+}
 
 TrainReport RankTrainer::run(const TrainOptions& options) {
   start(options.resume);
@@ -49,6 +63,7 @@ TrainReport RankTrainer::run(const TrainOptions& options) {
   while (!end) {
     const int64_t step = position_.step + (issued_ ? 2 : 1);
     if (options.before_step) options.before_step(rank_, step);
+    enter_phase_of(step);
     step == config_.run.trace_step ? traced_step(step) : issue(step, nullptr);
     report.interrupted = InterruptGuard::requested();
     if (issued_ && (report.interrupted || ending_ || settles_at_once(step))) settle();
@@ -66,21 +81,18 @@ void RankTrainer::start(bool resume) {
   if (control_.several() && runtime_.accelerator() != nullptr) executor_.join_groups();
   if (resume) {
     position_ = load_training(config_, store_, data_, logger_, {runtime_, control_});
-    loader_.seek(position_.data);
-    step_.set_micro_batches(position_.micro_batches);
+    loader_.seek(phase_at(run_.phases, position_.step), position_.data);
   } else {
     start_weights();
     position_.data = loader_.state();
     if (keeper_ != nullptr) {
-      position_.carried = initial_files(config_, data_.tokenizer, logger_);
+      position_.carried = initial_files(config_, data_.tokenizer(), logger_);
     }
   }
   saved_step_ = position_.step;
   if (replicas_) require_equal_copies(position_.step);
   if (keeper_ != nullptr) keeper_->write_config(config_);
-  if (programs_.evaluation) {
-    evaluator_.emplace(*programs_.evaluation, executor_, programs_.evaluation_number());
-  }
+  use_programs();
 }
 
 void RankTrainer::start_weights() {
@@ -112,8 +124,9 @@ bool RankTrainer::checks_replicas_at(int64_t step) const {
 /// Whether a step's results are read before the next step is issued. On a device they are read
 /// later, while it works on the next step, unless something needs the state after this one.
 bool RankTrainer::settles_at_once(int64_t step) const {
-  return runtime_.accelerator() == nullptr || step == run_.last_step() || saves_after(step) ||
-         evaluates_after(step) || checks_replicas_at(step) || step + 1 == config_.run.trace_step;
+  return runtime_.accelerator() == nullptr || step == run_.last_step() ||
+         step == phase().last_step || saves_after(step) || evaluates_after(step) ||
+         checks_replicas_at(step) || step + 1 == config_.run.trace_step;
 }
 
 /// Gives a step's work to the executor: data, forward and backward passes, optimizer. The step
@@ -125,20 +138,23 @@ void RankTrainer::issue(int64_t step, Trace* trace) {
   IssuedStep next{.metrics = {.step = step}, .batches = next_batches(trace)};
   next.data = loader_.state();
   if (on_batches_) on_batches_(rank_, step, next.batches);
-  step_.set_trace(trace);
+  step_->set_trace(trace);
+  step_->set_micro_batches(position_.micro_batches + (issued_ ? std::ssize(issued_->batches) : 0));
   watch_inputs(step);
   accumulate(next.batches);
   if (issued_) settle();
-  next.metrics.lr = step_.update(config_.optimizer, {.step = step, .steps = config_.train.steps});
-  next.results = step_.results();
+  next.metrics.lr = step_->update(
+      phase().config.optimizer,
+      {.step = step, .steps = phase().config.train.steps, .course_begin = phase().course_begin});
+  next.results = step_->results();
   issued_ = std::move(next);
   if (trace != nullptr) issued_->results.wait();
 }
 
 /// Lets a step compare the ranks' copies of what it reads, if it is one that does.
 void RankTrainer::watch_inputs(int64_t step) {
-  if (!checks_replicas_at(step)) return step_.on_inputs({});
-  step_.on_inputs([this, step](int program) {
+  if (!checks_replicas_at(step)) return step_->on_inputs({});
+  step_->on_inputs([this, step](int program) {
     unequal_ = unequal_copies(step, [&] { replicas_->check_inputs(program); });
     if (unequal_) throw Error("{}", *unequal_);
   });
@@ -148,8 +164,8 @@ void RankTrainer::watch_inputs(int64_t step) {
 /// experts get more rows than are reserved, the run saves the state before the step and ends. If
 /// copies of an input differ, it ends and saves nothing.
 void RankTrainer::accumulate(std::span<const Batch> batches) {
-  if (!control_.several()) return step_.accumulate(batches);
-  const auto failure = control_.attempt_work([&] { step_.accumulate(batches); });
+  if (!control_.several()) return step_->accumulate(batches);
+  const auto failure = control_.attempt_work([&] { step_->accumulate(batches); });
   if (unequal_) throw Error("{}", *unequal_);
   if (failure) end_before_step(*failure);
 }
@@ -194,7 +210,7 @@ std::vector<Batch> RankTrainer::next_batches(Trace* trace) {
   const Trace::Span span(trace, "next_batches", "data");
   std::vector<Batch> batches;
   const std::optional<std::string> failure =
-      control_.attempt([&] { batches = loader_.next(config_.train.global_batch / rows()); });
+      control_.attempt([&] { batches = loader_.next_step(); });
   if (failure) end_before_step(*failure);
   return batches;
 }
@@ -205,7 +221,7 @@ void RankTrainer::traced_step(int64_t step) {
   if (keeper_ == nullptr && runtime_.accelerator() == nullptr) return issue(step, nullptr);
   Trace trace(runtime_);
   issue(step, &trace);
-  step_.set_trace(nullptr);
+  step_->set_trace(nullptr);
   settle();
   if (keeper_ != nullptr) keeper_->write_trace(trace.step(), step);
 }
@@ -220,7 +236,11 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
     metrics.skipped = results.skipped;
   }
   if (keeper_ != nullptr) keeper_->complete(metrics, results.tokens);
-  if (data_.sources.size() > 1) metrics.sources = contributions();
+  if (!config_.train.phases.empty()) {
+    metrics.phase = phase().number;
+    metrics.phase_name = phase().name;
+  }
+  if (data_.at(0).sources.size() > 1) metrics.sources = contributions();
   evaluate(metrics);
   if (keeper_ == nullptr) return;
   end_where_it_fails([&] { keeper_->append(metrics); });
@@ -229,7 +249,7 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
 
 /// Returns what each source has contributed so far.
 std::vector<SourceMetrics> RankTrainer::contributions() const {
-  return source_metrics(data_, loader_, position_.data);
+  return source_metrics(data_.at(loader_.phase()), position_.data);
 }
 
 /// Logs once that a source repeats: data seen again teaches less than new data.
@@ -237,8 +257,9 @@ void RankTrainer::announce_repetition(const LoaderState& before, const LoaderSta
   if (keeper_ == nullptr) return;
   for (size_t i = 0; i < now.sources.size(); ++i) {
     if (before.sources[i].epoch > 0 || now.sources[i].epoch == 0) continue;
-    keeper_->console().announce_repetition(data_.sources[i].name,
-                                           loader_.instances(i) * loader_.context());
+    const DataSource& source = data_.at(loader_.phase()).sources[i];
+    keeper_->console().announce_repetition(
+        source.name, source.instances->instances(Split::train) * source.instances->context());
   }
 }
 
@@ -255,7 +276,7 @@ void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const 
   throw Error(
       "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
       "optimizer.learning_rate, or look at the data, and {}",
-      metrics.step, metrics.loss, metrics.grad_norm, step_.find_non_finite(batches, control_),
+      metrics.step, metrics.loss, metrics.grad_norm, step_->find_non_finite(batches, control_),
       how_to_go_on());
 }
 
@@ -263,8 +284,9 @@ void RankTrainer::evaluate(StepMetrics& metrics) {
   if (!evaluates_after(metrics.step)) return;
   std::vector<SourceEvaluation> evaluations;
   const std::optional<std::string> failure = control_.attempt_work([&] {
-    evaluations = evaluate_sources(*evaluator_, data_, rows(),
-                                   config_.train.evaluate_batches * config_.train.micro_batch);
+    evaluations =
+        evaluate_sources(*evaluator_, loader_.drawn(), loader_.rows(),
+                         config_.train.evaluate_batches * phase().config.train.micro_batch);
   });
   if (failure) {
     ending_ = fmt::format("{}; the held-out loss of step {} is lost", *failure, metrics.step);

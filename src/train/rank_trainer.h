@@ -9,11 +9,11 @@
 #include "base/affinity.h"
 #include "base/progress.h"
 #include "comm/rank_control.h"
-#include "data/loader.h"
 #include "inference/evaluate.h"
 #include "plan/step_plan.h"
 #include "train/replica_check.h"
 #include "train/run_keeper.h"
+#include "train/run_loader.h"
 #include "train/shared_cores.h"
 #include "train/shared_run.h"
 #include "train/trainer.h"
@@ -43,8 +43,10 @@ class RankTrainer {
   };
 
   const Chunk& chunk() const { return programs_.chunks.front(); }
-  /// The sequences of a micro-batch of all ranks.
-  int64_t rows() const;
+  /// The phase of the step that is issued next or was issued last.
+  const RunPhase& phase() const { return run_.phases[loader_.phase()]; }
+  void use_programs();
+  void enter_phase_of(int64_t step);
 
   void start(bool resume);
   void start_weights();
@@ -98,9 +100,9 @@ class RankTrainer {
   StepPrograms programs_;
   Executor executor_;
   ParameterStore store_;
-  TrainingStep step_;
-  const TrainingData& data_;
-  Loader loader_;
+  std::optional<TrainingStep> step_;  // of the phase
+  const RunData& data_;
+  RunLoader loader_;
   std::optional<Evaluator> evaluator_;
   std::optional<std::string> unequal_;    // inputs, if copies of them differ
   std::optional<ReplicaCheck> replicas_;  // with run.check_replicas, of several ranks

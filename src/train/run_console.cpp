@@ -24,16 +24,16 @@ std::string ranks_text(const Mesh& mesh, const Target& target) {
 
 }  // namespace
 
-void RunConsole::announce(const Chunk& chunk, const Target& target, double flops,
-                          double peak_flops) {
+void RunConsole::announce(const Chunk& chunk, const Target& target, const RunPhase& phase,
+                          double flops, double peak_flops) {
   const DType compute = compute_dtype(config_.train.precision);
   info(
       "{} parameters, {} active a token; {} tokens a step; {} of matrix products a step; "
       "peak {}FLOP/s ({}, {})",
       format_count(static_cast<double>(chunk.parameters.elements())),
       format_count(static_cast<double>(active_parameters(config_.model, chunk.parameters.specs()))),
-      format_count(static_cast<double>(config_.train.global_batch * config_.data.context)),
-      format_count(flops) + "FLOP", format_count(peak_flops), word(config_.train.precision),
+      format_count(static_cast<double>(phase.tokens_of_step())), format_count(flops) + "FLOP",
+      format_count(peak_flops), word(config_.train.precision),
       ranks_text(chunk.program.mesh(), target));
   if (target.device == Device::cpu && !multiplies(target, compute)) {
     info(
@@ -57,6 +57,12 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, double flops
     logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
                  config_.run.trace_step, config_.train.steps);
   }
+}
+
+void RunConsole::announce_phase(const RunPhase& phase, size_t phases) {
+  info("{} ({} of {}): steps {} to {}, {} sequences of {} tokens a step, rope_theta {}", phase.name,
+       phase.number, phases, phase.first_step, phase.last_step, phase.config.train.global_batch,
+       phase.config.data.context, phase.config.model.rope_theta);
 }
 
 void RunConsole::announce_position(int64_t step, int64_t tokens) {

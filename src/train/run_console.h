@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "config/run_config.h"
+#include "config/phases.h"
 #include "metrics/metrics.h"
 #include "model/chunk.h"
 #include "program/target.h"
@@ -23,9 +23,12 @@ class RunConsole {
   RunConsole(const RunConfig& config, const TrainOptions& options, const Logger& logger)
       : config_(config), options_(options), logger_(logger) {}
 
-  /// Says what begins. `flops` are the useful ones of a step, `peak_flops` the machine's per
-  /// second.
-  void announce(const Chunk& chunk, const Target& target, double flops, double peak_flops);
+  /// Says what begins. `flops` are the useful ones of a step of the phase, `peak_flops` the
+  /// machine's per second.
+  void announce(const Chunk& chunk, const Target& target, const RunPhase& phase, double flops,
+                double peak_flops);
+  /// Says which of so many phases the next steps are of.
+  void announce_phase(const RunPhase& phase, size_t phases);
   /// Says where a resumed run goes on.
   void announce_position(int64_t step, int64_t tokens);
   /// Says that a source with so many tokens begins to repeat.

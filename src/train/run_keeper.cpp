@@ -19,7 +19,9 @@ void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
     run_.peak_flops =
         measure_gemm_peak(runtime_.threads(), compute_dtype(run_.config.train.precision));
   }
-  console_.announce(chunk, runtime_.target(), run_.flops, run_.peak_flops);
+  const RunPhase& phase = run_.phase_of(position.step);
+  console_.announce(chunk, runtime_.target(), phase, run_.flops_of(position.step), run_.peak_flops);
+  if (run_.phases.size() > 1) console_.announce_phase(phase, run_.phases.size());
   if (position.step > 0) console_.announce_position(position.step, position.tokens);
 }
 
@@ -30,10 +32,11 @@ TrainReport RunKeeper::nothing_to_do(int64_t step) {
 }
 
 void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
-  metrics.flops = run_.flops * static_cast<double>(metrics.step);
+  const double flops = run_.flops_of(metrics.step);
+  metrics.flops = run_.flops_until(metrics.step);
   metrics.memory_bytes = run_.memory_bytes;
   metrics.tokens_per_second = std::round(static_cast<double>(tokens_of_step) / metrics.seconds);
-  metrics.mfu = run_.flops / metrics.seconds / run_.peak_flops;
+  metrics.mfu = flops / metrics.seconds / run_.peak_flops;
 }
 
 void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
@@ -45,7 +48,8 @@ void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
 void RunKeeper::write_trace(StepTrace trace, int64_t step) {
   console_.attempt("the trace was not written", [&] {
     const fs::path path =
-        records_.write_trace(std::move(trace), run_.peak_flops / run_.mesh.ranks());
+        records_.write_trace(std::move(trace), run_.peak_flops / run_.mesh.ranks(),
+                             run_.phase_of(step).tokens_of_step());
     console_.info(
         "wrote the trace of step {} to {}; tessera trace summarize says where its time went", step,
         path.string());

@@ -11,7 +11,9 @@
 
 namespace tessera {
 
-void RunRecords::open(int64_t last_step) { writer_.emplace(config_.run, last_step, logger_); }
+void RunRecords::open(int64_t last_step) {
+  writer_.emplace(config_.run, last_step, logger_, !config_.train.phases.empty());
+}
 
 double RunRecords::loss_of(int64_t step) const {
   const fs::path path = file("metrics.jsonl");
@@ -30,14 +32,14 @@ void RunRecords::plot(int64_t parameters, int64_t tokens) const {
   write_file(file("loss.svg"), plot_metrics({&run, 1}, options));
 }
 
-fs::path RunRecords::write_trace(StepTrace step, double gemm_peak) const {
+fs::path RunRecords::write_trace(StepTrace step, double gemm_peak, int64_t tokens) const {
   const Processor processor = this_processor(runtime_.threads());
   step.origin = {.processor = processor.name,
                  .features = processor.features,
                  .threads = runtime_.threads(),
                  .precision = config_.train.precision,
                  .gemm_peak = gemm_peak,
-                 .tokens = config_.train.global_batch * config_.data.context,
+                 .tokens = tokens,
                  .device = config_.run.device};
   if (const Accelerator* const accelerator = runtime_.accelerator()) {
     step.origin.accelerator = accelerator->name();

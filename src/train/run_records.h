@@ -28,8 +28,9 @@ class RunRecords {
   double loss_of(int64_t step) const;
   /// Draws loss.svg of a model with so many parameters, after so many tokens.
   void plot(int64_t parameters, int64_t tokens) const;
-  /// Writes trace.json, and returns its path. `gemm_peak` is the machine's rate of products.
-  fs::path write_trace(StepTrace step, double gemm_peak) const;
+  /// Writes trace.json, and returns its path. `gemm_peak` is the machine's rate of products,
+  /// `tokens` those of the step.
+  fs::path write_trace(StepTrace step, double gemm_peak, int64_t tokens) const;
 
  private:
   fs::path file(const char* name) const { return fs::path(config_.run.directory) / name; }

@@ -75,12 +75,14 @@ void require_same_start(const RunConfig& config, const Processes& processes,
   require_same(facts, processes, control);
 }
 
-void require_same_data(const TrainingData& data, const Processes& processes,
+void require_same_data(const RunData& data, const Processes& processes,
                        const RankControl& control) {
-  std::vector<SameFact> facts{{"the tokenizer", data.tokenizer.fingerprint, only_different}};
-  for (const DataSource& source : data.sources) {
-    facts.push_back({fmt::format("the data of the source {}", source.name),
-                     source.instances->fingerprint(), only_different});
+  std::vector<SameFact> facts{{"the tokenizer", data.tokenizer().fingerprint, only_different}};
+  for (size_t phase = 0; phase < data.phases(); ++phase) {
+    for (const DataSource& source : data.at(phase).sources) {
+      facts.push_back({fmt::format("the data of the source {}", source.name),
+                       source.instances->fingerprint(), only_different});
+    }
   }
   require_same(facts, processes, control);
 }

@@ -7,7 +7,7 @@
 #include "comm/processes.h"
 #include "comm/rank_control.h"
 #include "config/run_config.h"
-#include "data/sources/open_data.h"
+#include "train/run_data.h"
 
 namespace tessera {
 
@@ -31,7 +31,6 @@ void require_same_start(const RunConfig& config, const Processes& processes,
                         const RankControl& control);
 /// The same of the data and the tokenizer, which each rank has opened: a folder of one name may
 /// hold other data on another machine.
-void require_same_data(const TrainingData& data, const Processes& processes,
-                       const RankControl& control);
+void require_same_data(const RunData& data, const Processes& processes, const RankControl& control);
 
 }  // namespace tessera

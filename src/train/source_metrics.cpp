@@ -4,15 +4,15 @@
 
 namespace tessera {
 
-std::vector<SourceMetrics> source_metrics(const TrainingData& data, const Loader& loader,
-                                          const LoaderState& position) {
+std::vector<SourceMetrics> source_metrics(const TrainingData& data, const LoaderState& position) {
   std::vector<SourceMetrics> result;
   for (size_t i = 0; i < data.sources.size(); ++i) {
     const SourcePosition& source = position.sources[i];
-    const int64_t instances = loader.instances(i);
+    const InstanceSource& all = *data.sources[i].instances;
+    const int64_t instances = all.instances(Split::train);
     const int64_t drawn = source.epoch * instances + source.instance;
     result.push_back({data.sources[i].name,
-                      drawn * loader.context(),
+                      drawn * all.context(),
                       static_cast<double>(drawn) / static_cast<double>(instances),
                       {}});
   }

@@ -43,10 +43,10 @@ void require_fresh(const RunConfig& config) {
   }
 }
 
-/// The useful FLOPs of a step, those of one rank that does all of it: what ranks compute twice does
-/// not count.
-double step_flops(const RunConfig& config, const StepPlan& of_first) {
-  if (of_first.place().mesh.ranks() == 1) {
+/// The useful FLOPs of a phase's step, those of one rank that does all of it: what ranks compute
+/// twice does not count.
+double step_flops(const RunConfig& config, const Mesh& mesh, const PhaseWork& of_first) {
+  if (mesh.ranks() == 1) {
     return of_first.flops.useful() * static_cast<double>(of_first.micro_batches);
   }
   const Chunk whole = write_training(config.model, compute_dtype(config.train.precision),
@@ -62,10 +62,17 @@ double step_flops(const RunConfig& config, const StepPlan& of_first) {
 /// one of them, and `memory_bytes` what the arenas of all take.
 SharedRun shared_run(const RunConfig& config, const Mesh& mesh, double peak_flops,
                      const StepPlan& plan, int64_t memory_bytes) {
+  std::vector<RunPhase> phases = phases_of(config);
+  std::vector<double> flops;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    flops.push_back(step_flops(phases[i].config, mesh, plan.phases[i]));
+  }
+  RunData data(config, phases);
   return {.config = config,
+          .phases = std::move(phases),
           .mesh = mesh,
-          .data = open_data(config.data),
-          .flops = step_flops(config, plan),
+          .data = std::move(data),
+          .flops = std::move(flops),
           .peak_flops = peak_flops,
           .memory_bytes = memory_bytes};
 }

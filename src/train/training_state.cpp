@@ -13,8 +13,10 @@
 #include "checkpoint/prune.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "config/phases.h"
 #include "train/data_state.h"
 #include "train/load_state.h"
+#include "train/same_phases.h"
 #include "train/save_state.h"
 #include "train/token_sets.h"
 
@@ -85,7 +87,7 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
 /// Loads a checkpoint on all ranks. Throws DamagedCheckpoint on all of them if one finds it
 /// damaged.
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
-                                 const ParameterStore& store, const TrainingData& data,
+                                 const ParameterStore& store, const RunData& data,
                                  const Logger& logger, const StateRanks& ranks) {
   const CheckpointReader reader = open_together(path, ranks);
   const std::string origin = reader.path().string();
@@ -93,15 +95,18 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
   std::string initial;
   ranks.control.together([&] {
     const RunConfig saved = parse_config(reader.state().config, origin);
-    require_same_run(saved, origin, config, logger);
-    require_same_token_sets(reader.state(), config, ranks.mesh(), origin);
-    initial = saved.checkpoint.initial;
     const CheckpointState& state = reader.state();
+    require_same_run(saved, origin, config, logger);
+    require_same_phases(saved, config, state.step, origin);
+    const std::vector<RunPhase> phases = phases_of(config);
+    const size_t phase = phase_at(phases, state.step);
+    require_same_token_sets(state, phases[phase].config, ranks.mesh(), origin);
+    initial = saved.checkpoint.initial;
     result = {.step = state.step,
               .tokens = state.integer("tokens"),
               .micro_batches = has_controller(saved) ? state.integer(kMicroBatchesName) : 0,
-              .data = restored_state(state, data, origin, logger),
-              .carried = tokenizer_files(data.tokenizer)};
+              .data = restored_state(state, data.at(phase), origin, logger),
+              .carried = tokenizer_files(data.tokenizer())};
     add_other_files(reader, result.carried, logger);
   });
   load_state(reader, state_tensors(store), {}, ranks);
@@ -156,16 +161,17 @@ fs::path checkpoints_directory(const RunConfig& config) {
 }
 
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const TrainingData& data,
-                   const StateRanks& ranks) {
+                   const TrainingPosition& position, const RunData& data, const StateRanks& ranks) {
+  const std::vector<RunPhase> phases = phases_of(config);
+  const size_t phase = phase_at(phases, position.step);
   CheckpointState state;
   state.step = position.step;
   state.config = to_toml(config);
-  state.values = data_values(data, position.data);
+  state.values = data_values(data.at(phase), position.data);
   state.values["tokens"] = position.tokens;
   if (has_controller(config)) state.values[kMicroBatchesName] = position.micro_batches;
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
-  put_token_sets(state, token_sets(config, ranks.mesh()));
+  put_token_sets(state, token_sets(phases[phase].config, ranks.mesh()));
   save_state({.directory = checkpoints_directory(config),
               .state = state,
               .tensors = state_tensors(store),
@@ -197,9 +203,8 @@ ModelConfig resumed_model(const RunConfig& named) {
   refuse_to_resume(named, last_problem);
 }
 
-TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
-                               const TrainingData& data, const Logger& logger,
-                               const StateRanks& ranks) {
+TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
+                               const Logger& logger, const StateRanks& ranks) {
   if (ranks.control.first()) remove_unfinished(checkpoints_directory(config), logger);
   ranks.control.wait();
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));

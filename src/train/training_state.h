@@ -8,6 +8,7 @@
 #include "config/run_config.h"
 #include "data/loader.h"
 #include "state/parameter_store.h"
+#include "train/run_data.h"
 #include "train/state_tensor.h"
 
 namespace tessera {
@@ -28,8 +29,7 @@ struct TrainingPosition {
 /// position, seed, configuration and tokenizer. Random numbers are by counter, so the seed is their
 /// whole state. Every rank calls it, and writes its share (see save_state()).
 void save_training(const RunConfig& config, const ParameterStore& store,
-                   const TrainingPosition& position, const TrainingData& data,
-                   const StateRanks& ranks);
+                   const TrainingPosition& position, const RunData& data, const StateRanks& ranks);
 
 /// Removes old checkpoints by the keep rule. Throws Error when one cannot be removed.
 void prune_training(const RunConfig& config);
@@ -43,11 +43,10 @@ bool holds_checkpoints(const RunConfig& config);
 /// be damaged, warns and takes the one before it. Throws Error when none is left, and as
 /// restored_state() does. Throws Error that names the key when a key that must stay (the model, the
 /// batches, the seed) differs from the checkpoint's, and as require_same_token_sets() does. Other
-/// keys that differ are logged; run.directory is not. checkpoint.initial no longer has an effect
-/// and gets the checkpoint's value.
-TrainingPosition load_training(RunConfig& config, const ParameterStore& store,
-                               const TrainingData& data, const Logger& logger,
-                               const StateRanks& ranks);
+/// keys that differ are logged; run.directory is not. So for phases: see require_same_phases().
+/// checkpoint.initial no longer has an effect and gets the checkpoint's value.
+TrainingPosition load_training(RunConfig& config, const ParameterStore& store, const RunData& data,
+                               const Logger& logger, const StateRanks& ranks);
 
 /// Returns the model of the run in run.directory as its checkpoints record it. The keys of [model]
 /// of a resumed run start from it. This matters if the run began with another checkpoint's weights,

@@ -9,9 +9,10 @@
 namespace tessera {
 
 TrainingStep::TrainingStep(const StepPrograms& programs, Executor& executor,
-                           const ParameterStore& store)
+                           const ParameterStore& store, int set)
     : programs_(programs),
-      chunk_(programs.chunks.front()),
+      chunk_(programs.chunk(set)),
+      passes_(programs.chunk_number(set)),
       executor_(executor),
       store_(store),
       inputs_(chunk_.batch, chunk_.parameters) {}
@@ -28,9 +29,10 @@ void TrainingStep::begin(std::span<const Batch> micro_batches) {
     targets_ += batch.target_count;
     tokens_ += batch.parts * batch.rows * batch.context;
   }
-  write_scalar(executor_, executor_.tensor(chunk_.target_seed),
+  write_scalar(executor_, executor_.tensor(chunk_.target_seed, passes_),
                1.0 / static_cast<double>(std::max<int64_t>(targets_, 1)));
-  write_scalar(executor_, executor_.tensor(chunk_.token_seed), 1.0 / static_cast<double>(tokens_));
+  write_scalar(executor_, executor_.tensor(chunk_.token_seed, passes_),
+               1.0 / static_cast<double>(tokens_));
   executor_.run({.segment = Segment::whole, .program = programs_.start_number()});
 }
 
@@ -38,25 +40,26 @@ void TrainingStep::add(const Batch& batch) {
   {
     // A device's own clock times the copies: see Executor::write().
     const Trace::Span span(executor_.on_host() ? trace_ : nullptr, "copy_batch", "data");
-    inputs_.fill(executor_, 0, 0, batch);
+    inputs_.fill(executor_, passes_, 0, batch);
   }
   ++micro_batches_;
   if (chunk_.balance_step) {
-    write_scalar(executor_, executor_.tensor(chunk_.balance_step),
+    write_scalar(executor_, executor_.tensor(chunk_.balance_step, passes_),
                  static_cast<double>(micro_batches_));
   }
-  if (written_) written_(0);
-  executor_.run({.segment = Segment::forward});
-  executor_.run({.segment = Segment::backward});
+  if (written_) written_(passes_);
+  executor_.run({.segment = Segment::forward, .program = passes_});
+  executor_.run({.segment = Segment::backward, .program = passes_});
 }
 
 double TrainingStep::update(const OptimizerConfig& config, const WeightUpdate& update) {
-  const double rate = learning_rate(config, update.step, update.steps);
+  const int64_t of_course = update.step - update.course_begin;
+  const double rate = learning_rate(config, of_course, update.steps);
   const int number = programs_.update_number();
   const UpdateProgram& program = programs_.update;
   write_scalar(executor_, executor_.tensor(program.learning_rate, number), rate);
   write_scalar(executor_, executor_.tensor(program.clip_norm, number),
-               clip_norm(config, update.step));
+               clip_norm(config, of_course));
   write_scalar(executor_, executor_.tensor(program.step, number), static_cast<double>(update.step));
   if (written_) written_(number);
   executor_.run({.segment = Segment::whole, .program = number});

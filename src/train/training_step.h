@@ -63,16 +63,19 @@ class PendingResults {
 
 /// The place of a weight update in its run.
 struct WeightUpdate {
-  int64_t step = 1;   ///< counted from 1
-  int64_t steps = 1;  ///< of the whole run, for the learning rate's schedule
+  int64_t step = 1;          ///< counted from 1
+  int64_t steps = 1;         ///< of the learning rate's course
+  int64_t course_begin = 0;  ///< the steps before the course (see RunPhase)
 };
 
 /// One optimizer step: accumulate(), update(), then results(). On a device nothing here waits: each
 /// call puts work into its streams.
 class TrainingStep {
  public:
-  /// Takes an executor that runs these programs. All arguments must outlive the step.
-  TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store);
+  /// Takes an executor that runs these programs, of which it runs a set of passes. All arguments
+  /// must outlive the step.
+  TrainingStep(const StepPrograms& programs, Executor& executor, const ParameterStore& store,
+               int set = 0);
 
   /// Runs the forward and backward passes. Leaves the gradients of the loss over all
   /// `micro_batches` in the store's main gradients.
@@ -114,6 +117,7 @@ class TrainingStep {
 
   const StepPrograms& programs_;
   const Chunk& chunk_;
+  int passes_;  // the number of the chunk's program
   Executor& executor_;
   const ParameterStore& store_;
   BatchInputs inputs_;

@@ -105,7 +105,7 @@ std::string verification_text(const Verification& found) {
   return text + rounded_text(found) + verdict(found);
 }
 
-std::string verification_json(const Verification& found) {
+std::string verification_json(const Verification& found, const std::string& phase) {
   nlohmann::json first, values, bits;
   if (found.values) {
     values = {{"compared", found.values->compared}, {"not_compared", found.values->unmatched}};
@@ -122,27 +122,27 @@ std::string verification_json(const Verification& found) {
             {"first_other", found.bits->first_other.value_or("")}};
   }
   const RoundingRatio& rounding = found.rounding;
-  return nlohmann::json{{"first_difference", first},
-                        {"values", values},
-                        {"layout", found.trial.mesh.text()},
-                        {"ranks", found.trial.mesh.ranks()},
-                        {"passed", found.passed()},
-                        {"same", found.same()},
-                        {"bound", Verification::kBound},
-                        {"fp64", json_of(found.exact)},
-                        {"precision", dtype_name(found.trial.compute)},
-                        {"pinned_choices", found.trial.model.mixture()},
-                        {"rounded", json_of(found.rounded)},
-                        {"expected_rounding", json_of(found.expected)},
-                        {"largest_rounding",
-                         {{"times_expected", rounding.times()},
-                          {"bound", Verification::kRoundingBound},
-                          {"quantity", rounding.deviation.quantity},
-                          {"where", rounding.deviation.where}}},
-                        {"bits_in_the_layouts_order", bits},
-                        {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}}
-             .dump(2) +
-         "\n";
+  nlohmann::json json{{"first_difference", first},
+                      {"values", values},
+                      {"layout", found.trial.mesh.text()},
+                      {"ranks", found.trial.mesh.ranks()},
+                      {"passed", found.passed()},
+                      {"same", found.same()},
+                      {"bound", Verification::kBound},
+                      {"fp64", json_of(found.exact)},
+                      {"precision", dtype_name(found.trial.compute)},
+                      {"pinned_choices", found.trial.model.mixture()},
+                      {"rounded", json_of(found.rounded)},
+                      {"expected_rounding", json_of(found.expected)},
+                      {"largest_rounding",
+                       {{"times_expected", rounding.times()},
+                        {"bound", Verification::kRoundingBound},
+                        {"quantity", rounding.deviation.quantity},
+                        {"where", rounding.deviation.where}}},
+                      {"bits_in_the_layouts_order", bits},
+                      {"bits_not_compared", found.bits ? "" : why_other_bits(found.trial)}};
+  if (!phase.empty()) json["phase"] = phase;
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tessera

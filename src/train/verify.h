@@ -82,8 +82,8 @@ Verification verify(const LayoutTrial& trial, int steps,
 std::optional<Verification> verify_as_process(const RunConfig& config, const Mesh& mesh,
                                               const VerifyOptions& options, Processes& processes);
 
-/// What a verification found, in words, and as JSON.
+/// What a verification found, in words, and as JSON, with the name of the phase if there is one.
 std::string verification_text(const Verification& found);
-std::string verification_json(const Verification& found);
+std::string verification_json(const Verification& found, const std::string& phase = "");
 
 }  // namespace tessera

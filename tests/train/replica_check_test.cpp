@@ -184,7 +184,8 @@ class ReplicaCheckInRuns : public Ranks {
     const Mesh mesh = mesh_of(first, 2);
     std::vector<SharedRun> runs;
     for (const RunConfig& own : configs) {
-      runs.push_back({.config = own, .mesh = mesh, .data = open_data(own.data)});
+      runs.push_back(
+          {.config = own, .phases = phases_of(own), .mesh = mesh, .data = open_data(own.data)});
     }
     World world(2);
     run_mesh(world, mesh, [&](RankGroups& groups) {

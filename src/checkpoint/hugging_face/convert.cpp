@@ -5,6 +5,7 @@
 #include "checkpoint/hugging_face/import.h"
 #include "checkpoint/hugging_face/token_ids.h"
 #include "config/load_config.h"
+#include "config/phases.h"
 
 namespace tessera {
 namespace {
@@ -35,8 +36,9 @@ bool carries_config(const CheckpointReader& reader) {
 hugging_face::ExportReport export_chosen(const fs::path& checkpoint, const fs::path& output,
                                          const ExportModelOptions& options) {
   const CheckpointReader reader(checkpoint);
-  const RunConfig config =
-      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string());
+  const RunConfig config = config_of_weights(
+      parse_config(reader.state().config, (reader.path() / kCheckpointConfigName).string()),
+      reader.state().step);
   hugging_face::ExportOptions details;
   details.model = config.model;
   details.max_context =

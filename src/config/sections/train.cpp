@@ -1,10 +1,52 @@
 #include "config/sections.h"
 
 namespace tessera {
+namespace {
+
+// Far beyond any run, so that sums of them are numbers too.
+constexpr int64_t kMostSteps = int64_t{1} << 40;
+constexpr int64_t kMostTokens = int64_t{1} << 60;
+
+void phase_keys(KeyWriter<PhaseConfig>& writer) {
+  writer
+      .key("name", &PhaseConfig::name, TextRule{.may_be_empty = true},
+           "in reports and pictures; empty: \"phase\" and its number")
+      .key("steps", &PhaseConfig::steps, whole(1, kMostSteps),
+           "optimizer steps; give this or tokens")
+      .key("tokens", &PhaseConfig::tokens, whole(1, kMostTokens),
+           "tokens to train on: as many whole steps as have at least so many")
+      .key("context", &PhaseConfig::context, whole(1, 1 << 24),
+           "tokens of one sequence; left out: data.context")
+      .key("global_batch", &PhaseConfig::global_batch, whole(1, 1 << 30),
+           "sequences of an optimizer step; left out: train.global_batch")
+      .key("micro_batch", &PhaseConfig::micro_batch, whole(1, 1 << 24),
+           "sequences at once on each data-parallel rank; left out: train.micro_batch")
+      .key("rope_theta", &PhaseConfig::rope_theta, number_above(0),
+           "base of the rotary embedding's frequencies; left out: model.rope_theta")
+      .key("sources", &PhaseConfig::sources, ListRule{},
+           "\"NAME\" or \"NAME=WEIGHT\" of the [[data.sources]] that it draws from, without a "
+           "weight with the source's own; empty: all of them")
+      .key("learning_rate", &PhaseConfig::learning_rate, number_above(0),
+           "the highest; left out: optimizer.learning_rate. A phase that names none of this and "
+           "the three next keys goes on with the course of the phase before, which then ends with "
+           "this one")
+      .key("minimum_learning_rate", &PhaseConfig::minimum_learning_rate, number_at_least(0),
+           "the one that the schedule ends at; left out: optimizer.minimum_learning_rate")
+      .key("schedule", &PhaseConfig::schedule, word_rule<Schedule>(),
+           "of the learning rate after the warm-up; left out: optimizer.schedule")
+      .key("warmup_steps", &PhaseConfig::warmup_steps, at_least(0),
+           "steps in which the learning rate rises from 0; left out: 0, in the first phase "
+           "optimizer.warmup_steps");
+}
+
+std::string phase_label(const PhaseConfig& phase) { return phase.name; }
+
+}  // namespace
 
 ConfigSection train_section() {
   return SectionWriter("train", &RunConfig::train, "how long, in which portions and how precisely")
-      .key("steps", &TrainSection::steps, at_least(1), "optimizer steps of the whole schedule")
+      .key("steps", &TrainSection::steps, at_least(1),
+           "optimizer steps of the whole schedule; with [[train.phases]] left out: their sum")
       .key("stop_after", &TrainSection::stop_after, at_least(0),
            "save and exit after this step, the schedule still being that of `steps`; 0: at the end")
       .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24),
@@ -24,6 +66,8 @@ ConfigSection train_section() {
            "steps between evaluations on held-out data; 0: none")
       .key("evaluate_batches", &TrainSection::evaluate_batches, at_least(1),
            "micro-batches of one evaluation")
+      .list("phases", &TrainSection::phases, phase_keys, phase_label,
+            "stretches of the run, one after the other, each with what it changes")
       .section();
 }
 

@@ -176,19 +176,24 @@ std::optional<DataTokenizer> find_tokenizer(const DataConfig& config) {
   return std::nullopt;
 }
 
-TrainingData open_data(const DataConfig& config) {
-  const std::vector<SourceConfig> sources = named_sources(config);
+DataTokenizer require_tokenizer(const DataConfig& config) {
   const std::optional<DataTokenizer> tokenizer = find_tokenizer(config);
-  if (!tokenizer) {
-    if (config.sources.empty()) read_manifest(config.directory);  // says what is missing
-    throw Error(
-        "no source of [[data.sources]] is prepared data, which would say its tokenizer; set "
-        "data.tokenizer to the one that the token files were made with");
-  }
-  TrainingData data{*tokenizer, {}};
-  for (const SourceConfig& source : sources) {
+  if (tokenizer) return *tokenizer;
+  if (config.sources.empty()) read_manifest(config.directory);  // says what is missing
+  throw Error(
+      "no source of [[data.sources]] is prepared data, which would say its tokenizer; set "
+      "data.tokenizer to the one that the token files were made with");
+}
+
+TrainingData open_data(const DataConfig& config) {
+  return open_data(config, require_tokenizer(config));
+}
+
+TrainingData open_data(const DataConfig& config, const DataTokenizer& tokenizer) {
+  TrainingData data{tokenizer, {}};
+  for (const SourceConfig& source : named_sources(config)) {
     data.sources.push_back(
-        {source.name, source.weight, open_source(source, config.context, *tokenizer)});
+        {source.name, source.weight, open_source(source, config.context, tokenizer)});
   }
   return data;
 }

@@ -48,10 +48,15 @@ std::vector<SourceConfig> named_sources(const DataConfig& config);
 /// if there is neither. Throws Error when the tokenizer is damaged.
 std::optional<DataTokenizer> find_tokenizer(const DataConfig& config);
 
+/// The same. Throws Error when there is none.
+DataTokenizer require_tokenizer(const DataConfig& config);
+
 /// Opens all sources of a configuration. Throws Error as the sources do, when the sources use
 /// different tokenizers or none names one, and when a key is set that the source's format does not
 /// use.
 TrainingData open_data(const DataConfig& config);
+/// The same with a tokenizer that is known already.
+TrainingData open_data(const DataConfig& config, const DataTokenizer& tokenizer);
 
 /// Opens data for evaluating a model that has the tokenizer `tokenizer`. The held-out split is that
 /// of a prepared folder, or the whole of any other source. The context is `context`, or the

@@ -270,6 +270,12 @@ std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& op
                   range.high, options.logarithmic_y ? " that is above zero" : "");
     }
   }
+  for (const Run& run : ready) {
+    for (const PhaseStart& start : run.metrics->phase_starts()) {
+      // The end of the last step before it.
+      chart.borders.push_back({run.x[start.row - 1] / unit.scale, start.name, run.number});
+    }
+  }
   chart.note = writer.note();
   return draw(chart);
 }

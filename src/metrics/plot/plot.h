@@ -37,7 +37,8 @@ struct PlotOptions {
 /// Draws metrics of one or several runs as an SVG picture: one panel per metric, one line per run.
 /// A metric that changes by chance from step to step is smoothed, with its steps drawn faintly
 /// behind. A metric that only some steps have is drawn with markers. The held-out loss is also in
-/// the panel of the loss. Values that are not finite, or not above zero on a logarithmic axis, are
+/// the panel of the loss. Where a phase of a run begins, a line with its name goes through the
+/// panels. Values that are not finite, or not above zero on a logarithmic axis, are
 /// gaps. Throws Error when no run has a metric, when a run has no numbers for the x axis, or when
 /// nothing can be drawn.
 std::string plot_metrics(std::span<const RunMetrics> runs, const PlotOptions& options);

@@ -1,9 +1,11 @@
 #include "metrics/plot/run_metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -57,6 +59,9 @@ RunMetrics::RunMetrics(const fs::path& run_or_file) : file_(metrics_file(run_or_
   visit_metrics_lines(file_, [&](const OrderedJson& line, std::string_view /*text*/) {
     add_step(line["step"]);
     const size_t row = steps_.size() - 1;
+    if (line.contains("phase") && line.contains("phase_name")) {
+      phase_names_[whole_member(line, "phase")] = text_member(line, "phase_name");
+    }
     visit_numbers(line, "", 1, [&](const std::string& metric, double value) {
       if (metric == "step") return;
       auto& column = columns_[metric];
@@ -74,6 +79,22 @@ void RunMetrics::add_step(int64_t step) {
     for (auto& [name, column] : columns_) column.resize(std::min(column.size(), steps_.size()));
   }
   steps_.push_back(step);
+}
+
+std::vector<PhaseStart> RunMetrics::phase_starts() const {
+  std::vector<PhaseStart> starts;
+  std::optional<double> before;
+  for (size_t row = 0; row < steps_.size(); ++row) {
+    const std::optional<double> phase = at("phase", row);
+    if (row > 0 && phase && std::isfinite(*phase) && phase != before) {
+      const auto number = static_cast<int64_t>(*phase);
+      const auto named = phase_names_.find(number);
+      starts.push_back(
+          {row, named == phase_names_.end() ? fmt::format("phase {}", number) : named->second});
+    }
+    before = phase;
+  }
+  return starts;
 }
 
 std::vector<std::string> RunMetrics::metrics() const {

@@ -10,6 +10,12 @@
 
 namespace tessera {
 
+/// Where a phase of a run begins.
+struct PhaseStart {
+  size_t row = 0;    ///< of its first step
+  std::string name;  ///< its own, or "phase 2"
+};
+
 /// All numbers of one run's metrics.jsonl, including those of earlier and later versions. A number
 /// in an object within a line is named by its path, as in "sources/web/tokens".
 class RunMetrics {
@@ -24,6 +30,8 @@ class RunMetrics {
   const fs::path& file() const { return file_; }
   /// In ascending order.
   const std::vector<int64_t>& steps() const { return steps_; }
+  /// The phases that begin within these steps: all but the first that has a step here.
+  std::vector<PhaseStart> phase_starts() const;
   /// Returns the names of all numbers but the step, sorted.
   std::vector<std::string> metrics() const;
   bool has(const std::string& metric) const { return columns_.contains(metric); }
@@ -39,6 +47,7 @@ class RunMetrics {
   fs::path file_;
   std::vector<int64_t> steps_;
   std::map<std::string, std::vector<std::optional<double>>> columns_;  // may end early
+  std::map<int64_t, std::string> phase_names_;                         // by number
 };
 
 /// Reads several runs. Throws Error also when two paths name the same file.

@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "base/error.h"
+#include "config/phase_sources.h"
+#include "config/phases.h"
+
+namespace tessera {
+namespace {
+
+void check_phase_name(const std::string& name, const std::string& key, Contradictions& found) {
+  const bool digits =
+      std::ranges::all_of(name, [](unsigned char letter) { return std::isdigit(letter) != 0; });
+  const bool printable = std::ranges::all_of(
+      name, [](unsigned char letter) { return letter >= 0x20 && letter != 0x7f; });
+  if (!digits && printable) return;
+  found.add("{} is \"{}\"; expected a name of one line that does not consist of digits alone", key,
+            printable ? name : "not printable");
+}
+
+void check_length(const PhaseConfig& phase, size_t index, Contradictions& found) {
+  if (phase.steps && phase.tokens) {
+    found.add("{} ({}) and {} ({}) are both given; leave one out", phase_key(index, "steps"),
+              *phase.steps, phase_key(index, "tokens"), *phase.tokens);
+  } else if (!phase.steps && !phase.tokens) {
+    found.add("{} and {} are both left out; give one", phase_key(index, "steps"),
+              phase_key(index, "tokens"));
+  }
+}
+
+/// The key of the phase if it is given, else that of [optimizer].
+template <typename Field>
+std::string rate_key(const std::optional<Field>& given, size_t phase, std::string_view key) {
+  return given ? phase_key(phase, key) : fmt::format("optimizer.{}", key);
+}
+
+/// Checks the course that a phase begins.
+void check_course(const RunConfig& run, const RunPhase& phase, Contradictions& found) {
+  const auto index = static_cast<size_t>(phase.number - 1);
+  if (phase.course_begin + 1 != phase.first_step) return;  // an earlier phase began it
+  const PhaseConfig& given = run.train.phases[index];
+  const OptimizerConfig& course = phase.config.optimizer;
+  if (course.minimum_learning_rate > course.learning_rate) {
+    found.add("{} ({}) is larger than {} ({}); lower the one or raise the other",
+              rate_key(given.minimum_learning_rate, index, "minimum_learning_rate"),
+              course.minimum_learning_rate, rate_key(given.learning_rate, index, "learning_rate"),
+              course.learning_rate);
+  }
+  if (course.warmup_steps > phase.config.train.steps) {
+    found.add(
+        "{} ({}) is more than the {} steps of its learning rate's course, which begins with "
+        "{}; lower the one or raise the other",
+        rate_key(given.warmup_steps, index, "warmup_steps"), course.warmup_steps,
+        phase.config.train.steps, phase.name);
+  }
+}
+
+void check_phase_batches(const RunPhase& phase, Contradictions& found) {
+  const TrainSection& train = phase.config.train;
+  if (train.global_batch % train.micro_batch == 0) return;
+  found.add(
+      "{} ({}) does not divide {} ({}); choose a global batch that is a multiple of the "
+      "micro-batch",
+      phase.micro_batch_key, train.micro_batch, phase.global_batch_key, train.global_batch);
+}
+
+}  // namespace
+
+void check_phases(const RunConfig& config, Contradictions& found) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < config.train.phases.size(); ++i) {
+    const PhaseConfig& given = config.train.phases[i];
+    check_length(given, i, found);
+    if (given.name.empty()) continue;
+    check_phase_name(given.name, phase_key(i, "name"), found);
+    if (!names.insert(given.name).second) {
+      found.add("two of [[train.phases]] are named \"{}\"; give each a name of its own",
+                given.name);
+    }
+  }
+  check_phase_sources(config, found);
+  const std::vector<RunPhase> phases = phases_of(config);
+  for (const RunPhase& phase : phases) {
+    check_phase_batches(phase, found);
+    check_context(phase.config, phase.context(), found);
+    if (phase.steps() > 0) check_course(config, phase, found);
+  }
+  const int64_t sum = phases.back().last_step;
+  if (config.train.steps != sum && found.none()) {
+    found.add(
+        "train.steps is {}, but the steps of [[train.phases]] add up to {}; leave train.steps "
+        "out",
+        config.train.steps, sum);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+#include "config/phase_sources.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/phases.h"
+#include "data/mix.h"
+#include "data/sources/open_data.h"
+
+namespace tessera {
+namespace {
+
+/// An entry of a phase's list: "NAME" or "NAME=WEIGHT".
+struct NamedShare {
+  std::string name;
+  std::optional<std::string> weight;
+};
+
+std::string_view without_spaces(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+NamedShare share_of(std::string_view text) {
+  const size_t equals = text.find('=');
+  NamedShare share{.name = std::string(without_spaces(text.substr(0, equals))), .weight = {}};
+  if (equals != std::string_view::npos) {
+    share.weight = std::string(without_spaces(text.substr(equals + 1)));
+  }
+  return share;
+}
+
+/// The number above 0 that a text is; none if it is not one.
+std::optional<double> weight_of(const std::string& text) {
+  try {
+    size_t end = 0;
+    const double weight = std::stod(text, &end);
+    if (end == text.size() && std::isfinite(weight) && weight > 0) return weight;
+  } catch (const std::logic_error&) {  // of stod(): no number, or one too large
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Checks the list of one phase. Notes in `used` what it draws from.
+void check_list(const std::vector<std::string>& list, const std::string& key,
+                const std::vector<std::string>& known, std::set<std::string>& used,
+                Contradictions& found) {
+  std::set<std::string> names;
+  for (const std::string& text : list) {
+    const NamedShare share = share_of(text);
+    if (std::ranges::find(known, share.name) == known.end()) {
+      found.add("{} names the source \"{}\"; expected one of [[data.sources]]{}", key, share.name,
+                known.empty() ? ", of which there are none" : ": " + join(known, ", "));
+      continue;
+    }
+    if (!names.insert(share.name).second) {
+      found.add("{} names the source {} twice; name it once", key, share.name);
+    }
+    if (share.weight && !weight_of(*share.weight)) {
+      found.add("{}: the weight of {} is \"{}\"; expected a number above 0", key, share.name,
+                *share.weight);
+    }
+    used.insert(share.name);
+  }
+}
+
+void check_shares(const std::vector<SourceConfig>& sources, const std::string& key,
+                  Contradictions& found) {
+  double sum = 0;
+  for (const SourceConfig& source : sources) sum += source.weight;
+  for (const SourceConfig& source : sources) {
+    if (source.weight / sum >= Mix::kSmallestShare) continue;
+    found.add("{}: the weight of {} is {} of {} in all; expected at least a share of {}", key,
+              source.name, source.weight, sum, Mix::kSmallestShare);
+  }
+}
+
+}  // namespace
+
+std::vector<SourceConfig> sources_of_phase(const RunConfig& config, size_t phase) {
+  const std::vector<std::string>& list = config.train.phases[phase].sources;
+  if (list.empty()) return config.data.sources;
+  std::vector<SourceConfig> result;
+  for (const SourceConfig& source : config.data.sources) {
+    for (const std::string& text : list) {
+      const NamedShare share = share_of(text);
+      if (share.name != source_name(source)) continue;
+      result.push_back(source);
+      result.back().name = share.name;
+      if (share.weight) result.back().weight = weight_of(*share.weight).value_or(source.weight);
+      break;
+    }
+  }
+  return result;
+}
+
+void check_phase_sources(const RunConfig& config, Contradictions& found) {
+  std::vector<std::string> known;
+  for (const SourceConfig& source : config.data.sources) known.push_back(source_name(source));
+  std::set<std::string> used;
+  for (size_t i = 0; i < config.train.phases.size(); ++i) {
+    const std::vector<std::string>& list = config.train.phases[i].sources;
+    const std::string key = phase_key(i, "sources");
+    check_list(list, key, known, used, found);
+    if (list.empty()) {
+      used.insert(known.begin(), known.end());
+    } else {
+      check_shares(sources_of_phase(config, i), key, found);
+    }
+  }
+  for (const std::string& name : known) {
+    if (used.contains(name)) continue;
+    found.add(
+        "no phase draws from the source {} of [[data.sources]]; name it in one, or leave it "
+        "out",
+        name);
+  }
+}
+
+}  // namespace tessera

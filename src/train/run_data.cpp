@@ -1,0 +1,145 @@
+#include "train/run_data.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+const DataSource* find_source(const TrainingData& data, const std::string& name) {
+  const auto found = std::ranges::find(data.sources, name, &DataSource::name);
+  return found == data.sources.end() ? nullptr : &*found;
+}
+
+/// Lets equal sources of phases be one object, which keeps what it has read.
+void share_sources(std::vector<TrainingData>& phases) {
+  for (size_t i = 1; i < phases.size(); ++i) {
+    for (DataSource& source : phases[i].sources) {
+      for (size_t earlier = 0; earlier < i; ++earlier) {
+        const DataSource* same = find_source(phases[earlier], source.name);
+        if (same == nullptr || same->instances->context() != source.instances->context()) continue;
+        source.instances = same->instances;
+        break;
+      }
+    }
+  }
+}
+
+/// The source as a phase has it, or as the last one before it that draws from it, or the next.
+DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
+                     const std::string& name) {
+  if (const DataSource* own = find_source(drawn[phase], name)) return *own;
+  const DataSource* found = nullptr;
+  for (size_t i = phase; i-- > 0 && found == nullptr;) found = find_source(drawn[i], name);
+  for (size_t i = phase + 1; i < drawn.size() && found == nullptr; ++i) {
+    found = find_source(drawn[i], name);
+  }
+  TESSERA_CHECK(found != nullptr, "no phase draws from the source {}", name);
+  DataSource result = *found;
+  result.weight = 0;
+  return result;
+}
+
+void require_held_out(const TrainingData& data, const RunPhase& phase) {
+  const bool any = std::ranges::any_of(data.sources, [](const DataSource& source) {
+    return source.instances->instances(Split::held_out) > 0;
+  });
+  if (any) return;
+  throw Error(
+      "train.evaluate_every is set, and no source of {} has held-out data; draw from one that has, "
+      "or set train.evaluate_every to 0",
+      phase.name);
+}
+
+/// Whether two mixes draw from the same sources in the same shares.
+bool same_mix(const TrainingData& a, const TrainingData& b) {
+  const auto sum = [](const TrainingData& data) {
+    double weights = 0;
+    for (const DataSource& source : data.sources) weights += source.weight;
+    return weights;
+  };
+  const double sum_a = sum(a);
+  const double sum_b = sum(b);
+  for (size_t i = 0; i < a.sources.size(); ++i) {
+    if (a.sources[i].weight / sum_a != b.sources[i].weight / sum_b) return false;
+  }
+  return true;
+}
+
+/// The position with another context: the same token of the epoch, or the next one that begins an
+/// instance.
+void change_context(SourcePosition& position, const InstanceSource& before,
+                    const InstanceSource& now) {
+  if (before.context() == now.context()) return;
+  const int64_t tokens = position.instance * before.context();
+  position.instance = (tokens + now.context() - 1) / now.context();
+  if (position.instance < now.instances(Split::train)) return;
+  position.instance = 0;
+  ++position.epoch;
+}
+
+}  // namespace
+
+RunData::RunData(const RunConfig& config, std::span<const RunPhase> phases) {
+  if (config.train.phases.empty()) {
+    phases_.push_back(open_data(config.data));
+    return;
+  }
+  const DataTokenizer tokenizer = require_tokenizer(config.data);
+  std::vector<TrainingData> drawn;
+  for (const RunPhase& phase : phases) {
+    try {
+      drawn.push_back(open_data(phase.config.data, tokenizer));
+    } catch (const Error& error) {
+      throw Error("{} ({} = {}): {}", phase.name, phase.context_key, phase.config.data.context,
+                  error.what());
+    }
+    if (config.train.evaluate_every > 0) require_held_out(drawn.back(), phase);
+  }
+  share_sources(drawn);
+  for (size_t i = 0; i < phases.size(); ++i) {
+    TrainingData all{tokenizer, {}};
+    for (const SourceConfig& source : named_sources(config.data)) {
+      all.sources.push_back(source_at(drawn, i, source.name));
+    }
+    phases_.push_back(std::move(all));
+  }
+}
+
+TrainingData RunData::drawn(size_t phase) const {
+  TrainingData result = phases_[phase];
+  std::erase_if(result.sources, [](const DataSource& source) { return source.weight == 0; });
+  return result;
+}
+
+LoaderState RunData::drawn_state(size_t phase, const LoaderState& all) const {
+  LoaderState result;
+  for (size_t i = 0; i < all.sources.size(); ++i) {
+    if (phases_[phase].sources[i].weight > 0) result.sources.push_back(all.sources[i]);
+  }
+  return result;
+}
+
+LoaderState RunData::with_drawn(size_t phase, LoaderState all, const LoaderState& drawn) const {
+  size_t next = 0;
+  for (size_t i = 0; i < all.sources.size(); ++i) {
+    if (phases_[phase].sources[i].weight > 0) all.sources[i] = drawn.sources[next++];
+  }
+  return all;
+}
+
+LoaderState RunData::entered(size_t phase, LoaderState state) const {
+  if (phase == 0) return state;
+  const TrainingData& before = phases_[phase - 1];
+  const TrainingData& now = phases_[phase];
+  const bool mix_stays = same_mix(before, now);
+  for (size_t i = 0; i < state.sources.size(); ++i) {
+    change_context(state.sources[i], *before.sources[i].instances, *now.sources[i].instances);
+    if (!mix_stays) state.sources[i].drawn = 0;
+  }
+  return state;
+}
+
+}  // namespace tessera
