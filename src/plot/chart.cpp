@@ -180,7 +180,7 @@ std::string borders_svg(const Chart& chart, const Frame& frame) {
     const Border& border = chart.borders[i];
     if (!has_place(border.x, frame.x)) continue;
     const double x = frame({border.x, frame.y.range.low}).x;
-    const std::string_view line = chart.runs.size() > 1 ? colour(border.run) : "#888";
+    const std::string line = chart.runs.size() > 1 ? colour(border.run) : "#888";
     const Point ends[] = {{x, frame.top}, {x, frame.bottom}};
     svg += svg_path(ends, fmt::format("stroke=\"{}\" stroke-dasharray=\"3 4\"", line));
     double end = frame.right;

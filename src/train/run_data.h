@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "config/phases.h"
@@ -14,6 +15,8 @@ class RunData {
  public:
   /// Of a run without phases.
   RunData(TrainingData data) : phases_{std::move(data)} {}  // NOLINT(google-explicit-constructor)
+  /// Of phases that are open already, each with all sources of the run, as at() returns them.
+  explicit RunData(std::vector<TrainingData> phases) : phases_(std::move(phases)) {}
   /// Opens it for a resolved configuration with these phases. Throws Error as open_data() does, and
   /// if a phase has no data to train on or, in a run that evaluates, none that is held out.
   RunData(const RunConfig& config, std::span<const RunPhase> phases);

@@ -123,6 +123,37 @@ TEST(Metrics, AMemberThatIsMissingOrSomethingElseIsNamed) {
   EXPECT_THAT(message(good, "[1]\n"), says("found [1], expected an object"));
 }
 
+TEST(Csv, HasAColumnForThePhaseOfARunThatHasSome) {
+  StepMetrics metrics = sample_metrics(2);
+  metrics.phase = 3;
+  metrics.phase_name = "long";
+  EXPECT_THAT(csv_header(true), ::testing::EndsWith(",held_out_loss,phase\r\n"));
+  EXPECT_THAT(csv_line(metrics, true), ::testing::EndsWith(",0.3333333333333333,3\r\n"));
+  EXPECT_EQ(csv_line(metrics), csv_line(sample_metrics(2)));
+}
+
+TEST(Metrics, OfPhasesReadBackTheSame) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "metrics.jsonl";
+  StepMetrics metrics = sample_metrics(1);
+  {
+    MetricsFile file(path, 0);
+    file.append(metrics);
+    metrics.step = 2;
+    metrics.phase = 2;
+    metrics.phase_name = "a \"long\" one";
+    file.append(metrics);
+  }
+  const std::vector<StepMetrics> read = read_metrics(path);
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[0].phase, std::nullopt);
+  EXPECT_EQ(read[0].phase_name, "");
+  EXPECT_EQ(read[1].phase, 2);
+  EXPECT_EQ(read[1].phase_name, "a \"long\" one");
+  const std::string text = read_file(path);
+  EXPECT_EQ(text.find("phase"), text.find("phase", text.find('\n'))) << "only where there is one";
+}
+
 TEST(Csv, HasAColumnForEachMetricAndReadsBackTheSame) {
   StepMetrics metrics = sample_metrics(7);
   metrics.grad_norm = kNan;

@@ -50,6 +50,31 @@ TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
   EXPECT_EQ(json["layout"]["axes"]["data"], 4);
 }
 
+TEST(Explain, ShowsEachPhase) {
+  const RunConfig config = dense({"optimizer.warmup_steps=0",
+                                  "train.phases=[{steps = 10}, {name = \"long\", steps = 5, "
+                                  "context = 32, rope_theta = 1e6, learning_rate = 2e-4, "
+                                  "minimum_learning_rate = 1e-4, schedule = \"linear\"}]",
+                                  "train.steps=15"});
+  const auto plan = [](const RunConfig& of) { return plan_of(of, 1); };
+  const std::vector<PhaseAccount> accounts = phase_accounts(config, plan);
+  const std::string table = phases_table(accounts, int64_t{3} << 20);
+  EXPECT_THAT(table, AllOf(HasSubstr("phase 1"), HasSubstr("1 to 10"), HasSubstr("11 to 15"),
+                           HasSubstr("1000000"), HasSubstr("to 0.0001, linear"),
+                           HasSubstr("the run reserves 3.0 MiB for all phases")));
+  const Json json =
+      Json::parse(explain_json(plan_of(accounts[1].phase.config, 1), nullptr, accounts));
+  ASSERT_EQ(json["phases"].size(), 2U);
+  const Json& last = json["phases"][1];
+  EXPECT_EQ(last["name"], "long");
+  EXPECT_EQ(last["first_step"], 11);
+  EXPECT_EQ(last["tokens"], 5 * 8 * 32);
+  EXPECT_NEAR(last["first_learning_rate"].get<double>(), 2e-4 - 1e-4 / 5, 1e-12);
+  EXPECT_NEAR(last["last_learning_rate"].get<double>(), 1e-4, 1e-12);
+  EXPECT_GT(last["flops_per_step"], json["phases"][0]["flops_per_step"]);
+  EXPECT_EQ(last["peak_bytes"], json["totals"]["peak_bytes"]);
+}
+
 TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {
   const Json one = json_of(dense(), 1);
   const Json half = json_of(dense({"parallel.context=2"}), 4, 3);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/load_config.h"
+#include "config/phases.h"
 #include "config/resolve.h"
 
 namespace tessera {
@@ -54,6 +55,47 @@ TEST(StepPlan, OfEveryShippedConfigurationIsMadeForADeviceThatIsNotThere) {
     const RunConfig config = shipped(entry.path());
     EXPECT_GT(plan_step(config, target).memory.arena_bytes, int64_t{32} << 20);
   }
+}
+
+/// Three phases, of which the first and the last run the same programs.
+TEST(StepPlan, OfPhasesHasOneArenaAsLargeAsTheLargest) {
+  const auto phased = [](const std::string& more) {
+    return resolve(parse_config(
+        "[model]\nfamily = 'llama'\nlayers = 2\nhidden_size = 32\nheads = 4\nkv_heads = 2\n"
+        "feed_forward_size = 48\nvocabulary_size = 64\n[data]\ncontext = 16\n"
+        "[train]\nmicro_batch = 2\nglobal_batch = 8\nprecision = 'fp32'\nevaluate_every = 2\n" +
+            more,
+        "test"));
+  };
+  const Target target = some_target(MatrixInstructions::none);
+  const RunConfig config = phased(
+      "[[train.phases]]\nsteps = 20\n"
+      "[[train.phases]]\nsteps = 5\ncontext = 64\nrope_theta = 1e6\n"
+      "[[train.phases]]\nsteps = 5\nglobal_batch = 4\n");
+  const StepPlan plan = plan_step(config, target);
+  EXPECT_EQ(plan.programs.set_of_phase, (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(plan.programs.sets(), 2);
+  const std::vector<const Program*> list = plan.programs.list();
+  ASSERT_EQ(list.size(), 7U);
+  EXPECT_EQ(list[static_cast<size_t>(plan.programs.chunk_number(1))],
+            &plan.programs.chunk(1).program);
+  EXPECT_EQ(list[static_cast<size_t>(plan.programs.evaluation_number(1))],
+            &plan.programs.evaluation_of(1)->program);
+  std::vector<int64_t> tokens;
+  for (const PhaseWork& work : plan.phases) {
+    tokens.push_back(work.tokens * work.micro_batches);
+  }
+  EXPECT_EQ(tokens, (std::vector<int64_t>{8 * 16, 8 * 64, 4 * 16}));
+  int64_t largest = 0;
+  for (const RunPhase& phase : phases_of(config)) {
+    const StepPlan alone = plan_step(phase.config, target);
+    EXPECT_EQ(alone.memory.kept_bytes, plan.memory.kept_bytes) << "weights and states are shared";
+    largest = std::max(largest, alone.memory.live_bytes);
+  }
+  EXPECT_EQ(plan.memory.live_bytes, largest);
+  EXPECT_GE(plan.memory.arena_bytes, largest);
+  EXPECT_LE(static_cast<double>(plan.memory.arena_bytes), 1.05 * static_cast<double>(largest));
+  EXPECT_EQ(plan_step(phased("steps = 40\n"), target).programs.sets(), 1);
 }
 
 TEST(StepPlan, IsAFunctionOfTheTarget) {

@@ -129,6 +129,40 @@ TEST_F(PlotTest, HeldOutLossesAreMarkersInThePanelOfTheLoss) {
   EXPECT_EQ(lines(own, kBlue)[0].size(), 8U);
 }
 
+TEST_F(PlotTest, ALineWithItsNameStandsWhereAPhaseBegins) {
+  std::string rows;
+  for (int step = 1; step <= 100; ++step) {
+    const int phase = step <= 25 ? 1 : step <= 75 ? 2 : 3;
+    rows += fmt::format("{{\"step\":{},\"loss\":{},\"phase\":{},\"phase_name\":\"{}\"}}\n", step,
+                        2 + 8.0 / step, phase,
+                        phase == 1   ? "phase 1"
+                        : phase == 2 ? "math"
+                                     : "long <context>");
+  }
+  const auto picture = draw({run("phases", rows)}, {.metrics = {"loss"}});
+  EXPECT_THAT(texts(picture),
+              AllOf(Contains("math"), Contains("long <context>"), Not(Contains("phase 1"))));
+  const auto borders = lines(picture, "#888", "");
+  ASSERT_EQ(borders.size(), 2U);
+  // The axis goes from 0 to 100, and the last step before each border is 25 and 75.
+  const double left = borders[0][0], right = borders[1][0];
+  const auto corner = lines(picture, "#333", "");
+  double first = 1e9, last = 0;
+  for (const auto& line : corner) {
+    for (size_t i = 0; i < line.size(); i += 2) {
+      first = std::min(first, line[i]);
+      last = std::max(last, line[i]);
+    }
+  }
+  EXPECT_NEAR(left, first + 0.25 * (last - first), 0.2);
+  EXPECT_NEAR(right, first + 0.75 * (last - first), 0.2);
+  EXPECT_EQ(borders[0][0], borders[0][2]) << "upright";
+  // A picture that ends before the second one shows the first alone.
+  const auto part = draw({run("phases", rows)}, {.metrics = {"loss"}, .to = 50});
+  EXPECT_EQ(lines(part, "#888", "").size(), 1U);
+  EXPECT_TRUE(lines(draw({steps("none", 100)}), "#888", "").empty());
+}
+
 TEST_F(PlotTest, WhatIsNotFiniteIsAGapAndWhatIsMissingIsNot) {
   const auto svg =
       draw({run("gaps",
