@@ -97,11 +97,13 @@ RC_GTEST_PROP(DepthRouter, FastAgreesWithPlainAndDevices, ()) {
 }
 
 TEST(DepthRouter, BitsDoNotDependOnTheThreads) {
-  testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
-    const RunOptions options{.kernels = kernels, .threads = threads};
-    return testing::bits_of(
-        testing::run_program(averaged(false), averaged_inputs(1111, 65, false), options));
-  });
+  testing::expect_same_bits_on_any_threads(
+      [&](Kernels kernels, int threads) {
+        const RunOptions options{.kernels = kernels, .threads = threads};
+        return testing::bits_of(
+            testing::run_program(averaged(false), averaged_inputs(1111, 65, false), options));
+      },
+      testing::FastKernel::same_bits);
   testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
     const RunOptions options{.kernels = kernels, .threads = threads};
     return testing::bits_of(
@@ -233,22 +235,56 @@ TEST(BalanceBiases, TheFirstStepIsTheRateAgainstTheSign) {
 
 // ---- tokens that visit no expert
 
-TEST(SkipClass, GradientsAgreeWithFiniteDifferencesAndSkippedTokensGetTheirInput) {
+/// Choices of 4 experts; 4 is the skip class.
+testing::FixedInputs skipping_choices() {
   const Tensor indices({3, 2}, DType::i32);
-  const int32_t chosen[] = {0, 4, 1, 2, 4, 3};  // of 4 experts; 4 is the skip class
+  const int32_t chosen[] = {0, 4, 1, 2, 4, 3};
   std::ranges::copy(chosen, indices.data<int32_t>());
-  const auto function = [](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
-    const Value given = builder.input("indices", {{3, 2}, DType::i32, {}});
-    return {add_skipped(builder, in[0], in[1], {in[2], given}, 4)};
-  };
-  testing::check_gradients(function, {{3, 5}, {3, 5}, {3, 2}}, [&] {
-    return testing::FixedInputs{{"indices", indices}};
-  });
-  const std::vector<testing::RunInput> inputs{{{3, 5}}, {{3, 5}}, {{3, 2}, true}};
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    testing::expect_device_agrees(function, inputs,
-                                  {.dtype = dtype, .fixed = {{"indices", indices}}});
-  }
+  return {{"indices", indices}};
+}
+
+/// The inputs are output, x and weights.
+std::vector<Value> skipped(Builder& builder, std::span<const Value> in) {
+  const Value given = builder.input("indices", {{3, 2}, DType::i32, {}});
+  return {add_skipped(builder, in[0], in[1], {in[2], given}, 4)};
+}
+
+std::vector<testing::RunInput> skipped_inputs() { return {{{3, 5}}, {{3, 5}}, {{3, 2}, true}}; }
+
+TEST(SkipClass, GradientsAgreeWithFiniteDifferences) {
+  testing::check_gradients(skipped, {{3, 5}, {3, 5}, {3, 2}}, skipping_choices);
+}
+
+/// With nothing from experts and weights of one, a token gets its input or nothing.
+TEST(SkipClass, SkippedTokensGetTheirInput) {
+  const Tensor chosen = skipping_choices().at("indices");
+  Runtime runtime(host_target(1));
+  Program program;
+  Builder builder(program);
+  const Spec rows{{3, 5}, DType::f64, {}};
+  const std::vector<Value> in{builder.input("output", rows), builder.input("x", rows),
+                              builder.input("weights", {{3, 2}, DType::f64, {}})};
+  const Value result = skipped(builder, in)[0];
+  builder.output(result);
+  testing::ProgramRun run(program, runtime);
+  const Tensor zeros({3, 5}, DType::f64), weights({3, 2}, DType::f64);
+  zeros.fill_zero();
+  std::ranges::fill(weights.values<double>(), 1);
+  const Tensor x = testing::random_tensor({3, 5}, DType::f64, "x");
+  run.bind(in[0], zeros);
+  run.bind(in[1], x);
+  run.bind(in[2], weights);
+  run.bind(program.find("indices"), chosen);
+  run.run();
+  std::vector<double> expected = testing::as_doubles(x);
+  std::fill(expected.begin() + 5, expected.begin() + 10, 0);  // token 1 visits two experts
+  EXPECT_EQ(testing::as_doubles(run[result]), expected);
+}
+
+RC_GTEST_PROP(SkipClass, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  testing::expect_device_agrees(
+      skipped, skipped_inputs(),
+      {.dtype = *rc::gen::element(DType::f32, DType::bf16), .fixed = skipping_choices()});
 }
 
 }  // namespace

@@ -191,11 +191,11 @@ double load_after(const ModelConfig& config, int steps) {
 }
 
 TEST(BiasBalancing, EvensTheLoad) {
-  constexpr int kSteps = 120;
+  constexpr int kSteps = 200;
   const double none = load_after(model_with(BiasBalancing::none, 1e-3), kSteps);
   EXPECT_GT(none, 2.5);
   for (const BiasBalancing balancing : {BiasBalancing::controller, BiasBalancing::sign}) {
-    EXPECT_LT(load_after(model_with(balancing, 0.02), kSteps), 0.75 * none) << word(balancing);
+    EXPECT_LT(load_after(model_with(balancing, 2e-3), kSteps), 0.75 * none) << word(balancing);
   }
 }
 

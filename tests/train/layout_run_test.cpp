@@ -170,6 +170,12 @@ TEST_P(LayoutOfFamily, GivesWhatOneRankGives) {
       EXPECT_THAT(error_of([&] { mesh_of(config, ranks); }), HasSubstr("the model has no experts"));
       continue;
     }
+    if (config.model.attention == AttentionKind::compressed_convolutional &&
+        config.model.kv_heads % sizes.tensor != 0) {
+      EXPECT_THAT(error_of([&] { mesh_of(config, ranks); }),
+                  HasSubstr("does not divide model.kv_heads"));
+      continue;
+    }
     trial.mesh = mesh_of(config, ranks);
     for (const ExpertExchange exchange : exchanges(sizes.expert)) {
       trial.experts.exchange = exchange;

@@ -199,7 +199,9 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
     if (!parameter.gradient.defined()) continue;
     const std::vector<float> before = reference.expected("initial/" + parameter.spec.name);
     const std::vector<float> after = reference.expected("trained/" + parameter.spec.name);
-    EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after), 1e-3);
+    EXPECT_GT(mean_error(std::vector<double>(before.begin(), before.end()), after),
+              10 * kParityTolerance)
+        << parameter.spec.name;  // it was trained
     EXPECT_LT(largest_error(machine.values(parameter.master), after), kParityTolerance)
         << parameter.spec.name;
   }
