@@ -22,6 +22,7 @@ class ReferenceTensors {
   }
 
   std::vector<float> f32(const std::string& name) const { return read<float>(name, "F32"); }
+  std::vector<double> f64(const std::string& name) const { return read<double>(name, "F64"); }
   std::vector<int32_t> i32(const std::string& name) const { return read<int32_t>(name, "I32"); }
   std::vector<std::string> names() const {
     std::vector<std::string> names;

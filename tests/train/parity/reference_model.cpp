@@ -90,6 +90,36 @@ std::map<std::string, ModelConfig> configs() {
   return configs;
 }
 
+/// Where an expected file has a parameter. In transformers one convolution has the channels of
+/// queries and then those of keys.
+struct ExpectedPart {
+  std::string name;
+  enum Of { whole, queries, keys } of = whole;
+};
+
+ExpectedPart expected_part(const std::string& name) {
+  for (const std::string convolution : {"depthwise.", "grouped."}) {
+    for (const auto& [own, of] :
+         {std::pair<std::string, ExpectedPart::Of>{"query_", ExpectedPart::queries},
+          {"key_", ExpectedPart::keys}}) {
+      const size_t at = name.find(own + convolution);
+      if (at == std::string::npos) continue;
+      std::string joined = name;
+      return {joined.erase(at, own.size()), of};
+    }
+  }
+  return {name};
+}
+
+template <typename T>
+std::vector<T> cut_to(const std::vector<T>& all, const ExpectedPart& part,
+                      const ModelConfig& config) {
+  if (part.of == ExpectedPart::whole || all.size() == 1) return all;  // or a number of both
+  const int64_t queries = std::ssize(all) * config.heads / (config.heads + config.kv_heads);
+  return part.of == ExpectedPart::queries ? std::vector<T>(all.begin(), all.begin() + queries)
+                                          : std::vector<T>(all.begin() + queries, all.end());
+}
+
 }  // namespace
 
 ReferenceModel::ReferenceModel(const std::string& name)
@@ -101,22 +131,13 @@ ReferenceModel::ReferenceModel(const std::string& name)
 }
 
 std::vector<float> ReferenceModel::expected(const std::string& name) const {
-  // Transformers' convolutions have the channels of queries and then those of keys.
-  for (const auto& [own, keys] : {std::pair("query_", false), std::pair("key_", true)}) {
-    for (const std::string convolution : {"depthwise.", "grouped."}) {
-      const size_t at = name.find(own + convolution);
-      if (at == std::string::npos) continue;
-      std::string theirs = name;
-      theirs.erase(at, std::string(own).size());
-      const std::vector<float> all = tensors_.f32(theirs);
-      if (all.size() == 1) return all;  // of both
-      const size_t queries = all.size() * static_cast<size_t>(config_.heads) /
-                             static_cast<size_t>(config_.heads + config_.kv_heads);
-      const auto border = all.begin() + static_cast<int64_t>(queries);
-      return keys ? std::vector(border, all.end()) : std::vector(all.begin(), border);
-    }
-  }
-  return tensors_.f32(name);
+  const ExpectedPart part = expected_part(name);
+  return cut_to(tensors_.f32(part.name), part, config_);
+}
+
+std::vector<double> ReferenceModel::expected_f64(const std::string& name) const {
+  const ExpectedPart part = expected_part(name);
+  return cut_to(tensors_.f64(part.name), part, config_);
 }
 
 double ReferenceModel::expected_error(const std::string& parameter) const {

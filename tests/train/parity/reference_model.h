@@ -15,6 +15,10 @@ namespace tessera::testing {
 class ReferenceModel {
  public:
   explicit ReferenceModel(const std::string& name);
+  /// The same with another skip class.
+  ReferenceModel(const std::string& name, SkipExpert skip) : ReferenceModel(name) {
+    config_.skip_expert = skip;
+  }
 
   static std::vector<std::string> names();
 
@@ -29,6 +33,10 @@ class ReferenceModel {
   Batch batch(int64_t step) const;
   /// A tensor of expected.safetensors, f32, or the part of it that is the parameter's.
   std::vector<float> expected(const std::string& name) const;
+
+  /// A tensor of expected.safetensors, f64, or the part of it that is the parameter's.
+  std::vector<double> expected_f64(const std::string& name) const;
+  std::vector<int32_t> expected_tokens(const std::string& name) const { return tensors_.i32(name); }
 
   /// How far the loss in bf16 may be off, relative to the loss. ZAYA1's random models have large
   /// logits, and transformers' own loss is off by half of it.

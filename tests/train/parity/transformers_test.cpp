@@ -207,6 +207,88 @@ TEST_P(Transformers, WeightsAfterStepsOfAdamW) {
   }
 }
 
+// ---- ZAYA1 alone
+
+std::vector<std::string> zaya_models() {
+  std::vector<std::string> names = ReferenceModel::names();
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("zaya"); });
+  return names;
+}
+
+std::vector<float> rounded(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+class TransformersZaya : public ::testing::TestWithParam<std::string> {};
+
+/// Prompts shorter than, as long as and longer than what the convolutions reach back to, and the
+/// tokens that follow greedily, each from what the layers keep of those before.
+TEST_P(TransformersZaya, DecodesTheSameTokensWithTheSameLogits) {
+  const ReferenceModel reference(GetParam());
+  const auto vocabulary = static_cast<size_t>(reference.config().vocabulary_size);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    ParityMachine machine(reference, dtype);
+    Decoder decoder(reference.config(), dtype, machine.weights(), 64, machine.runtime);
+    for (const int length : {1, 2, 5}) {
+      SCOPED_TRACE(fmt::format("{} tokens in {}", length, dtype_name(dtype)));
+      const std::string of = fmt::format("decode/{}/", length);
+      std::vector<int32_t> given = reference.expected_tokens(of + "prompt");
+      const std::vector<int32_t> tokens = reference.expected_tokens(of + "tokens");
+      std::vector<double> logits;
+      decoder.restart();
+      for (const int32_t token : tokens) {
+        std::vector<double> all = machine.values(decoder.feed(given));
+        all.erase(all.begin(), all.end() - static_cast<int64_t>(vocabulary));
+        const auto best = std::ranges::max_element(all) - all.begin();
+        ASSERT_EQ(best, token);
+        given = {static_cast<int32_t>(best)};
+        logits.insert(logits.end(), all.begin(), all.end());
+      }
+      EXPECT_LT(largest_error(logits, rounded(reference.expected_f64("f64/" + of + "logits"))),
+                kParityTolerance);
+    }
+  }
+}
+
+/// In f64 against transformers in f64.
+TEST_P(TransformersZaya, LossAndEveryGradientInDoublePrecision) {
+  const ReferenceModel reference(GetParam());
+  ParityMachine machine(reference, DType::f64);
+  const std::vector<Batch> batches{reference.batch(0)};
+  machine.step.accumulate(batches);
+  const double loss = reference.expected_f64("f64/loss")[0];
+  EXPECT_NEAR(machine.step.results().wait().cross_entropy, loss, 1e-9 * loss);
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    if (!parameter.gradient.defined()) continue;
+    EXPECT_LT(largest_error(machine.values(parameter.gradient),
+                            rounded(reference.expected_f64("f64/gradient/" + parameter.spec.name))),
+              1e-6)
+        << parameter.spec.name;
+  }
+}
+
+/// A token that visits no expert gets its input: formulas of other public ports, not transformers.
+TEST(TransformersZayaSkipInput, LossAndEveryGradientAreThoseOfTheFormulas) {
+  const ReferenceModel reference("zaya", SkipExpert::input);
+  ParityMachine machine(reference, DType::f64);
+  const std::vector<Batch> batches{reference.batch(0)};
+  machine.step.accumulate(batches);
+  const double loss = reference.expected_f64("f64/skip_input/loss")[0];
+  EXPECT_NEAR(machine.step.results().wait().cross_entropy, loss, 1e-9 * loss);
+  EXPECT_GT(std::abs(reference.expected_f64("f64/loss")[0] - loss), 1e-3);
+  for (const ParameterState& parameter : machine.store.parameters()) {
+    if (!parameter.gradient.defined()) continue;
+    EXPECT_LT(largest_error(machine.values(parameter.gradient),
+                            rounded(reference.expected_f64("f64/skip_input/gradient/" +
+                                                           parameter.spec.name))),
+              1e-6)
+        << parameter.spec.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TransformersZaya, ::testing::ValuesIn(zaya_models()),
+                         [](const auto& info) { return info.param; });
+
 INSTANTIATE_TEST_SUITE_P(Families, Transformers, ::testing::ValuesIn(ReferenceModel::names()),
                          [](const auto& info) { return info.param; });
 
