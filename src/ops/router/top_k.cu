@@ -22,8 +22,11 @@ __device__ int next_expert(const RouterRow<size>& row, const float* probabilitie
   uint64_t best = 0;
   row.for_each_pack([&](int p) {
     Pack<float, size> pack = load_pack<size>(probabilities, p);
+    if (biases != nullptr) {
+      const auto added = load_pack<size>(biases, p);
+      for (int i = 0; i < size; ++i) pack.values[i] += added.values[i];
+    }
     for (int i = 0; i < size; ++i) {
-      if (biases != nullptr) pack.values[i] += biases[p * size + i];
       const uint64_t rank = choice_rank(pack.values[i], p * size + i);
       if (rank < *last && rank > best) best = rank;
     }
