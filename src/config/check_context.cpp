@@ -37,8 +37,7 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
   if (rows < kMostRows) return;
   found.add(
       "{} ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it must be less "
-      "than "
-      "{:.0f}: choose a smaller micro-batch or a shorter context",
+      "than {:.0f}: choose a smaller micro-batch or a shorter context",
       context.micro_batch, config.train.micro_batch, context.name, context.positions,
       config.model.experts_per_token, rows, kMostRows);
 }

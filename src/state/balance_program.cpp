@@ -38,30 +38,33 @@ std::vector<KeptAndWorking> declare_balance(Builder& builder,
   return result;
 }
 
-void copy_all(Builder& builder, std::span<const KeptAndWorking> units, bool to_working) {
-  std::vector<Value> kept, working;
+/// All values of the units, in two lists that match.
+KeptAndWorking joined(std::span<const KeptAndWorking> units) {
+  KeptAndWorking all{.unit = nullptr, .kept = {}, .working = {}};
   for (const KeptAndWorking& unit : units) {
-    kept.insert(kept.end(), unit.kept.begin(), unit.kept.end());
-    working.insert(working.end(), unit.working.begin(), unit.working.end());
+    all.kept.insert(all.kept.end(), unit.kept.begin(), unit.kept.end());
+    all.working.insert(all.working.end(), unit.working.begin(), unit.working.end());
   }
-  if (kept.empty()) return;
-  to_working ? copy_kept(builder, kept, working) : copy_kept(builder, working, kept);
+  return all;
 }
 
 }  // namespace
 
 void begin_balance(Builder& builder, std::span<const ParameterUnit> units) {
-  copy_all(builder, declare_balance(builder, units), /*to_working=*/true);
+  const KeptAndWorking all = joined(declare_balance(builder, units));
+  if (!all.kept.empty()) copy_kept(builder, all.kept, all.working);
 }
 
 void end_balance(Builder& builder, std::span<const ParameterUnit> units,
-                 const BalanceOfStep& balance, std::span<const Value> totals) {
-  const std::vector<KeptAndWorking> all = declare_balance(builder, units);
+                 const BalanceOfStep& balance, std::span<const Value> totals, Value scale) {
+  const std::vector<KeptAndWorking> declared = declare_balance(builder, units);
+  const KeptAndWorking all = joined(declared);
+  if (all.kept.empty()) return;
   for (size_t layer = 0; layer < balance.units.size(); ++layer) {
-    const auto values = std::ranges::find_if(all, [&](const KeptAndWorking& candidate) {
+    const auto values = std::ranges::find_if(declared, [&](const KeptAndWorking& candidate) {
       return candidate.unit->name == balance.units[layer];
     });
-    TESSERA_CHECK(values != all.end(), "no unit {}", balance.units[layer]);
+    TESSERA_CHECK(values != declared.end(), "no unit {}", balance.units[layer]);
     const ParameterUnit& unit = *values->unit;
     if (unit.changed_by != ChangedBy::sign) continue;
     const int64_t classes = builder.spec(totals[layer]).shape[0];
@@ -69,7 +72,7 @@ void end_balance(Builder& builder, std::span<const ParameterUnit> units,
                               working_name(unit.name) + ".classes");
     balance_by_sign(builder, biases, totals[layer], balance.rate);
   }
-  copy_all(builder, all, /*to_working=*/false);
+  copy_kept(builder, all.working, all.kept, scale);
 }
 
 }  // namespace tessera

@@ -20,8 +20,9 @@ struct BalanceOfStep {
 /// Writes the copies from what is kept to what is worked on, before the micro-batches.
 void begin_balance(Builder& builder, std::span<const ParameterUnit> units);
 /// After them: where biases follow the sign of the difference to an even load, moves them by the
-/// counts of the step, `totals`, f64 [classes] for each layer. Then writes the copies back.
+/// counts of the step, `totals`, f64 [classes] for each layer. Then writes the copies back, unless
+/// `scale` is NaN (see clip_gradients()).
 void end_balance(Builder& builder, std::span<const ParameterUnit> units,
-                 const BalanceOfStep& balance, std::span<const Value> totals);
+                 const BalanceOfStep& balance, std::span<const Value> totals, Value scale);
 
 }  // namespace tessera

@@ -159,7 +159,8 @@ class UpdateWriter {
     update_.scale = clipped.scale;
     builder_.output(update_.scale);
     apply_adamw();
-    end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()));
+    end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()),
+                update_.scale);
   }
 
  private:

@@ -273,6 +273,7 @@ std::string RankTrainer::how_to_go_on() const {
 /// those before the step.
 void RankTrainer::report_non_finite(const StepMetrics& metrics, std::span<const Batch> batches) {
   if (keeper_ != nullptr) keeper_->console().clear();
+  step_->set_micro_batches(position_.micro_batches);  // it is computed once more
   throw Error(
       "step {}: loss {}, gradient norm {}: {}. Nothing of this step was kept; lower "
       "optimizer.learning_rate, or look at the data, and {}",

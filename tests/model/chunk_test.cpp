@@ -9,6 +9,7 @@
 #include "engine/executor.h"
 #include "model/small_configs.h"
 #include "ops/host_target.h"
+#include "support/small_family.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -136,7 +137,7 @@ class Pipeline {
   void receive(const Boundary& inputs, const Action& action, bool due) {
     if (!due || !inputs.stream) return;
     const auto expected = executor_.inputs(action.segment, action.program);
-    for (const Value input : {inputs.stream, inputs.output}) {
+    for (const Value input : inputs.values()) {
       if (std::ranges::find(expected, input) == expected.end()) continue;
       const std::string& name =
           chunks_[static_cast<size_t>(action.program)].program.info(input).name;
@@ -149,7 +150,9 @@ class Pipeline {
     if (!outputs.stream) return;
     const std::string name = to > action.program ? "boundary_in" : "of_boundary_out";
     for (const auto& [value, part] :
-         {std::pair(outputs.stream, ".stream"), std::pair(outputs.output, ".output")}) {
+         {std::pair(outputs.stream, ".stream"), std::pair(outputs.output, ".output"),
+          std::pair(outputs.router, ".router")}) {
+      if (!value) continue;  // the routers of this model have no state
       const Tensor& tensor = executor_.tensor(value, action.program, action.micro_batch);
       const Tensor copy(tensor.shape(), tensor.dtype());
       copy.copy_from(tensor);
@@ -235,7 +238,16 @@ std::vector<Case> cases() {
   shared.shared_experts = 1;
   shared.dense_layers = 1;
   shared.feed_forward_size = 10;
+  // The state of routers passes between chunks, and the stream is wide. Biases would be kept in
+  // copies that another program makes.
+  ModelConfig zaya = testing::small_family(Family::zaya);
+  zaya.layers = 3;
+  zaya.initialization_deviation = 0.3;
+  zaya.balance_biases = BiasBalancing::none;
+  zaya.tied_head = false;
   return {{mixture, {}},
+          {zaya, {}},
+          {zaya, {.layer = true}},
           {mixture, {.layer = true}},
           {dense, {}},
           {dense, {.norm = true, .attention = true, .experts = true}},

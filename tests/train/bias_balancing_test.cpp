@@ -1,6 +1,7 @@
 // Biases that balance routers: who changes them, when, and that they balance.
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,13 @@ class BalancedRun {
     step_.update({.warmup_steps = 0}, {.step = number, .steps = 1000});
     return step_.results().wait();
   }
+  /// The same with a gradient that is NaN.
+  StepResults train_with_nan(int micro_batches, int64_t number) {
+    begin_only(micro_batches, number);
+    store_.find("embedding.weight").gradient.data<double>()[3] = std::nan("");
+    step_.update({.warmup_steps = 0}, {.step = number, .steps = 1000});
+    return step_.results().wait();
+  }
   /// The forward and backward passes of a step that is not completed.
   void begin_only(int micro_batches, int64_t number) {
     step_.accumulate(batches_of(micro_batches, static_cast<uint64_t>(number)));
@@ -85,6 +93,10 @@ class BalancedRun {
   TrainingStep step_;
 };
 
+double sum_of(const std::vector<double>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), 0.0);
+}
+
 TEST(BiasBalancing, BeginsAtZeroAndAtMinusOneForTheSkipClass) {
   const BalancedRun run(model_with(BiasBalancing::controller, 1e-3));
   EXPECT_EQ(run.biases(1), std::vector<double>({0, 0, 0, 0, 0, 0, 0, 0, -1}));
@@ -98,8 +110,7 @@ TEST(BiasBalancing, TheControllersFirstStepIsTheRateAgainstTheDeviation) {
   run.train(1, 1);
   const std::vector<double> after = run.biases(0);
   const std::vector<double> counts = run.counts(0);
-  double total = 0;
-  for (const double count : counts) total += count;
+  const double total = sum_of(counts);
   EXPECT_EQ(total, kSequences * kContext);
   bool rises = false, falls = false;
   for (size_t c = 0; c < counts.size(); ++c) {
@@ -147,12 +158,31 @@ TEST(BiasBalancing, TheSignFormMovesOnceAStepByTheRate) {
   run.train(3, 1);
   const std::vector<double> after = run.biases(0);
   const std::vector<double> counts = run.counts(0);
-  double total = 0;
-  for (const double count : counts) total += count;
+  const double total = sum_of(counts);
   EXPECT_EQ(total, 3 * kSequences * kContext);
   for (size_t c = 0; c < counts.size(); ++c) {
     const double share = counts[c] - total / 9;
     EXPECT_EQ(after[c] - before[c], share > 0 ? -kRate : share < 0 ? kRate : 0) << c;
+  }
+}
+
+/// Any mixture may be balanced so. Two experts a token, no skip class, a linear router.
+TEST(BiasBalancing, BalancesOtherFamilies) {
+  ModelConfig config = testing::small_family(Family::olmoe);
+  config.initialization_deviation = 0.3;
+  config.balance_coefficient = 0;
+  config.balance_bias_rate = 0.125;
+  for (const BiasBalancing balancing : {BiasBalancing::controller, BiasBalancing::sign}) {
+    config.balance_biases = balancing;
+    BalancedRun run(config);
+    EXPECT_EQ(run.biases(1), std::vector<double>(8));
+    EXPECT_FALSE(run.train(1, 1).skipped.has_value());
+    const std::vector<double> counts = run.counts(1);
+    EXPECT_EQ(sum_of(counts), 2 * kSequences * kContext);
+    for (size_t e = 0; e < counts.size(); ++e) {
+      const double above = counts[e] - 2.0 * kSequences * kContext / 8;
+      EXPECT_NEAR(run.biases(1)[e], above > 0 ? -0.125 : above < 0 ? 0.125 : 0, 1e-6) << e;
+    }
   }
 }
 
@@ -166,6 +196,19 @@ TEST(BiasBalancing, RecomputationChangesNothing) {
       EXPECT_EQ(plain.train(2, step), again.train(2, step));
     }
     EXPECT_EQ(plain.weights(), again.weights());
+  }
+}
+
+/// Neither what the optimizer nor what the forward passes changed is kept.
+TEST(BiasBalancing, AStepThatIsNotFiniteChangesNothing) {
+  for (const BiasBalancing balancing : {BiasBalancing::controller, BiasBalancing::sign}) {
+    BalancedRun run(model_with(balancing, 0.1));
+    run.train(1, 1);
+    const auto before = run.weights();
+    EXPECT_FALSE(run.train_with_nan(1, 2).updated);
+    EXPECT_EQ(run.weights(), before) << word(balancing);
+    EXPECT_TRUE(run.train(1, 3).updated);
+    EXPECT_NE(run.weights(), before);
   }
 }
 

@@ -91,6 +91,10 @@ void adamw_device(const AdamWFactors& factors, const DeviceTable<AdamWRow>& sect
                   Stream& stream);
 template <typename Vendor>
 void round_device(const DeviceTable<RoundRow>& units, Stream& stream);
+/// target = source, both [count], unless scale[0] is NaN.
+template <typename Vendor>
+void copy_if_finite_device(const double* scale, int64_t count, const float* source, float* target,
+                           Stream& stream);
 /// sum[i] += value[i], or sum[0] += all of them, added in one order. T is int32_t, float or double.
 template <typename Vendor, typename T>
 void running_sum_device(double* sum, int64_t sums, const T* value, int64_t count, Stream& stream);

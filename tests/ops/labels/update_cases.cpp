@@ -82,17 +82,20 @@ void add_rounding(std::vector<LabelCase>& cases, size_t units) {
 }
 
 void add_copies(std::vector<LabelCase>& cases, size_t units) {
-  cases.push_back(
-      {"copy_kept", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
-         std::vector<Value> sources, targets;
-         for (size_t i = 0; i < units; ++i) {
-           sources.push_back(declared(builder, {of(unit_label(i))}));
-         }
-         for (size_t i = 0; i < units; ++i) {
-           targets.push_back(declared(builder, {of(unit_label(i))}));
-         }
-         copy_kept(builder, sources, targets);
-       }});
+  for (const bool scaled : {false, true}) {
+    cases.push_back(
+        {"copy_kept", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
+           std::optional<Value> scale;
+           if (scaled) scale = declared(builder, {1});
+           std::vector<Value> sources, targets;
+           for (std::vector<Value>* values : {&sources, &targets}) {
+             for (size_t i = 0; i < units; ++i) {
+               values->push_back(declared(builder, {of(unit_label(i))}));
+             }
+           }
+           copy_kept(builder, sources, targets, scale);
+         }});
+  }
 }
 
 void add_running_sums(std::vector<LabelCase>& cases) {
