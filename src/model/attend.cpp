@@ -5,6 +5,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/repeat_heads.h"
 #include "ops/collective/convert.h"
+#include "ops/linear/linear.h"
 
 namespace tessera {
 namespace {
@@ -88,8 +89,13 @@ Value take_own_heads(ModelWriter& writer, Value x) {
 }
 
 Value attend(ModelWriter& writer, const AttentionHeads& heads, const AttentionPlace& place) {
+  const ModelConfig& config = writer.config;
   AttentionCore core(writer, place);
-  return place.cache_position ? core.cached(heads) : core.mix(heads);
+  const Value mixed = place.cache_position ? core.cached(heads) : core.mix(heads);
+  const Value output = writer.output_matrix(
+      "output", {config.hidden_size, config.heads * config.head_size()}, writer.over_tensor(1));
+  return writer.scatter_positions(
+      linear(writer.builder, mixed, use_like(writer.builder, output, mixed)));
 }
 
 }  // namespace tessera

@@ -31,7 +31,8 @@ Value take_own_heads(ModelWriter& writer, Value x);
 
 /// Writes causal attention: of whole sequences, whose keys and values are gathered over the context
 /// axis (Llama 3, section 3.3.2), or of one sequence with caches, if the place has a cache
-/// position. Returns [tokens, heads · head_dim], split as the queries are.
+/// position. Then the projection back to the residual stream, whose positions the tensor axis
+/// splits. Returns [tokens, hidden].
 Value attend(ModelWriter& writer, const AttentionHeads& heads, const AttentionPlace& place);
 
 }  // namespace tessera

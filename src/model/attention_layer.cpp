@@ -28,15 +28,7 @@ class AttentionWriter {
                   "{} key heads over {} ranks", config_.kv_heads, ranks_);
   }
 
-  Value write(Value x) {
-    x = writer_.gather_positions(x);
-    const AttentionHeads heads = project(x);
-    const int64_t hidden = config_.hidden_size;
-    const Value mixed = attend(writer_, heads, place_);
-    const Value output =
-        writer_.output_matrix("output", {hidden, size(config_.heads)}, writer_.over_tensor(1));
-    return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
-  }
+  Value write(Value x) { return attend(writer_, project(writer_.gather_positions(x)), place_); }
 
  private:
   int64_t size(int64_t heads) const { return heads * config_.head_size(); }

@@ -27,13 +27,7 @@ class CompressedAttentionWriter {
                   ranks_);
   }
 
-  Value write(Value x) {
-    x = writer_.gather_positions(x);
-    const Value mixed = attend(writer_, heads_of(x), place_);
-    const Value output = writer_.output_matrix("output", {config_.hidden_size, size(config_.heads)},
-                                               writer_.over_tensor(1));
-    return writer_.scatter_positions(linear(builder_, mixed, use_like(builder_, output, x)));
-  }
+  Value write(Value x) { return attend(writer_, heads_of(writer_.gather_positions(x)), place_); }
 
  private:
   int64_t size(int64_t heads) const { return heads * config_.head_size(); }

@@ -11,6 +11,7 @@
 
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
+#include "ops/update/copy.h"
 #include "ops/update/round.h"
 #include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
@@ -365,6 +366,46 @@ RC_GTEST_PROP(RoundToWeights, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
         run.run();
         Results results;
         for (const Value weight : weights) results.push_back(testing::as_doubles(run[weight]));
+        return results;
+      },
+      {});
+}
+
+RC_GTEST_PROP(CopyKept, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
+  const std::vector<int64_t> sizes = any_sizes();
+  const auto scale =
+      *rc::gen::element(std::optional<double>(), std::optional(0.5), std::optional(std::nan("")));
+  expect_results_agree(
+      [&](const std::optional<Emulation>& emulation) {
+        Program program;
+        Builder builder(program);
+        Runtime runtime = runtime_of(emulation);
+        testing::ProgramRun run(program, runtime);
+        std::optional<Value> factor;
+        if (scale) {
+          factor = builder.input("scale", {{1}, DType::f64, {}});
+          const Tensor number({1}, DType::f64);
+          *number.data<double>() = *scale;
+          run.bind(*factor, number);
+        }
+        std::vector<Value> sources, targets;
+        Results expected;
+        for (size_t i = 0; i < sizes.size(); ++i) {
+          const Spec spec{{sizes[i]}, DType::f32, {}};
+          const Tensor source = testing::random_tensor(spec.shape, DType::f32, "source");
+          const Tensor target = testing::random_tensor(spec.shape, DType::f32, "target");
+          const bool copies = !scale || !std::isnan(*scale);
+          expected.push_back(testing::as_doubles(copies ? source : target));
+          sources.push_back(builder.state(fmt::format("source{}", i), spec));
+          targets.push_back(builder.state(fmt::format("target{}", i), spec));
+          run.bind(sources[i], source);
+          run.bind(targets[i], target);
+        }
+        copy_kept(builder, sources, targets, factor);
+        run.run();
+        Results results;
+        for (const Value target : targets) results.push_back(testing::as_doubles(run[target]));
+        EXPECT_EQ(results, expected);
         return results;
       },
       {});

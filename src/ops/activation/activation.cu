@@ -1,5 +1,6 @@
 #include "device/packs.h"
 #include "ops/activation/activation_kernels.h"
+#include "ops/activation/gelu_device.h"
 
 namespace tessera {
 namespace {
@@ -11,13 +12,7 @@ struct SiluAt {
   }
 };
 struct GeluAt {
-  __device__ ActivationPoint<float> operator()(float x) const {
-    constexpr float kInverseSquareRootOf2 = 0.707106781f;
-    constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
-    const float distribution = 0.5f + 0.5f * erff(x * kInverseSquareRootOf2);
-    const float density = kInverseSquareRootOf2Pi * expf(-0.5f * x * x);
-    return {x * distribution, distribution + x * density};
-  }
+  __device__ ActivationPoint<float> operator()(float x) const { return gelu_on_device(x); }
 };
 
 __device__ int64_t computed(const GatedExtent& extent) {

@@ -1,4 +1,5 @@
 #include "ops/activation/activation_kernels.h"
+#include "ops/activation/gelu_fast.h"
 #include "ops/math/vector_math.h"
 #include "ops/support.h"
 
@@ -13,13 +14,7 @@ struct Silu {
 };
 
 struct Gelu {
-  ActivationPoint<float> operator()(float x) const {
-    constexpr float kInverseSquareRootOf2 = 0.707106781f;
-    constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
-    const float distribution = 0.5f + 0.5f * erf_fast(x * kInverseSquareRootOf2);
-    const float density = kInverseSquareRootOf2Pi * exp_fast(-0.5f * x * x);
-    return {x * distribution, distribution + x * density};
-  }
+  ActivationPoint<float> operator()(float x) const { return gelu_fast(x); }
 };
 
 constexpr int64_t kGrain = 16384;

@@ -1,7 +1,7 @@
 #include "ops/router/router_network.h"
 
 #include "ops/activation/activation_plain.h"
-#include "ops/math/vector_math.h"
+#include "ops/activation/gelu_fast.h"
 #include "ops/router/kernels.h"
 #include "ops/router/router_network_kernels.h"
 #include "ops/support.h"
@@ -27,7 +27,7 @@ void sum_over_rows(int64_t tokens, int64_t width, int threads, T* sums, Term ter
   });
 }
 
-/// Calls body(row start, column) for all elements.
+/// Calls body(place, column) for all elements.
 template <typename Body>
 void for_elements(int64_t tokens, int64_t width, int threads, Body body) {
   parallel_ranges(threads, tokens, row_grain(width), [&](int64_t begin, int64_t end, int) {
@@ -168,24 +168,16 @@ class DepthAverageOperation final : public Operation {
   bool previous_;
 };
 
-/// gelu and its slope at x, by the fast functions in f32.
-template <typename T>
-ActivationPoint<T> gelu_at(T x) {
-  if constexpr (std::is_same_v<T, double>) {
-    return activation_plain(Activation::gelu, x);
-  } else {
-    const float distribution = 0.5f + 0.5f * erf_fast(x * 0.707106781f);
-    return {x * distribution, distribution + x * 0.398942280f * exp_fast(-0.5f * x * x)};
-  }
-}
-
 /// Calls body(gelu at a point) with the plain or the fast definition.
 template <typename T, typename Body>
 void with_gelu(const Target& target, Body body) {
-  if (use_plain(target, dtype_of<T>)) {
-    body([](T x) { return activation_plain(Activation::gelu, x); });
+  const auto plain = [](T x) { return activation_plain(Activation::gelu, x); };
+  if constexpr (std::is_same_v<T, double>) {
+    body(plain);
+  } else if (use_plain(target, dtype_of<T>)) {
+    body(plain);
   } else {
-    body([](T x) { return gelu_at(x); });
+    body([](T x) { return gelu_fast(x); });
   }
 }
 

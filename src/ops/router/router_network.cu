@@ -1,4 +1,5 @@
 #include "device/kernel.h"
+#include "ops/activation/gelu_device.h"
 #include "ops/router/router_network_kernels.h"
 
 namespace tessera {
@@ -26,17 +27,13 @@ __global__ void of_previous_elements(DepthAverageGradient<float> average) {
 __global__ void biased_gelu_elements(BiasedGelu<float> gelu) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
   if (i >= gelu.tokens * gelu.width) return;
-  const float x = gelu.x[i] + gelu.bias[i % gelu.width];
-  gelu.result[i] = x * (0.5f + 0.5f * erff(x * 0.707106781f));
+  gelu.result[i] = gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).value;
 }
 
 __global__ void of_gelu_elements(BiasedGeluGradient<float> gelu) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kNetworkThreads + threadIdx.x;
   if (i >= gelu.tokens * gelu.width) return;
-  const float x = gelu.x[i] + gelu.bias[i % gelu.width];
-  const float distribution = 0.5f + 0.5f * erff(x * 0.707106781f);
-  const float density = 0.398942280f * expf(-0.5f * x * x);
-  gelu.of_x[i] = gelu.of_result[i] * (distribution + x * density);
+  gelu.of_x[i] = gelu.of_result[i] * gelu_on_device(gelu.x[i] + gelu.bias[i % gelu.width]).slope;
 }
 
 /// sums = the sums over rows of a, or of a times b. A block has some columns, and each of its

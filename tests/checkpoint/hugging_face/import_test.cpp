@@ -16,6 +16,7 @@
 #include "model/model.h"
 #include "support/error_of.h"
 #include "support/hugging_face_folder.h"
+#include "support/joined_convolutions.h"
 #include "support/temporary_folder.h"
 
 namespace tessera::hugging_face {
@@ -47,25 +48,6 @@ SampleTensors load(const fs::path& checkpoint, const ModelConfig& model) {
   return tensors;
 }
 
-/// Where an expected file has a parameter. Convolutions of queries and keys are one tensor there.
-struct ExpectedPart {
-  std::string name;
-  bool whole = true;
-  bool last = false;
-};
-
-ExpectedPart expected_part(const std::string& name) {
-  for (const std::string convolution : {"depthwise", "grouped"}) {
-    for (const std::string own : {"query_", "key_"}) {
-      const size_t at = name.find(own + convolution);
-      if (at == std::string::npos) continue;
-      std::string joined = name;
-      return {joined.erase(at, own.size()), false, own == "key_"};
-    }
-  }
-  return {name};
-}
-
 class ImportTest : public ::testing::Test {
  protected:
   fs::path import(const fs::path& source) {
@@ -95,18 +77,13 @@ TEST_F(ImportTest, WeightsAreThoseThatTransformersHas) {
     const SampleTensors loaded = load(checkpoint, source.config().model);
     const SafetensorsReader expected(fixture(name) / "expected.safetensors");
     for (const NamedTensor& item : loaded.items()) {
-      const ExpectedPart part = expected_part(item.name);
+      const testing::ReferencePart part = testing::reference_part(item.name);
       const SafetensorsEntry* entry = expected.find("initial/" + part.name);
       ASSERT_NE(entry, nullptr) << name << ": " << item.name;
-      const std::vector<std::byte> all = expected.read(*entry);
-      const auto own = std::span(item.tensor.raw(), static_cast<size_t>(item.tensor.bytes()));
-      ASSERT_GE(all.size(), own.size());
-      if (part.whole) {
-        ASSERT_EQ(all.size(), own.size());
-      }
-      const auto theirs =
-          part.last ? std::span(all).last(own.size()) : std::span(all).first(own.size());
-      EXPECT_TRUE(std::ranges::equal(theirs, own)) << name << ": " << item.name;
+      EXPECT_TRUE(std::ranges::equal(
+          testing::cut_to(expected.read(*entry), part, source.config().model),
+          std::span(item.tensor.raw(), static_cast<size_t>(item.tensor.bytes()))))
+          << name << ": " << item.name;
     }
   }
 }

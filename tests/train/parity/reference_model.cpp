@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "support/joined_convolutions.h"
+
 namespace tessera::testing {
 namespace {
 
@@ -90,36 +92,6 @@ std::map<std::string, ModelConfig> configs() {
   return configs;
 }
 
-/// Where an expected file has a parameter. In transformers one convolution has the channels of
-/// queries and then those of keys.
-struct ExpectedPart {
-  std::string name;
-  enum Of { whole, queries, keys } of = whole;
-};
-
-ExpectedPart expected_part(const std::string& name) {
-  for (const std::string convolution : {"depthwise.", "grouped."}) {
-    for (const auto& [own, of] :
-         {std::pair<std::string, ExpectedPart::Of>{"query_", ExpectedPart::queries},
-          {"key_", ExpectedPart::keys}}) {
-      const size_t at = name.find(own + convolution);
-      if (at == std::string::npos) continue;
-      std::string joined = name;
-      return {joined.erase(at, own.size()), of};
-    }
-  }
-  return {name};
-}
-
-template <typename T>
-std::vector<T> cut_to(const std::vector<T>& all, const ExpectedPart& part,
-                      const ModelConfig& config) {
-  if (part.of == ExpectedPart::whole || all.size() == 1) return all;  // or a number of both
-  const int64_t queries = std::ssize(all) * config.heads / (config.heads + config.kv_heads);
-  return part.of == ExpectedPart::queries ? std::vector<T>(all.begin(), all.begin() + queries)
-                                          : std::vector<T>(all.begin() + queries, all.end());
-}
-
 }  // namespace
 
 ReferenceModel::ReferenceModel(const std::string& name)
@@ -131,12 +103,13 @@ ReferenceModel::ReferenceModel(const std::string& name)
 }
 
 std::vector<float> ReferenceModel::expected(const std::string& name) const {
-  const ExpectedPart part = expected_part(name);
-  return cut_to(tensors_.f32(part.name), part, config_);
+  const ReferencePart part = reference_part(name);
+  const std::vector<float> all = tensors_.f32(part.name);
+  return all.size() == 1 ? all : cut_to(all, part, config_);  // one number is of both parts
 }
 
 std::vector<double> ReferenceModel::expected_f64(const std::string& name) const {
-  const ExpectedPart part = expected_part(name);
+  const ReferencePart part = reference_part(name);
   return cut_to(tensors_.f64(part.name), part, config_);
 }
 

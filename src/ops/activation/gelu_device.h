@@ -1,0 +1,19 @@
+#pragma once
+
+#include "device/kernel.h"
+#include "ops/activation/activation_kernels.h"
+
+namespace tessera {
+namespace {
+
+/// gelu and its slope at x, on a device.
+__device__ inline ActivationPoint<float> gelu_on_device(float x) {
+  constexpr float kInverseSquareRootOf2 = 0.707106781f;
+  constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
+  const float distribution = 0.5f + 0.5f * erff(x * kInverseSquareRootOf2);
+  const float density = kInverseSquareRootOf2Pi * expf(-0.5f * x * x);
+  return {x * distribution, distribution + x * density};
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ops/activation/activation_kernels.h"
+#include "ops/math/vector_math.h"
+
+namespace tessera {
+
+/// gelu and its slope at x, by the fast functions.
+inline ActivationPoint<float> gelu_fast(float x) {
+  constexpr float kInverseSquareRootOf2 = 0.707106781f;
+  constexpr float kInverseSquareRootOf2Pi = 0.398942280f;
+  const float distribution = 0.5f + 0.5f * erf_fast(x * kInverseSquareRootOf2);
+  const float density = kInverseSquareRootOf2Pi * exp_fast(-0.5f * x * x);
+  return {x * distribution, distribution + x * density};
+}
+
+}  // namespace tessera
