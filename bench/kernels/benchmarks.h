@@ -10,6 +10,8 @@ void register_operations();
 void register_products();
 /// Of the optimizer's passes over the parameters.
 void register_optimizer();
+/// Of Muon's products and passes.
+void register_muon();
 /// Of reading prepared data.
 void register_prepared_rows();
 /// Of saving by one writer and by several, and of loading a whole and a part.

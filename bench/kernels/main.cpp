@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   tessera::register_operations();
   tessera::register_products();
   tessera::register_optimizer();
+  tessera::register_muon();
   tessera::register_prepared_rows();
   tessera::register_checkpoints();
   benchmark::RunSpecifiedBenchmarks();

@@ -100,7 +100,7 @@ void add_views(std::vector<LabelCase>& cases) {
 std::vector<LabelCase> element_label_cases() {
   using Inputs = std::vector<Value>;
   std::vector<LabelCase> cases;
-  for (const int addends : {1, 2, 3}) {
+  for (const int addends : {1, 2, 3, 4}) {
     add_elementwise(cases, "add", addends,
                     [](Builder& builder, const Inputs& x) { add(builder, x, DType::f64); });
   }

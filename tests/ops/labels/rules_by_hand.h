@@ -24,6 +24,8 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
   // The machine tries their rule by hand in place of their labels.
   static const NamedTest machine{"ops/labels/labels_test.cpp", "OperationLabels",
                                  "SayWhatTheKernelsDo"};
+  static const NamedTest blocks{"ops/muon_mesh_test.cpp", "MuonOfBlocks",
+                                "TakesEachRanksPieceForAMatrix"};
   static const std::map<std::string, NamedTest> tests{
       {"adamw", machine},
       {"all_gather", conversions},
@@ -41,6 +43,12 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
        {"ops/moe_exchange_test.cpp", "ExchangeRows", "GradientsGoTheOtherWay"}},
       {"linear_cross_entropy",
        {"ops/split_cross_entropy_test.cpp", "SplitCrossEntropy", "IsThatOfOneRank"}},
+      {"muon_measures", machine},
+      {"muon_measures_of_blocks", blocks},
+      {"muon_momentum", machine},
+      {"muon_update", machine},
+      {"newton_schulz", machine},
+      {"newton_schulz_of_blocks", blocks},
       {"own_piece", conversions},
       {"reduce_experts", mixture},
       {"reduce_experts_gradient", mixture},

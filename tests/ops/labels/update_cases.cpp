@@ -4,6 +4,10 @@
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/copy.h"
+#include "ops/update/muon_measures.h"
+#include "ops/update/muon_momentum.h"
+#include "ops/update/muon_update.h"
+#include "ops/update/newton_schulz.h"
 #include "ops/update/round.h"
 #include "ops/update/running_sum.h"
 #include "ops/update/sum_of_squares.h"
@@ -98,6 +102,67 @@ void add_copies(std::vector<LabelCase>& cases, size_t units) {
   }
 }
 
+/// Two matrices, or two of experts, of which one has more rows than columns.
+std::map<std::string, int64_t> extents_of_matrices(bool experts) {
+  std::map<std::string, int64_t> extents{{"u", 1}, {"r0", 3}, {"c0", 4}, {"r1", 5}, {"c1", 2}};
+  if (experts) extents.merge(std::map<std::string, int64_t>{{"e0", 4}, {"e1", 4}});
+  return extents;
+}
+
+Shape shape_of_matrix(const LabelRanges& of, size_t number) {
+  const int64_t rows = of(fmt::format("r{}", number)), columns = of(fmt::format("c{}", number));
+  const std::string expert = fmt::format("e{}", number);
+  return of.has(expert) ? Shape{of(expert), rows, columns} : Shape{rows, columns};
+}
+
+void add_muon(std::vector<LabelCase>& cases, bool experts) {
+  const auto extents = extents_of_matrices(experts);
+  for (const DType dtype : {DType::f64, DType::bf16}) {
+    const DType wide = accumulation_dtype(dtype);
+    cases.push_back(
+        {"muon_momentum", extents, [=](Builder& builder, const LabelRanges& of) {
+           const Value scale = declared(builder, {1});
+           std::vector<MuonMomentum> momenta;
+           for (const size_t i : {0, 1}) {
+             const Shape shape = shape_of_matrix(of, i);
+             momenta.push_back({declared(builder, shape, wide), declared(builder, shape, wide)});
+           }
+           muon_momentum(builder, scale, momenta, 0.9, dtype);
+         }});
+    cases.push_back({"muon_update", extents, [=](Builder& builder, const LabelRanges& of) {
+                       const Value scale = declared(builder, {1});
+                       const Value rate = declared(builder, {1});
+                       std::vector<MuonMatrix> matrices;
+                       for (const size_t i : {0, 1}) {
+                         const Shape shape = shape_of_matrix(of, i);
+                         matrices.push_back({.update = declared(builder, shape, dtype),
+                                             .master = declared(builder, shape, wide),
+                                             .weight = {},
+                                             .factor = 0.5 + static_cast<double>(i),
+                                             .decays = i == 0});
+                         if (wide != dtype) {
+                           matrices.back().weight = declared(builder, shape, dtype);
+                         }
+                       }
+                       muon_update(builder, {scale, rate}, matrices, 0.1);
+                     }});
+  }
+  const auto declare_both = [](Builder& builder, const LabelRanges& of) {
+    return std::vector{declared(builder, shape_of_matrix(of, 0)),
+                       declared(builder, shape_of_matrix(of, 1))};
+  };
+  cases.push_back({"newton_schulz", extents, [=](Builder& builder, const LabelRanges& of) {
+                     newton_schulz(builder, declare_both(builder, of), 2);
+                   }});
+  cases.push_back({"muon_measures", extents, [=](Builder& builder, const LabelRanges& of) {
+                     std::vector<MeasuredUpdate> updates;
+                     for (const Value value : declare_both(builder, of)) {
+                       updates.push_back({value, 0.3});
+                     }
+                     muon_measures(builder, updates);
+                   }});
+}
+
 void add_running_sums(std::vector<LabelCase>& cases) {
   const std::map<std::string, int64_t> extents{{"a", 4}, {"b", 6}};
   for (const bool by_element : {false, true}) {
@@ -135,6 +200,7 @@ std::vector<LabelCase> update_label_cases() {
     add_rounding(cases, units);
     add_copies(cases, units);
   }
+  for (const bool experts : {false, true}) add_muon(cases, experts);
   add_running_sums(cases);
   cases.push_back({"zero", {{"a", 4}, {"b", 6}}, [](Builder& builder, const LabelRanges& of) {
                      const Value flat = declared(builder, {of("a")});

@@ -1,0 +1,78 @@
+#include "ops/update/matrix_labels.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+std::string matrix_labels(const Shape& shape, size_t number, bool whole) {
+  const char* const mark = whole ? "!" : "";
+  const std::string matrix = fmt::format("r{}{} c{}{}", number, mark, number, mark);
+  return shape.rank() == 3 ? fmt::format("e{} {}", number, matrix) : matrix;
+}
+
+std::string matrices_labels(std::span<const Spec> matrices, std::string_view separator,
+                            std::string_view before, bool whole) {
+  std::string text;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    if (i > 0) text += separator;
+    text += before;
+    text += matrix_labels(matrices[i].shape, i, whole);
+  }
+  return text;
+}
+
+HandRule matrices_rule(std::string_view operation, size_t numbers, size_t copies) {
+  return [=](Axis, std::span<const TypeOnAxis> inputs) {
+    std::vector<TypeOnAxis> outputs;
+    for (size_t i = 0; i < numbers; ++i) {
+      if (!inputs[i].split() && inputs[i].placement != Placement::partial) continue;
+      throw DistributionError(fmt::format("{}: input {} is {}; expected one number for all ranks",
+                                          operation, i, inputs[i].text()));
+    }
+    for (size_t copy = 0; copy < copies; ++copy) {
+      for (const TypeOnAxis& matrix : inputs.subspan(numbers)) {
+        if (matrix.placement == Placement::partial) {
+          throw DistributionError(
+              fmt::format("{}: a matrix is partial; expected its sum taken", operation));
+        }
+        outputs.push_back(matrix);
+      }
+    }
+    return outputs;
+  };
+}
+
+HandRule whole_matrices_rule(std::string_view operation, const std::vector<int>& dims) {
+  return [=, of_matrices = matrices_rule(operation, 0, 1)](Axis axis,
+                                                           std::span<const TypeOnAxis> inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].split() || (dims[i] == 3 && inputs[i].dim == 0)) continue;
+      throw DistributionError(fmt::format("{}: matrix {} is {}; expected it whole on each rank",
+                                          operation, i, inputs[i].text()));
+    }
+    return of_matrices(axis, inputs);
+  };
+}
+
+HandRule sum_of_matrices_rule(std::string_view operation, const HandRule& of_matrices) {
+  return [=](Axis axis, std::span<const TypeOnAxis> inputs) {
+    const std::vector<TypeOnAxis> lie = of_matrices(axis, inputs).value();
+    for (const TypeOnAxis& type : lie) {
+      if (type.split() == lie[0].split()) continue;
+      throw DistributionError(fmt::format("{}: a matrix is {} beside one that is {}", operation,
+                                          type.text(), lie[0].text()));
+    }
+    return std::vector{lie[0].split() ? partial() : lie[0]};
+  };
+}
+
+MatrixExtent matrix_extent(const Shape& shape) {
+  if (shape.rank() == 3) return {shape[0], shape[1], shape[2]};
+  return {1, shape[0], shape[1]};
+}
+
+bool has_matrices(const Shape& shape) { return shape.rank() == 2 || shape.rank() == 3; }
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+#include "ops/update/muon_measures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/interleaved_sum.h"
+#include "ops/support.h"
+#include "ops/update/matrix_labels.h"
+#include "ops/update/muon_kernels.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+/// One matrix and two vectors of the workspace.
+template <typename T>
+struct ProbedMatrix {
+  const T* values;  // [rows, columns]
+  int64_t rows, columns;
+  int threads;
+
+  double entry(int64_t i, int64_t j) const {
+    return static_cast<double>(static_cast<Compute<T>>(values[i * columns + j]));
+  }
+  /// out [rows] = matrix · in [columns], or the rows' sums of squares if there is no `in`.
+  void times(const double* in, double* out) const {
+    parallel_ranges(threads, rows, row_grain(columns), [=, this](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        out[i] = interleaved_sum<double>(columns, [=, this](int64_t j) {
+          return entry(i, j) * (in == nullptr ? entry(i, j) : in[j]);
+        });
+      }
+    });
+  }
+  /// out [columns] = in [rows] · matrix.
+  void times_transposed(const double* in, double* out) const {
+    parallel_ranges(threads, columns, row_grain(rows), [=, this](int64_t begin, int64_t end, int) {
+      std::fill(out + begin, out + end, 0.0);
+      for (int64_t i = 0; i < rows; ++i) {
+#pragma GCC ivdep
+        for (int64_t j = begin; j < end; ++j) out[j] += in[i] * entry(i, j);
+      }
+    });
+  }
+};
+
+template <typename T>
+void add_measures(const ProbedMatrix<T>& matrix, double factor, double* vectors, double* sums) {
+  double* const of_rows = vectors;
+  double* const of_columns = vectors + matrix.rows;
+  matrix.times(nullptr, of_rows);
+  double squares = 0;
+  for (int64_t i = 0; i < matrix.rows; ++i) squares += of_rows[i];
+  const bool wide = matrix.rows <= matrix.columns;
+  const int64_t n = std::min(matrix.rows, matrix.columns);
+  double* const probed = wide ? of_rows : of_columns;
+  for (int64_t i = 0; i < n; ++i) probed[i] = probe_sign(i);
+  if (wide) {
+    matrix.times_transposed(of_rows, of_columns);
+    matrix.times(of_columns, of_rows);
+  } else {
+    matrix.times(of_columns, of_rows);
+    matrix.times_transposed(of_rows, of_columns);
+  }
+  double deviations = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double difference = probed[i] - probe_sign(i);
+    deviations += difference * difference;
+  }
+  sums[0] += factor * factor * squares;
+  sums[1] += static_cast<double>(matrix.rows * matrix.columns);
+  sums[2] += deviations;
+  sums[3] += static_cast<double>(n);
+}
+
+/// inputs: updates; output: f64 [4].
+class Measures final : public Operation {
+ public:
+  Measures(std::vector<double> factors, std::vector<int> dims, NewtonSchulzPieces pieces)
+      : factors_(std::move(factors)),
+        dims_(std::move(dims)),
+        blocks_(pieces == NewtonSchulzPieces::blocks) {}
+  std::string_view name() const override {
+    return blocks_ ? "muon_measures_of_blocks" : "muon_measures";
+  }
+
+  std::string labels(std::span<const Spec> inputs) const override {
+    std::string text = matrices_labels(inputs, " + ", "", true) + " -> v";
+    std::string_view separator = "; e0=";
+    for (size_t i = 1; i < inputs.size() && inputs[0].shape.rank() == 3; ++i) {
+      text += fmt::format("{}e{}", std::exchange(separator, "="), i);
+    }
+    return text;
+  }
+  HandRule hand_rule() const override {
+    return sum_of_matrices_rule(
+        name(), blocks_ ? matrices_rule(name(), 0, 1) : whole_matrices_rule(name(), dims_));
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == factors_.size() && !inputs.empty(), "{} inputs",
+                   inputs.size());
+    for (const Spec& update : inputs) {
+      TESSERA_EXPECT(*this, has_matrices(update.shape), "an update {}", update.shape.text());
+    }
+    return {{{MuonMeasures::kSums}, DType::f64, {}}};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    return {.bytes = operand_bytes(inputs, outputs)};
+  }
+  /// Two vectors for the largest matrix, of f64; on a device three, of f32.
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    int64_t rows = 0, columns = 0;
+    for (const Spec& update : inputs) {
+      const MatrixExtent extent = matrix_extent(update.shape);
+      rows = std::max(rows, extent.rows);
+      columns = std::max(columns, extent.columns);
+    }
+    if (target.device == Device::cpu) return (rows + columns) * dtype_size(DType::f64);
+    return 2 * aligned_bytes(rows * dtype_size(DType::f32)) + columns * dtype_size(DType::f32);
+  }
+  void run(const Execution& execution) const override {
+    if (execution.stream != nullptr) return run_on_device(execution);
+    auto* const vectors = reinterpret_cast<double*>(execution.workspace.data());
+    double* const sums = execution.outputs[0].data<double>();
+    std::fill(sums, sums + MuonMeasures::kSums, 0.0);
+    for (size_t i = 0; i < factors_.size(); ++i) {
+      const Tensor& update = execution.inputs[i];
+      const MatrixExtent extent = matrix_extent(update.shape());
+      dispatch_floating(update.dtype(), [&](auto type) {
+        using T = decltype(type);
+        for (int64_t number = 0; number < extent.count; ++number) {
+          add_measures<T>({update.data<T>() + number * extent.elements(), extent.rows,
+                           extent.columns, execution.runtime.threads()},
+                          factors_[i], vectors, sums);
+        }
+      });
+    }
+  }
+
+ private:
+  void run_on_device(const Execution& execution) const {
+    int64_t rows = 0;
+    for (const Tensor& update : execution.inputs) {
+      rows = std::max(rows, matrix_extent(update.shape()).rows);
+    }
+    const int64_t of_rows = aligned_bytes(rows * dtype_size(DType::f32));
+    const auto vector = [&](int64_t at) {
+      return reinterpret_cast<float*>(execution.workspace.data() + at);
+    };
+    on_device(execution, [&](auto vendor, auto type) {
+      using T = decltype(type);
+      bool first = true;
+      for (size_t i = 0; i < factors_.size(); ++i) {
+        const Tensor& update = execution.inputs[i];
+        const MatrixExtent extent = matrix_extent(update.shape());
+        for (int64_t number = 0; number < extent.count; ++number, first = false) {
+          muon_measures_device<decltype(vendor), T>(
+              {.values = update.pointer<T>() + number * extent.elements(),
+               .rows = extent.rows,
+               .columns = extent.columns,
+               .factor = factors_[i],
+               .of_rows = vector(0),
+               .of_columns = vector(2 * of_rows),
+               .squares = vector(of_rows),
+               .sums = execution.outputs[0].pointer<double>(),
+               .first = first},
+              *execution.stream);
+        }
+      }
+    });
+  }
+
+  std::vector<double> factors_;
+  std::vector<int> dims_;
+  bool blocks_;
+};
+
+}  // namespace
+
+double MuonMeasures::rms() const { return std::sqrt(squares / elements); }
+
+double MuonMeasures::deviation() const { return std::sqrt(deviations / dims); }
+
+double probe_sign(int64_t i) { return muon_probe_sign(i); }
+
+Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
+                    NewtonSchulzPieces pieces) {
+  std::vector<Value> values;
+  std::vector<double> factors;
+  std::vector<int> dims;
+  for (const MeasuredUpdate& update : updates) {
+    values.push_back(update.update);
+    factors.push_back(update.factor);
+    dims.push_back(builder.spec(update.update).shape.rank());
+  }
+  return builder.apply_single(
+      std::make_shared<Measures>(std::move(factors), std::move(dims), pieces), std::move(values));
+}
+
+}  // namespace tessera

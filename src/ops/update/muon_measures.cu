@@ -1,0 +1,102 @@
+#include "device/packs.h"
+#include "ops/update/muon_kernels.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMeasureThreads = 256;
+constexpr int kMeasuredColumns = 32;  // of a block of column sums
+constexpr int kRowGroups = kMeasureThreads / kMeasuredColumns;
+
+__global__ void set_probe(float* probe, int64_t n) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) probe[i] = muon_probe_sign(i);
+}
+
+/// A block for each row: out = matrix · in, and the squares of the rows.
+template <typename T>
+__global__ void measure_rows(MeasuredMatrix<T> matrix) {
+  const auto row = static_cast<int64_t>(blockIdx.x);
+  const T* const values = matrix.values + row * matrix.columns;
+  float product = 0, squares = 0;
+  for (int64_t j = threadIdx.x; j < matrix.columns; j += blockDim.x) {
+    const auto value = static_cast<float>(values[j]);
+    product += value * matrix.of_columns[j];
+    squares += value * value;
+  }
+  product = block_sum(product);
+  squares = block_sum(squares);
+  if (threadIdx.x != 0) return;
+  matrix.of_rows[row] = product;
+  matrix.squares[row] = squares;
+}
+
+/// A block for some columns: out = in · matrix. Each group of threads adds every kRowGroups-th row.
+template <typename T>
+__global__ void measure_columns(MeasuredMatrix<T> matrix) {
+  __shared__ float parts[kMeasureThreads];
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int within = thread % kMeasuredColumns;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kMeasuredColumns + within;
+  float total = 0;
+  if (column < matrix.columns) {
+    for (int64_t row = thread / kMeasuredColumns; row < matrix.rows; row += kRowGroups) {
+      total += matrix.of_rows[row] *
+               static_cast<float>(matrix.values[row * matrix.columns + column]);
+    }
+  }
+  parts[thread] = total;
+  __syncthreads();
+  if (thread >= kMeasuredColumns || column >= matrix.columns) return;
+  for (int group = 1; group < kRowGroups; ++group) {
+    total += parts[group * kMeasuredColumns + within];
+  }
+  matrix.of_columns[column] = total;
+}
+
+/// One block adds a matrix's measures to the sums.
+template <typename T>
+__global__ void add_measures(MeasuredMatrix<T> matrix) {
+  const bool wide = matrix.rows <= matrix.columns;
+  const int64_t n = wide ? matrix.rows : matrix.columns;
+  const float* const probed = wide ? matrix.of_rows : matrix.of_columns;
+  double squares = 0, deviations = 0;
+  for (int64_t i = threadIdx.x; i < matrix.rows; i += blockDim.x) squares += matrix.squares[i];
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const double difference = probed[i] - muon_probe_sign(i);
+    deviations += difference * difference;
+  }
+  squares = block_sum(squares);
+  deviations = block_sum(deviations);
+  if (threadIdx.x != 0) return;
+  const double own[] = {matrix.factor * matrix.factor * squares,
+                        static_cast<double>(matrix.rows * matrix.columns), deviations,
+                        static_cast<double>(n)};
+  for (int i = 0; i < 4; ++i) matrix.sums[i] = matrix.first ? own[i] : matrix.sums[i] + own[i];
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void muon_measures_device(const MeasuredMatrix<T>& matrix, Stream& stream) {
+  const bool wide = matrix.rows <= matrix.columns;
+  const int64_t n = wide ? matrix.rows : matrix.columns;
+  const Grid of_rows{.blocks = matrix.rows, .threads = kMeasureThreads};
+  const Grid of_columns{
+      .blocks = (matrix.columns + kMeasuredColumns - 1) / kMeasuredColumns,
+      .threads = kMeasureThreads};
+  launch(set_probe, grid_of_elements<1>(n), stream, wide ? matrix.of_rows : matrix.of_columns, n);
+  if (wide) {
+    launch(measure_columns<T>, of_columns, stream, matrix);
+    launch(measure_rows<T>, of_rows, stream, matrix);
+  } else {
+    launch(measure_rows<T>, of_rows, stream, matrix);
+    launch(measure_columns<T>, of_columns, stream, matrix);
+  }
+  launch(add_measures<T>, {.threads = kMeasureThreads}, stream, matrix);
+}
+
+template void muon_measures_device<ThisVendor, float>(const MeasuredMatrix<float>&, Stream&);
+template void muon_measures_device<ThisVendor, BFloat16>(const MeasuredMatrix<BFloat16>&, Stream&);
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+#include "device/packs.h"
+#include "ops/update/device_piece.h"
+#include "ops/update/muon_kernels.h"
+#include "ops/update/newton_schulz_coefficients.h"
+
+namespace tessera {
+namespace {
+
+template <typename T>
+__global__ void squares_of_matrices(DeviceTable<MatrixNormRow<T>> matrices, double* partial) {
+  const Piece<MatrixNormRow<T>> piece = piece_of_block(matrices);
+  const T* const values = piece.row.values + piece.begin;
+  double total = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < piece.count; i += kPieceThreads) {
+    const double value = static_cast<float>(values[i]);
+    total += value * value;
+  }
+  total = block_sum(total);
+  if (threadIdx.x == 0) partial[blockIdx.x] = total;
+}
+
+/// A block for each matrix adds its pieces' sums.
+template <typename T>
+__global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, double least,
+                              const double* partial, float* factors) {
+  const auto matrix = static_cast<int64_t>(blockIdx.x);
+  const int64_t begin = matrices.rows[matrix].first_block;
+  const int64_t end =
+      matrix + 1 < matrices.count ? matrices.rows[matrix + 1].first_block : matrices.blocks;
+  double total = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) total += partial[i];
+  total = block_sum(total);
+  if (threadIdx.x == 0) factors[matrix] = static_cast<float>(1.0 / (std::sqrt(total) + least));
+}
+
+template <typename T, int each>
+__global__ void scale_matrix(const float* factor_of_matrix, const T* from, T* to, int64_t count) {
+  const float factor = *factor_of_matrix;
+  for_my_elements<each>(count, [&](int64_t first, auto size) {
+    auto values = load_pack<size>(from + first, 0);
+    for (int i = 0; i < size; ++i) {
+      values.values[i] = round_to<T>(factor * static_cast<float>(values.values[i]));
+    }
+    store_pack(to + first, 0, values);
+  });
+}
+
+template <typename T>
+__global__ void newton_schulz_polynomial(const T* gram, T* square, int64_t n) {
+  for_my_elements<kPackSize<T>>(n * n, [&](int64_t first, auto size) {
+    const auto linear = load_pack<size>(gram + first, 0);
+    auto values = load_pack<size>(square + first, 0);
+    for (int i = 0; i < size; ++i) {
+      const float a = (first + i) % (n + 1) == 0 ? static_cast<float>(kNewtonSchulzA) : 0.0f;
+      values.values[i] = round_to<T>(
+          a + static_cast<float>(kNewtonSchulzB) * static_cast<float>(linear.values[i]) +
+          static_cast<float>(kNewtonSchulzC) * static_cast<float>(values.values[i]));
+    }
+    store_pack(square + first, 0, values);
+  });
+}
+
+}  // namespace
+
+template <typename Vendor, typename T>
+void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double least,
+                          double* partial, float* factors, Stream& stream) {
+  launch(squares_of_matrices<T>, grid_of_pieces(matrices), stream, matrices, partial);
+  launch(inverse_norms<T>, {.blocks = matrices.count, .threads = kPieceThreads}, stream, matrices,
+         least, partial, factors);
+}
+
+template <typename Vendor, typename T>
+void scale_matrix_device(const float* factor, const T* from, T* to, int64_t count, Stream& stream) {
+  // Matrices lie one after the other: packs are aligned if a matrix is a number of them.
+  with_pack_size<kPackSize<T>>(count, [&](auto size) {
+    launch(scale_matrix<T, size>, grid_of_elements<size>(count), stream, factor, from, to, count);
+  });
+}
+
+template <typename Vendor, typename T>
+void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream) {
+  launch(newton_schulz_polynomial<T>, grid_of_elements<kPackSize<T>>(n * n), stream, gram, square,
+         n);
+}
+
+template void inverse_norms_device<ThisVendor, float>(const DeviceTable<MatrixNormRow<float>>&,
+                                                      double, double*, float*, Stream&);
+template void inverse_norms_device<ThisVendor, BFloat16>(
+    const DeviceTable<MatrixNormRow<BFloat16>>&, double, double*, float*, Stream&);
+template void scale_matrix_device<ThisVendor, float>(const float*, const float*, float*, int64_t,
+                                                     Stream&);
+template void scale_matrix_device<ThisVendor, BFloat16>(const float*, const BFloat16*, BFloat16*,
+                                                        int64_t, Stream&);
+template void newton_schulz_polynomial_device<ThisVendor, float>(const float*, float*, int64_t,
+                                                                 Stream&);
+template void newton_schulz_polynomial_device<ThisVendor, BFloat16>(const BFloat16*, BFloat16*,
+                                                                    int64_t, Stream&);
+
+}  // namespace tessera

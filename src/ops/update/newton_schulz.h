@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "program/builder.h"
+
+namespace tessera {
+
+/// What ranks do with matrices of which each has a piece.
+enum class NewtonSchulzPieces {
+  refused,  ///< each matrix has to be whole on the rank
+  blocks,   ///< each rank's piece is taken for a matrix of its own: another algorithm
+};
+
+/// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each
+/// expert, approximately (Keller Jordan's Muon; Moonlight): of X = U Σ Vᵀ it returns about U Vᵀ.
+///   X = X / (|X| + 1e-7), transposed if it has more rows than columns, then `steps` times
+///   A = X Xᵀ, X = a X + (b A + c A²) X (newton_schulz_coefficients.h).
+/// Products are of the matrices' type, bf16, f32 or f64, with sums in f32 (f64 of f64). On the
+/// processor A and A² are computed as the symmetric matrices that they are; a X is taken by adding
+/// a to the diagonal of b A + c A².
+std::vector<Value> newton_schulz(Builder& builder, std::span<const Value> matrices, int64_t steps,
+                                 NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+#include "ops/update/orthogonalise.h"
+
+#include <cmath>
+
+#include "base/interleaved_sum.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/support.h"
+#include "ops/update/newton_schulz_coefficients.h"
+#include "tensor/alignment.h"
+
+namespace tessera {
+namespace {
+
+using OrthogonaliseSize = Orthogonalise::Size;
+
+bool is_tall(const MatrixExtent& extent) { return extent.rows > extent.columns; }
+/// X is [short, long].
+int64_t short_side(const MatrixExtent& extent) { return std::min(extent.rows, extent.columns); }
+int64_t long_side(const MatrixExtent& extent) { return std::max(extent.rows, extent.columns); }
+
+SymmetricSize gram_size(const OrthogonaliseSize& size) {
+  return {short_side(size.extent), long_side(size.extent), size.dtype, size.threads};
+}
+
+SymmetricSize square_size(const OrthogonaliseSize& size) {
+  const int64_t n = short_side(size.extent);
+  return {n, n, size.dtype, size.threads};
+}
+
+GemmShape product_shape(const OrthogonaliseSize& size) {
+  const int64_t n = short_side(size.extent);
+  return {.m = n,
+          .n = long_side(size.extent),
+          .k = n,
+          .input = size.dtype,
+          .output = size.dtype,
+          .threads = size.threads};
+}
+
+/// The parts of a matrix's workspace, as offsets in bytes.
+struct Layout {
+  explicit Layout(const OrthogonaliseSize& size) {
+    const int64_t element = dtype_size(size.dtype);
+    const int64_t n = short_side(size.extent);
+    x = take(size.extent.elements() * element);
+    transposed = take(is_tall(size.extent) ? size.extent.elements() * element : 0);
+    gram = take(n * n * element);
+    square = take(n * n * element);
+    row_sums = take(size.extent.rows * dtype_size(DType::f64));
+    scratch = bytes;
+  }
+  int64_t take(int64_t more) {
+    const int64_t place = bytes;
+    bytes += aligned_bytes(more);
+    return place;
+  }
+
+  int64_t bytes = 0;
+  int64_t x, transposed, gram, square, row_sums, scratch;
+};
+
+/// The Euclidean norm of a matrix. Its order of additions does not depend on the threads.
+template <typename T>
+double norm_of(const OrthogonaliseSize& size, const T* matrix, double* row_sums) {
+  const int64_t columns = size.extent.columns;
+  parallel_ranges(size.threads, size.extent.rows, row_grain(columns),
+                  [=](int64_t begin, int64_t end, int) {
+                    for (int64_t row = begin; row < end; ++row) {
+                      row_sums[row] = interleaved_sum<double>(columns, [=](int64_t i) {
+                        const auto value =
+                            static_cast<double>(static_cast<Compute<T>>(matrix[row * columns + i]));
+                        return value * value;
+                      });
+                    }
+                  });
+  double total = 0;
+  for (int64_t row = 0; row < size.extent.rows; ++row) total += row_sums[row];
+  return std::sqrt(total);
+}
+
+template <typename T>
+void scaled_copy(int threads, int64_t count, const T* from, Compute<T> factor, T* to) {
+  parallel_ranges(threads, count, 1 << 15, [=](int64_t begin, int64_t end, int) {
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) {
+      to[i] = static_cast<T>(factor * static_cast<Compute<T>>(from[i]));
+    }
+  });
+}
+
+/// to [columns, rows] = factor · the transposed `from` [rows, columns], in tiles.
+template <typename T>
+void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, Compute<T> factor,
+                      T* to) {
+  constexpr int64_t kTile = 64;
+  parallel_items(threads, (columns + kTile - 1) / kTile, [=](int64_t tile, int) {
+    const int64_t end = std::min(columns, (tile + 1) * kTile);
+    for (int64_t row = 0; row < rows; row += kTile) {
+      const int64_t row_end = std::min(rows, row + kTile);
+      for (int64_t j = tile * kTile; j < end; ++j) {
+        for (int64_t i = row; i < row_end; ++i) {
+          to[j * rows + i] =
+              static_cast<T>(factor * static_cast<Compute<T>>(from[i * columns + j]));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Orthogonalise::Orthogonalise(Runtime& runtime, const Size& size)
+    : size_(size),
+      gram_(runtime, gram_size(size)),
+      square_(runtime, square_size(size)),
+      product_(&prepare_gemm(runtime, product_shape(size))) {}
+
+int64_t Orthogonalise::workspace_bytes(const Target& target, const Size& size) {
+  return Layout(size).bytes +
+         aligned_bytes(std::max({SymmetricProduct::workspace_bytes(target, gram_size(size)),
+                                 SymmetricProduct::workspace_bytes(target, square_size(size)),
+                                 gemm_workspace_bytes(target, product_shape(size))}));
+}
+
+void Orthogonalise::run(const void* in, void* out, std::byte* workspace) const {
+  dispatch_floating(size_.dtype, [&](auto type) {
+    using T = decltype(type);
+    run_in(static_cast<const T*>(in), static_cast<T*>(out), workspace);
+  });
+}
+
+template <typename T>
+void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
+  const auto& [extent, dtype, steps, threads] = size_;
+  const Layout layout(size_);
+  const double norm = norm_of(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
+  const auto factor = static_cast<Compute<T>>(1.0 / (norm + kNewtonSchulzLeast));
+  // X goes to and fro between two places, and ends in the first one.
+  T* const places[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
+                       reinterpret_cast<T*>(workspace + layout.x)};
+  auto place = static_cast<size_t>(steps % 2);
+  if (is_tall(extent)) {
+    scaled_transpose(threads, extent.rows, extent.columns, in, factor, places[place]);
+  } else {
+    scaled_copy(threads, extent.elements(), in, factor, places[place]);
+  }
+  for (int64_t i = 0; i < steps; ++i, place = 1 - place) {
+    step(places[place], places[1 - place], workspace);
+  }
+  if (!is_tall(extent)) return;
+  scaled_transpose(threads, extent.columns, extent.rows, places[0], Compute<T>{1}, out);
+}
+
+template <typename T>
+void Orthogonalise::step(const T* x, T* next, std::byte* workspace) const {
+  using Wide = Compute<T>;
+  const Layout layout(size_);
+  auto* const gram = reinterpret_cast<T*>(workspace + layout.gram);
+  auto* const square = reinterpret_cast<T*>(workspace + layout.square);
+  std::byte* const scratch = workspace + layout.scratch;
+  const int64_t n = short_side(size_.extent);
+  gram_.run_upper(x, gram, scratch);
+  mirror_upper(size_.threads, n, gram, [=](int64_t i, int64_t j) { return gram[i * n + j]; });
+  square_.run_upper(gram, square, scratch);
+  mirror_upper(size_.threads, n, square, [=](int64_t i, int64_t j) {
+    const auto a = i == j ? static_cast<Wide>(kNewtonSchulzA) : Wide{0};
+    return static_cast<T>(a +
+                          static_cast<Wide>(kNewtonSchulzB) * static_cast<Wide>(gram[i * n + j]) +
+                          static_cast<Wide>(kNewtonSchulzC) * static_cast<Wide>(square[i * n + j]));
+  });
+  product_->run(square, x, next, scratch);
+}
+
+}  // namespace tessera

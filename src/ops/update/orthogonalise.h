@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ops/gemm/symmetric_product.h"
+#include "ops/update/matrix_labels.h"
+
+namespace tessera {
+
+/// Newton-Schulz on one matrix of a size, on the processor (see newton_schulz()).
+class Orthogonalise {
+ public:
+  /// What the steps of all matrices of a size have in common.
+  struct Size {
+    MatrixExtent extent;  ///< of which `count` does not matter
+    DType dtype = DType::f32;
+    int64_t steps = 5;
+    int threads = 1;  ///< 1 for a matrix beside others within a parallel region
+  };
+
+  /// Must not be called within a parallel region. run() may be called there.
+  Orthogonalise(Runtime& runtime, const Size& size);
+  static int64_t workspace_bytes(const Target& target, const Size& size);
+
+  /// `in` and `out` may be the same memory.
+  void run(const void* in, void* out, std::byte* workspace) const;
+
+ private:
+  template <typename T>
+  void run_in(const T* in, T* out, std::byte* workspace) const;
+  template <typename T>
+  void step(const T* x, T* next, std::byte* workspace) const;
+
+  Size size_;
+  SymmetricProduct gram_;    // X Xᵀ
+  SymmetricProduct square_;  // A A
+  const Gemm* product_;      // (a + b A + c A²) X
+};
+
+}  // namespace tessera

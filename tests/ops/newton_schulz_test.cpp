@@ -1,0 +1,271 @@
+#include "ops/update/newton_schulz.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "ops/gemm/symmetric_product.h"
+#include "ops/update/muon_measures.h"
+#include "ops/update/muon_momentum.h"
+#include "ops/update/muon_update.h"
+#include "program/view.h"
+#include "support/emulated.h"
+#include "support/relative_difference.h"
+
+namespace tessera {
+namespace {
+
+using testing::RunInput;
+using testing::RunOptions;
+
+std::vector<Value> five_steps(Builder& builder, std::span<const Value> values) {
+  return newton_schulz(builder, values, 5);
+}
+
+RunOptions without_backward(DType dtype, int threads = 2) {
+  return {.dtype = dtype, .threads = threads, .backward = false};
+}
+
+/// The singular values of a matrix [rows, columns], rows <= columns: the roots of the eigenvalues
+/// of its Gram matrix, by Jacobi's rotations.
+std::vector<double> singular_values_of(const std::vector<double>& matrix, size_t rows,
+                                       size_t columns) {
+  std::vector<double> gram(rows * rows);
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < rows; ++k) {
+      for (size_t j = 0; j < columns; ++j) {
+        gram[i * rows + k] += matrix[i * columns + j] * matrix[k * columns + j];
+      }
+    }
+  }
+  const auto at = [&](size_t i, size_t j) -> double& { return gram[i * rows + j]; };
+  for (int sweep = 0; sweep < 30; ++sweep) {
+    for (size_t p = 0; p + 1 < rows; ++p) {
+      for (size_t q = p + 1; q < rows; ++q) {
+        if (std::abs(at(p, q)) < 1e-15) continue;
+        const double angle = 0.5 * std::atan2(2 * at(p, q), at(q, q) - at(p, p));
+        const double c = std::cos(angle), s = std::sin(angle);
+        for (size_t k = 0; k < rows; ++k) {
+          const double kp = at(k, p), kq = at(k, q);
+          at(k, p) = c * kp - s * kq;
+          at(k, q) = s * kp + c * kq;
+        }
+        for (size_t k = 0; k < rows; ++k) {
+          const double pk = at(p, k), qk = at(q, k);
+          at(p, k) = c * pk - s * qk;
+          at(q, k) = s * pk + c * qk;
+        }
+      }
+    }
+  }
+  std::vector<double> values;
+  for (size_t i = 0; i < rows; ++i) values.push_back(std::sqrt(std::max(at(i, i), 0.0)));
+  return values;
+}
+
+TEST(NewtonSchulz, BringsSingularValuesIntoThePublishedBand) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{48, 96}, {30, 200}}) {
+      const auto result =
+          run_program(five_steps, {RunInput{{rows, columns}}}, without_backward(dtype));
+      const auto values = singular_values_of(result.outputs[0], static_cast<size_t>(rows),
+                                             static_cast<size_t>(columns));
+      const auto [least, most] = std::ranges::minmax(values);
+      EXPECT_GT(least, 0.67) << dtype_name(dtype) << " [" << rows << ", " << columns << "]";
+      EXPECT_LT(most, 1.21) << dtype_name(dtype) << " [" << rows << ", " << columns << "]";
+    }
+  }
+}
+
+/// The orthogonal factors stay: X of U diag(s) Vᵀ is U diag(f(s)) Vᵀ, with f five times the
+/// polynomial. Here U and V are the identity.
+TEST(NewtonSchulz, AppliesThePolynomialToSingularValues) {
+  const std::vector<double> given{0.9, 0.4, 0.1, 0.02};
+  const double norm = std::sqrt(std::inner_product(given.begin(), given.end(), given.begin(), 0.0));
+  for (const bool tall : {false, true}) {
+    const Shape shape = tall ? Shape{6, 4} : Shape{4, 6};
+    Program program;
+    Builder builder(program);
+    const Value matrix = builder.input("matrix", {shape, DType::f64, {}});
+    const Value result = five_steps(builder, {{matrix}}).front();
+    builder.output(result);
+    Runtime runtime(host_target(1));
+    testing::ProgramRun run(program, runtime);
+    const Tensor diagonal(shape, DType::f64);
+    diagonal.fill_zero();
+    for (int64_t i = 0; i < 4; ++i) {
+      diagonal.data<double>()[i * shape[1] + i] = given[static_cast<size_t>(i)];
+    }
+    run.bind(matrix, diagonal);
+    run.run();
+    const std::vector<double> found = testing::as_doubles(run[result]);
+    for (int64_t i = 0; i < shape[0]; ++i) {
+      for (int64_t j = 0; j < shape[1]; ++j) {
+        double expected = i == j ? given[static_cast<size_t>(i)] / (norm + 1e-7) : 0;
+        for (int step = 0; step < 5; ++step) {
+          expected =
+              3.4445 * expected - 4.775 * std::pow(expected, 3) + 2.0315 * std::pow(expected, 5);
+        }
+        EXPECT_NEAR(found[static_cast<size_t>(i * shape[1] + j)], expected, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(NewtonSchulz, TakesEachExpertForItself) {
+  constexpr int64_t kExperts = 5, kRows = 12, kColumns = 9;
+  const auto together = run_program(five_steps, {RunInput{{kExperts, kRows, kColumns}}},
+                                    without_backward(DType::f64));
+  const auto one_by_one = [](Builder& builder, std::span<const Value> values) {
+    std::vector<Value> results;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const Value part = view(builder, values[0], e * kRows * kColumns, {kRows, kColumns});
+      results.push_back(newton_schulz(builder, {{part}}, 5).front());
+    }
+    return results;
+  };
+  const auto apart = run_program(one_by_one, {RunInput{{kExperts, kRows, kColumns}}},
+                                 without_backward(DType::f64));
+  std::vector<double> joined;
+  for (const auto& part : apart.outputs) joined.insert(joined.end(), part.begin(), part.end());
+  EXPECT_EQ(together.outputs[0], joined);
+}
+
+RC_GTEST_PROP(NewtonSchulz, FastAgreesWithPlain, ()) {
+  const auto side = [] { return *rc::gen::inRange<int64_t>(1, 130); };
+  const int64_t rows = side(), columns = side() + 130;
+  const bool tall = *rc::gen::arbitrary<bool>();
+  const std::vector<RunInput> inputs{{tall ? Shape{columns, rows} : Shape{rows, columns}},
+                                     {{3, rows, 40}}};
+  RunOptions options = without_backward(DType::f32);
+  const auto fast = run_program(five_steps, inputs, options);
+  options.kernels = Kernels::plain;
+  const auto plain = run_program(five_steps, inputs, options);
+  // Rounding grows by up to 3.4^5 for singular values near 0, which rows = 40 may have.
+  testing::expect_close(fast.outputs[0], plain.outputs[0], {0, 1e-4}, "wide");
+  testing::expect_close(fast.outputs[1], plain.outputs[1], {0, 1e-2}, "experts");
+}
+
+/// Blocks of columns down to the diagonal, and their mirror.
+TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{7, 3}, {520, 40}, {1100, 33}}) {
+    const Tensor a = testing::random_tensor({n, k}, DType::f32, "a");
+    const Tensor c({n, n}, DType::f32);
+    for (const Kernels kernels : {Kernels::plain, Kernels::fast}) {
+      Runtime runtime(host_target(2, kernels));
+      const SymmetricSize size{n, k, DType::f32, 2};
+      std::vector<std::byte> workspace(
+          static_cast<size_t>(SymmetricProduct::workspace_bytes(runtime.target(), size) + 64));
+      auto address = reinterpret_cast<uintptr_t>(workspace.data());
+      auto* const aligned = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
+      SymmetricProduct(runtime, size).run_upper(a.raw(), c.raw(), aligned);
+      float* const entries = c.data<float>();
+      mirror_upper(2, n, entries, [=](int64_t i, int64_t j) { return entries[i * n + j]; });
+      for (int64_t i = 0; i < n; i += 13) {
+        for (int64_t j = 0; j < n; ++j) {
+          double expected = 0, size_of_terms = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            const double term = double{a.data<float>()[i * k + l]} * a.data<float>()[j * k + l];
+            expected += term;
+            size_of_terms += std::abs(term);
+          }
+          ASSERT_NEAR(entries[i * n + j], expected, 1e-6 * size_of_terms) << i << ", " << j;
+          ASSERT_EQ(entries[i * n + j], entries[j * n + i]);
+        }
+      }
+    }
+  }
+}
+
+RC_GTEST_PROP(NewtonSchulz, DevicesAgreeWithPlain, ()) {
+  const int64_t rows = *rc::gen::inRange<int64_t>(1, 20);
+  const int64_t columns = *rc::gen::inRange<int64_t>(24, 60);
+  const bool tall = *rc::gen::arbitrary<bool>();
+  const std::vector<RunInput> inputs{{tall ? Shape{columns, rows} : Shape{rows, columns}},
+                                     {{3, rows, columns + 1}}};
+  testing::expect_device_agrees(
+      [](Builder& builder, std::span<const Value> values) {
+        return newton_schulz(builder, values, 2);
+      },
+      inputs, {.dtype = DType::f32, .backward = false});
+}
+
+RC_GTEST_PROP(MuonMeasures, DevicesAgreeWithPlain, ()) {
+  const int64_t rows = *rc::gen::inRange<int64_t>(1, 300);
+  const int64_t columns = *rc::gen::inRange<int64_t>(1, 300);
+  const std::vector<RunInput> inputs{{{rows, columns}}, {{columns, rows}}};
+  testing::expect_device_agrees(
+      [](Builder& builder, std::span<const Value> values) {
+        const MeasuredUpdate updates[] = {{values[0], 0.5}, {values[1], 2.0}};
+        return std::vector{muon_measures(builder, updates)};
+      },
+      inputs, {.dtype = *rc::gen::element(DType::f32, DType::bf16), .backward = false});
+}
+
+/// Both passes over matrices, with and without a step that is not finite.
+RC_GTEST_PROP(MuonPasses, DevicesAgreeWithPlain, ()) {
+  const DType dtype = *rc::gen::element(DType::f32, DType::bf16);
+  const double scale = *rc::gen::element(1.0, 0.25, std::nan(""));
+  const Shape shapes[] = {{*rc::gen::inRange<int64_t>(1, 200), *rc::gen::inRange<int64_t>(1, 200)},
+                          {2, 3, *rc::gen::inRange<int64_t>(1, 9)}};
+  const auto run_on = [&](const std::optional<testing::Emulation>& emulation) {
+    Program program;
+    Builder builder(program);
+    Runtime runtime = testing::make_runtime(host_target(1, Kernels::plain), emulation);
+    testing::ProgramRun run(program, runtime);
+    const auto number = [&](const char* name, double value) {
+      const Value input = builder.input(name, {{1}, DType::f64, {}});
+      const Tensor tensor({1}, DType::f64);
+      *tensor.data<double>() = value;
+      run.bind(input, tensor);
+      return input;
+    };
+    std::vector<Value> kept;
+    const auto state = [&](const char* name, const Shape& shape, DType type) {
+      const std::string full = fmt::format("{}{}", name, kept.size());
+      kept.push_back(builder.state(full, {shape, type, {}}));
+      run.bind(kept.back(), testing::random_tensor(shape, type, full));
+      return kept.back();
+    };
+    const Value of_scale = number("scale", scale), rate = number("rate", 0.03);
+    std::vector<MuonMomentum> momenta;
+    for (const Shape& shape : shapes) {
+      const Value gradient = state("gradient", shape, DType::f32);
+      momenta.push_back({gradient, state("momentum", shape, DType::f32)});
+    }
+    const std::vector<Value> updates = muon_momentum(builder, of_scale, momenta, 0.95, dtype);
+    std::vector<MuonMatrix> matrices;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      matrices.push_back({.update = updates[i],
+                          .master = state("master", shapes[i], DType::f32),
+                          .weight = {},
+                          .factor = 0.2 * static_cast<double>(i + 1),
+                          .decays = i == 0});
+      if (dtype == DType::bf16) matrices.back().weight = state("weight", shapes[i], dtype);
+      builder.output(updates[i]);
+    }
+    muon_update(builder, {of_scale, rate}, matrices, 0.1);
+    run.run();
+    std::vector<std::vector<double>> results;
+    for (const Value value : updates) results.push_back(testing::as_doubles(run[value]));
+    for (const Value value : kept) results.push_back(testing::as_doubles(run[value]));
+    return results;
+  };
+  const auto expected = run_on(std::nullopt);
+  testing::expect_equal_bits_on_devices(testing::any_lanes(), run_on, [&](const auto& results) {
+    ASSERT_EQ(results.size(), expected.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      testing::expect_close(results[i], expected[i], testing::device_tolerance(dtype),
+                            fmt::format("result {}", i));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera
