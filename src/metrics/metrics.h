@@ -41,6 +41,9 @@ struct StepMetrics {
   std::optional<double> router_z_loss;
   std::optional<double> expert_load;  ///< tokens of the fullest expert over the balanced number
   std::optional<double> skipped;      ///< part of the tokens that routers sent to no expert
+  // With Muon:
+  std::optional<double> update_rms;           ///< of its updates, before the learning rate
+  std::optional<double> orthogonality_error;  ///< of its updates (see MuonMeasures::deviation())
   // For steps that end with an evaluation:
   std::optional<double> held_out_loss;
   // For runs of several phases:

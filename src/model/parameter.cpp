@@ -57,6 +57,13 @@ std::string split_axes(const Mesh& mesh, const Distribution& flat) {
 
 }  // namespace
 
+bool is_hidden_matrix(ParameterRole role, const Shape& shape) {
+  if (role == ParameterRole::expert) return shape.rank() == 3;
+  const bool hidden = role == ParameterRole::matrix || role == ParameterRole::router ||
+                      role == ParameterRole::router_hidden;
+  return hidden && shape.rank() == 2;
+}
+
 void initialize(const ParameterSpec& spec, uint64_t seed, const Tensor& values, int threads) {
   initialize(spec, seed, TensorPiece(spec.shape), values, threads);
 }
@@ -95,7 +102,8 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
   const Program& program = builder.program();
   const std::string qualified = builder.qualified(name);
   const Shape piece = shape_of_piece(program, qualified, shape, distribution);
-  const size_t index = unit_of(builder, qualified, unit, dtype, distribution, changed_by);
+  const size_t index = unit_of(builder, qualified, unit, dtype, is_hidden_matrix(role, shape),
+                               distribution, changed_by);
   ParameterUnit& whole = units_[index];
   const int64_t offset = whole.elements;
   const int64_t padded = round_up(piece.elements(), kAlignment);
@@ -116,11 +124,12 @@ Value ParameterList::declare(Builder& builder, std::string_view name, const Shap
 }
 
 size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
-                              const std::string& unit, DType dtype,
+                              const std::string& unit, DType dtype, bool matrices,
                               const Distribution& distribution, ChangedBy changed_by) {
   const Mesh& mesh = builder.program().mesh();
   const Distribution flat = flat_distribution(mesh, distribution);
-  const std::string name = fmt::format("{}/{}{}", unit, dtype_name(dtype), split_axes(mesh, flat));
+  const std::string name = fmt::format("{}/{}{}{}", unit, dtype_name(dtype), split_axes(mesh, flat),
+                                       matrices ? "/matrices" : "");
   // From the end, because the parameters of a unit mostly follow one another.
   for (size_t i = units_.size(); i-- > 0;) {
     if (units_[i].name != name) continue;
@@ -134,6 +143,7 @@ size_t ParameterList::unit_of(Builder& builder, const std::string& parameter,
   }
   units_.push_back({.name = name,
                     .dtype = dtype,
+                    .matrices = matrices,
                     .distribution = flat,
                     .value = builder.parameter(name, {{0}, dtype, flat}),
                     .gradient_distribution = {},

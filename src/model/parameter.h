@@ -44,6 +44,10 @@ enum class ParameterRole {
 /// last two change biases that balance routers.
 enum class ChangedBy { optimizer, controller, sign };
 
+/// Whether a parameter is a hidden matrix, or one of each expert: what Muon is for. `shape` is of
+/// the whole.
+bool is_hidden_matrix(ParameterRole role, const Shape& shape);
+
 /// A parameter before it has memory.
 struct ParameterSpec {
   std::string name;
@@ -62,9 +66,13 @@ struct ParameterSpec {
 /// element type that lie alike over the ranks. They are flattened one after another, each padded to
 /// whole cache lines of the smallest type. They are updated, reduced, sharded or gathered as one
 /// piece. In programs a unit is one parameter, and the model's parameters are views of it.
+///
+/// Hidden matrices are in units of their own, so that a unit is wholly one optimizer's.
 struct ParameterUnit {
-  std::string name;  ///< of the flat value: "layers.0.experts/bf16", "layers.0/bf16/tensor"
+  /// Of the flat value: "layers.0.experts/bf16/matrices", "layers.0/bf16/tensor/matrices".
+  std::string name;
   DType dtype = DType::f32;
+  bool matrices = false;  ///< whether its parameters are hidden matrices
   /// Flat pieces over the axes that split its parameters, whatever dims they split.
   Distribution distribution;
   int64_t elements = 0;  ///< on this rank
@@ -127,7 +135,8 @@ class ParameterList {
   /// The unit's index in the list; declares the unit if it is new. Throws DistributionError if it
   /// lies in another way than the parameter would.
   size_t unit_of(Builder& builder, const std::string& parameter, const std::string& unit,
-                 DType dtype, const Distribution& distribution, ChangedBy changed_by);
+                 DType dtype, bool matrices, const Distribution& distribution,
+                 ChangedBy changed_by);
 
   std::vector<ParameterSpec> specs_;
   std::vector<Value> values_;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "config/mesh_of.h"
 #include "plan/explain_held.h"
+#include "plan/explain_optimizer.h"
 #include "plan/explain_rows.h"
 #include "program/label_rules.h"
 
@@ -117,6 +118,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   std::string text = layout_text(plan.place());
   if (several || options.types) {
     text += held_table(plan, config.model.dense_layers, options.all_layers) + "\n";
+  }
+  if (const std::string optimizers = optimizer_table(plan); !optimizers.empty()) {
+    text += optimizers + "\n";
   }
   text += operations_table(plan, rows, config.model.dense_layers, options);
   if (!options.all_layers && config.model.layers > 1) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "plan/explain_optimizer.h"
 
 namespace tessera {
 namespace {
@@ -19,6 +20,7 @@ struct Held {
   Shape piece;
   Distribution type;
   std::optional<Distribution> gradient;  ///< the main gradient's, of parameters
+  std::string updated_by;                ///< the optimizer, of parameters
   int layer = -1;
 };
 
@@ -47,12 +49,14 @@ std::vector<Held> held(const StepPlan& plan) {
   std::vector<Held> result;
   for (const ParameterSpec& spec : chunk.parameters.specs()) {
     const auto unit = static_cast<size_t>(spec.unit_index);
+    const auto optimizer = optimizer_of(plan, spec);
     result.push_back({.name = spec.name,
                       .dtype = std::string(dtype_name(spec.dtype)),
                       .whole = spec.shape,
                       .piece = spec.piece_shape,
                       .type = spec.distribution,
                       .gradient = gradient_of(mesh, spec, chunk.parameters.units()[unit]),
+                      .updated_by = optimizer ? std::string(word(*optimizer)) : "",
                       .layer = layer_of(spec.name)});
   }
   std::vector<Value> inputs{chunk.batch.tokens, chunk.batch.targets, chunk.batch.positions};
@@ -64,7 +68,8 @@ std::vector<Held> held(const StepPlan& plan) {
                       .whole = std::nullopt,
                       .piece = info.spec.shape,
                       .type = info.spec.distribution,
-                      .gradient = std::nullopt});
+                      .gradient = std::nullopt,
+                      .updated_by = {}});
   }
   return result;
 }
@@ -80,13 +85,13 @@ std::string type_of_ranks(const Mesh& mesh, Distribution type) {
 
 std::string held_table(const StepPlan& plan, int64_t first_mixture, bool all_layers) {
   const Mesh mesh = plan.place().mesh;
-  Table table({"held", "whole", "here", "type", "main gradient"});
+  Table table({"held", "whole", "here", "type", "main gradient", "updated by"});
   for (const Held& value : held(plan)) {
     if (!all_layers && value.layer > 0 && value.layer != first_mixture) continue;
     table.add({value.name, value.whole ? value.whole->text() : "input",
                fmt::format("{} {}", value.dtype, value.piece.text()),
                type_of_ranks(mesh, value.type),
-               value.gradient ? type_of_ranks(mesh, *value.gradient) : ""});
+               value.gradient ? type_of_ranks(mesh, *value.gradient) : "", value.updated_by});
   }
   return table.text();
 }
@@ -101,6 +106,7 @@ nlohmann::ordered_json held_json(const StepPlan& plan) {
                                 {"type", value.type.text(mesh)}};
     if (value.whole) json["whole"] = value.whole->text();
     if (value.gradient) json["main_gradient"] = value.gradient->text(mesh);
+    if (!value.updated_by.empty()) json["updated_by"] = value.updated_by;
     result.push_back(json);
   }
   return result;

@@ -8,9 +8,17 @@
 
 namespace tessera {
 
-enum class OptimizerName { adamw };
+enum class OptimizerName { adamw, muon };
 template <>
-inline constexpr std::array<std::string_view, 1> kWords<OptimizerName>{"adamw"};
+inline constexpr std::array<std::string_view, 2> kWords<OptimizerName>{"adamw", "muon"};
+
+/// What Muon does with matrices that tensor parallelism splits.
+enum class MuonSplit {
+  gather,  ///< each rank gathers the whole matrix, orthogonalises it and takes its own piece
+  blocks,  ///< each rank orthogonalises its piece: another algorithm, which sends nothing
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<MuonSplit>{"gather", "blocks"};
 
 /// The course of the learning rate after the warm-up.
 enum class Schedule { cosine, linear, constant };
@@ -38,6 +46,9 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double clip_norm = 1.0;          ///< 0: no clipping
   bool clip_after_warmup = false;  ///< clip only once the warm-up is over (Optimus §2.1)
+  double muon_momentum = 0.95;
+  int64_t muon_steps = 5;  ///< of Newton-Schulz
+  MuonSplit muon_split = MuonSplit::gather;
 };
 
 }  // namespace tessera

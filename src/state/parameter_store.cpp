@@ -15,12 +15,16 @@ ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
       return exists ? executor.tensor(name, update).view(spec.unit_offset, spec.piece_shape)
                     : Tensor();
     };
+    const auto part_if_any = [&](const std::string& name) {
+      const std::vector<ValueInfo>& values = executor.program(update).values();
+      return part(std::ranges::find(values, name, &ValueInfo::name) != values.end(), name);
+    };
     parameters_.push_back({.spec = spec,
                            .weight = part(true, unit.name),
                            .master = part(true, master_name(unit)),
                            .gradient = part(unit.has_gradients(), "gradient:" + unit.name),
                            .first_moment = part(unit.has_moments(), first_moment_name(unit)),
-                           .second_moment = part(unit.has_moments(), second_moment_name(unit))});
+                           .second_moment = part_if_any(second_moment_name(unit))});
   }
 }
 

@@ -20,8 +20,8 @@ struct ParameterState {
   Tensor weight;         ///< what the program computes with
   Tensor master;         ///< the same memory as `weight` unless that is bf16
   Tensor gradient;       ///< main gradient, summed over the micro-batches of a step
-  Tensor first_moment;   ///< AdamW's m
-  Tensor second_moment;  ///< AdamW's v
+  Tensor first_moment;   ///< AdamW's m, or Muon's momentum
+  Tensor second_moment;  ///< AdamW's v; not defined for what Muon updates
 };
 
 /// The persistent state of training by parameter, in the memory that the plan gave it.

@@ -1,6 +1,7 @@
 #include "state/update_program.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/collective/convert.h"
 #include "ops/elementwise/elementwise.h"
@@ -10,6 +11,7 @@
 #include "ops/update/sum_of_squares.h"
 #include "ops/update/zero.h"
 #include "program/builder.h"
+#include "state/muon_program.h"
 
 namespace tessera {
 namespace {
@@ -40,12 +42,17 @@ Spec wide_spec(const ParameterUnit& unit) {
   return {{unit.elements}, accumulation_dtype(unit.dtype), unit.distribution};
 }
 
-AdamWUnit adamw_unit(Builder& builder, const ParameterUnit& unit, const UnitValues& values) {
+/// The values of a unit. One that Muon updates has no second moment.
+AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const UnitValues& values,
+                      OptimizerName optimizer) {
   AdamWUnit result{.gradient = values.gradient,
                    .first_moment = builder.state(first_moment_name(unit), wide_spec(unit)),
-                   .second_moment = builder.state(second_moment_name(unit), wide_spec(unit)),
+                   .second_moment = {},
                    .master = values.weight,
                    .weight = {}};
+  if (optimizer == OptimizerName::adamw) {
+    result.second_moment = builder.state(second_moment_name(unit), wide_spec(unit));
+  }
   if (rounds(unit)) {
     result.master = builder.state(master_name(unit), wide_spec(unit));
     result.weight = values.weight;
@@ -139,9 +146,11 @@ class UpdateWriter {
     update_.clip_norm = builder_.input("clip_norm", scalar);
     update_.step = builder_.input("step", scalar);
     for (const ParameterUnit& unit : units_) {
+      update_.updated_by.push_back(updated_by(config_, unit));
       states_.emplace_back();
       if (!unit.has_gradients()) continue;
-      states_.back() = adamw_unit(builder_, unit, UnitValues(builder_, unit));
+      states_.back() =
+          unit_states(builder_, unit, UnitValues(builder_, unit), update_.updated_by.back());
       states_.back().gradient = total_gradient(builder_, states_.back().gradient, wire_);
     }
     std::vector<Value> losses;
@@ -159,6 +168,7 @@ class UpdateWriter {
     update_.scale = clipped.scale;
     builder_.output(update_.scale);
     apply_adamw();
+    apply_muon();
     end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()),
                 update_.scale);
   }
@@ -194,8 +204,12 @@ class UpdateWriter {
   }
 
   void apply_adamw() {
-    const auto view = [&](size_t unit) { return units_[unit].distribution.view(); };
-    for (const UnitGroup& group : group_units(units_, view)) {
+    const auto way = [&](size_t unit) {
+      return std::pair(units_[unit].distribution.view(), update_.updated_by[unit]);
+    };
+    for (const UnitGroup& group : group_units(units_, way)) {
+      const auto [of_group, optimizer] = way(group.units.front());
+      if (optimizer != OptimizerName::adamw) continue;
       std::vector<AdamWUnit> states;
       for (const size_t unit : group.units) states.push_back(states_[unit]);
       std::vector<AdamWSection> sections;
@@ -204,7 +218,6 @@ class UpdateWriter {
         if (place >= 0)
           sections.push_back({section_of(parameter, place), decays(config_, parameter)});
       }
-      const MeshView of_group = view(group.units.front());
       adamw(builder_,
             {.scale = cross(builder_, update_.scale, of_group),
              .learning_rate = cross(builder_, update_.learning_rate, of_group),
@@ -215,6 +228,24 @@ class UpdateWriter {
              .epsilon = config_.epsilon,
              .weight_decay = config_.weight_decay});
     }
+  }
+
+  void apply_muon() {
+    const std::vector<Value> own = write_muon(builder_, {.config = config_,
+                                                         .units = units_,
+                                                         .parameters = parameters_,
+                                                         .states = states_,
+                                                         .scale = update_.scale,
+                                                         .learning_rate = update_.learning_rate});
+    if (own.empty()) return;
+    std::vector<Value> measures;
+    for (const Value value : own) {
+      measures.push_back(cross(builder_, total(builder_, value), MeshView::dense));
+    }
+    update_.muon_measures =
+        measures.size() == 1 ? measures[0] : add(builder_, measures, DType::f64);
+    builder_.name(*update_.muon_measures, "muon_measures");
+    builder_.output(*update_.muon_measures);
   }
 
   UpdateProgram& update_;

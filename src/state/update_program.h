@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,7 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 
 /// The program that runs after the micro-batches of a step. It adds up what the ranks have of the
 /// gradients and of the sums, once for the step. Then it takes the gradients' norm, clips them and
-/// applies AdamW to all units.
+/// updates all units by AdamW or Muon (see muon_program.h).
 struct UpdateProgram {
   Program program;
   Value learning_rate;  ///< f64 [1], like the next two: an input of each step (see schedule.h)
@@ -27,6 +28,8 @@ struct UpdateProgram {
   Value gradient_norm;  ///< f64 [1], like the next: an output
   Value scale;          ///< the factor on gradients; NaN if nothing was updated
   std::vector<Value> totals;  ///< the sums of all ranks, in the order of the sums: outputs
+  std::vector<OptimizerName> updated_by;  ///< by unit
+  std::optional<Value> muon_measures;     ///< f64 [4] (see muon_measures()), an output; with Muon
 };
 
 /// Writes the update program. `parameters` are those of `units`, in the order in which their

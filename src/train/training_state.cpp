@@ -33,7 +33,9 @@ std::vector<StateTensor> state_tensors(const ParameterStore& store) {
     if (!state.first_moment.defined()) continue;
     const std::string& name = state.spec.name;
     tensors.push_back({"optimizer", name + ".first_moment", state.first_moment, &state.spec});
-    tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
+    if (state.second_moment.defined()) {
+      tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
+    }
   }
   return tensors;
 }
@@ -46,11 +48,13 @@ bool has_controller(const RunConfig& config) {
 }
 
 /// Whether a key may change between the parts of a run. The model, the data's order and the batches
-/// may not: a change would silently make it another run. Where the size of a micro-batch counts,
+/// may not: a change would silently make it another run. Nor may the optimizer, whose states a
+/// checkpoint has. Where the size of a micro-batch counts,
 /// require_same_token_sets() compares what it decides together with the ranks.
 bool may_change(std::string_view key) {
-  for (const std::string_view fixed : {"model.", "data.context", "data.document_mask",
-                                       "train.precision", "train.global_batch", "train.seed"}) {
+  for (const std::string_view fixed :
+       {"model.", "data.context", "data.document_mask", "optimizer.name", "train.precision",
+        "train.global_batch", "train.seed"}) {
     if (key.starts_with(fixed)) return false;
   }
   return true;

@@ -90,9 +90,12 @@ PendingResults TrainingStep::results() {
       .router_z = add_sum(chunk_.router_z_sum),
       .gradient_norm = add(executor_.tensor(programs_.update.gradient_norm, number)),
       .scale = add(executor_.tensor(programs_.update.scale, number)),
-      .layers = static_cast<int>(tensors.size()),
       .experts = chunk_.experts,
   };
+  if (const std::optional<Value>& measures = programs_.update.muon_measures) {
+    results.places_.muon_measures = add(executor_.tensor(*measures, number));
+  }
+  results.places_.layers = static_cast<int>(tensors.size());
   for (const StepSum& layer : chunk_.expert_tokens) add_total(layer);
   results.snapshot_ = executor_.read(tensors);
   return results;
@@ -134,8 +137,16 @@ std::optional<double> PendingResults::skipped() const {
   return skipped / std::max(total, 1.0);
 }
 
+std::optional<MuonMeasures> PendingResults::muon_measures() const {
+  if (places_.muon_measures < 0) return {};
+  const std::vector<double> sums =
+      read_numbers(snapshot_.tensors[static_cast<size_t>(places_.muon_measures)]);
+  return MuonMeasures{sums[0], sums[1], sums[2], sums[3]};
+}
+
 StepResults PendingResults::wait() const {
   snapshot_.wait();
+  const std::optional<MuonMeasures> muon = muon_measures();
   const auto tokens = static_cast<double>(tokens_);
   return {.cross_entropy =
               number(places_.cross_entropy) / static_cast<double>(std::max<int64_t>(targets_, 1)),
@@ -146,6 +157,8 @@ StepResults PendingResults::wait() const {
           .expert_load = expert_load(),
           .skipped = skipped(),
           .gradient_norm = number(places_.gradient_norm),
+          .update_rms = muon ? muon->rms() : 0,
+          .orthogonality_error = muon ? muon->deviation() : 0,
           .updated = !std::isnan(number(places_.scale))};
 }
 

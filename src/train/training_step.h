@@ -10,6 +10,7 @@
 
 #include "comm/rank_control.h"
 #include "engine/snapshot.h"
+#include "ops/update/muon_measures.h"
 #include "plan/batch_inputs.h"
 #include "plan/programs.h"
 #include "state/parameter_store.h"
@@ -31,6 +32,9 @@ struct StepResults {
   /// class.
   std::optional<double> skipped = {};
   double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
+  /// Of Muon's updates; 0 without Muon (see MuonMeasures).
+  double update_rms = 0;
+  double orthogonality_error = 0;
   /// Whether the weights changed: every loss and the gradients' norm were finite.
   bool updated = false;
   bool operator==(const StepResults&) const = default;
@@ -48,12 +52,15 @@ class PendingResults {
   struct Places {
     int cross_entropy = -1, balance = -1, router_z = -1;
     int gradient_norm = -1, scale = -1;
+    int muon_measures = -1;
     int layers = 0;       // the first of the layers' token counts, which are the last
     int64_t experts = 0;  // of a layer; its counts may have a further class, the skipped tokens
   };
   double number(int place) const;
   double expert_load() const;
   std::optional<double> skipped() const;
+  /// None without Muon.
+  std::optional<MuonMeasures> muon_measures() const;
 
   Snapshot snapshot_;
   Places places_;

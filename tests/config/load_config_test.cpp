@@ -152,9 +152,22 @@ TEST(LoadConfig, KnowsAllDevicesWhateverTheBuildHas) {
               HasSubstr("expected one of \"cpu\", \"emulated\", \"cuda\", \"hip\""));
 }
 
+TEST(LoadConfig, KnowsMuonAndItsKeys) {
+  const OptimizerConfig muon = parse(
+                                   "[optimizer]\nname = 'muon'\nmuon_split = 'blocks'\n"
+                                   "muon_momentum = 0.9\nmuon_steps = 6\n")
+                                   .optimizer;
+  EXPECT_EQ(muon.name, OptimizerName::muon);
+  EXPECT_EQ(muon.muon_split, MuonSplit::blocks);
+  EXPECT_EQ(muon.muon_momentum, 0.9);
+  EXPECT_EQ(muon.muon_steps, 6);
+  EXPECT_THAT(message_of("[optimizer]\nmuon_steps = 0\n"), HasSubstr("muon_steps"));
+  EXPECT_THAT(message_of("[optimizer]\nmuon_momentum = 1.0\n"), HasSubstr("muon_momentum"));
+}
+
 TEST(LoadConfig, SaysWhatThisBuildHasNot) {
-  EXPECT_THAT(message_of("[optimizer]\nname = 'muon'\n"),
-              HasSubstr("\"muon\" is not in this build; it has \"adamw\""));
+  EXPECT_THAT(message_of("[shard]\ngradients_wire = 'int4'\n"),
+              HasSubstr("\"int4\" is not in this build; it has \"fp32\", \"bf16\""));
 }
 
 TEST(LoadConfig, ReadsTheLayout) {

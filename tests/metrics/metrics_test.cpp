@@ -45,6 +45,8 @@ TEST(Metrics, LinesReadBackTheSame) {
   mixture.flops = 1.25e21;
   mixture.balance_loss = 0;
   mixture.expert_load = 1.5;
+  mixture.update_rms = 0.19;
+  mixture.orthogonality_error = 0.25;
   mixture.grad_norm = kNan;
   {
     MetricsFile file(path, 0);
@@ -160,10 +162,11 @@ TEST(Csv, HasAColumnForEachMetricAndReadsBackTheSame) {
   metrics.seconds = std::numeric_limits<double>::infinity();
   EXPECT_EQ(csv_header(),
             "step,loss,grad_norm,lr,tokens,flops,tokens_per_second,mfu,seconds,memory_bytes,"
-            "balance_loss,router_z_loss,expert_load,skipped,held_out_loss\r\n");
+            "balance_loss,router_z_loss,expert_load,skipped,update_rms,orthogonality_error,"
+            "held_out_loss\r\n");
   EXPECT_EQ(csv_line(metrics),
-            "7,0.7000000000000001,nan,0.0003,448,,0,0,inf,123456789012,,,,,\r\n");
-  EXPECT_THAT(csv_line(sample_metrics(2)), ::testing::EndsWith(",,,,0.3333333333333333\r\n"));
+            "7,0.7000000000000001,nan,0.0003,448,,0,0,inf,123456789012,,,,,,,\r\n");
+  EXPECT_THAT(csv_line(sample_metrics(2)), ::testing::EndsWith(",,,,,,0.3333333333333333\r\n"));
 }
 
 class WriterTest : public ::testing::Test {

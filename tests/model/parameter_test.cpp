@@ -50,9 +50,10 @@ TEST(ParameterList, RefusesParametersOfOneUnitThatLieOtherwise) {
   declare("again", {});
   for (const Distribution& other : {Distribution(MeshView::expert),
                                     Distribution().with(program.mesh().tensor(), replicated())}) {
-    EXPECT_THAT(testing::refusal_of([&] { declare("odd", other); }),
-                AllOf(StartsWith("'odd' would lie in the unit 'layers.0/f32', which is invariant"),
-                      HasSubstr(other.text(program.mesh())), HasSubstr("lie alike")));
+    EXPECT_THAT(
+        testing::refusal_of([&] { declare("odd", other); }),
+        AllOf(StartsWith("'odd' would lie in the unit 'layers.0/f32/matrices', which is invariant"),
+              HasSubstr(other.text(program.mesh())), HasSubstr("lie alike")));
   }
   declare("split", Distribution().with(program.mesh().tensor(), sharded(0)));
   EXPECT_EQ(list.units().size(), 2U);

@@ -98,6 +98,30 @@ TEST(Explain, SaysWhatARankHoldsAndHowItsValuesLie) {
 }
 
 /// Two ranks have 40 and 25 rows of the vocabulary, and 32 and 19 inner channels.
+TEST(Explain, SaysWhichOptimizerUpdatesWhat) {
+  const RunConfig config = dense({"optimizer.name='muon'"});
+  const StepPlan plan = plan_of(config, 1);
+  const std::string text = explain(config, plan, {});
+  EXPECT_THAT(text, AllOf(HasSubstr("updated by"),
+                          HasSubstr("attention.query, attention.key, attention.value"),
+                          HasSubstr("newton_schulz")));
+  for (const Json& held : json_of(config, 1)["held"]) {
+    const auto name = held["name"].get<std::string>();
+    if (!held.contains("updated_by")) continue;  // inputs
+    const bool hidden = held["name"].get<std::string>().starts_with("layers.") &&
+                        name.find("norm") == std::string::npos;
+    EXPECT_EQ(held["updated_by"], hidden ? "muon" : "adamw") << name;
+  }
+  EXPECT_THAT(explain(dense(), plan_of(dense(), 1), {}), Not(HasSubstr("updated by")));
+
+  // Muon keeps one state where AdamW keeps two.
+  int64_t matrices = 0;
+  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+    if (unit.matrices) matrices += unit.elements;
+  }
+  EXPECT_EQ(plan_of(dense(), 1).memory.kept_bytes - plan.memory.kept_bytes, 4 * matrices);
+}
+
 TEST(Explain, OfUnevenPiecesAddsUpToTheModel) {
   std::vector<std::string> keys{"model.vocabulary_size=65", "model.feed_forward_size=51"};
   const Json one = json_of(dense(keys), 1)["totals"];

@@ -30,6 +30,8 @@ struct Case {
 
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
+void with_muon(LayoutTrial& trial) { trial.optimizer.name = OptimizerName::muon; }
+
 std::vector<Case> cases() {
   const auto with = [](ModelConfig config, auto&& change) {
     change(config);
@@ -106,6 +108,22 @@ std::vector<Case> cases() {
        }},
       {"mixture_capacity",
        with(laid_out_mixture(), [](ModelConfig& c) { c.capacity_factor = 1.1; })},
+      {"muon", laid_out_dense(), with_muon},
+      {"muon_few_key_heads_uneven",
+       with(laid_out_dense(),
+            [](ModelConfig& c) {
+              c.kv_heads = 1;
+              c.feed_forward_size = 27;
+            }),
+       with_muon},
+      {"muon_mixture",
+       with(laid_out_mixture(),
+            [](ModelConfig& c) {
+              c.shared_experts = 1;
+              c.dense_layers = 1;
+              c.feed_forward_size = 24;
+            }),
+       with_muon},
       {"mixture_forced",
        with(laid_out_mixture(), [](ModelConfig& c) { c.forced_uniform_routing = true; })},
   };

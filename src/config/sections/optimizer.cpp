@@ -5,7 +5,8 @@ namespace tessera {
 ConfigSection optimizer_section() {
   const NumberRule below_one{.minimum = 0, .maximum = 1, .excludes_maximum = true};
   return SectionWriter("optimizer", &RunConfig::optimizer, "how weights follow their gradients")
-      .key("name", &OptimizerConfig::name, word_rule<OptimizerName>({"muon"}), "the optimizer")
+      .key("name", &OptimizerConfig::name, word_rule<OptimizerName>(),
+           "adamw, or muon for hidden matrices with adamw for all else")
       .key("learning_rate", &OptimizerConfig::learning_rate, number_above(0),
            "the highest, reached at the end of the warm-up")
       .key("minimum_learning_rate", &OptimizerConfig::minimum_learning_rate, number_at_least(0),
@@ -27,6 +28,12 @@ ConfigSection optimizer_section() {
            "the gradient's norm at most; 0: not clipped")
       .key("clip_after_warmup", &OptimizerConfig::clip_after_warmup, FlagRule{},
            "clip only once the warm-up is over")
+      .key("muon_momentum", &OptimizerConfig::muon_momentum, below_one, "decay of Muon's momentum")
+      .key("muon_steps", &OptimizerConfig::muon_steps, at_least(1),
+           "steps of Newton-Schulz, which orthogonalises Muon's updates")
+      .key("muon_split", &OptimizerConfig::muon_split, word_rule<MuonSplit>(),
+           "matrices that tensor parallelism splits: gather them whole, or take each rank's block "
+           "for a matrix, which is another algorithm")
       .section();
 }
 
