@@ -60,6 +60,12 @@ class ScaledResidualGradient final : public Operation {
            dtype_size(inputs[0].dtype);
   }
 
+  /// The gradients of x and of the stream may take the memory of those of the output and the sum.
+  int in_place_input(int output) const override {
+    if (output == 0) return 2;
+    return streams_ && of_sum_ && output == 3 ? static_cast<int>(weight_input()) + 1 : -1;
+  }
+
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) {
       return for_vendor(*execution.stream, [&](auto vendor) {
@@ -86,9 +92,10 @@ class ScaledResidualGradient final : public Operation {
  private:
   size_t weight_input() const { return streams_ ? 9 : 6; }
 
+  /// On a device the registers of a row and its sums are twice as many as those of a norm's row.
   static int64_t parts(const Target& target, const Spec& sum) {
     if (target.device == Device::cpu && use_plain(target, sum.dtype)) return 1;
-    return norm_parts(target, sum.shape.rows(), sum.shape[-1] * dtype_size(sum.dtype));
+    return norm_parts(target, sum.shape.rows(), 2 * sum.shape[-1] * dtype_size(sum.dtype));
   }
 
   template <typename T>
@@ -153,6 +160,7 @@ class ScaledResidualNorm final : public Operation {
     TESSERA_EXPECT(*this, inputs.size() == weight_input() + 1 && is_floating(inputs[0].dtype),
                    "{} floating inputs are needed", weight_input() + 1);
     const Spec& x = inputs[0];
+    TESSERA_EXPECT(*this, x.shape.rank() == 2, "x of {}; it must be [tokens, row]", x.shape.text());
     TESSERA_EXPECT(*this, epsilon_ > 0, "an epsilon of {}; it must be positive", epsilon_);
     const Spec sum{x.shape, accumulation_dtype(x.dtype)};
     for (size_t i = 1; i < inputs.size(); ++i) {
@@ -196,6 +204,12 @@ class ScaledResidualNorm final : public Operation {
         builder.apply(std::make_shared<ScaledResidualNorm>(Of::kept_sum, epsilon_, output_),
                       {kept[1], inputs.back()});
     return {again[0], kept[1], again[1]};
+  }
+
+  /// The output may take x's memory, and the new stream that of the one before.
+  int in_place_input(int output) const override {
+    if (output == 0 && of_ != Of::kept_sum) return 0;
+    return output == 1 && of_ == Of::sublayer ? 3 : -1;
   }
 
   void run(const Execution& execution) const override {

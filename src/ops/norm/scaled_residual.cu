@@ -1,100 +1,233 @@
-#include "device/kernel.h"
+#include "ops/norm/norm_team.h"
 #include "ops/norm/scaled_residual_kernels.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kScaledThreads = 256;
+/// A team of a whole block. More packs of a thread would cost the gradient's sums too many
+/// registers.
+using ScaledTeam = Team<true, 2>;
 
-/// One block scales and normalises one row.
-template <typename T>
-__global__ void scaled_residual_rows(ScaledForward<T> scaled) {
-  const int64_t row = blockIdx.x;
-  const int64_t start = row * scaled.width;
-  float squares = 0;
-  for (int64_t i = threadIdx.x; i < scaled.width; i += kScaledThreads) {
-    if (scaled.x != nullptr) {
-      float sum =
-          (static_cast<float>(scaled.x[start + i]) + scaled.of_x.bias[i]) * scaled.of_x.scale[i];
-      if (scaled.stream != nullptr) {
-        sum += (scaled.stream[start + i] + scaled.of_stream.bias[i]) * scaled.of_stream.scale[i];
-      }
-      scaled.sum[start + i] = sum;
-    }
-    const float sum = scaled.sum[start + i];
-    squares += sum * sum;
+/// (x + bias) ⊙ scale of pack p of a row.
+template <int size, typename T>
+__device__ Pack<float, size> scaled_pack(const Pack<T, size>& x, const ScaleAndBias<float>& of,
+                                         int p) {
+  const auto bias = load_pack<size>(of.bias, p);
+  const auto scale = load_pack<size>(of.scale, p);
+  Pack<float, size> result;
+  for (int i = 0; i < size; ++i) {
+    result.values[i] = (static_cast<float>(x.values[i]) + bias.values[i]) * scale.values[i];
   }
-  const float mean = block_sum(squares) / static_cast<float>(scaled.width);
-  const float inverse = 1.0f / sqrtf(mean + static_cast<float>(scaled.epsilon));
-  if (threadIdx.x == 0) scaled.inverse[row] = inverse;
-  // Each thread reads the sums that it wrote itself.
-  for (int64_t i = threadIdx.x; i < scaled.width; i += kScaledThreads) {
-    scaled.output[start + i] = static_cast<T>(scaled.sum[start + i] * inverse * scaled.weight[i]);
-  }
+  return result;
 }
 
-/// One block goes through the rows of one part. A thread adds up the columns that it writes.
-template <typename T>
-__global__ void scaled_residual_gradient_part(ScaledBackward<T> scaled) {
+/// One block scales and normalises one row.
+template <typename T, int size, bool fits>
+__global__ void __launch_bounds__(kMostRowThreads) scaled_residual_rows(ScaledForward<T> scaled) {
+  using Team = ScaledTeam;
+  const int packs = static_cast<int>(scaled.width / size);
+  const int64_t row = blockIdx.x;
+  const int64_t start = row * scaled.width;
+  HeldPacks<Team, float, size> sums;
+  float squares = 0;
+  for_each_cut<Team, fits>(packs, [&](int cut) {
+    if (scaled.x == nullptr) {
+      sums.load(scaled.sum + start, cut, packs);
+    } else {
+      for_held<Team>(cut, packs, [&](int held, int p) {
+        sums.packs[held] = scaled_pack(load_pack<size>(scaled.x + start, p), scaled.of_x, p);
+        if (scaled.stream != nullptr) {
+          const auto added =
+              scaled_pack(load_pack<size>(scaled.stream + start, p), scaled.of_stream, p);
+          for (int i = 0; i < size; ++i) sums.packs[held].values[i] += added.values[i];
+        }
+        store_pack(scaled.sum + start, p, sums.packs[held]);
+      });
+    }
+    for_held<Team>(cut, packs, [&](int held, int) {
+      for (const float value : sums.packs[held].values) squares += value * value;
+    });
+  });
+  const float mean = Team::sum(squares) / static_cast<float>(scaled.width);
+  const float inverse = 1.0f / sqrtf(mean + static_cast<float>(scaled.epsilon));
+  if (Team::member() == 0) scaled.inverse[row] = inverse;
+  for_each_cut<Team, fits>(packs, [&](int cut) {
+    if constexpr (!fits) sums.load(scaled.sum + start, cut, packs);
+    for_held<Team>(cut, packs, [&](int held, int p) {
+      const auto weight = load_pack<size>(scaled.weight, p);
+      Pack<T, size> results;
+      for (int i = 0; i < size; ++i) {
+        results.values[i] = round_to<T>(sums.packs[held].values[i] * inverse * weight.values[i]);
+      }
+      store_pack(scaled.output + start, p, results);
+    });
+  });
+}
+
+/// The column sums of a part: in registers if a row fits, otherwise in the part itself. There each
+/// column belongs to one thread.
+template <int size, bool fits>
+struct PartSums {
+  Pack<float, size> sums[fits ? kScaledSums : 1][fits ? ScaledTeam::kHeld : 1] = {};
+
+  __device__ void add(float* part, int packs, int sum, int held, int p,
+                      const Pack<float, size>& values) {
+    if constexpr (fits) {
+      for (int i = 0; i < size; ++i) sums[sum][held].values[i] += values.values[i];
+    } else {
+      float* const own = part + static_cast<int64_t>(sum) * packs * size;
+      auto total = load_pack<size>(own, p);
+      for (int i = 0; i < size; ++i) total.values[i] += values.values[i];
+      store_pack(own, p, total);
+    }
+  }
+};
+
+/// One block goes through the rows of one part.
+template <typename T, int size, bool fits>
+__global__ void __launch_bounds__(kMostRowThreads)
+    scaled_residual_gradient_part(ScaledBackward<T> scaled) {
+  using Team = ScaledTeam;
+  using Packed = Pack<float, size>;
+  const int packs = static_cast<int>(scaled.width / size);
   const int64_t width = scaled.width;
-  float* const sums = scaled.parts + blockIdx.x * kScaledSums * width;
-  for (int64_t i = threadIdx.x; i < kScaledSums * width; i += kScaledThreads) sums[i] = 0;
-  __syncthreads();
+  float* const part = scaled.parts + blockIdx.x * kScaledSums * width;
+  PartSums<size, fits> sums;
+  if constexpr (!fits) {
+    for_each_cut<Team, fits>(packs, [&](int cut) {
+      for_held<Team>(cut, packs, [&](int, int p) {
+        for (int sum = 0; sum < kScaledSums; ++sum) store_pack(part + sum * width, p, Packed{});
+      });
+    });
+  }
+  HeldPacks<Team, float, size> stream_sum;
+  HeldPacks<Team, T, size> of_output;
   for (int64_t row = blockIdx.x; row < scaled.rows; row += scaled.part_count) {
     const int64_t start = row * width;
     const float inverse = scaled.inverse[row];
+    const auto load = [&](int cut) {
+      stream_sum.load(scaled.sum + start, cut, packs);
+      of_output.load(scaled.of_output + start, cut, packs);
+    };
     float product_sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += kScaledThreads) {
-      const float product =
-          static_cast<float>(scaled.of_output[start + i]) * scaled.sum[start + i] * inverse;
-      sums[3 * width + i] += product;
-      product_sum += product * scaled.weight[i];
-    }
-    const float product_mean = block_sum(product_sum) / static_cast<float>(width);
-    for (int64_t i = threadIdx.x; i < width; i += kScaledThreads) {
-      const int64_t at = start + i;
-      const float gradient = static_cast<float>(scaled.of_output[at]) * scaled.weight[i];
-      float of = inverse * (gradient - scaled.sum[at] * inverse * product_mean);
-      if (scaled.of_sum != nullptr) of += scaled.of_sum[at];
-      sums[i] += of;
-      sums[width + i] += of * static_cast<float>(scaled.x[at]);
-      scaled.x_gradient[at] = static_cast<T>(of * scaled.of_x.scale[i]);
-      if (scaled.stream != nullptr) {
-        sums[2 * width + i] += of * scaled.stream[at];
-        scaled.stream_gradient[at] = of * scaled.of_stream.scale[i];
+    for_each_cut<Team, fits>(packs, [&](int cut) {
+      load(cut);
+      for_held<Team>(cut, packs, [&](int held, int p) {
+        const auto weight = load_pack<size>(scaled.weight, p);
+        Packed products;
+        for (int i = 0; i < size; ++i) {
+          products.values[i] = static_cast<float>(of_output.packs[held].values[i]) *
+                               stream_sum.packs[held].values[i] * inverse;
+          product_sum += products.values[i] * weight.values[i];
+        }
+        sums.add(part, packs, 3, held, p, products);
+      });
+    });
+    const float product_mean = Team::sum(product_sum) / static_cast<float>(width);
+    for_each_cut<Team, fits>(packs, [&](int cut) {
+      if constexpr (!fits) load(cut);
+      for_held<Team>(cut, packs, [&](int held, int p) {
+        const auto weight = load_pack<size>(scaled.weight, p);
+        Packed of_sum{};
+        if (scaled.of_sum != nullptr) of_sum = load_pack<size>(scaled.of_sum + start, p);
+        for (int i = 0; i < size; ++i) {
+          const float gradient =
+              static_cast<float>(of_output.packs[held].values[i]) * weight.values[i];
+          of_sum.values[i] +=
+              inverse * (gradient - stream_sum.packs[held].values[i] * inverse * product_mean);
+        }
+        sums.add(part, packs, 0, held, p, of_sum);
+        const auto x = load_pack<size>(scaled.x + start, p);
+        const auto x_scale = load_pack<size>(scaled.of_x.scale, p);
+        Packed products;
+        Pack<T, size> of_x;
+        for (int i = 0; i < size; ++i) {
+          products.values[i] = of_sum.values[i] * static_cast<float>(x.values[i]);
+          of_x.values[i] = round_to<T>(of_sum.values[i] * x_scale.values[i]);
+        }
+        sums.add(part, packs, 1, held, p, products);
+        store_pack(scaled.x_gradient + start, p, of_x);
+        if (scaled.stream == nullptr) return;
+        const auto stream = load_pack<size>(scaled.stream + start, p);
+        const auto stream_scale = load_pack<size>(scaled.of_stream.scale, p);
+        Packed of_stream;
+        for (int i = 0; i < size; ++i) {
+          products.values[i] = of_sum.values[i] * stream.values[i];
+          of_stream.values[i] = of_sum.values[i] * stream_scale.values[i];
+        }
+        sums.add(part, packs, 2, held, p, products);
+        store_pack(scaled.stream_gradient + start, p, of_stream);
+      });
+    });
+  }
+  if constexpr (fits) {
+    for_held<Team>(0, packs, [&](int held, int p) {
+      for (int sum = 0; sum < kScaledSums; ++sum) {
+        store_pack(part + sum * width, p, sums.sums[sum][held]);
       }
-    }
+    });
   }
 }
 
-/// One thread adds up the parts of one column.
+/// Adds up the parts, in one order. A block has kLanes columns, and each of its warps adds up some
+/// of the parts.
 template <typename T>
-__global__ void scaled_residual_vectors(ScaledBackward<T> scaled) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kScaledThreads + threadIdx.x;
-  if (i >= scaled.width) return;
-  float column[kScaledSums] = {};
-  for (int64_t part = 0; part < scaled.part_count; ++part) {
-    const float* const sums = scaled.parts + part * kScaledSums * scaled.width + i;
-    for (int s = 0; s < kScaledSums; ++s) column[s] += sums[s * scaled.width];
+__global__ void __launch_bounds__(kMostThreads) scaled_residual_vectors(ScaledBackward<T> scaled) {
+  __shared__ float sums[kMostThreads / kLanes][kScaledSums][kLanes];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kLanes + this_lane();
+  float totals[kScaledSums] = {};
+  if (column < scaled.width) {
+    for (int64_t part = this_warp(); part < scaled.part_count; part += block_warps()) {
+      const float* const own = scaled.parts + part * kScaledSums * scaled.width + column;
+      for (int sum = 0; sum < kScaledSums; ++sum) totals[sum] += own[sum * scaled.width];
+    }
   }
-  put_vector_gradients(scaled, i, column);
+  for (int sum = 0; sum < kScaledSums; ++sum) sums[this_warp()][sum][this_lane()] = totals[sum];
+  __syncthreads();
+  if (this_warp() != 0 || column >= scaled.width) return;
+  for (int warp = 1; warp < block_warps(); ++warp) {
+    for (int sum = 0; sum < kScaledSums; ++sum) totals[sum] += sums[warp][sum][this_lane()];
+  }
+  put_vector_gradients(scaled, column, totals);
+}
+
+/// Calls body(pack size, whether a row fits, threads of a block) with the first two as compile-time
+/// constants. A pack has as many elements of each type.
+template <typename Body>
+void for_scaled_width(int64_t width, Body&& body) {
+  with_pack_size<kPackSize<float>>(width, [&](auto size) {
+    const int64_t each = int64_t{size} * ScaledTeam::kHeld;
+    const int64_t threads = round_up((width + each - 1) / each, int64_t{kLanes});
+    if constexpr (size > 1) {
+      if (threads <= kMostRowThreads) {
+        return body(size, std::true_type{}, static_cast<int>(threads));
+      }
+    }
+    body(size, std::false_type{},
+         static_cast<int>(std::min<int64_t>(threads, kMostRowThreads)));
+  });
 }
 
 }  // namespace
 
 template <typename Vendor, typename T>
 void scaled_residual_device(const ScaledForward<T>& scaled, Stream& stream) {
-  launch(scaled_residual_rows<T>, {.blocks = scaled.rows, .threads = kScaledThreads}, stream,
-         scaled);
+  for_scaled_width(scaled.width, [&](auto size, auto fits, int threads) {
+    launch(scaled_residual_rows<T, size, fits>, {.blocks = scaled.rows, .threads = threads}, stream,
+           scaled);
+  });
 }
 
 template <typename Vendor, typename T>
 void scaled_residual_gradient_device(const ScaledBackward<T>& scaled, Stream& stream) {
-  launch(scaled_residual_gradient_part<T>,
-         {.blocks = scaled.part_count, .threads = kScaledThreads}, stream, scaled);
+  for_scaled_width(scaled.width, [&](auto size, auto fits, int threads) {
+    launch(scaled_residual_gradient_part<T, size, fits>,
+           {.blocks = scaled.part_count, .threads = threads}, stream, scaled);
+  });
+  const int64_t warps = std::clamp<int64_t>(scaled.part_count, 1, kMostThreads / kLanes);
   launch(scaled_residual_vectors<T>,
-         {.blocks = (scaled.width + kScaledThreads - 1) / kScaledThreads,
-          .threads = kScaledThreads},
+         {.blocks = (scaled.width + kLanes - 1) / kLanes,
+          .threads = static_cast<int>(warps * kLanes)},
          stream, scaled);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/parallel.h"
@@ -47,51 +48,80 @@ void scaled_residual_plain(const ScaledForward<T>& scaled, int threads) {
   });
 }
 
-/// The definition of its gradients. `parts` has one part here.
+/// The mean of n g over a row.
 template <typename T>
-void scaled_residual_gradient_plain(const ScaledBackward<T>& scaled, int threads) {
+Compute<T> scaled_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
+  using Wide = Compute<T>;
+  Wide total = 0;
+  for (int64_t i = 0; i < scaled.width; ++i) {
+    const int64_t at = row * scaled.width + i;
+    total += static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i] * scaled.sum[at] *
+             scaled.inverse[row];
+  }
+  return total / static_cast<Wide>(scaled.width);
+}
+
+/// The gradient d of an element of the sum.
+template <typename T>
+Compute<T> scaled_sum_gradient(const ScaledBackward<T>& scaled, int64_t row, int64_t i,
+                               Compute<T> product_mean) {
+  using Wide = Compute<T>;
+  const int64_t at = row * scaled.width + i;
+  const Wide gradient = static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i];
+  const Wide normalised = scaled.sum[at] * scaled.inverse[row];
+  const Wide through = scaled.inverse[row] * (gradient - normalised * product_mean);
+  return scaled.of_sum != nullptr ? through + scaled.of_sum[at] : through;
+}
+
+/// The gradients of the vectors. Each column is summed over the rows in order, in the one part that
+/// there is. It must run before the gradients of x and the stream are written, because these may
+/// overwrite what it reads.
+template <typename T>
+void scaled_vector_gradients_plain(const ScaledBackward<T>& scaled, int threads) {
   using Wide = Compute<T>;
   const int64_t width = scaled.width;
-  const auto of_sum_of = [&](int64_t row, int64_t i, Wide product_mean) {
-    const int64_t at = row * width + i;
-    const Wide gradient = static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i];
-    const Wide normalised = scaled.sum[at] * scaled.inverse[row];
-    const Wide through = scaled.inverse[row] * (gradient - normalised * product_mean);
-    return scaled.of_sum != nullptr ? through + scaled.of_sum[at] : through;
-  };
-  const auto product_mean = [&](int64_t row) {
-    Wide total = 0;
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t at = row * width + i;
-      total += static_cast<Wide>(scaled.of_output[at]) * scaled.weight[i] * scaled.sum[at] *
-               scaled.inverse[row];
-    }
-    return total / static_cast<Wide>(width);
-  };
   Wide* const sums = scaled.parts;
-  std::fill_n(sums, kScaledSums * width, Wide{0});
-  for (int64_t row = 0; row < scaled.rows; ++row) {
-    const Wide mean = product_mean(row);
-    parallel_ranges(threads, width, 1, [&](int64_t begin, int64_t end, int) {
+  parallel_ranges(threads, width, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t s = 0; s < kScaledSums; ++s) {
+      std::fill(sums + s * width + begin, sums + s * width + end, Wide{0});
+    }
+    for (int64_t row = 0; row < scaled.rows; ++row) {
+      const Wide product_mean = scaled_product_mean(scaled, row);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = row * width + i;
-        const Wide of_sum = of_sum_of(row, i, mean);
+        const Wide of_sum = scaled_sum_gradient(scaled, row, i, product_mean);
         sums[i] += of_sum;
         sums[width + i] += of_sum * static_cast<Wide>(scaled.x[at]);
         if (scaled.stream != nullptr) sums[2 * width + i] += of_sum * scaled.stream[at];
         sums[3 * width + i] +=
             static_cast<Wide>(scaled.of_output[at]) * scaled.sum[at] * scaled.inverse[row];
+      }
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      const Wide column[] = {sums[i], sums[width + i], sums[2 * width + i], sums[3 * width + i]};
+      put_vector_gradients(scaled, i, column);
+    }
+  });
+}
+
+/// The definition of its gradients.
+template <typename T>
+void scaled_residual_gradient_plain(const ScaledBackward<T>& scaled, int threads) {
+  using Wide = Compute<T>;
+  scaled_vector_gradients_plain(scaled, threads);
+  parallel_ranges(threads, scaled.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Wide product_mean = scaled_product_mean(scaled, row);
+      for (int64_t i = 0; i < scaled.width; ++i) {
+        const int64_t at = row * scaled.width + i;
+        const Wide of_sum = scaled_sum_gradient(scaled, row, i, product_mean);
         scaled.x_gradient[at] = static_cast<T>(of_sum * scaled.of_x.scale[i]);
         if (scaled.stream != nullptr) {
           scaled.stream_gradient[at] = of_sum * scaled.of_stream.scale[i];
         }
       }
-    });
-  }
-  for (int64_t i = 0; i < width; ++i) {
-    const Wide column[] = {sums[i], sums[width + i], sums[2 * width + i], sums[3 * width + i]};
-    put_vector_gradients(scaled, i, column);
-  }
+    }
+  });
 }
 
 }  // namespace tessera
