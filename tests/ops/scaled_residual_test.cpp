@@ -7,6 +7,7 @@
 
 #include "engine/rematerialize.h"
 #include "ops/host_target.h"
+#include "ops/scaled_residual_cases.h"
 #include "support/emulated.h"
 #include "support/run_program.h"
 #include "support/thread_counts.h"
@@ -15,51 +16,15 @@ namespace tessera {
 namespace {
 
 using testing::kBFloat16Rounding;
-using testing::RunOptions;
-
-/// Residual scaling with its shapes. The function's inputs are x, its scale and bias, the stream
-/// with its scale and bias if there is one, and the weight.
-struct ScaledCase {
-  int64_t rows = 1;
-  int64_t width = 1;
-  bool streams = true;
-
-  std::vector<testing::RunInput> inputs() const {
-    std::vector<testing::RunInput> result{{{rows, width}}, {{width}, true}, {{width}, true}};
-    if (streams) {
-      result.push_back({{rows, width}, true});
-      result.insert(result.end(), 2, {{width}, true});
-    }
-    result.push_back({{width}, true});
-    return result;
-  }
-
-  testing::ProgramFunction function() const {
-    return [*this](Builder& builder, std::span<const Value> in) {
-      std::optional<Value> stream;
-      std::optional<ResidualScale> of_stream;
-      if (streams) {
-        stream = in[3];
-        of_stream = {in[4], in[5]};
-      }
-      const ScaledResidual result =
-          scaled_residual_norm(builder, in[0], {in[1], in[2]}, stream, of_stream, in.back(), {});
-      return std::vector<Value>{result.output, result.stream};
-    };
-  }
-
-  testing::RunResult run(const RunOptions& options) const {
-    return testing::run_program(function(), inputs(), options);
-  }
-};
+using testing::ResidualCase;
 
 /// Rows of fewer than 8 elements may by chance have gradients that cancel to next to nothing.
-ScaledCase random_scaled_case() {
+ResidualCase random_scaled_case() {
   return {*rc::gen::inRange<int64_t>(1, 150), *rc::gen::inRange<int64_t>(8, 300),
           *rc::gen::arbitrary<bool>()};
 }
 
-std::vector<Shape> shapes_of(const ScaledCase& variant) {
+std::vector<Shape> shapes_of(const ResidualCase& variant) {
   std::vector<Shape> shapes;
   for (const testing::RunInput& input : variant.inputs()) shapes.push_back(input.shape);
   return shapes;
@@ -67,14 +32,14 @@ std::vector<Shape> shapes_of(const ScaledCase& variant) {
 
 TEST(ScaledResidual, GradientsAgreeWithFiniteDifferences) {
   for (const bool streams : {false, true}) {
-    const ScaledCase variant{3, 5, streams};
+    const ResidualCase variant{3, 5, streams};
     testing::check_gradients(variant.function(), shapes_of(variant));
   }
 }
 
 TEST(ScaledResidual, TheStreamMayHaveNoGradient) {
   for (const bool streams : {false, true}) {
-    const ScaledCase variant{3, 5, streams};
+    const ResidualCase variant{3, 5, streams};
     testing::check_gradients(
         [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
           return {variant.function()(builder, in)[0]};
@@ -121,14 +86,14 @@ TEST(ScaledResidual, MatchesNumbersByHand) {
 }
 
 RC_GTEST_PROP(ScaledResidual, FastAgreesWithPlain, ()) {
-  const ScaledCase variant = random_scaled_case();
+  const ResidualCase variant = random_scaled_case();
   testing::expect_close(variant.run({.kernels = Kernels::fast}),
                         variant.run({.kernels = Kernels::plain}), {0, 2e-5});
   RC_ASSERT(!::testing::Test::HasFailure());
 }
 
 RC_GTEST_PROP(ScaledResidual, BFloat16RoundsTheOutputOnceAndTheStreamNever, ()) {
-  const ScaledCase variant = random_scaled_case();
+  const ResidualCase variant = random_scaled_case();
   const auto rounded = variant.run({.dtype = DType::bf16, .inputs_fit_bf16 = true});
   const auto exact =
       variant.run({.dtype = DType::f32, .kernels = Kernels::plain, .inputs_fit_bf16 = true});
@@ -144,7 +109,7 @@ RC_GTEST_PROP(ScaledResidual, BFloat16RoundsTheOutputOnceAndTheStreamNever, ()) 
 TEST(ScaledResidual, BitsDoNotDependOnTheThreads) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const bool streams : {false, true}) {
-      const ScaledCase variant{533, 257, streams};
+      const ResidualCase variant{533, 257, streams};
       testing::expect_same_bits_on_any_threads([&](Kernels kernels, int threads) {
         return testing::bits_of(
             variant.run({.dtype = dtype, .kernels = kernels, .threads = threads}));
@@ -154,7 +119,7 @@ TEST(ScaledResidual, BitsDoNotDependOnTheThreads) {
 }
 
 RC_GTEST_PROP(ScaledResidual, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
-  ScaledCase variant = random_scaled_case();
+  ResidualCase variant = random_scaled_case();
   variant.rows = *rc::gen::inRange<int64_t>(1, 70);
   testing::expect_device_agrees(variant.function(), variant.inputs(),
                                 {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
@@ -165,7 +130,7 @@ testing::RunResult run_scaled_again(bool recompute, bool keep_stream, size_t* in
   Runtime runtime(host_target(2));
   Program program;
   Builder builder(program);
-  const ScaledCase variant{9, 70, true};
+  const ResidualCase variant{9, 70, true};
   std::vector<Value> in;
   for (const testing::RunInput& input : variant.inputs()) {
     in.push_back(builder.parameter(fmt::format("input{}", in.size()),
@@ -214,32 +179,6 @@ TEST(ScaledResidual, IsComputedAgainFromTheKeptStreamWithTheSameBits) {
   const testing::RunResult kept = run_scaled_again(false, false, &inputs);
   EXPECT_EQ(inputs, 0);
   EXPECT_TRUE(kept == run_scaled_again(true, true, &inputs));
-}
-
-TEST(ScaledResidual, RefusesInputsThatDoNotFit) {
-  Program program;
-  Builder builder(program);
-  const Value x = builder.input("x", {{4, 6}, DType::bf16, {}});
-  const Value stream = builder.input("stream", {{4, 6}, DType::f32, {}});
-  const Value vector = builder.input("vector", {{6}, DType::f32, {}});
-  const Value narrow = builder.input("narrow", {{6}, DType::bf16, {}});
-  const Value shorter = builder.input("shorter", {{5}, DType::f32, {}});
-  const ResidualScale scale{vector, vector};
-  const auto apply = [&](const ResidualScale& of_x, std::optional<Value> of, Value weight,
-                         const NormOptions& options = {}) {
-    scaled_residual_norm(builder, x, of_x, of, of ? std::optional(scale) : std::nullopt, weight,
-                         options);
-  };
-  EXPECT_THROW(apply({narrow, vector}, stream, vector), InternalError);
-  EXPECT_THROW(apply({vector, shorter}, stream, vector), InternalError);
-  EXPECT_THROW(apply(scale, x, vector), InternalError) << "a stream in bf16";
-  EXPECT_THROW(apply(scale, stream, shorter), InternalError);
-  EXPECT_THROW(apply(scale, stream, vector, {.kind = NormKind::layer}), InternalError);
-  EXPECT_THROW(apply(scale, stream, vector, {.group = 3}), InternalError);
-  EXPECT_THROW(apply(scale, stream, vector, {.epsilon = 0}), InternalError);
-  EXPECT_THROW(scaled_residual_norm(builder, x, scale, stream, {}, vector, {}), InternalError);
-  EXPECT_NO_THROW(apply(scale, stream, vector));
-  EXPECT_NO_THROW(apply(scale, {}, vector));
 }
 
 }  // namespace
