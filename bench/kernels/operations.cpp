@@ -14,6 +14,7 @@
 #include "ops/moe/reduce_experts.h"
 #include "ops/moe/routing.h"
 #include "ops/norm/norm.h"
+#include "ops/norm/scaled_residual.h"
 #include "ops/rotary/rotary.h"
 #include "ops/router/router.h"
 
@@ -32,6 +33,18 @@ std::vector<Value> write_norm_with_residual(BlockProgram&, Builder& builder, DTy
   const Value weight = given(builder, "weight", {kHidden}, accumulation_dtype(dtype));
   const NormResult result = norm(builder, x, weight, {}, stream);
   return {result.output, result.sum};
+}
+
+std::vector<Value> write_scaled_residual(BlockProgram&, Builder& builder, DType dtype) {
+  const Shape rows{kTokens, kHidden};
+  const DType wide = accumulation_dtype(dtype);
+  const auto vector = [&](const char* name) { return given(builder, name, {kHidden}, wide); };
+  const ResidualScale of_x{vector("x_scale"), vector("x_bias")};
+  const ResidualScale of_stream{vector("stream_scale"), vector("stream_bias")};
+  const ScaledResidual result =
+      scaled_residual_norm(builder, given(builder, "x", rows, dtype), of_x,
+                           given(builder, "stream", rows, wide), of_stream, vector("weight"), {});
+  return {result.output, result.stream};
 }
 
 std::vector<Value> write_swiglu(BlockProgram&, Builder& builder, DType dtype) {
@@ -128,6 +141,7 @@ std::vector<Value> write_join_delayed(BlockProgram&, Builder& builder, DType dty
 void register_operations() {
   register_block("norm", write_norm, Products::none);
   register_block("norm_with_residual", write_norm_with_residual, Products::none);
+  register_block("scaled_residual", write_scaled_residual, Products::none);
   register_block("swiglu", write_swiglu, Products::none);
   register_block("add", write_add, Products::none);
   register_block("cast", write_cast, Products::none);

@@ -46,47 +46,74 @@ template <typename T>
   }
 }
 
-/// A row's part of all gradients. `sums` are the column sums of its block of rows.
-template <bool kStream, bool kOfSum, typename T>
-void gradient_row(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
+/// Rows that are handled together, so that the column sums, which do not fit into the first cache
+/// beside them, are read and written once for all of them.
+constexpr int64_t kRowsTogether = 4;
+
+/// The mean of n g over a row.
+template <typename T>
+float row_product_mean(const ScaledBackward<T>& scaled, int64_t row) {
+  const float* sum = scaled.sum + row * scaled.width;
+  const T* of_output = scaled.of_output + row * scaled.width;
+  const float* weight = scaled.weight;
+  const float inverse = scaled.inverse[row];
+  return interleaved_sum<float>(scaled.width,
+                                [=](int64_t i) {
+                                  return static_cast<float>(of_output[i]) * weight[i] *
+                                         (sum[i] * inverse);
+                                }) /
+         static_cast<float>(scaled.width);
+}
+
+/// The part of kRows rows from `row` on of all gradients. `sums` are the column sums of their
+/// block.
+template <int64_t kRows, bool kStream, bool kOfSum, typename T>
+void gradient_rows(const ScaledBackward<T>& scaled, int64_t row, float* sums) {
   const int64_t width = scaled.width;
   const int64_t start = row * width;
-  const float inverse = scaled.inverse[row];
+  float inverses[kRows], means[kRows];
+  for (int64_t r = 0; r < kRows; ++r) {
+    inverses[r] = scaled.inverse[row + r];
+    means[r] = row_product_mean(scaled, row + r);
+  }
   const float* sum = scaled.sum + start;
   const T* of_output = scaled.of_output + start;
-  const float* weight = scaled.weight;
-  float* of_weight = sums + 3 * width;
-  const float product_mean =
-      interleaved_sum<float>(width,
-                             [=](int64_t i) {
-                               const float product =
-                                   static_cast<float>(of_output[i]) * sum[i] * inverse;
-                               of_weight[i] += product;
-                               return product * weight[i];
-                             }) /
-      static_cast<float>(width);
   const T* x = scaled.x + start;
   const float* stream = kStream ? scaled.stream + start : nullptr;
   const float* of_sum = kOfSum ? scaled.of_sum + start : nullptr;
+  const float* weight = scaled.weight;
   const float* x_scale = scaled.of_x.scale;
   const float* stream_scale = scaled.of_stream.scale;
   T* x_gradient = scaled.x_gradient + start;
   float* stream_gradient = kStream ? scaled.stream_gradient + start : nullptr;
-  float* total = sums;
-  float* total_x = sums + width;
-  float* total_stream = sums + 2 * width;
+  float* totals = sums;
+  float* totals_x = sums + width;
+  float* totals_stream = sums + 2 * width;
+  float* totals_weight = sums + 3 * width;
 #pragma GCC ivdep
   for (int64_t i = 0; i < width; ++i) {
-    const float gradient = static_cast<float>(of_output[i]) * weight[i];
-    float of = inverse * (gradient - sum[i] * inverse * product_mean);
-    if constexpr (kOfSum) of += of_sum[i];
-    total[i] += of;
-    total_x[i] += of * static_cast<float>(x[i]);
-    x_gradient[i] = static_cast<T>(of * x_scale[i]);
-    if constexpr (kStream) {
-      total_stream[i] += of * stream[i];
-      stream_gradient[i] = of * stream_scale[i];
+    float total = totals[i], total_x = totals_x[i], total_weight = totals_weight[i];
+    float total_stream = kStream ? totals_stream[i] : 0;
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) {
+      const int64_t at = r * width + i;
+      const float normalised = sum[at] * inverses[r];
+      const auto output = static_cast<float>(of_output[at]);
+      total_weight += output * normalised;
+      float of = inverses[r] * (output * weight[i] - normalised * means[r]);
+      if constexpr (kOfSum) of += of_sum[at];
+      total += of;
+      total_x += of * static_cast<float>(x[at]);
+      x_gradient[at] = static_cast<T>(of * x_scale[i]);
+      if constexpr (kStream) {
+        total_stream += of * stream[at];
+        stream_gradient[at] = of * stream_scale[i];
+      }
     }
+    totals[i] = total;
+    totals_x[i] = total_x;
+    totals_weight[i] = total_weight;
+    if constexpr (kStream) totals_stream[i] = total_stream;
   }
 }
 
@@ -99,9 +126,11 @@ void gradient_blocks(const ScaledBackward<T>& scaled, int threads) {
     float* sums = scaled.parts + block * size;
     std::fill_n(sums, size, 0.0f);
     const int64_t end = std::min(scaled.rows, (block + 1) * block_rows);
-    for (int64_t row = block * block_rows; row < end; ++row) {
-      gradient_row<kStream, kOfSum>(scaled, row, sums);
+    int64_t row = block * block_rows;
+    for (; row + kRowsTogether <= end; row += kRowsTogether) {
+      gradient_rows<kRowsTogether, kStream, kOfSum>(scaled, row, sums);
     }
+    for (; row < end; ++row) gradient_rows<1, kStream, kOfSum>(scaled, row, sums);
   });
   parallel_ranges(threads, scaled.width, row_grain(kScaledSums * blocks),
                   [&](int64_t begin, int64_t end, int) {
