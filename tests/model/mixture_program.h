@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "engine/differentiate.h"
 #include "engine/rematerialize.h"
 #include "model/mixture.h"
 #include "ops/collective/convert.h"
 #include "ops/router/losses.h"
 #include "support/mesh_programs.h"
+#include "support/relative_difference.h"
 
 namespace tessera::testing {
 
@@ -19,10 +23,12 @@ namespace tessera::testing {
 struct MixtureSetting {
   MeshSizes mesh;
   ExpertLayout layout = {};
-  /// Of each token, the experts it chooses, the most probable first; all tokens have as many.
+  /// Of each token, the classes it chooses, the most probable first; all tokens have as many. The
+  /// class after the experts is the one that skips.
   std::vector<std::vector<int>> choices;
   int64_t experts = 8;
   double capacity_factor = 0;
+  SkipExpert skip = SkipExpert::none;
   bool recomputes = false;  ///< the experts, with their exchange
   /// Whether the tokens have the types of a mesh. Without them all is one rank's.
   bool typed = true;
@@ -48,10 +54,11 @@ class MixtureRun {
   const Mesh& mesh() const { return mesh_; }
   std::vector<double> counts() const { return numbers_of(run_->whole("counts")); }
 
-  /// The output, the losses, the gradient of x and those of all weights, by name.
+  /// The output, the probabilities, the losses, the gradient of x and those of all weights, by
+  /// name.
   std::map<std::string, std::vector<double>> results() const {
     std::map<std::string, std::vector<double>> results;
-    for (const char* name : {"y", "of_x", "balance", "z"}) {
+    for (const char* name : {"y", "probabilities", "of_x", "balance", "z"}) {
       results[name] = numbers_of(run_->whole(name));
     }
     for (const ParameterSpec& spec : lists_[0].specs()) results[spec.name] = gradient(spec);
@@ -80,6 +87,7 @@ class MixtureRun {
     config.experts_per_token = std::ssize(setting.choices.at(0));
     config.expert_size = kExpertSize;
     config.capacity_factor = setting.capacity_factor;
+    config.skip_expert = setting.skip;
     config.initialization_deviation = 0.4;
     return config;
   }
@@ -109,6 +117,7 @@ class MixtureRun {
     }();
     builder.name(layer.output, "y");
     builder.name(layer.counts, "counts");
+    builder.name(layer.probabilities, "probabilities");
     const Value balance =
         load_balance_loss(builder, std::vector{layer.probabilities}, std::vector{layer.counts}, 0.5,
                           config_.experts_per_token, BalanceForm::per_layer);
@@ -121,7 +130,9 @@ class MixtureRun {
                                   {z, use_like(builder, one, z)}};
     const Value of_x = differentiate(builder, seeds, std::vector{x})[0];
     builder.name(of_x, "of_x");
-    for (const Value value : {layer.output, layer.counts, balance, z, of_x}) builder.output(value);
+    for (const Value value : {layer.output, layer.counts, layer.probabilities, balance, z, of_x}) {
+      builder.output(value);
+    }
     if (setting_.recomputes) rematerialize(builder, {.experts = true});
     writer.parameters.note_gradients(builder.program());
     lists_[static_cast<size_t>(builder.program().rank())] = std::move(writer.parameters);
@@ -190,5 +201,31 @@ class MixtureRun {
   std::vector<ParameterList> lists_;  // by rank
   std::unique_ptr<MeshRun> run_;
 };
+
+struct NamedMesh {
+  std::string name;  ///< expert x expert_data
+  MeshSizes sizes;
+};
+inline std::vector<NamedMesh> mixture_meshes() {
+  return {{"1x1", {}},
+          {"2x1", {.tensor = 2, .expert = 2}},
+          {"1x2", {.tensor = 2}},
+          {"2x2", {.tensor = 2, .data = {2}, .expert = 2}},
+          {"4x1", {.context = 2, .data = {2}, .expert = 4}},
+          {"4x2", {.tensor = 2, .data = {2, 2}, .expert = 4}},
+          {"8x1", {.tensor = 2, .context = 2, .data = {2}, .expert = 8}}};
+}
+
+/// Expects that two runs have the same results, and that none of them are zeros.
+inline void expect_near(const std::map<std::string, std::vector<double>>& own,
+                        const std::map<std::string, std::vector<double>>& expected,
+                        const std::string& what) {
+  ASSERT_EQ(own.size(), expected.size());
+  for (const auto& [name, numbers] : expected) {
+    const std::vector<double>& found = own.at(name);
+    EXPECT_THAT(numbers, ::testing::Contains(::testing::Ne(0))) << what << ": " << name;
+    EXPECT_LE(relative_difference(numbers, found), 1e-12) << what << ": " << name;
+  }
+}
 
 }  // namespace tessera::testing

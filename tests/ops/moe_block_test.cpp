@@ -9,11 +9,16 @@
 #include "ops/moe/gather_tokens.h"
 #include "ops/moe/grouped_linear.h"
 #include "ops/moe/reduce_experts.h"
+#include "ops/moe/skip_class.h"
 #include "ops/router/router.h"
 #include "support/run_program.h"
 
 namespace tessera {
 namespace {
+
+/// What a router may choose besides experts: nothing, or a class that skips them all and gives the
+/// token nothing or its input.
+enum class SkipClass { none, zero, input };
 
 /// A whole block of experts: softmax, choice, five stages.
 struct BlockCase {
@@ -23,11 +28,15 @@ struct BlockCase {
   int64_t experts = 4;
   TopKOptions choice = {.k = 2};
   std::optional<double> capacity_factor = {};
+  SkipClass skip = SkipClass::none;
+
+  /// What the router chooses among. The class that skips is the last.
+  int64_t classes() const { return experts + (skip == SkipClass::none ? 0 : 1); }
 
   /// x, logits, gate, up, down.
   std::vector<Shape> shapes() const {
     return {{tokens, hidden},
-            {tokens, experts},
+            {tokens, classes()},
             {experts, expert_size, hidden},
             {experts, expert_size, hidden},
             {experts, hidden, expert_size}};
@@ -38,7 +47,8 @@ struct BlockCase {
     const RouterSelection chosen = router_top_k(builder, probabilities, choice);
     const RoutingOptions options{
         .experts = experts, .local_experts = experts, .capacity_factor = capacity_factor};
-    return stages(builder, in[0], chosen, in.subspan(2), options);
+    const Value output = stages(builder, in[0], chosen, in.subspan(2), options);
+    return skip == SkipClass::input ? add_skipped(builder, output, in[0], chosen, experts) : output;
   }
 
   static Value stages(Builder& builder, Value x, const RouterSelection& chosen,
@@ -62,17 +72,17 @@ double at(const Numbers& matrix, int64_t row, int64_t columns, int64_t column) {
   return matrix[static_cast<size_t>(row * columns + column)];
 }
 
-/// The experts that a token uses with their weights, by the definition.
+/// The classes that a token chooses with their weights, by the definition.
 std::vector<std::pair<int64_t, double>> naive_choice(const BlockCase& block, const Numbers& logits,
                                                      int64_t token) {
   Numbers p;
   double sum = 0;
-  for (int64_t e = 0; e < block.experts; ++e) {
-    p.push_back(std::exp(at(logits, token, block.experts, e)));
+  for (int64_t e = 0; e < block.classes(); ++e) {
+    p.push_back(std::exp(at(logits, token, block.classes(), e)));
     sum += p.back();
   }
   for (double& probability : p) probability /= sum;
-  std::vector<int64_t> order(static_cast<size_t>(block.experts));
+  std::vector<int64_t> order(static_cast<size_t>(block.classes()));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::ranges::greater{},
                            [&](int64_t e) { return p[static_cast<size_t>(e)]; });
@@ -121,6 +131,12 @@ Numbers naive_block(const BlockCase& block, const std::vector<Numbers>& in) {
           : block.tokens;
   for (int64_t t = 0; t < block.tokens; ++t) {
     for (const auto& [expert, weight] : naive_choice(block, in[1], t)) {
+      if (expert == block.experts) {  // skipped: no expert has a place less
+        for (int64_t h = 0; block.skip == SkipClass::input && h < block.hidden; ++h) {
+          at(result, t, block.hidden, h) += weight * at(in[0], t, block.hidden, h);
+        }
+        continue;
+      }
       if (taken[static_cast<size_t>(expert)]++ >= capacity) continue;
       const Numbers output = naive_expert(block, in, t, expert);
       for (int64_t h = 0; h < block.hidden; ++h) {
@@ -131,22 +147,27 @@ Numbers naive_block(const BlockCase& block, const std::vector<Numbers>& in) {
   return result;
 }
 
-/// The block's result and gradients, from the program, against the naive loop and its central
-/// differences, on the same random numbers.
-void compare_with_naive(const BlockCase& block) {
-  std::vector<testing::RunInput> inputs;
-  for (const Shape& shape : block.shapes()) inputs.push_back({shape});
-  const testing::RunResult actual = testing::run_program(
-      [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
-        return {block.build(builder, in)};
-      },
-      inputs, {.dtype = DType::f64});
-
+std::vector<Numbers> random_numbers(const BlockCase& block) {
   std::vector<Numbers> in;
   for (const Shape& shape : block.shapes()) {
     const std::string name = "input" + std::to_string(in.size());
     in.push_back(testing::as_doubles(testing::random_tensor(shape, DType::f64, name)));
   }
+  return in;
+}
+
+/// The block's result and gradients, from the program, against the naive loop and its central
+/// differences, on the same random numbers. Returns those of the program.
+testing::RunResult compare_with_naive(const BlockCase& block) {
+  std::vector<testing::RunInput> inputs;
+  for (const Shape& shape : block.shapes()) inputs.push_back({shape});
+  testing::RunResult actual = testing::run_program(
+      [&](Builder& builder, std::span<const Value> in) -> std::vector<Value> {
+        return {block.build(builder, in)};
+      },
+      inputs, {.dtype = DType::f64});
+
+  std::vector<Numbers> in = random_numbers(block);
   const Numbers seed = testing::as_doubles(
       testing::random_tensor({block.tokens, block.hidden}, DType::f64, "seed0"));
   testing::expect_close(actual.outputs[0], naive_block(block, in), {0, 1e-12}, "result");
@@ -167,6 +188,7 @@ void compare_with_naive(const BlockCase& block) {
     testing::expect_close(actual.gradients[i], expected, {0, 1e-6},
                           "gradient of input " + std::to_string(i));
   }
+  return actual;
 }
 
 TEST(ExpertBlock, AgreesWithADenseLoopOverExperts) { compare_with_naive({}); }
@@ -191,6 +213,103 @@ TEST(ExpertBlock, ForcedUniformRouting) {
 
 TEST(ExpertBlock, DroppedTokensCountNothingAndGetNoGradient) {
   compare_with_naive({.tokens = 12, .capacity_factor = 0.5});
+}
+
+/// The rows of a matrix that are not zeros.
+std::vector<int64_t> rows_with_numbers(const Numbers& matrix, int64_t columns) {
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < std::ssize(matrix) / columns; ++row) {
+    const auto begin = matrix.begin() + row * columns;
+    if (std::any_of(begin, begin + columns, [](double entry) { return entry != 0; })) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+/// By class, the tokens that choose it first.
+std::vector<std::vector<int64_t>> tokens_of_classes(const BlockCase& block) {
+  const Numbers logits = random_numbers(block)[1];
+  std::vector<std::vector<int64_t>> tokens(static_cast<size_t>(block.classes()));
+  for (int64_t t = 0; t < block.tokens; ++t) {
+    tokens[static_cast<size_t>(naive_choice(block, logits, t)[0].first)].push_back(t);
+  }
+  return tokens;
+}
+
+TEST(SkippingBlock, TokensOfTheClassThatSkipsGetNothingOrTheirInput) {
+  BlockCase block{.tokens = 16, .experts = 3, .choice = {.k = 1}, .skip = SkipClass::zero};
+  const std::vector<std::vector<int64_t>> tokens = tokens_of_classes(block);
+  for (const auto& of_class : tokens) EXPECT_FALSE(of_class.empty());
+  std::vector<int64_t> visiting;
+  for (int64_t t = 0; t < block.tokens; ++t) {
+    if (!std::ranges::binary_search(tokens.back(), t)) visiting.push_back(t);
+  }
+  const testing::RunResult nothing = compare_with_naive(block);
+  EXPECT_EQ(rows_with_numbers(nothing.outputs[0], block.hidden), visiting);
+  // Neither the token nor the router learns from a token that gets nothing.
+  EXPECT_EQ(rows_with_numbers(nothing.gradients[0], block.hidden), visiting);
+  EXPECT_EQ(rows_with_numbers(nothing.gradients[1], block.classes()), visiting);
+
+  block.skip = SkipClass::input;
+  const testing::RunResult input = compare_with_naive(block);
+  EXPECT_EQ(std::ssize(rows_with_numbers(input.outputs[0], block.hidden)), block.tokens);
+  // The experts do not see the difference.
+  for (const size_t weights : {2, 3, 4}) {
+    EXPECT_EQ(input.gradients[weights], nothing.gradients[weights]);
+  }
+}
+
+TEST(SkippingBlock, OneOfTwoChoicesMaySkip) {
+  for (const SkipClass skip : {SkipClass::zero, SkipClass::input}) {
+    for (const bool renormalise : {false, true}) {
+      compare_with_naive({.tokens = 12,
+                          .experts = 3,
+                          .choice = {.k = 2, .renormalise = renormalise},
+                          .skip = skip});
+    }
+  }
+}
+
+/// The class that skips takes no place of an expert, and no expert's capacity limits it.
+TEST(SkippingBlock, TheCapacityIsOfTheTokensThatVisitExperts) {
+  for (const SkipClass skip : {SkipClass::zero, SkipClass::input}) {
+    const BlockCase block{
+        .tokens = 24, .experts = 3, .choice = {.k = 1}, .capacity_factor = 0.625, .skip = skip};
+    const int64_t capacity = expert_capacity(0.625, block.tokens, 1, block.experts);
+    std::vector<std::vector<int64_t>> tokens = tokens_of_classes(block);
+    std::vector<int64_t> reached;
+    bool drops = false;
+    for (int64_t c = 0; c < block.classes(); ++c) {
+      auto& of_class = tokens[static_cast<size_t>(c)];
+      const bool skips = c == block.experts;
+      if (skips) {
+        EXPECT_GT(std::ssize(of_class), capacity);
+      }
+      if (skips && skip == SkipClass::zero) continue;
+      if (!skips && std::ssize(of_class) > capacity) {
+        drops = true;
+        of_class.resize(static_cast<size_t>(capacity));
+      }
+      reached.insert(reached.end(), of_class.begin(), of_class.end());
+    }
+    EXPECT_TRUE(drops);
+    std::ranges::sort(reached);
+    const testing::RunResult result = compare_with_naive(block);
+    EXPECT_EQ(rows_with_numbers(result.outputs[0], block.hidden), reached);
+  }
+}
+
+/// Experts that no token visits add nothing.
+TEST(SkippingBlock, AllTokensMaySkip) {
+  for (const SkipClass skip : {SkipClass::zero, SkipClass::input}) {
+    const BlockCase block{.tokens = 1, .experts = 1, .choice = {.k = 1}, .skip = skip};
+    ASSERT_EQ(tokens_of_classes(block)[1].size(), 1U);
+    const testing::RunResult result = compare_with_naive(block);
+    for (const size_t weights : {2, 3, 4}) {
+      EXPECT_EQ(rows_with_numbers(result.gradients[weights], 1), std::vector<int64_t>());
+    }
+  }
 }
 
 /// A rank's part of a block: what it makes of all tokens by the experts that it holds.
