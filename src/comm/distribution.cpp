@@ -20,8 +20,8 @@ bool Pieces::operator==(const Pieces& other) const {
 
 std::string Pieces::text() const {
   if (kind == PieceKind::exchange) return fmt::format("exchange {}", identity);
-  if (kind == PieceKind::uneven) return fmt::format("uneven {}", fmt::join(sizes, " + "));
-  return std::string(word(kind));
+  if (sizes.empty()) return std::string(word(kind));
+  return fmt::format("{} {}", word(kind), fmt::join(sizes, " + "));
 }
 
 std::string Pieces::text(const Mesh& mesh) const {

@@ -31,7 +31,8 @@ enum class PieceKind : uint8_t {
   uneven,    ///< parts of the sizes that Pieces::sizes lists
   zigzag,    ///< rank i of n has the chunks i and 2n-1-i of 2n: causal attention gives them equal
              ///< work
-  flat,      ///< equal parts of the padded memory of a unit of parameters
+  flat,      ///< consecutive parts of the padded memory of a unit of parameters: equal ones, or of
+             ///< the sizes that Pieces::sizes lists
   tokens,    ///< V: the own tokens of each rank, as Pieces::origin says in the dense view
   exchange,  ///< V: the rows of the exchange Pieces::identity
 };
@@ -44,8 +45,12 @@ class Distribution;
 /// The pieces that a dim is split into along one axis. Two splits fit only if these are equal.
 struct Pieces {
   PieceKind kind = PieceKind::even;
-  std::vector<int64_t> sizes;  ///< of uneven pieces, by position on the axis
-  int identity = -1;           ///< of an exchange
+  /// Of uneven pieces, by position on the axis. Of flat ones too, where they are not equal; if
+  /// several axes that follow one another in a dim's order have the same flat pieces, they split it
+  /// together, and the list has a size for each of their ranks, the outermost axis counting
+  /// slowest.
+  std::vector<int64_t> sizes;
+  int identity = -1;  ///< of an exchange
   /// What tokens were before they crossed to the expert view; they cross back to it.
   std::shared_ptr<const Distribution> origin = {};
   bool operator==(const Pieces& other) const;

@@ -11,6 +11,44 @@
 #include "base/words.h"
 
 namespace tessera {
+namespace {
+
+/// Whether the axes of a dim's order that have these pieces split it together.
+bool joint(const Pieces& pieces) { return pieces.kind == PieceKind::flat && !pieces.sizes.empty(); }
+
+/// Axes that split a dim in one go: one, or those that follow one another and share flat pieces.
+std::span<const Axis> first_split(const Distribution& distribution, std::span<const Axis> axes) {
+  size_t count = 1;
+  const Pieces& first = distribution.on(axes[0]).pieces;
+  while (joint(first) && count < axes.size() && distribution.on(axes[count]).pieces == first) {
+    ++count;
+  }
+  return axes.first(count);
+}
+
+/// A rank's place among those of the axes, the first of which is the outermost, and their number.
+std::pair<int, int> place_among(const Mesh& mesh, std::span<const Axis> axes, int rank) {
+  int position = 0;
+  int count = 1;
+  for (const Axis axis : axes) {
+    position = position * mesh.size(axis) + mesh.coordinate(rank, axis);
+    count *= mesh.size(axis);
+  }
+  return {position, count};
+}
+
+std::vector<ElementRun> listed_run(std::span<const int64_t> sizes, int64_t extent, int position,
+                                   int count) {
+  TESSERA_CHECK(static_cast<int>(sizes.size()) == count, "{} listed pieces for {} ranks",
+                sizes.size(), count);
+  if (std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) != extent) {
+    throw Error("uneven pieces do not add up to {} elements", extent);
+  }
+  return {{std::accumulate(sizes.begin(), sizes.begin() + position, int64_t{0}),
+           sizes[static_cast<size_t>(position)]}};
+}
+
+}  // namespace
 
 Pieces nearly_even(int64_t extent, int ranks) {
   if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
@@ -41,7 +79,7 @@ int64_t joined_extent(const TypeOnAxis& type, int ranks, int64_t own) {
         "were uneven pieces before they crossed",
         type.pieces.text(), own);
   }
-  if (type.pieces.kind != PieceKind::uneven) return own * ranks;
+  if (type.pieces.sizes.empty()) return own * ranks;
   const std::vector<int64_t>& sizes = type.pieces.sizes;
   const auto is_own = [&](int64_t size) { return size * type.repeats == own; };
   if (own != 0 && std::ranges::none_of(sizes, is_own)) {
@@ -60,7 +98,9 @@ int64_t logical_extent(const Mesh& mesh, const Distribution& distribution, int d
   if (all_tokens) return logical_extent(mesh, *origin(axes[0]), dim, own);
   int64_t extent = own;
   for (size_t i = axes.size(); i-- > 0;) {  // from the innermost split outwards
-    extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
+    // The sizes of pieces that several axes share say the whole, on each of them.
+    const bool shared = i > 0 && first_split(distribution, axes.subspan(i - 1, 2)).size() == 2;
+    if (!shared) extent = joined_extent(distribution.on(axes[i]), mesh.size(axes[i]), extent);
   }
   return extent;
 }
@@ -75,6 +115,7 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
   switch (pieces.kind) {
     case PieceKind::even:
     case PieceKind::flat: {
+      if (joint(pieces)) return listed_run(pieces.sizes, extent, position, count);
       const int64_t size = divided(count);
       return {{position * size, size}};
     }
@@ -83,16 +124,8 @@ std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, cons
       const int64_t size = divided(int64_t{2} * count);
       return {{position * size, size}, {(2 * count - 1 - position) * size, size}};
     }
-    case PieceKind::uneven: {
-      TESSERA_CHECK(static_cast<int>(pieces.sizes.size()) == count, "{} uneven pieces for {} ranks",
-                    pieces.sizes.size(), count);
-      const auto begin = pieces.sizes.begin();
-      if (std::accumulate(begin, pieces.sizes.end(), int64_t{0}) != extent) {
-        throw Error("uneven pieces do not add up to {} elements", extent);
-      }
-      return {{std::accumulate(begin, begin + position, int64_t{0}),
-               pieces.sizes[static_cast<size_t>(position)]}};
-    }
+    case PieceKind::uneven:
+      return listed_run(pieces.sizes, extent, position, count);
     case PieceKind::tokens:
     case PieceKind::exchange:
       break;
@@ -114,13 +147,15 @@ std::vector<int64_t> piece_of_dim(const Mesh& mesh, const Distribution& distribu
   // rank has left are those that the types say.
   std::vector<int64_t> indices(static_cast<size_t>(extent));
   std::iota(indices.begin(), indices.end(), int64_t{0});
-  for (const Axis axis : distribution.order(dim)) {
-    const TypeOnAxis& type = distribution.on(axis);
+  for (std::span<const Axis> rest = distribution.order(dim); !rest.empty();) {
+    const std::span<const Axis> axes = first_split(distribution, rest);
+    rest = rest.subspan(axes.size());
+    const TypeOnAxis& type = distribution.on(axes[0]);
     const auto left = static_cast<int64_t>(indices.size());
     TESSERA_CHECK(left % type.repeats == 0, "{} repeats of {} elements", type.repeats, left);
     const int64_t inner = left / type.repeats;
-    const std::vector<int64_t> own =
-        piece(inner, mesh.coordinate(rank, axis), mesh.size(axis), type.pieces);
+    const auto [position, count] = place_among(mesh, axes, rank);
+    const std::vector<int64_t> own = piece(inner, position, count, type.pieces);
     std::vector<int64_t> kept;
     kept.reserve(own.size() * static_cast<size_t>(type.repeats));
     for (int64_t repeat = 0; repeat < type.repeats; ++repeat) {

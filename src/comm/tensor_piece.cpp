@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -39,6 +40,28 @@ int64_t TensorPiece::element_of_whole(int64_t element) const {
     stride *= whole_[dim];
   }
   return place;
+}
+
+TensorPiece TensorPiece::part(std::span<const ElementRun> dims) const {
+  TESSERA_CHECK(std::ssize(dims) == whole_.rank(), "a part of {} dims of {}", dims.size(),
+                whole_.text());
+  TensorPiece part = *this;
+  part.indices_.resize(dims.size());
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    const auto& [place, length] = dims[dim];
+    const int number = static_cast<int>(dim);
+    TESSERA_CHECK(place >= 0 && length > 0 && place + length <= shape_[number],
+                  "elements {} to {} of dim {} of a piece {}", place, place + length, dim,
+                  shape_.text());
+    std::vector<int64_t>& indices = part.indices_[dim];
+    if (indices.empty()) {
+      indices.resize(static_cast<size_t>(shape_[number]));
+      std::iota(indices.begin(), indices.end(), int64_t{0});
+    }
+    indices = {indices.begin() + place, indices.begin() + place + length};
+    part.shape_ = part.shape_.with_dim(number, length);
+  }
+  return part;
 }
 
 PieceRuns TensorPiece::runs() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "comm/distribution.h"
@@ -31,6 +32,8 @@ class TensorPiece {
   int64_t element_of_whole(int64_t element) const;
   /// Which elements of the whole it has: the product of those of each dim.
   PieceRuns runs() const;
+  /// The part of it that has these elements of each of its dims.
+  TensorPiece part(std::span<const ElementRun> dims) const;
   /// Whether it is all of the tensor.
   bool is_whole() const { return shape_ == whole_; }
   /// Copies it out of the whole. Both tensors lie on the processor and have one element type.

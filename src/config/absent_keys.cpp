@@ -25,7 +25,6 @@ std::vector<AbsentKey> absent_keys() {
           {"parallel", "schedule", {}},
           {"shard", "weights", none},
           {"shard", "gradients", none},
-          {"shard", "optimizer", none},
           {"shard", "secondary", none},
           {"shard", "weights_wire", {}},
           {"shard", "levels", {}}};

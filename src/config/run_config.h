@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "comm/wire_format.h"
 #include "data/data_config.h"
 #include "device/device.h"
 #include "engine/recompute.h"
 #include "model/expert_layout.h"
 #include "model/model_config.h"
 #include "state/optimizer_config.h"
+#include "state/shard_config.h"
 #include "tensor/dtype.h"
 
 namespace tessera {
@@ -99,11 +99,6 @@ struct ParallelSection {
   int64_t node_ranks = 0;
 };
 
-/// The [shard] section.
-struct ShardSection {
-  WireFormat gradients_wire = WireFormat::fp32;  ///< how gradients travel to their sums
-};
-
 /// Everything about a run, as in one TOML file.
 struct RunConfig {
   RunSection run;
@@ -111,7 +106,7 @@ struct RunConfig {
   DataConfig data;
   TrainSection train;
   ParallelSection parallel;
-  ShardSection shard;
+  ShardConfig shard;
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
   std::string file;  ///< from which it was read, for messages; empty: from none

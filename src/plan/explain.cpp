@@ -150,6 +150,7 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
     bytes(fmt::format("sent a step over {}", axes).c_str(), static_cast<int64_t>(sent));
   }
   bytes("weights, gradients and optimizer", plan.memory.kept_bytes);
+  bytes("of it masters and moments", optimizer_bytes(plan));
   bytes("inputs", plan.input_bytes);
   bytes("saved for the backward pass", plan.memory.programs.front().saved_bytes);
   bytes("peak memory", plan.memory.arena_bytes);
@@ -210,6 +211,7 @@ std::string explain_json(const StepPlan& plan, const Fit* fit,
       {"parameters_on_rank", elements_on_rank(plan)},
       {"sent_bytes_per_step", sent_in_step(plan, rows)},
       {"state_bytes", plan.memory.kept_bytes},
+      {"optimizer_bytes", optimizer_bytes(plan)},
       {"input_bytes", plan.input_bytes},
       {"saved_bytes", plan.memory.programs.front().saved_bytes},
       {"peak_bytes", plan.memory.arena_bytes},

@@ -1,6 +1,8 @@
 #include "plan/explain_held.h"
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -110,6 +112,19 @@ nlohmann::ordered_json held_json(const StepPlan& plan) {
     result.push_back(json);
   }
   return result;
+}
+
+int64_t optimizer_bytes(const StepPlan& plan) {
+  std::set<std::string> names;
+  for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
+    names.insert({first_moment_name(unit), second_moment_name(unit)});
+    if (rounds(unit)) names.insert(master_name(unit));
+  }
+  int64_t bytes = 0;
+  for (const ValueInfo& value : plan.programs.update.program.values()) {
+    if (value.kind == ValueKind::state && names.contains(value.name)) bytes += value.spec.bytes();
+  }
+  return bytes;
 }
 
 int64_t elements_on_rank(const StepPlan& plan) {

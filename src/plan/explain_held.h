@@ -25,4 +25,8 @@ nlohmann::ordered_json held_json(const StepPlan& plan);
 /// The elements of all parameters on the rank, without padding.
 int64_t elements_on_rank(const StepPlan& plan);
 
+/// The bytes of the masters and moments that the rank has: of all its parameters, or of the piece
+/// that shard.optimizer leaves it. Weights that are their own masters are not counted.
+int64_t optimizer_bytes(const StepPlan& plan);
+
 }  // namespace tessera

@@ -91,25 +91,24 @@ int StepPrograms::evaluation_number(int set) const {
 }
 
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
-                           WireFormat gradients_wire) {
+                           const ShardConfig& shard) {
   StepPrograms programs;
   programs.chunks.push_back(std::move(whole_model));
   const Chunk& chunk = programs.chunks.front();
   const MeshRank place{chunk.program.mesh(), chunk.program.rank()};
   const std::vector<ParameterUnit>& units = chunk.parameters.units();
   programs.start = write_step_start(units, chunk.sums(), place);
-  programs.update =
-      write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place, gradients_wire,
-                   {.units = chunk.balance_units, .rate = chunk.balance_rate});
-  programs.rounding = write_rounding(units, place);
+  programs.update = write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place,
+                                 shard, {.units = chunk.balance_units, .rate = chunk.balance_rate});
+  programs.rounding =
+      write_rounding(units, chunk.parameters.specs(), place, programs.update.sharing);
   return programs;
 }
 
 StepPrograms step_programs(const RunConfig& config, const MeshRank& place) {
   const std::vector<RunPhase> phases = phases_of(config);
   PhasePrograms first = passes_of(phases.front().config, place);
-  StepPrograms programs =
-      step_programs(std::move(first.chunk), config.optimizer, config.shard.gradients_wire);
+  StepPrograms programs = step_programs(std::move(first.chunk), config.optimizer, config.shard);
   programs.evaluation = std::move(first.evaluation);
   for (size_t i = 1; i < phases.size(); ++i) {
     const auto equal = std::ranges::find_if(

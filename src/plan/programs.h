@@ -54,7 +54,7 @@ struct StepPrograms {
 
 /// Writes the programs around a chunk that is the whole model, without an evaluation.
 StepPrograms step_programs(Chunk whole_model, const OptimizerConfig& optimizer,
-                           WireFormat gradients_wire = WireFormat::fp32);
+                           const ShardConfig& shard = {});
 
 /// Writes the programs that a rank runs for a resolved configuration, those of all its phases. Each
 /// rank along the data axis has micro-batches of train.micro_batch sequences.

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "ops/collective/convert.h"
+#include "ops/collective/shared_matrices.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/update/muon_measures.h"
 #include "ops/update/muon_momentum.h"
 #include "ops/update/muon_update.h"
 #include "ops/update/newton_schulz.h"
 #include "program/view.h"
+#include "state/matrix_parts.h"
 #include "state/update_program.h"
 
 namespace tessera {
@@ -21,14 +26,14 @@ constexpr int64_t kGroupElements = int64_t{1} << 24;
 
 /// Matrices that the operations take together: they lie alike and are of one type.
 struct MatrixGroup {
-  Distribution lies;  // of their units
+  Distribution of_units;
   DType dtype;
   int dims;
   int64_t elements = 0;
-  std::vector<const ParameterSpec*> matrices;
+  std::vector<MatrixPart> parts;
 
-  bool takes(const ParameterSpec& spec, const Distribution& of_unit) const {
-    return lies == of_unit && dtype == spec.dtype && dims == spec.shape.rank() &&
+  bool takes(const MatrixPart& part, const Distribution& of_unit) const {
+    return of_units == of_unit && dtype == part.spec->dtype && dims == part.shape.rank() &&
            elements < kGroupElements;
   }
 };
@@ -44,66 +49,121 @@ class MuonWriter {
   MuonWriter(Builder& builder, const MuonPart& part) : builder_(builder), part_(part) {}
 
   std::vector<Value> write() {
-    std::vector<Value> measures;
-    for (const MatrixGroup& group : groups()) measures.push_back(write_group(group));
-    return measures;
+    std::vector<size_t> parameters;
+    for (size_t i = 0; i < part_.parameters.size(); ++i) {
+      const bool own = updated_by(part_.config, part_.parameters[i]) == OptimizerName::muon;
+      if (own) parameters.push_back(i);
+    }
+    if (part_.shards.sharing().over == ShardOver::none) {
+      std::vector<MatrixPart> parts;
+      for (const size_t i : parameters) parts.push_back(whole_part(part_.parameters[i]));
+      write_groups(parts);
+      return added_by_type();
+    }
+    std::vector<Value> of_chains;
+    for (const MatrixChain& chain :
+         matrix_chains(part_.shards, part_.parameters, parameters, builder_.program().rank())) {
+      write_cuts(chain);
+      write_groups(run_parts(mesh(), part_.parameters, chain));
+      if (measures_.empty()) measures_.push_back(no_measures(chain));
+      of_chains.push_back(added_by_type().front());
+    }
+    return of_chains;
   }
 
  private:
-  std::vector<MatrixGroup> groups() const {
+  void write_groups(std::span<const MatrixPart> parts) {
     std::vector<MatrixGroup> groups;
-    for (const ParameterSpec& spec : part_.parameters) {
-      if (updated_by(part_.config, spec) != OptimizerName::muon) continue;
-      const Distribution& lies = unit_of(spec).distribution;
+    for (const MatrixPart& part : parts) {
+      const Distribution& lies = unit_of(*part.spec).distribution;
       auto group = std::ranges::find_if(
-          groups, [&](const MatrixGroup& open) { return open.takes(spec, lies); });
+          groups, [&](const MatrixGroup& open) { return open.takes(part, lies); });
       if (group == groups.end()) {
-        group = groups.insert(group, {lies, spec.dtype, spec.shape.rank(), 0, {}});
+        group = groups.insert(group, {lies, part.spec->dtype, part.shape.rank(), 0, {}});
       }
-      group->elements += spec.piece_shape.elements();
-      group->matrices.push_back(&spec);
+      group->elements += part.shape.elements();
+      group->parts.push_back(part);
     }
-    return groups;
+    for (const MatrixGroup& group : groups) {
+      write_update(group.parts, orthogonalised(group.parts, momenta_of(group.parts)));
+    }
   }
 
-  Value write_group(const MatrixGroup& group) {
-    const MeshView view_of_group = group.lies.view();
-    const Value scale = cross(builder_, part_.scale, view_of_group);
-    const Value rate = cross(builder_, part_.learning_rate, view_of_group);
+  /// The matrices of which this rank has a piece: their owners orthogonalise them.
+  void write_cuts(const MatrixChain& chain) {
+    MatrixSharing sharing{.name = fmt::format("muon/{}", chain_++),
+                          .axes = chain.axes,
+                          .ranks = chain.ranks,
+                          .position = chain.position,
+                          .matrices = {}};
+    std::vector<MatrixPart> pieces, owned;
+    for (const MatrixCut& cut : chain.cuts) {
+      if (cut.pieces[static_cast<size_t>(chain.position)].length == 0) continue;
+      pieces.push_back(cut_piece(mesh(), part_.parameters, chain, cut));
+      const MatrixPart matrix = cut_matrix(mesh(), part_.parameters, chain, cut);
+      sharing.matrices.push_back(
+          {matrix.shape, cut.pieces, cut.owner, matrix.lies, pieces.back().lies});
+      if (cut.owner == chain.position) owned.push_back(matrix);
+    }
+    if (pieces.empty()) return;
+    const std::vector<Value> updates = momenta_of(pieces);
+    std::vector<Value> matrices = gather_at_owners(builder_, sharing, updates);
+    std::vector<Value> own;
+    std::ranges::copy_if(matrices, std::back_inserter(own),
+                         [](Value value) { return bool{value}; });
+    if (!own.empty()) own = orthogonalised(owned, own);
+    return_to_pieces(builder_, sharing, own, updates);
+    write_update(pieces, updates);
+  }
+
+  /// What of these parts is orthogonalised. Updates their momenta.
+  std::vector<Value> momenta_of(std::span<const MatrixPart> parts) {
     std::vector<MuonMomentum> momenta;
-    for (const ParameterSpec* spec : group.matrices) {
-      momenta.push_back({part_of(*spec, states_of(*spec).gradient, "gradient:"),
-                         part_of(*spec, states_of(*spec).first_moment, "first_moment:")});
+    for (const MatrixPart& part : parts) {
+      momenta.push_back({view_of(part, states_of(part).gradient, "gradient:"),
+                         view_of(part, states_of(part).first_moment, "first_moment:")});
     }
-    const std::vector<Value> updates = orthogonalised(
-        group, muon_momentum(builder_, scale, momenta, part_.config.muon_momentum, group.dtype));
-    std::vector<MuonMatrix> matrices;
-    for (size_t i = 0; i < updates.size(); ++i) {
-      matrices.push_back(matrix_of(*group.matrices[i], updates[i]));
-    }
-    muon_update(builder_, {.scale = scale, .learning_rate = rate}, matrices,
-                part_.config.weight_decay);
-    return measures_;
+    return muon_momentum(builder_, in_view_of(parts, part_.scale), momenta,
+                         part_.config.muon_momentum, parts.front().spec->dtype);
   }
 
   /// What each rank has of the orthogonalised matrices. Measures them.
-  std::vector<Value> orthogonalised(const MatrixGroup& group, const std::vector<Value>& momenta) {
-    const bool blocks = part_.config.muon_split == MuonSplit::blocks;
-    const auto pieces = blocks ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
+  std::vector<Value> orthogonalised(std::span<const MatrixPart> parts,
+                                    const std::vector<Value>& momenta) {
+    const auto pieces = blocks() ? NewtonSchulzPieces::blocks : NewtonSchulzPieces::refused;
     std::vector<WholeMatrix> whole;
     std::vector<Value> values;
     for (const Value momentum : momenta) {
-      whole.push_back(blocks ? WholeMatrix{momentum, {}} : gathered(momentum));
+      whole.push_back(blocks() ? WholeMatrix{momentum, {}} : gathered(momentum));
       values.push_back(whole.back().value);
     }
     values = newton_schulz(builder_, values, part_.config.muon_steps, pieces);
     std::vector<MeasuredUpdate> measured;
     for (size_t i = 0; i < values.size(); ++i) {
-      measured.push_back({values[i], factor_of(*group.matrices[i])});
+      measured.push_back({values[i], factor_of(*parts[i].spec)});
     }
-    measures_ = muon_measures(builder_, measured, pieces);
+    measures_.push_back(muon_measures(builder_, measured, pieces));
     for (size_t i = 0; i < values.size(); ++i) values[i] = split_again(values[i], whole[i]);
     return values;
+  }
+
+  void write_update(std::span<const MatrixPart> parts, const std::vector<Value>& updates) {
+    std::vector<MuonMatrix> matrices;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      const AdamWUnit& states = states_of(parts[i]);
+      const ParameterSpec& spec = *parts[i].spec;
+      matrices.push_back(
+          {.update = updates[i],
+           .master = view_of(parts[i], states.master, states.weight ? "master:" : ""),
+           .weight = {},
+           .factor = factor_of(spec),
+           .decays = decays(part_.config, spec)});
+      if (states.weight) matrices.back().weight = view_of(parts[i], *states.weight, "");
+    }
+    muon_update(builder_,
+                {.scale = in_view_of(parts, part_.scale),
+                 .learning_rate = in_view_of(parts, part_.learning_rate)},
+                matrices, part_.config.weight_decay);
   }
 
   WholeMatrix gathered(Value value) {
@@ -125,38 +185,66 @@ class MuonWriter {
     return value;
   }
 
-  MuonMatrix matrix_of(const ParameterSpec& spec, Value update) {
-    const AdamWUnit& states = states_of(spec);
-    MuonMatrix matrix{.update = update,
-                      .master = part_of(spec, states.master, states.weight ? "master:" : ""),
-                      .weight = {},
-                      .factor = factor_of(spec),
-                      .decays = decays(part_.config, spec)};
-    if (states.weight) matrix.weight = part_of(spec, *states.weight, "");
-    return matrix;
+  /// The measures of a rank that orthogonalises nothing of a chain. They lie as those of the
+  /// others.
+  Value no_measures(const MatrixChain& chain) {
+    const ParameterSpec& spec = part_.parameters[chain.parameter];
+    Distribution lies(spec.distribution.view());
+    for (const Axis axis : mesh().of_view(lies.view())) {
+      const TypeOnAxis& type = spec.distribution.on(axis);
+      const bool of_experts = spec.shape.rank() == 3 && type.dim == 0;
+      if (type.split() && (blocks() || of_experts)) lies = lies.with(axis, partial());
+    }
+    for (const Axis axis : chain.axes) lies = lies.with(axis, partial());
+    return nothing_measured(builder_, lies);
+  }
+
+  /// The measures so far, those that lie alike added up.
+  std::vector<Value> added_by_type() {
+    std::vector<std::vector<Value>> by_type;
+    for (const Value value : std::exchange(measures_, {})) {
+      const auto found = std::ranges::find_if(by_type, [&](const std::vector<Value>& of_type) {
+        return builder_.spec(of_type[0]).distribution == builder_.spec(value).distribution;
+      });
+      (found == by_type.end() ? by_type.emplace_back() : *found).push_back(value);
+    }
+    std::vector<Value> sums;
+    for (const std::vector<Value>& values : by_type) {
+      sums.push_back(values.size() == 1 ? values[0] : add(builder_, values, DType::f64));
+    }
+    return sums;
   }
 
   /// A rank's block counts as a matrix of its own where it is orthogonalised as one.
   double factor_of(const ParameterSpec& spec) const {
-    return muon_factor(part_.config.muon_split == MuonSplit::blocks ? spec.piece_shape
-                                                                    : spec.shape);
+    return muon_factor(blocks() ? spec.piece_shape : spec.shape);
   }
 
-  Value part_of(const ParameterSpec& spec, Value unit, const char* prefix) {
-    return view(builder_, unit, spec.unit_offset, spec.piece_shape, spec.distribution,
-                prefix + spec.name);
+  Value view_of(const MatrixPart& part, Value unit, const char* prefix) {
+    const ParameterSpec& spec = *part.spec;
+    const int64_t first_of_unit =
+        part_.shards.first_of_unit(static_cast<size_t>(spec.unit_index), builder_.program().rank());
+    return view(builder_, unit, spec.unit_offset + part.first - first_of_unit, part.shape,
+                part.lies, fmt::format("{}{}{}", prefix, spec.name, part.mark));
   }
 
+  Value in_view_of(std::span<const MatrixPart> parts, Value number) {
+    return cross(builder_, number, unit_of(*parts.front().spec).distribution.view());
+  }
+
+  bool blocks() const { return part_.config.muon_split == MuonSplit::blocks; }
+  const Mesh& mesh() const { return builder_.program().mesh(); }
   const ParameterUnit& unit_of(const ParameterSpec& spec) const {
     return part_.units[static_cast<size_t>(spec.unit_index)];
   }
-  const AdamWUnit& states_of(const ParameterSpec& spec) const {
-    return part_.states[static_cast<size_t>(spec.unit_index)];
+  const AdamWUnit& states_of(const MatrixPart& part) const {
+    return part_.states[static_cast<size_t>(part.spec->unit_index)];
   }
 
   Builder& builder_;
   const MuonPart& part_;
-  Value measures_;  // of the group that is being written
+  std::vector<Value> measures_;
+  int chain_ = 0;  // the number of the next one
 };
 
 }  // namespace

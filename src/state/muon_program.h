@@ -6,6 +6,7 @@
 #include "model/parameter.h"
 #include "ops/update/adamw.h"
 #include "state/optimizer_config.h"
+#include "state/unit_shard.h"
 
 namespace tessera {
 
@@ -22,7 +23,9 @@ struct MuonPart {
   const OptimizerConfig& config;
   std::span<const ParameterUnit> units;
   std::span<const ParameterSpec> parameters;  ///< of the units
-  /// By unit; the gradients are whole. The first moment of a unit of Muon's is its momentum.
+  const StateShards& shards;                  ///< say which of the states this rank has
+  /// By unit; the gradients are whole sums, of all elements or of this rank's. The first moment of
+  /// a unit of Muon's is its momentum.
   std::span<const AdamWUnit> states;
   Value scale;          ///< as of AdamWInputs, in the dense view of the mesh
   Value learning_rate;  ///< f64 [1], in that view
@@ -33,7 +36,11 @@ struct MuonPart {
 ///
 /// Matrices that ranks split by rows or columns are gathered for Newton-Schulz over the axes that
 /// split them, and each rank takes its piece of the result; or each rank's piece counts as a matrix
-/// (MuonSplit). Returns the muon_measures() of the groups, as each rank has them.
+/// (MuonSplit). Where ranks share out the states, each orthogonalises the matrices of its own, and
+/// matrices that are cut go to one of the ranks that have a piece (see matrix_chains()).
+///
+/// Returns the muon_measures() of the matrices, in one value for each way to lie. All ranks have
+/// the same number of them, in the same order.
 std::vector<Value> write_muon(Builder& builder, const MuonPart& part);
 
 }  // namespace tessera

@@ -1,73 +1,32 @@
 #include "state/update_program.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "ops/collective/convert.h"
-#include "ops/elementwise/elementwise.h"
+#include "ops/collective/flat.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/round.h"
-#include "ops/update/sum_of_squares.h"
 #include "ops/update/zero.h"
 #include "program/builder.h"
+#include "state/gradient_squares.h"
 #include "state/muon_program.h"
+#include "state/unit_groups.h"
+#include "state/unit_states.h"
 
 namespace tessera {
 namespace {
 
-/// The unit's values in the program that is being written.
-struct UnitValues {
-  UnitValues(Builder& builder, const ParameterUnit& unit)
-      : weight(builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution})),
-        gradient(builder.main_gradient(weight, unit.gradient_distribution)) {}
-  Value weight;
-  Value gradient;
-};
-
-/// A builder of an update program, whose nodes all have one block and one phase.
-Builder update_builder(Program& program) {
-  Builder builder(program);
-  Node place;
-  place.block = Block::optimizer;
-  builder.follow(place, Phase::update);
-  return builder;
+/// A unit's main gradient in a program that declares its weights as well.
+Value main_gradient(Builder& builder, Value weights, const ParameterUnit& unit) {
+  return builder.main_gradient(weights, unit.gradient_distribution);
 }
 
 Value declare(Builder& builder, const StepSum& sum) {
   return builder.state(sum.name, {sum.shape, DType::f64, sum.distribution});
-}
-
-Spec wide_spec(const ParameterUnit& unit) {
-  return {{unit.elements}, accumulation_dtype(unit.dtype), unit.distribution};
-}
-
-/// The values of a unit. One that Muon updates has no second moment.
-AdamWUnit unit_states(Builder& builder, const ParameterUnit& unit, const UnitValues& values,
-                      OptimizerName optimizer) {
-  AdamWUnit result{.gradient = values.gradient,
-                   .first_moment = builder.state(first_moment_name(unit), wide_spec(unit)),
-                   .second_moment = {},
-                   .master = values.weight,
-                   .weight = {}};
-  if (optimizer == OptimizerName::adamw) {
-    result.second_moment = builder.state(second_moment_name(unit), wide_spec(unit));
-  }
-  if (rounds(unit)) {
-    result.master = builder.state(master_name(unit), wide_spec(unit));
-    result.weight = values.weight;
-  }
-  return result;
-}
-
-/// The axes of a value's view on which it is of this placement.
-std::vector<Axis> axes_with(const Builder& builder, Value value, Placement placement) {
-  const Distribution& lies = builder.spec(value).distribution;
-  std::vector<Axis> axes;
-  for (const Axis axis : builder.program().mesh().of_view(lies.view())) {
-    if (lies.on(axis).placement == placement) axes.push_back(axis);
-  }
-  return axes;
 }
 
 /// The sum over all ranks of a value of which each has an addend, or the whole.
@@ -75,69 +34,18 @@ Value total(Builder& builder, Value value) {
   return take_sum(builder, value, axes_of_sum(builder, value, {Placement::invariant}));
 }
 
-/// The same of a gradient, of which ranks may have pieces as well.
-Value total_gradient(Builder& builder, Value gradient, WireFormat wire) {
-  return take_sum_by_level(
-      builder, gradient, axes_of_sum(builder, gradient, {Placement::invariant, Placement::sharded}),
-      wire);
-}
-
-/// A value of which one rank has all, where an axis has only one.
-Value whole_on_single_ranks(Builder& builder, Value value) {
-  const Mesh& mesh = builder.program().mesh();
-  for (const Axis axis : builder.spec(value).distribution.joining_order(0)) {
-    if (mesh.size(axis) > 1) break;
-    value = convert(builder, value, axis, Placement::sharded, invariant());
-  }
-  return value;
-}
-
-Section section_of(const ParameterSpec& parameter, int unit) {
-  return {.unit = unit,
-          .begin = parameter.unit_offset,
-          .end = parameter.unit_offset + parameter.piece_shape.elements()};
-}
-
-/// Units that an operation takes together, because they lie alike.
-struct UnitGroup {
-  std::vector<size_t> units;  // indices
-  std::vector<int> places;    // by unit: its place in `units`, or -1
-};
-
-/// The units that an optimizer changes, by a property of theirs, in the order in which the
-/// properties appear.
-template <typename Property>
-std::vector<UnitGroup> group_units(std::span<const ParameterUnit> units, Property&& property) {
-  const size_t count = units.size();
-  std::vector<decltype(property(size_t{}))> known;
-  std::vector<UnitGroup> groups;
-  for (size_t i = 0; i < count; ++i) {
-    if (!units[i].has_gradients()) continue;
-    const auto own = property(i);
-    const auto found = std::ranges::find(known, own);
-    const auto place = static_cast<size_t>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(own);
-      groups.push_back({.units = {}, .places = std::vector<int>(count, -1)});
-    }
-    UnitGroup& group = groups[place];
-    group.places[i] = static_cast<int>(group.units.size());
-    group.units.push_back(i);
-  }
-  return groups;
-}
-
 class UpdateWriter {
  public:
   UpdateWriter(UpdateProgram& update, std::span<const ParameterUnit> units,
                std::span<const ParameterSpec> parameters, const OptimizerConfig& config,
-               WireFormat wire, const BalanceOfStep& balance)
+               const ShardConfig& shard, const BalanceOfStep& balance)
       : update_(update),
         builder_(update_builder(update.program)),
         units_(units),
         parameters_(parameters),
+        shards_(update.program.mesh(), units, parameters, update.sharing),
         config_(config),
-        wire_(wire),
+        wire_(shard.gradients_wire),
         balance_(balance) {}
 
   void write(std::span<const StepSum> sums) {
@@ -145,13 +53,18 @@ class UpdateWriter {
     update_.learning_rate = builder_.input("learning_rate", scalar);
     update_.clip_norm = builder_.input("clip_norm", scalar);
     update_.step = builder_.input("step", scalar);
-    for (const ParameterUnit& unit : units_) {
-      update_.updated_by.push_back(updated_by(config_, unit));
+    std::vector<Value> gradients;
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      update_.updated_by.push_back(updated_by(config_, units_[unit]));
+      weights_.emplace_back();
+      gradients.emplace_back();
       states_.emplace_back();
-      if (!unit.has_gradients()) continue;
-      states_.back() =
-          unit_states(builder_, unit, UnitValues(builder_, unit), update_.updated_by.back());
-      states_.back().gradient = total_gradient(builder_, states_.back().gradient, wire_);
+      if (!units_[unit].has_gradients()) continue;
+      weights_.back() = declare_weights(builder_, units_[unit], pieces(unit));
+      const Value own = main_gradient(builder_, weights_.back().whole, units_[unit]);
+      gradients.back() = total_gradient(own, pieces(unit));
+      states_.back() = unit_states(builder_, units_[unit], pieces(unit), weights_.back(),
+                                   gradients.back(), update_.updated_by.back());
     }
     std::vector<Value> losses;
     for (const StepSum& sum : sums) {
@@ -161,7 +74,8 @@ class UpdateWriter {
         losses.push_back(cross(builder_, update_.totals.back(), MeshView::dense));
       }
     }
-    const Clipped clipped = clip_gradients(builder_, squares(), update_.clip_norm, losses);
+    const Value squares = gradient_squares(builder_, gradients, parameters_, shards_);
+    const Clipped clipped = clip_gradients(builder_, squares, update_.clip_norm, losses);
     update_.gradient_norm = clipped.norm;
     builder_.name(update_.gradient_norm, "gradient_norm");
     builder_.output(update_.gradient_norm);
@@ -169,38 +83,35 @@ class UpdateWriter {
     builder_.output(update_.scale);
     apply_adamw();
     apply_muon();
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].has_gradients()) give_pieces(builder_, weights_[unit], pieces(unit));
+    }
     end_balance(builder_, units_, balance_, std::span(update_.totals).last(balance_.units.size()),
                 update_.scale);
   }
 
  private:
-  /// The sum of the squares of all gradients, each counted once.
-  Value squares() {
-    std::vector<Value> gradients;
-    for (const AdamWUnit& unit : states_) {
-      gradients.push_back(
-          unit.gradient ? cross_if_whole(whole_on_single_ranks(builder_, unit.gradient)) : Value{});
-    }
-    const auto lies = [&](size_t unit) { return builder_.spec(gradients[unit]).distribution; };
-    std::vector<Value> addends;
-    for (const UnitGroup& group : group_units(units_, lies)) {
-      std::vector<Value> values;
-      for (const size_t unit : group.units) values.push_back(gradients[unit]);
-      std::vector<Section> sections;
-      for (const ParameterSpec& parameter : parameters_) {
-        const int place = group.places[static_cast<size_t>(parameter.unit_index)];
-        if (place >= 0) sections.push_back(section_of(parameter, place));
-      }
-      const Value own = sum_of_squares(builder_, values, std::move(sections));
-      addends.push_back(cross(builder_, total(builder_, own), MeshView::dense));
-    }
-    return addends.size() == 1 ? addends[0] : add(builder_, addends, DType::f64);
+  const FlatPieces& pieces(size_t unit) const {
+    return shards_.of_unit(unit, update_.program.rank());
   }
 
-  /// What is the same on all ranks passes to the dense view; what is not is added up in its own.
-  Value cross_if_whole(Value value) {
-    if (!axes_with(builder_, value, Placement::sharded).empty()) return value;
-    return cross(builder_, value, MeshView::dense);
+  /// The sum of a gradient over all ranks, of which ranks may have pieces: all of it, or this
+  /// rank's piece of a unit that is cut.
+  Value total_gradient(Value gradient, const FlatPieces& pieces) {
+    if (pieces.cut()) return take_piece_of_sum(builder_, gradient, pieces, wire_);
+    return take_sum_by_level(
+        builder_, gradient,
+        axes_of_sum(builder_, gradient, {Placement::invariant, Placement::sharded}), wire_);
+  }
+
+  /// The part of a parameter whose states this rank has, in those of its unit.
+  Section own_section(size_t parameter, int place) const {
+    const ParameterSpec& spec = parameters_[parameter];
+    const int rank = update_.program.rank();
+    const ElementRun held = shards_.held(parameter, rank);
+    const int64_t begin = spec.unit_offset + held.place -
+                          shards_.first_of_unit(static_cast<size_t>(spec.unit_index), rank);
+    return {.unit = place, .begin = begin, .end = begin + held.length};
   }
 
   void apply_adamw() {
@@ -213,10 +124,13 @@ class UpdateWriter {
       std::vector<AdamWUnit> states;
       for (const size_t unit : group.units) states.push_back(states_[unit]);
       std::vector<AdamWSection> sections;
-      for (const ParameterSpec& parameter : parameters_) {
-        const int place = group.places[static_cast<size_t>(parameter.unit_index)];
-        if (place >= 0)
-          sections.push_back({section_of(parameter, place), decays(config_, parameter)});
+      for (size_t i = 0; i < parameters_.size(); ++i) {
+        const int place = group.places[static_cast<size_t>(parameters_[i].unit_index)];
+        if (place < 0) continue;
+        const Section section = own_section(i, place);
+        if (section.begin < section.end) {
+          sections.push_back({section, decays(config_, parameters_[i])});
+        }
       }
       adamw(builder_,
             {.scale = cross(builder_, update_.scale, of_group),
@@ -234,12 +148,16 @@ class UpdateWriter {
     const std::vector<Value> own = write_muon(builder_, {.config = config_,
                                                          .units = units_,
                                                          .parameters = parameters_,
+                                                         .shards = shards_,
                                                          .states = states_,
                                                          .scale = update_.scale,
                                                          .learning_rate = update_.learning_rate});
     if (own.empty()) return;
     std::vector<Value> measures;
     for (const Value value : own) {
+      // Ranks that have different matrices have different numbers of nodes before this one, which
+      // would be in its name.
+      builder_.name(value, fmt::format("muon_measures/{}", measures.size()));
       measures.push_back(cross(builder_, total(builder_, value), MeshView::dense));
     }
     update_.muon_measures =
@@ -252,10 +170,12 @@ class UpdateWriter {
   Builder builder_;
   std::span<const ParameterUnit> units_;
   std::span<const ParameterSpec> parameters_;
+  StateShards shards_;
   const OptimizerConfig& config_;
   WireFormat wire_;
   const BalanceOfStep& balance_;
-  std::vector<AdamWUnit> states_;  // by unit; the gradients are whole. Null if none changes it
+  std::vector<UnitWeights> weights_;  // by unit; null if no optimizer changes it
+  std::vector<AdamWUnit> states_;     // the same
 };
 
 }  // namespace
@@ -266,7 +186,10 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
   Builder builder = update_builder(program);
   std::vector<Value> values;
   for (const ParameterUnit& unit : units) {
-    if (unit.has_gradients()) values.push_back(UnitValues(builder, unit).gradient);
+    if (!unit.has_gradients()) continue;
+    const Value weights =
+        builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution});
+    values.push_back(main_gradient(builder, weights, unit));
   }
   for (const StepSum& sum : sums) values.push_back(declare(builder, sum));
   zero(builder, values);
@@ -276,29 +199,44 @@ Program write_step_start(std::span<const ParameterUnit> units, std::span<const S
 
 UpdateProgram write_update(std::span<const ParameterUnit> units,
                            std::span<const ParameterSpec> parameters, std::span<const StepSum> sums,
-                           const OptimizerConfig& config, const MeshRank& place, WireFormat wire,
-                           const BalanceOfStep& balance) {
-  UpdateProgram update{.program = Program(place.mesh, place.rank)};
-  UpdateWriter(update, units, parameters, config, wire, balance).write(sums);
+                           const OptimizerConfig& config, const MeshRank& place,
+                           const ShardConfig& shard, const BalanceOfStep& balance) {
+  UpdateProgram update{.program = Program(place.mesh, place.rank),
+                       .sharing = sharing_of(config, shard)};
+  UpdateWriter(update, units, parameters, config, shard, balance).write(sums);
   return update;
 }
 
-Program write_rounding(std::span<const ParameterUnit> units, const MeshRank& place) {
+Program write_rounding(std::span<const ParameterUnit> units,
+                       std::span<const ParameterSpec> parameters, const MeshRank& place,
+                       const StateSharing& sharing) {
   Program program(place.mesh, place.rank);
   Builder builder = update_builder(program);
+  const StateShards shards(place.mesh, units, parameters, sharing);
   const auto view = [&](size_t unit) { return units[unit].distribution.view(); };
   for (const UnitGroup& group : group_units(units, view)) {
+    std::vector<UnitWeights> all;
     std::vector<Value> masters, weights;
-    for (const size_t index : group.units) {
-      const ParameterUnit& unit = units[index];
-      if (!rounds(unit)) continue;
-      masters.push_back(builder.state(master_name(unit), wide_spec(unit)));
-      weights.push_back(
-          builder.parameter(unit.name, {{unit.elements}, unit.dtype, unit.distribution}));
+    for (const size_t unit : group.units) {
+      const FlatPieces& pieces = shards.of_unit(unit, place.rank);
+      if (!rounds(units[unit]) && !pieces.cut()) continue;
+      all.push_back(declare_weights(builder, units[unit], pieces));
+      if (!rounds(units[unit])) continue;
+      masters.push_back(all.back().master);
+      weights.push_back(all.back().own);
     }
     if (!masters.empty()) round_to_weights(builder, masters, weights);
+    size_t next = 0;
+    for (const size_t unit : group.units) {
+      const FlatPieces& pieces = shards.of_unit(unit, place.rank);
+      if (rounds(units[unit]) || pieces.cut()) give_pieces(builder, all[next++], pieces);
+    }
   }
   return program;
+}
+
+StateSharing sharing_of(const OptimizerConfig& config, const ShardConfig& shard) {
+  return {.over = shard.optimizer, .whole_matrices = config.name == OptimizerName::muon};
 }
 
 bool decays(const OptimizerConfig& config, const ParameterSpec& spec) {

@@ -128,7 +128,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
   executor.set_graphs(config.run.graphs);
   const ParameterStore store(executor, plan.programs.update_number(),
                              plan.programs.rounding_number(),
-                             plan.programs.chunks.front().parameters);
+                             plan.programs.chunks.front().parameters, plan.programs.update.sharing);
   TrainingStep step(plan.programs, executor, store);
   if (config.checkpoint.initial.empty()) {
     store.initialize(config.train.seed, runtime.threads());

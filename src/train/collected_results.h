@@ -50,7 +50,9 @@ class CollectedResults {
 class ResultSink {
  public:
   virtual ~ResultSink() = default;
-  virtual void put(const std::string& kind, const ParameterSpec& spec, const Tensor& part) = 0;
+  /// What this rank holds of a parameter's gradient or weights (see ParameterState::held).
+  virtual void put(const std::string& kind, const ParameterStore& store, size_t parameter,
+                   const Tensor& held) = 0;
   virtual void put_step(size_t number, const LayoutStep& step) = 0;
   virtual void put_choices(StepChoices step) = 0;
   virtual void put_stream(ValueStream stream) = 0;

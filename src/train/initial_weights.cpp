@@ -89,11 +89,8 @@ void load_initial_weights(const RunConfig& config, const ParameterStore& store,
     require_same_model(model_of(*reader), config, logger);
   });
   require_same_checkpoint(*reader, ranks.control);
-  std::vector<StateTensor> masters;
-  for (const ParameterState& state : store.parameters()) {
-    masters.push_back({"parameters", state.spec.name, state.master, &state.spec});
-  }
-  read_or_advise(reader->path(), [&] { load_state(*reader, masters, "parameters", ranks); });
+  read_or_advise(reader->path(),
+                 [&] { load_state(*reader, master_tensors(store), "parameters", ranks); });
   store.masters_to_weights();
   logger.info("starting with the weights of {} (step {})", reader->path().string(),
               reader->state().step);

@@ -76,17 +76,20 @@ class TrialText {
 /// Gives what a rank that is a process has to the first rank, which puts it together.
 class SendingSink final : public ResultSink {
  public:
-  SendingSink(const Mesh& mesh, const RankControl& control) : mesh_(mesh), control_(control) {}
+  explicit SendingSink(const RankControl& control) : control_(control) {}
 
-  void put(const std::string& kind, const ParameterSpec& spec, const Tensor& part) override {
-    const Tensor host = on_host(part);
-    std::vector<std::string> parts = control_.texts_for_first(
+  void put(const std::string& kind, const ParameterStore& store, size_t parameter,
+           const Tensor& held) override {
+    const Tensor host = on_host(held);
+    std::vector<std::string> texts = control_.texts_for_first(
         std::string(reinterpret_cast<const char*>(host.raw()), static_cast<size_t>(host.bytes())));
-    for (size_t rank = 0; rank < parts.size(); ++rank) {
-      const TensorPiece piece(mesh_, spec.distribution, spec.shape, static_cast<int>(rank));
-      const Tensor of_rank = Tensor::wrap(reinterpret_cast<std::byte*>(parts[rank].data()),
-                                          piece.shape(), host.dtype());
-      results_.put(kind, spec.name, piece, of_rank);
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      auto* next = reinterpret_cast<std::byte*>(texts[rank].data());
+      for (const TensorPiece& piece : store.shards().pieces(parameter, static_cast<int>(rank))) {
+        const Tensor part = Tensor::wrap(next, piece.shape(), host.dtype());
+        results_.put(kind, store.parameters()[parameter].spec.name, piece, part);
+        next += part.bytes();
+      }
     }
   }
 
@@ -124,7 +127,6 @@ class SendingSink final : public ResultSink {
   const CollectedResults& results() const { return results_; }
 
  private:
-  const Mesh& mesh_;
   const RankControl& control_;
   CollectedResults results_;
 };
@@ -164,7 +166,7 @@ void LayoutProcesses::serve() {
 void LayoutProcesses::finish() { control_.any_text(""); }
 
 LayoutResults LayoutProcesses::run_own(const LayoutTrial& trial) {
-  SendingSink sink(trial.mesh, control_);
+  SendingSink sink(control_);
   run_layout_rank(trial, threads_of_rank(trial.threads, cores_.ranks), groups_, steps_, sink);
   return first() ? sink.results().results() : LayoutResults();
 }

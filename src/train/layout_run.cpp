@@ -21,7 +21,7 @@ class RankRun {
         programs_(layout_programs(trial, groups.rank())),
         executor_(programs_.list(), programs_.actions(), runtime_),
         store_(executor_, programs_.update_number(), programs_.rounding_number(),
-               chunk().parameters),
+               chunk().parameters, programs_.update.sharing),
         step_(programs_, executor_, store_) {
     runtime_.join(groups);
     if (trial.initial.empty()) {
@@ -37,11 +37,12 @@ class RankRun {
       accumulate(steps[i], i, collected);
       step_.update(trial_.optimizer, {.step = number, .steps = std::ssize(steps)});
       collected.put_step(i, {step_.results().wait(), expert_tokens()});
-      for (const ParameterState& state : store_.parameters()) {
+      for (size_t parameter = 0; parameter < store_.parameters().size(); ++parameter) {
+        const ParameterState& state = store_.parameters()[parameter];
         if (i == 0 && state.gradient.defined()) {
-          collected.put("gradient", state.spec, state.gradient);
+          collected.put("gradient", store_, parameter, state.held_gradient());
         }
-        if (i + 1 == steps.size()) collected.put("weight", state.spec, state.master);
+        if (i + 1 == steps.size()) collected.put("weight", store_, parameter, state.master);
       }
     }
   }
@@ -50,10 +51,11 @@ class RankRun {
   const Chunk& chunk() const { return programs_.chunks.front(); }
 
   void take_initial() {
-    for (const ParameterState& state : store_.parameters()) {
+    for (size_t i = 0; i < store_.parameters().size(); ++i) {
+      const ParameterState& state = store_.parameters()[i];
       const Tensor whole(state.spec.shape, state.master.dtype());
       convert(trial_.initial.at(state.spec.name), whole);
-      store_.piece(state.spec).take(whole, state.master);
+      for (const auto& [part, piece] : store_.parts(i, state.master)) piece.take(whole, part);
     }
     store_.masters_to_weights();
   }
@@ -143,8 +145,12 @@ class SharedSink final : public ResultSink {
   SharedSink(const Mesh& mesh, int rank, CollectedResults& results)
       : mesh_(mesh), rank_(rank), results_(results) {}
 
-  void put(const std::string& kind, const ParameterSpec& spec, const Tensor& part) override {
-    results_.put(kind, spec.name, {mesh_, spec.distribution, spec.shape, rank_}, part);
+  void put(const std::string& kind, const ParameterStore& store, size_t parameter,
+           const Tensor& held) override {
+    const std::string& name = store.parameters()[parameter].spec.name;
+    for (const auto& [part, piece] : store.parts(parameter, held)) {
+      results_.put(kind, name, piece, part);
+    }
   }
   void put_step(size_t number, const LayoutStep& step) override { results_.put_step(number, step); }
   void put_choices(StepChoices step) override { results_.put_choices(std::move(step)); }
@@ -172,7 +178,7 @@ StepPrograms layout_programs(const LayoutTrial& trial, int rank) {
   StepPrograms programs =
       step_programs(write_training(trial.model, trial.compute, size, trial.recompute,
                                    {trial.mesh, rank}, trial.experts),
-                    trial.optimizer, trial.gradients_wire);
+                    trial.optimizer, trial.shard);
   if (trial.change && trial.mesh.ranks() > 1) trial.change(programs);
   return programs;
 }

@@ -11,6 +11,7 @@
 #include "data/loader.h"
 #include "model/chunk.h"
 #include "state/optimizer_config.h"
+#include "state/shard_config.h"
 #include "train/sums_of_parts.h"
 #include "train/training_step.h"
 #include "train/value_stream.h"
@@ -32,7 +33,7 @@ struct LayoutTrial {
   std::map<std::string, Tensor> initial = {};
   Mesh mesh;
   ExpertLayout experts;
-  WireFormat gradients_wire = WireFormat::fp32;
+  ShardConfig shard = {};
   /// By step: the choices of experts that are taken instead of the routers' own. Empty: those.
   std::vector<StepChoices> pinned = {};
   /// The data ranks whose parts of a micro-batch one rank computes one after the other, and adds up

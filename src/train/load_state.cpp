@@ -46,7 +46,8 @@ class Readers {
     RankGroups& groups = ranks.runtime.groups();
     std::map<Communicator*, std::vector<int64_t>> loads;  // bytes that each of the group reads
     for (const StateTensor& tensor : tensors) {
-      const std::vector<Axis> axes = axes_of_copies(groups.mesh(), tensor.spec->distribution);
+      const std::vector<Axis> axes =
+          axes_of_copies(groups.mesh(), tensor.shards->distribution(tensor.parameter));
       if (axes.empty()) {
         readers_.push_back({});
         continue;
@@ -55,7 +56,7 @@ class Readers {
       std::vector<int64_t>& of_group = loads[&group];
       of_group.resize(static_cast<size_t>(group.size()));
       const auto least = std::ranges::min_element(of_group);
-      *least += tensor.tensor.bytes();
+      for (const StatePart& part : tensor.parts) *least += part.tensor.bytes();
       readers_.push_back({&group, static_cast<int>(least - of_group.begin())});
     }
   }
@@ -70,12 +71,11 @@ class Readers {
     const Reader& reader = readers_[number];
     if (reader.group == nullptr) return;
     const bool reads = reader.group->position() == reader.position;
-    const bool on_device = tensor.tensor.accelerator() != nullptr;
-    const Tensor host = reads || !on_device ? on_host(tensor.tensor)
-                                            : Tensor(tensor.tensor.shape(), tensor.tensor.dtype());
-    reader.group->broadcast("load " + tensor.name, reader.position, host);
-    if (on_device && !reads) {
-      upload({host.raw(), static_cast<size_t>(host.bytes())}, tensor.tensor);
+    for (const auto& [own, piece] : tensor.parts) {
+      const bool on_device = own.accelerator() != nullptr;
+      const Tensor host = reads || !on_device ? on_host(own) : Tensor(own.shape(), own.dtype());
+      reader.group->broadcast("load " + tensor.name, reader.position, host);
+      if (on_device && !reads) upload({host.raw(), static_cast<size_t>(host.bytes())}, own);
     }
   }
 
@@ -111,17 +111,20 @@ void require_same_checkpoint(const CheckpointReader& reader, const RankControl& 
 
 void load_state(const CheckpointReader& reader, std::span<const StateTensor> tensors,
                 const std::optional<std::string>& group, const StateRanks& ranks) {
-  std::vector<NamedTensor> targets;
-  for (const StateTensor& tensor : tensors) {
-    targets.push_back({tensor.group, tensor.name, tensor.tensor, ranks.piece(tensor)});
-  }
   const Readers readers(tensors, ranks);
-  std::vector<NamedTensor> own;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    if (readers.reads(i)) own.push_back(targets[i]);
+  std::vector<NamedTensor> wanted, own;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const StateTensor& tensor = tensors[i];
+    // By name, type and shape; nothing is read into it.
+    wanted.push_back(
+        {tensor.group, tensor.name, Tensor(Shape{0}, tensor.dtype), TensorPiece(tensor.shape)});
+    if (!readers.reads(i)) continue;
+    for (const auto& [part, piece] : tensor.parts) {
+      own.push_back({tensor.group, tensor.name, part, piece});
+    }
   }
   read_together(ranks.control, [&] {
-    reader.require_all(targets, group ? &*group : nullptr);
+    reader.require_all(wanted, group ? &*group : nullptr);
     reader.load_each(own, ranks.runtime.threads());
   });
   for (size_t i = 0; i < tensors.size(); ++i) readers.broadcast(i, tensors[i]);

@@ -22,13 +22,14 @@ RankTrainer::RankTrainer(const SharedRun& run, StepPlan plan, SharedCores cores,
       team_(config_.run.bind_threads ? runtime.threads() : 0, cores.place, cores.ranks),
       programs_(std::move(plan.programs)),
       executor_(programs_.list(), std::move(plan.memory), runtime_),
-      store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters),
+      store_(executor_, programs_.update_number(), programs_.rounding_number(), chunk().parameters,
+             programs_.update.sharing),
       data_(run.data),
       loader_(data_, run.phases, {run.mesh, rank_}) {
   executor_.set_graphs(config_.run.graphs);
   if (config_.run.check_replicas > 0 && control_.several()) {
     replicas_.emplace(executor_, static_cast<int>(programs_.list().size()), chunk().parameters,
-                      control_);
+                      store_.shards(), control_);
   }
 }
 
@@ -327,13 +328,15 @@ void RankTrainer::require_equal_copies(int64_t step) const {
 }
 
 void RankTrainer::require_finite_weights() const {
-  for (const ParameterState& state : store_.parameters()) {
-    if (first_non_finite(state.master) < 0) continue;
-    throw Error(
-        "after step {} the weight {} is not finite: the update went out of range; it "
-        "was not saved; lower optimizer.learning_rate and {}",
-        position_.step, state.spec.name, how_to_go_on());
-  }
+  control_.together([&] {
+    for (const ParameterState& state : store_.parameters()) {
+      if (first_non_finite(state.master) < 0) continue;
+      throw Error(
+          "after step {} the weight {} is not finite: the update went out of range; it "
+          "was not saved; lower optimizer.learning_rate and {}",
+          position_.step, state.spec.name, how_to_go_on());
+    }
+  });
 }
 
 void RankTrainer::save() {

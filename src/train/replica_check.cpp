@@ -46,10 +46,12 @@ std::optional<std::string> before_unit(const std::string& name, const std::strin
 }  // namespace
 
 ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const ParameterList& parameters,
-                           const RankControl& control)
+                           const StateShards& shards, const RankControl& control)
     : executor_(executor),
       mesh_(executor.program(0).mesh()),
       parameters_(parameters),
+      shards_(shards),
+      rank_(executor.program(0).rank()),
       control_(control) {
   std::set<std::string> seen;
   for (int program = 0; program < programs; ++program) {
@@ -63,21 +65,34 @@ ReplicaCheck::ReplicaCheck(const Executor& executor, int programs, const Paramet
   }
 }
 
-/// Adds a leaf, or one for each parameter if it belongs to a unit.
+/// Adds a leaf, or one for each parameter if it belongs to a unit: all of it, or what this rank has
+/// of its states. So all ranks have the same leaves, and what lies between parameters is in none.
 void ReplicaCheck::add(std::vector<Leaf>& leaves, const ValueInfo& info,
                        const Tensor& tensor) const {
   const std::vector<ParameterUnit>& units = parameters_.units();
   for (size_t unit = 0; unit < units.size(); ++unit) {
     const auto prefix = before_unit(info.name, units[unit].name);
     if (!prefix) continue;
-    for (const ParameterSpec& spec : parameters_.specs()) {
+    const bool cut = is_cut(unit, info.spec.distribution);
+    for (size_t i = 0; i < parameters_.specs().size(); ++i) {
+      const ParameterSpec& spec = parameters_.specs()[i];
       if (spec.unit_index != static_cast<int>(unit)) continue;
-      leaves.push_back({*prefix + spec.name, info.spec.distribution,
-                        tensor.view(spec.unit_offset, spec.piece_shape)});
+      const ElementRun own =
+          cut ? shards_.held(i, rank_) : ElementRun{0, spec.piece_shape.elements()};
+      const int64_t first = cut ? shards_.first_of_unit(unit, rank_) : 0;
+      const int64_t begin = own.length == 0 ? 0 : spec.unit_offset + own.place - first;
+      leaves.push_back(
+          {*prefix + spec.name, info.spec.distribution, tensor.view(begin, {own.length})});
     }
     return;
   }
   leaves.push_back({info.name, info.spec.distribution, tensor});
+}
+
+/// Whether a value of a unit is this rank's piece of its states.
+bool ReplicaCheck::is_cut(size_t unit, const Distribution& distribution) const {
+  const FlatPieces& pieces = shards_.of_unit(unit, rank_);
+  return pieces.cut() && distribution.on(pieces.axes.front()) == pieces.type();
 }
 
 void ReplicaCheck::check_kept() const { check(kept_); }

@@ -7,6 +7,7 @@
 #include "comm/rank_control.h"
 #include "engine/executor.h"
 #include "model/parameter.h"
+#include "state/unit_shard.h"
 
 namespace tessera {
 
@@ -18,9 +19,10 @@ namespace tessera {
 class ReplicaCheck {
  public:
   /// Refers to all arguments. The executor runs on the processor. `parameters` are those of the
-  /// units in its programs: what belongs to a unit is checked by parameter.
+  /// units in its programs: what belongs to a unit is checked by parameter. `shards` say which
+  /// states of them this rank has.
   ReplicaCheck(const Executor& executor, int programs, const ParameterList& parameters,
-               const RankControl& control);
+               const StateShards& shards, const RankControl& control);
 
   /// Checks what is kept between runs. Call it between two steps. Throws Error on all ranks if
   /// copies differ. It names the first such leaf, its type and the ranks that hold each copy.
@@ -37,11 +39,14 @@ class ReplicaCheck {
   };
 
   void add(std::vector<Leaf>& leaves, const ValueInfo& info, const Tensor& tensor) const;
+  bool is_cut(size_t unit, const Distribution& distribution) const;
   void check(const std::vector<Leaf>& leaves) const;
 
   const Executor& executor_;
   const Mesh& mesh_;
   const ParameterList& parameters_;
+  const StateShards& shards_;
+  int rank_;
   const RankControl& control_;
   std::vector<Leaf> kept_;
 };

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "comm/tensor_piece.h"
-
 namespace tessera {
 namespace {
 
@@ -38,11 +36,12 @@ struct HeldPiece {
 std::vector<HeldPiece> held_pieces(const Mesh& mesh, std::span<const TensorOnRanks> tensors) {
   std::vector<HeldPiece> pieces;
   for (size_t number = 0; number < tensors.size(); ++number) {
-    const auto& [distribution, shape, element_bytes] = tensors[number];
-    for (RankSet& ranks : holders(mesh, distribution)) {
-      const TensorPiece piece(mesh, distribution, shape, ranks.front());
-      const int64_t bytes = piece.shape().elements() * element_bytes;
-      pieces.push_back({number, std::move(ranks), piece.runs(), bytes});
+    const auto& [distribution, element_bytes, pieces_of] = tensors[number];
+    for (const RankSet& ranks : holders(mesh, distribution)) {
+      for (const TensorPiece& piece : pieces_of(ranks.front())) {
+        const int64_t bytes = piece.shape().elements() * element_bytes;
+        pieces.push_back({number, ranks, piece.runs(), bytes});
+      }
     }
   }
   return pieces;

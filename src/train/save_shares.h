@@ -1,20 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "checkpoint/region.h"
 #include "comm/distribution.h"
 #include "comm/mesh.h"
+#include "comm/tensor_piece.h"
 
 namespace tessera {
 
 /// A tensor of a checkpoint, of which the ranks of a mesh hold pieces.
 struct TensorOnRanks {
-  const Distribution& distribution;
-  Shape shape;
+  Distribution distribution;  ///< ranks at one place on the axes that split it hold the same
   int64_t element_bytes;
+  std::function<std::vector<TensorPiece>(int rank)> pieces;  ///< those that a rank holds
 };
 
 /// Pieces of at least so many bytes are cut if that makes the shares more equal.

@@ -1,13 +1,24 @@
 #include "train/save_state.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
 #include "checkpoint/manifest_json.h"
+#include "checkpoint/region_copy.h"
 #include "train/save_shares.h"
 
 namespace tessera {
 namespace {
+
+/// The part of a tensor that has the elements of a box.
+const StatePart& part_with(const StateTensor& tensor, const Region& box) {
+  const auto found = std::ranges::find_if(tensor.parts, [&](const StatePart& part) {
+    return RegionCopy(box, part.piece.runs()).any(0, box.elements());
+  });
+  TESSERA_CHECK(found != tensor.parts.end(), "no part of {} has {}", tensor.name, box.text());
+  return *found;
+}
 
 /// What this rank writes. The first one has tensors of which it writes nothing too: the manifest
 /// has all of them in its order.
@@ -15,16 +26,17 @@ std::vector<GroupStream> own_streams(const StateToSave& save, const StateRanks& 
   std::vector<TensorOnRanks> tensors;
   for (const StateTensor& tensor : save.tensors) {
     tensors.push_back(
-        {tensor.spec->distribution, tensor.spec->shape, dtype_size(tensor.tensor.dtype())});
+        {tensor.shards->distribution(tensor.parameter), dtype_size(tensor.dtype),
+         [&tensor](int rank) { return tensor.shards->pieces(tensor.parameter, rank); }});
   }
   const auto shares = save_shares(ranks.mesh(), ranks.control.rank(), tensors);
   std::vector<GroupStream> streams;
   for (size_t i = 0; i < save.tensors.size(); ++i) {
     const StateTensor& tensor = save.tensors[i];
-    GroupStream stream{tensor.group, tensor.name, tensor.tensor.dtype(), tensor.spec->shape, {}};
-    const PieceRuns runs = ranks.piece(tensor).runs();
+    GroupStream stream{tensor.group, tensor.name, tensor.dtype, tensor.shape, {}};
     for (const Region& box : shares[i]) {
-      stream.pieces.push_back(piece_stream(box, tensor.tensor, runs));
+      const StatePart& part = part_with(tensor, box);
+      stream.pieces.push_back(piece_stream(box, part.tensor, part.piece.runs()));
     }
     if (ranks.control.first() || !stream.pieces.empty()) streams.push_back(std::move(stream));
   }

@@ -25,17 +25,16 @@ namespace {
 
 /// The tensors of which a checkpoint consists, this rank's pieces of them.
 std::vector<StateTensor> state_tensors(const ParameterStore& store) {
-  std::vector<StateTensor> tensors;
-  for (const ParameterState& state : store.parameters()) {
-    tensors.push_back({"parameters", state.spec.name, state.master, &state.spec});
-  }
-  for (const ParameterState& state : store.parameters()) {
-    if (!state.first_moment.defined()) continue;
-    const std::string& name = state.spec.name;
-    tensors.push_back({"optimizer", name + ".first_moment", state.first_moment, &state.spec});
-    if (state.second_moment.defined()) {
-      tensors.push_back({"optimizer", name + ".second_moment", state.second_moment, &state.spec});
-    }
+  std::vector<StateTensor> tensors = master_tensors(store);
+  for (size_t i = 0; i < store.parameters().size(); ++i) {
+    const ParameterState& state = store.parameters()[i];
+    const auto add = [&](const char* moment, const Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const std::string name = fmt::format("{}.{}", state.spec.name, moment);
+      tensors.push_back(state_tensor(store, i, "optimizer", name, tensor));
+    };
+    add("first_moment", state.first_moment);
+    add("second_moment", state.second_moment);
   }
   return tensors;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/error.h"
 #include "state/schedule.h"
@@ -135,6 +136,15 @@ std::optional<double> PendingResults::skipped() const {
   }
   if (!skips) return std::nullopt;
   return skipped / std::max(total, 1.0);
+}
+
+bool StepResults::operator==(const StepResults& other) const {
+  const auto compared = [](const StepResults& results) {
+    return std::tie(results.cross_entropy, results.balance, results.router_z, results.tokens,
+                    results.targets, results.expert_load, results.skipped, results.gradient_norm,
+                    results.updated);
+  };
+  return compared(*this) == compared(other);
 }
 
 std::optional<MuonMeasures> PendingResults::muon_measures() const {

@@ -37,7 +37,9 @@ struct StepResults {
   double orthogonality_error = 0;
   /// Whether the weights changed: every loss and the gradients' norm were finite.
   bool updated = false;
-  bool operator==(const StepResults&) const = default;
+  /// Whether the bits are the same, but for the measures of Muon's updates: ranks add these up in
+  /// an order that depends on who has which matrices.
+  bool operator==(const StepResults& other) const;
 };
 
 /// The results of a step that a device may yet have to compute.

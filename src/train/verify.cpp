@@ -33,7 +33,7 @@ LayoutTrial trial_of(RunConfig config, const Mesh& mesh, const VerifyOptions& op
           .seed = config.train.seed,
           .mesh = mesh,
           .experts = expert_layout(config.parallel),
-          .gradients_wire = config.shard.gradients_wire,
+          .shard = config.shard,
           .threads = static_cast<int>(config.run.threads),
           .rank_timeout = std::chrono::seconds(config.run.rank_timeout)};
 }
@@ -82,6 +82,7 @@ void require_same_tokens(const LayoutTrial& trial) {
 LayoutTrial trial_of_one(const LayoutTrial& of, DType compute) {
   LayoutTrial trial = of;
   trial.mesh = Mesh();
+  trial.shard.optimizer = ShardOver::none;
   trial.compute = compute;
   trial.parts = tokens_seen(of).of_part ? data_ranks(of.mesh) : 1;
   return trial;
@@ -116,7 +117,7 @@ BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
   LayoutTrial trial = trial_of_one(of, of.compute);
   trial.parts = data_ranks(of.mesh);
   for (const Axis level : of.mesh.data()) trial.part_order.levels.push_back(of.mesh.size(level));
-  trial.part_order.wire = of.gradients_wire;
+  trial.part_order.wire = of.shard.gradients_wire;
   return {first_other_bits(run_layout(trial, batches), layout)};
 }
 
@@ -136,7 +137,7 @@ void compare_rounded(Verification& found, const Batches& batches, const LayoutRe
     const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
     found.rounded = deviations(one, layout);
     found.expected = deviations(exact, one);
-    const bool bf16 = trial.gradients_wire == WireFormat::bf16;
+    const bool bf16 = trial.shard.gradients_wire == WireFormat::bf16;
     found.rounding =
         largest_rounding(exact, one, layout, trial.compute, bf16 ? DType::bf16 : trial.compute);
   }

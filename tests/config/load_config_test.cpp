@@ -186,7 +186,7 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
               HasSubstr("test.toml:2: parallel.schedule = \"1f1b\": this build does not have it"));
   EXPECT_THAT(message_of("[shard]\nweights = 'node'\n"),
               HasSubstr("does not have it; give \"none\", or leave"));
-  EXPECT_THAT(message_of("[shard]\noptimizer = 'all'\n"), HasSubstr("does not have it"));
+  EXPECT_THAT(message_of("[shard]\ngradients = 'all'\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("[shard]\nlevels = [2, 4]\n"), HasSubstr("does not have it"));
   EXPECT_THAT(message_of("", {"parallel.pipeline=4"}),
               HasSubstr("parallel.pipeline (4): this build has no pipeline; set it to 1"));

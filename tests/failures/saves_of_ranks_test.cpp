@@ -36,7 +36,19 @@ std::vector<ParameterSpec> specs() {
                    .shape = {4, 8},
                    .distribution = dense.with(mesh().tensor(), sharded(1))});
   specs.push_back({.name = "whole", .shape = {12}, .distribution = dense});
+  for (ParameterSpec& spec : specs) spec.unit_index = 0;
   return specs;
+}
+
+/// The unit of these parameters.
+const std::vector<ParameterUnit>& units() {
+  static const std::vector<ParameterUnit> units = [] {
+    ParameterUnit unit;
+    unit.distribution =
+        Distribution(MeshView::dense).with(mesh().tensor(), sharded(0, {.kind = PieceKind::flat}));
+    return std::vector{unit};
+  }();
+  return units;
 }
 
 /// The element of a tensor at a place of the whole, in the checkpoint of a seed.
@@ -56,13 +68,21 @@ void save_as(const fs::path& directory, int64_t step, int64_t seed) {
     runtime.join(groups);
     const std::vector<ParameterSpec> parameters = specs();
     StateToSave save{.directory = directory, .state = state, .tensors = {}, .carried = {}};
-    for (const ParameterSpec& spec : parameters) {
+    const StateShards shards(mesh(), units(), parameters, {});
+    for (size_t parameter = 0; parameter < parameters.size(); ++parameter) {
+      const ParameterSpec& spec = parameters[parameter];
       const TensorPiece piece(mesh(), spec.distribution, spec.shape, groups.rank());
       const Tensor tensor(piece.shape(), DType::f32);
       for (int64_t i = 0; i < tensor.elements(); ++i) {
         tensor.data<float>()[i] = element(seed, spec.name, piece.element_of_whole(i));
       }
-      save.tensors.push_back({"parameters", spec.name, tensor, &spec});
+      save.tensors.push_back({.group = "parameters",
+                              .name = spec.name,
+                              .dtype = tensor.dtype(),
+                              .shape = spec.shape,
+                              .parts = {{tensor, piece}},
+                              .shards = &shards,
+                              .parameter = parameter});
     }
     save_state(save, {.threads = 1}, {runtime, control});
   });

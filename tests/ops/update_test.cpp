@@ -10,6 +10,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "ops/update/adamw.h"
+#include "ops/update/add_in_order.h"
 #include "ops/update/clip.h"
 #include "ops/update/copy.h"
 #include "ops/update/round.h"
@@ -168,6 +169,11 @@ TEST(Zero, TheDevicesKernelsRunFromAGraphAgainAndAgain) {
   }
 }
 
+/// The sum of all sums of squares.
+Value whole_sum(Builder& builder, Value sums) {
+  return add_in_order(builder, std::vector{sums}, {{0, 0, builder.spec(sums).shape[0]}});
+}
+
 RC_GTEST_PROP(SumOfSquares, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   std::vector<int64_t> sizes = any_sizes();
   sizes.push_back(*rc::gen::inRange<int64_t>(1, 50000));
@@ -182,6 +188,8 @@ RC_GTEST_PROP(SumOfSquares, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
               builder.state(fmt::format("unit{}", units.size()), {{size}, DType::f32, {}}));
         }
         const Value sum = sum_of_squares(builder, units, sections);
+        const Value whole = whole_sum(builder, sum);
+        builder.output(whole);
         builder.output(sum);
         Runtime runtime = runtime_of(emulation);
         testing::ProgramRun run(program, runtime);
@@ -189,7 +197,7 @@ RC_GTEST_PROP(SumOfSquares, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
           run.bind(units[i], testing::random_tensor({sizes[i]}, DType::f32, fmt::format("{}", i)));
         }
         run.run();
-        return Results{testing::as_doubles(run[sum])};
+        return Results{testing::as_doubles(run[sum]), testing::as_doubles(run[whole])};
       },
       {1e-13, 0});
 }
@@ -295,7 +303,7 @@ Results numbers_after_updates(const Updated& updated, double limit, double secon
   const Value loss = scalar("loss");
   std::vector<Section> squared;
   for (const AdamWSection& of : updated.sections) squared.push_back(of.section);
-  const Value squares = sum_of_squares(builder, gradients, squared);
+  const Value squares = whole_sum(builder, sum_of_squares(builder, gradients, squared));
   const Clipped clipped = clip_gradients(builder, squares, limit_of_norm, {{loss}});
   builder.output(clipped.norm);
   adamw(builder, {.scale = clipped.scale, .learning_rate = rate, .step = step}, units,

@@ -172,10 +172,12 @@ std::vector<std::string> documented_types() {
 TEST(Explain, PrintsTheTextsOfTypesThatAreDocumented) {
   const RunConfig zigzag = dense({"parallel.context=2", "train.micro_batch=1"});
   const ExplainOptions options{.all_layers = true, .types = true};
+  const RunConfig shared = dense({"shard.optimizer='all'", "model.vocabulary_size=384"});
   const std::string printed = explain(zigzag, plan_of(zigzag, 4), options) +
+                              explain(shared, plan_of(shared, 2), options) +
                               explain(mixture(), plan_of(mixture(), 4), options);
   const std::vector<std::string> texts = documented_types();
-  EXPECT_EQ(texts.size(), 8U);
+  EXPECT_EQ(texts.size(), 9U);
   for (const std::string& text : texts) EXPECT_THAT(printed, HasSubstr(text));
   EXPECT_THAT(printed, AllOf(HasSubstr("expert: varying (dim 0, tokens)"),
                              Not(HasSubstr("tokens that are")), Not(HasSubstr("axis 0"))));

@@ -66,7 +66,7 @@ class MuonMachine {
       : parameters(std::move(list)),
         start(write_step_start(parameters.units(), {})),
         update(write_update(parameters.units(), parameters.specs(), {}, config)),
-        rounding(write_rounding(parameters.units())),
+        rounding(write_rounding(parameters.units(), parameters.specs())),
         runtime_(host_target(threads)),
         executor({&start, &update.program, &rounding}, kActions, runtime_),
         store(executor, 1, 2, parameters) {}

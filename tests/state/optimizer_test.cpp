@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "engine/executor.h"
 #include "ops/host_target.h"
+#include "ops/update/sum_of_squares.h"
 #include "state/parameter_store.h"
 #include "state/schedule.h"
 #include "state/update_program.h"
@@ -47,7 +48,7 @@ class UpdateMachine {
       : parameters(some_parameters(dtype)),
         start(write_step_start(parameters.units(), losses)),
         update(write_update(parameters.units(), parameters.specs(), losses, config)),
-        rounding(write_rounding(parameters.units())),
+        rounding(write_rounding(parameters.units(), parameters.specs())),
         runtime_(host_target(threads)),
         executor({&start, &update.program, &rounding}, kActions, runtime_),
         store(executor, 1, 2, parameters) {}
@@ -275,10 +276,13 @@ TEST(UpdateProgram, TheNormIsTheEuclideanOneOfAllGradients) {
 
 TEST(UpdateProgram, CostsAreThoseOfItsOperands) {
   const UpdateMachine machine(DType::bf16);
-  double elements = 0, rounded = 0;
+  double elements = 0, rounded = 0, sums = 0;
   for (const ParameterUnit& unit : machine.parameters.units()) {
     elements += static_cast<double>(unit.elements);
     if (rounds(unit)) rounded += static_cast<double>(unit.elements);
+  }
+  for (const ParameterSpec& spec : machine.parameters.specs()) {
+    sums += static_cast<double>(squares_sums(spec.shape.elements()));
   }
   const auto bytes = [](const Program& program, std::string_view name) {
     for (const Node& node : program.nodes()) {
@@ -288,7 +292,7 @@ TEST(UpdateProgram, CostsAreThoseOfItsOperands) {
     return -1.0;
   };
   EXPECT_EQ(bytes(machine.start, "zero"), 4 * elements);
-  EXPECT_EQ(bytes(machine.update.program, "sum_of_squares"), 4 * elements + 8);
+  EXPECT_EQ(bytes(machine.update.program, "sum_of_squares"), 4 * elements + 8 * sums);
   EXPECT_EQ(bytes(machine.update.program, "adamw"), 7 * 4 * elements + 2 * rounded);
 }
 

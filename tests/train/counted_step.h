@@ -153,7 +153,7 @@ class CountedStep {
     runtime.join(groups);
     Executor executor(rank.programs.list(), rank.programs.actions(), runtime);
     ParameterStore store(executor, rank.programs.update_number(), rank.programs.rounding_number(),
-                         chunk.parameters);
+                         chunk.parameters, rank.programs.update.sharing);
     TrainingStep step(rank.programs, executor, store);
     store.initialize(trial_.seed, 1);
     std::map<Communicator*, int64_t> before;

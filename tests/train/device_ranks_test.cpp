@@ -102,6 +102,21 @@ TEST_F(DeviceRanks, SumGradientsInBf16AsTheProcessorDoes) {
   EXPECT_NE(metrics("narrow")[3].loss, metrics("narrow")[0].loss);
 }
 
+/// Masters and moments that ranks share out are the same bits, on one node and on two.
+TEST_F(DeviceRanks, ShareOutTheOptimizersStates) {
+  for (const std::string ranks : {"4", "2"}) {
+    SCOPED_TRACE(ranks + " ranks on a node");
+    const std::vector<std::string> keys =
+        on_device({"train.micro_batch=1", "parallel.node_ranks=" + ranks});
+    std::vector<std::string> shared = keys;
+    shared.emplace_back("shard.optimizer=\"all\"");
+    train_on(4, config("each " + ranks, keys));
+    train_on(4, config("shared " + ranks, shared));
+    expect_same_curve("shared " + ranks, "each " + ranks, 0);
+    EXPECT_TRUE(tensors("shared " + ranks, 4) == tensors("each " + ranks, 4));
+  }
+}
+
 TEST_F(DeviceRanks, HaveTheSameBitsAgainAndAfterAResume) {
   const std::vector<std::string> keys = on_device({"train.micro_batch=1"});
   train_on(2, config("whole", keys));

@@ -99,9 +99,8 @@ TEST_F(MistakeInPrograms, TheNormForgetsTheExperts) {
       return update.spec(node->outputs[0]).distribution.view() == MeshView::dense;
     });
     EXPECT_FALSE(of_experts.empty());
-    run_by(of_experts, [](const Operation&, const Execution& execution) {
-      execution.outputs[0].values<double>()[0] = 0;
-    });
+    run_by(of_experts,
+           [](const Operation&, const Execution& execution) { execution.outputs[0].fill_zero(); });
   };
   const Verification found = verify(trial_, 1);
   EXPECT_FALSE(found.same());

@@ -47,11 +47,11 @@ struct TrainingRank {
             OptimizerConfig{})),
         executor(programs.list(), programs.actions(), runtime),
         store(executor, programs.update_number(), programs.rounding_number(),
-              programs.chunks.front().parameters),
+              programs.chunks.front().parameters, programs.update.sharing),
         step(programs, executor, store),
         control(groups),
         check(executor, static_cast<int>(programs.list().size()),
-              programs.chunks.front().parameters, control) {
+              programs.chunks.front().parameters, store.shards(), control) {
     runtime.join(groups);
     store.initialize(1, 1);
   }
@@ -68,9 +68,11 @@ struct TrainingRank {
 };
 
 using OnRank = std::function<void(TrainingRank&)>;
+using OnInputs = std::function<void(TrainingRank&, int program)>;
 
-/// Trains for a step on every rank of a mesh, and does something on each.
-void on_trained_ranks(const MeshSizes& sizes, const OnRank& act) {
+/// Trains for a step on every rank of a mesh, and does something on each: after the inputs of a
+/// program were written, and after the step.
+void on_trained_ranks(const MeshSizes& sizes, const OnRank& act, const OnInputs& change = {}) {
   const Mesh mesh(sizes);
   const ProgramSize size{.sequences = 4, .context = 8, .document_mask = true};
   const auto batches = random_batches(size, checked_mixture().vocabulary_size, 1, 1, 5);
@@ -78,7 +80,10 @@ void on_trained_ranks(const MeshSizes& sizes, const OnRank& act) {
   run_mesh(world, mesh, [&](RankGroups& groups) {
     TrainingRank rank(groups, size);
     rank.check.check_kept();
-    rank.step.on_inputs([&](int program) { rank.check.check_inputs(program); });
+    rank.step.on_inputs([&](int program) {
+      if (change) change(rank, program);
+      rank.check.check_inputs(program);
+    });
     rank.step.accumulate(batches.front());
     rank.check.check_kept();  // gradients are partial sums now, which differ
     rank.step.update({}, {.step = 1, .steps = 2});
@@ -144,22 +149,26 @@ TEST(ReplicaCheck, NamesMastersMomentsAndGradients) {
 }
 
 TEST(ReplicaCheck, LetsPiecesDiffer) {
-  on_trained_ranks(tensor_and_data(), [](TrainingRank& rank) {
-    // Both copies of one piece of a weight, and of the sequences.
-    if (rank.rank % 2 == 1) rank.change(rank.store.find("layers.0.attention.query").master);
-    if (rank.rank / 2 == 1) rank.change(rank.executor.tensor("tokens"));
-    rank.check.check_kept();
-    rank.check.check_inputs(0);
-  });
+  // Both copies of one piece of a weight, and of the sequences.
+  on_trained_ranks(
+      tensor_and_data(),
+      [](TrainingRank& rank) {
+        if (rank.rank % 2 == 1) rank.change(rank.store.find("layers.0.attention.query").master);
+        rank.check.check_kept();
+      },
+      [](TrainingRank& rank, int program) {
+        if (program == 0 && rank.rank / 2 == 1) rank.change(rank.executor.tensor("tokens"));
+      });
 }
 
 TEST(ReplicaCheck, NamesTheInputThatOneRankHasOtherwise) {
   const auto found = [](const MeshSizes& sizes, const std::string& name, bool update) {
     return error_of([&] {
-      on_trained_ranks(sizes, [&](TrainingRank& rank) {
+      on_trained_ranks(sizes, {}, [&](TrainingRank& rank, int program) {
         const int number = update ? rank.programs.update_number() : 0;
-        if (rank.rank == 1) rank.change(rank.executor.tensor(name, number));
-        rank.check.check_inputs(number);
+        if (program == number && rank.rank == 1) {
+          rank.change(rank.executor.tensor(name, number));
+        }
       });
     });
   };

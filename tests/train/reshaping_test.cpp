@@ -28,6 +28,7 @@ std::string context(int ranks) { return fmt::format("parallel.context={}", ranks
 std::string experts(int ranks) { return fmt::format("parallel.expert={}", ranks); }
 const std::string kAllToAll = "parallel.expert_exchange=\"all_to_all\"";
 const std::string kAllGather = "parallel.expert_exchange=\"all_gather\"";
+const std::string kShared = "shard.optimizer=\"all\"";
 
 /// Of a mixture of 8 experts.
 const std::vector<Reshaping> kOfMixture{{1, 1, {}},
@@ -41,11 +42,12 @@ const std::vector<Reshaping> kOfMixture{{1, 1, {}},
                                         {6, 3, {tensor(2), experts(2), kAllGather}},
                                         {8, 8, {experts(8), kAllToAll}},
                                         {8, 2, {tensor(4), experts(8), kAllGather}},
-                                        {8, 2, {tensor(2), context(2), experts(4), kAllToAll}}};
+                                        {8, 2, {tensor(2), context(2), experts(4), kAllToAll}},
+                                        {8, 4, {tensor(2), experts(4), kAllToAll, kShared}}};
 /// Of a dense model whose inner channels and vocabulary do not divide over the ranks.
-const std::vector<Reshaping> kOfDense{{1, 1, {}},           {2, 1, {tensor(2)}},
-                                      {3, 3, {}},           {4, 1, {tensor(4)}},
-                                      {8, 4, {context(2)}}, {8, 2, {tensor(4)}}};
+const std::vector<Reshaping> kOfDense{
+    {1, 1, {}},           {2, 1, {tensor(2)}}, {3, 3, {}},        {4, 1, {tensor(4)}},
+    {8, 4, {context(2)}}, {8, 2, {tensor(4)}}, {3, 3, {kShared}}, {8, 4, {tensor(2), kShared}}};
 
 /// A model, and under which of its layouts it is saved.
 struct SavedUnder {

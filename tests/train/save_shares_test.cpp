@@ -35,7 +35,11 @@ struct Model {
   }
   std::vector<TensorOnRanks> tensors() const {
     std::vector<TensorOnRanks> tensors;
-    for (size_t i = 0; i < shapes.size(); ++i) tensors.push_back({distributions[i], shapes[i], 4});
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      tensors.push_back({distributions[i], 4, [this, i](int rank) {
+                           return std::vector{TensorPiece(mesh, distributions[i], shapes[i], rank)};
+                         }});
+    }
     return tensors;
   }
 };

@@ -51,7 +51,7 @@ Taken taken_in_third_step(const LayoutTrial& trial) {
     runtime.join(groups);
     Executor executor(programs.list(), programs.actions(), runtime);
     ParameterStore store(executor, programs.update_number(), programs.rounding_number(),
-                         programs.chunks.front().parameters);
+                         programs.chunks.front().parameters, programs.update.sharing);
     TrainingStep step(programs, executor, store);
     store.initialize(trial.seed, 1);
     Taken& taken = by_rank[static_cast<size_t>(groups.rank())];
@@ -108,7 +108,7 @@ TEST(SteadyRanks, TakeNoMemoryToSumByNode) {
                           .size = {.sequences = 4, .context = 8},
                           .compute = DType::bf16,
                           .mesh = Mesh({.tensor = 2, .data = {2, 2}, .expert = 2}),
-                          .gradients_wire = WireFormat::bf16};
+                          .shard = {.gradients_wire = WireFormat::bf16}};
   const Taken taken = taken_in_third_step(trial);
   EXPECT_GT(taken.nodes, 100);
   EXPECT_EQ(taken.allocations, 0) << taken.first;

@@ -445,7 +445,7 @@ TEST_F(TrainerTest, TheTraceHoldsTheWholeStep) {
   // Everything that a step does is an event, and each knows its block.
   EXPECT_THAT(names, IsSupersetOf({"next_batches", "copy_batch", "zero", "linear", "attention",
                                    "grouped_linear", "linear_cross_entropy", "running_sum",
-                                   "sum_of_squares", "clip_gradients", "adamw"}));
+                                   "sum_of_squares", "add_in_order", "clip_gradients", "adamw"}));
   EXPECT_THAT(blocks, UnorderedElementsAre("attention", "data", "embedding", "experts", "head",
                                            "loss", "norm", "optimizer", "router"));
   EXPECT_THAT(phases, UnorderedElementsAre("forward", "recompute", "backward", "update", "step"));

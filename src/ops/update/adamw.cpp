@@ -161,6 +161,7 @@ class AdamW final : public Operation {
   }
 
   void run_on_device(const Execution& execution) const {
+    if (sections_.empty()) return;  // other ranks have all
     std::vector<AdamWRow> rows;
     for (const AdamWSection& of : sections_) {
       const Section& section = of.section;

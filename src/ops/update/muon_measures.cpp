@@ -178,6 +178,26 @@ class Measures final : public Operation {
   bool blocks_;
 };
 
+/// Output: zeros.
+class NothingMeasured final : public Operation {
+ public:
+  explicit NothingMeasured(Distribution lies) : lies_(std::move(lies)) {}
+  std::string_view name() const override { return "nothing_measured"; }
+  std::string labels(std::span<const Spec>) const override { return "-> v"; }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand>) const override {
+    return std::vector{lies_};
+  }
+  std::vector<Spec> infer(std::span<const Spec>) const override {
+    return {{{MuonMeasures::kSums}, DType::f64, {}}};
+  }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  void run(const Execution& execution) const override { execution.outputs[0].fill_zero(); }
+
+ private:
+  Distribution lies_;
+};
+
 }  // namespace
 
 double MuonMeasures::rms() const { return std::sqrt(squares / elements); }
@@ -198,6 +218,10 @@ Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
   }
   return builder.apply_single(
       std::make_shared<Measures>(std::move(factors), std::move(dims), pieces), std::move(values));
+}
+
+Value nothing_measured(Builder& builder, const Distribution& lies) {
+  return builder.apply_single(std::make_shared<NothingMeasured>(lies), {});
 }
 
 }  // namespace tessera

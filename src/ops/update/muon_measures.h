@@ -39,6 +39,9 @@ struct MuonMeasures {
 Value muon_measures(Builder& builder, std::span<const MeasuredUpdate> updates,
                     NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
+/// The measures of no update, which lie so.
+Value nothing_measured(Builder& builder, const Distribution& lies);
+
 /// 1 or -1: entry i of the vector along which a distance from I is taken.
 double probe_sign(int64_t i);
 

@@ -70,10 +70,12 @@ class RoundToWeights final : public Operation {
   void run_on_device(const Execution& execution) const {
     std::vector<RoundRow> rows;
     for (size_t i = 0; i < count_; ++i) {
+      if (execution.inputs[i].elements() == 0) continue;  // a unit that other ranks have
       rows.push_back({.count = execution.inputs[i].elements(),
                       .master = execution.inputs[i].pointer<float>(),
                       .weight = execution.inputs[count_ + i].pointer<BFloat16>()});
     }
+    if (rows.empty()) return;
     const DeviceTable<RoundRow> table = put_table(execution, std::move(rows));
     for_vendor(*execution.stream,
                [&](auto vendor) { round_device<decltype(vendor)>(table, *execution.stream); });

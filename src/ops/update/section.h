@@ -16,18 +16,21 @@ struct Section {
   int64_t end = 0;
 };
 
-/// Sections cut into pieces. The pieces together are the work of one parallel region, however small
-/// the sections are. The places of the cuts do not depend on the threads.
+/// Sections cut into pieces of at most so many elements. The pieces together are the work of one
+/// parallel region, however small the sections are. The places of the cuts do not depend on the
+/// threads.
 class SectionPieces {
  public:
-  explicit SectionPieces(std::span<const Section> sections)
-      : sections_(sections.begin(), sections.end()), firsts_{0} {
+  explicit SectionPieces(std::span<const Section> sections, int64_t elements = 65536)
+      : elements_(elements), sections_(sections.begin(), sections.end()), firsts_{0} {
     for (const Section& section : sections_) {
-      firsts_.push_back(firsts_.back() + (section.end - section.begin + kElements - 1) / kElements);
+      firsts_.push_back(firsts_.back() + (section.end - section.begin + elements - 1) / elements);
     }
   }
 
   int64_t count() const { return firsts_.back(); }
+  /// The number of the first piece of a section.
+  int64_t first(size_t section) const { return firsts_[section]; }
 
   /// Calls body(piece number, section number, begin, end) for each piece, on all threads.
   template <typename Body>
@@ -38,15 +41,14 @@ class SectionPieces {
       for (int64_t piece = first; piece < last; ++piece) {
         while (piece >= firsts_[section + 1]) ++section;
         const Section& of = sections_[section];
-        const int64_t begin = of.begin + (piece - firsts_[section]) * kElements;
-        body(piece, section, begin, std::min(of.end, begin + kElements));
+        const int64_t begin = of.begin + (piece - firsts_[section]) * elements_;
+        body(piece, section, begin, std::min(of.end, begin + elements_));
       }
     });
   }
 
  private:
-  static constexpr int64_t kElements = 65536;
-
+  int64_t elements_;
   std::vector<Section> sections_;
   std::vector<int64_t> firsts_;  // by section: the number of its first piece; then their count
 };

@@ -16,19 +16,31 @@ double sum_of_piece(const T* values, int64_t count) {
   });
 }
 
-/// inputs: flat values; output: f64 [1]. The workspace holds one sum per piece, on a device after
-/// the table of the sections.
+/// inputs: flat values; output: f64 [sums]. On a device, the workspace has the table of the
+/// sections.
 class SumOfSquares final : public Operation {
  public:
-  explicit SumOfSquares(std::vector<Section> sections)
-      : sections_(std::move(sections)), pieces_(sections_) {}
+  SumOfSquares(std::vector<SquaresSection> sections, int64_t sums)
+      : sections_(std::move(sections)),
+        pieces_(plain_sections(sections_), kSquaresElements),
+        sums_(sums) {}
   std::string_view name() const override { return "sum_of_squares"; }
 
   std::string labels(std::span<const Spec> inputs) const override {
     return repeated("f#", inputs.size(), " + ") + " -> u" + tied("f#", inputs.size());
   }
+  /// What the ranks of an axis have pieces of gives addends of a sum, however each unit is cut.
+  HandRule hand_rule() const override {
+    return [](Axis, std::span<const TypeOnAxis> units) -> std::optional<std::vector<TypeOnAxis>> {
+      const auto sharded = [](const TypeOnAxis& type) {
+        return type.placement == Placement::sharded;
+      };
+      if (units.empty() || !std::ranges::all_of(units, sharded)) return std::nullopt;
+      return std::vector{partial()};
+    };
+  }
   std::vector<Spec> infer(std::span<const Spec> inputs) const override {
-    for (const Section& section : sections_) {
+    for (const auto& [section, first_sum] : sections_) {
       TESSERA_EXPECT(*this, section.unit >= 0 && section.unit < std::ssize(inputs), "unit {} of {}",
                      section.unit, inputs.size());
       const Spec& unit = inputs[static_cast<size_t>(section.unit)];
@@ -37,61 +49,76 @@ class SumOfSquares final : public Operation {
                          section.end <= unit.shape.elements(),
                      "elements {} to {} of {} {}", section.begin, section.end,
                      dtype_name(unit.dtype), unit.shape.text());
+      TESSERA_EXPECT(
+          *this, first_sum >= 0 && first_sum + squares_sums(section.end - section.begin) <= sums_,
+          "sums from {} on of {}", first_sum, sums_);
     }
-    return {{{1}, DType::f64, {}}};
+    return {{{sums_}, DType::f64, {}}};
   }
   int64_t workspace_bytes(const Target& target, std::span<const Spec>) const override {
-    if (target.device != Device::cpu) {
-      int64_t blocks = 0;
-      for (const Section& section : sections_) {
-        blocks += row_blocks<SquaresRow>(section.end - section.begin);
-      }
-      return table_bytes<SquaresRow>(sections_.size()) + blocks * dtype_size(DType::f64);
-    }
-    return pieces_.count() * dtype_size(DType::f64);
+    return target.device == Device::cpu ? 0 : table_bytes<SquaresRow>(sections_.size());
   }
   void run(const Execution& execution) const override {
     if (execution.stream != nullptr) return run_on_device(execution);
-    auto* const sums = reinterpret_cast<double*>(execution.workspace.data());
-    pieces_.for_each(execution.runtime.threads(), [&](int64_t piece, size_t section, int64_t begin,
-                                                      int64_t end) {
-      const Tensor& unit = execution.inputs[static_cast<size_t>(sections_[section].unit)];
-      dispatch_wide(unit.dtype(), [&](auto type) {
-        sums[piece] = sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
-      });
-    });
-    double total = 0;
-    for (int64_t piece = 0; piece < pieces_.count(); ++piece) total += sums[piece];
-    *execution.outputs[0].data<double>() = total;
+    execution.outputs[0].fill_zero();
+    auto* const sums = execution.outputs[0].data<double>();
+    pieces_.for_each(execution.runtime.threads(),
+                     [&](int64_t piece, size_t number, int64_t begin, int64_t end) {
+                       const auto& [section, first_sum] = sections_[number];
+                       const Tensor& unit = execution.inputs[static_cast<size_t>(section.unit)];
+                       dispatch_wide(unit.dtype(), [&](auto type) {
+                         sums[first_sum + piece - pieces_.first(number)] =
+                             sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
+                       });
+                     });
   }
 
  private:
+  static std::vector<Section> plain_sections(std::span<const SquaresSection> sections) {
+    std::vector<Section> result;
+    for (const SquaresSection& section : sections) result.push_back(section.section);
+    return result;
+  }
+
   void run_on_device(const Execution& execution) const {
+    const Tensor& sums = execution.outputs[0];
+    execution.stream->fill_zero(sums.address(), sums.bytes());
     std::vector<SquaresRow> rows;
-    for (const Section& section : sections_) {
+    for (const auto& [section, first_sum] : sections_) {
       const Tensor& unit = execution.inputs[static_cast<size_t>(section.unit)];
-      rows.push_back(
-          {.count = section.end - section.begin, .values = unit.pointer<float>() + section.begin});
+      rows.push_back({.count = section.end - section.begin,
+                      .first_sum = first_sum,
+                      .values = unit.pointer<float>() + section.begin});
     }
-    auto* const partial = reinterpret_cast<double*>(execution.workspace.data() +
-                                                    table_bytes<SquaresRow>(rows.size()));
+    if (rows.empty()) return;
     const DeviceTable<SquaresRow> table = put_table(execution, std::move(rows));
     for_vendor(*execution.stream, [&](auto vendor) {
-      sum_of_squares_device<decltype(vendor)>(
-          table, partial, execution.outputs[0].pointer<double>(), *execution.stream);
+      sum_of_squares_device<decltype(vendor)>(table, sums.pointer<double>(), *execution.stream);
     });
   }
 
-  std::vector<Section> sections_;
+  std::vector<SquaresSection> sections_;
   SectionPieces pieces_;
+  int64_t sums_;
 };
 
 }  // namespace
 
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
-                     std::vector<Section> sections) {
-  return builder.apply_single(std::make_shared<SumOfSquares>(std::move(sections)),
+                     std::vector<SquaresSection> sections, int64_t sums) {
+  return builder.apply_single(std::make_shared<SumOfSquares>(std::move(sections), sums),
                               {units.begin(), units.end()});
+}
+
+Value sum_of_squares(Builder& builder, std::span<const Value> units,
+                     std::vector<Section> sections) {
+  std::vector<SquaresSection> placed;
+  int64_t sums = 0;
+  for (const Section& section : sections) {
+    placed.push_back({section, sums});
+    sums += squares_sums(section.end - section.begin);
+  }
+  return sum_of_squares(builder, units, std::move(placed), sums);
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-__global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* partial) {
+__global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* sums) {
   const Piece<SquaresRow> piece = piece_of_block(sections);
   const float* const values = piece.row.values + piece.begin;
   double total = 0;
@@ -15,27 +15,17 @@ __global__ void sum_squares_of_pieces(DeviceTable<SquaresRow> sections, double* 
     }
   });
   total = block_sum(total);
-  if (threadIdx.x == 0) partial[blockIdx.x] = total;
-}
-
-/// One block adds the pieces' sums.
-__global__ void add_sums_of_pieces(const double* partial, int64_t pieces, double* sum) {
-  double total = 0;
-  for (int64_t piece = threadIdx.x; piece < pieces; piece += blockDim.x) total += partial[piece];
-  total = block_sum(total);
-  if (threadIdx.x == 0) *sum = total;
+  const int64_t number = static_cast<int64_t>(blockIdx.x) - piece.row.first_block;
+  if (threadIdx.x == 0) sums[piece.row.first_sum + number] = total;
 }
 
 }  // namespace
 
 template <typename Vendor>
-void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* partial, double* sum,
-                           Stream& stream) {
-  launch(sum_squares_of_pieces, grid_of_pieces(sections), stream, sections, partial);
-  launch(add_sums_of_pieces, {.threads = kMostThreads / 2}, stream, partial, sections.blocks, sum);
+void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* sums, Stream& stream) {
+  launch(sum_squares_of_pieces, grid_of_pieces(sections), stream, sections, sums);
 }
 
-template void sum_of_squares_device<ThisVendor>(const DeviceTable<SquaresRow>&, double*, double*,
-                                                Stream&);
+template void sum_of_squares_device<ThisVendor>(const DeviceTable<SquaresRow>&, double*, Stream&);
 
 }  // namespace tessera

@@ -30,10 +30,19 @@ struct ZeroRow {
 };
 
 struct SquaresRow {
-  static constexpr int64_t kOfBlock = 16384;
+  static constexpr int64_t kOfBlock = 4096;  // kSquaresElements
   int64_t first_block;
   int64_t count;
+  int64_t first_sum;
   const float* values;
+};
+
+/// Sums that are added up. `first_block` is their place among those of all rows.
+struct SumsRow {
+  static constexpr int64_t kOfBlock = 1;
+  int64_t first_block;
+  int64_t count;
+  const double* values;
 };
 
 struct RoundRow {
@@ -79,11 +88,13 @@ struct ClipInputs {
 
 template <typename Vendor>
 void zero_device(const DeviceTable<ZeroRow>& values, Stream& stream);
-/// sum = the sum of the squares of all sections, in f64, in one order. `partial` has an element for
-/// each of the table's blocks.
+/// The sum of the squares of each kOfBlock elements of a section, in f64, from the section's first
+/// sum on.
 template <typename Vendor>
-void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* partial, double* sum,
-                           Stream& stream);
+void sum_of_squares_device(const DeviceTable<SquaresRow>& sections, double* sums, Stream& stream);
+/// sum = the sum of all sections of sums, in one order.
+template <typename Vendor>
+void add_in_order_device(const DeviceTable<SumsRow>& sections, double* sum, Stream& stream);
 template <typename Vendor>
 void clip_device(const ClipInputs& inputs, double* norm, double* scale, Stream& stream);
 template <typename Vendor>

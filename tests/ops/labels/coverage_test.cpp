@@ -41,6 +41,7 @@ bool is_counted(const std::string& operation) {
                                              "probability_sums",
                                              "round_to_weights",
                                              "sum_of_squares",
+                                             "add_in_order",
                                              "zero"};
   return counted.contains(operation);
 }
@@ -131,7 +132,7 @@ class Coverage : public ::testing::Test {
       // On one rank no labels are asked for: what no case tries needs a test of its rule.
       const bool by_hand = program.mesh().ranks() > 1
                                ? !labels_decide(program, node)
-                               : node.operation->hand_rule() && !table_.contains(used);
+                               : rules_by_hand().contains(used.first) && !table_.contains(used);
       if (by_hand) {
         require_named_test(used.first);
         continue;
@@ -152,12 +153,15 @@ class Coverage : public ::testing::Test {
     require(chunk.program);
     require(write_step_start(units, chunk.sums(), place));
     const BalanceOfStep balance{chunk.balance_units, chunk.balance_rate};
-    for (const OptimizerConfig& optimizer : optimizers()) {
-      require(write_update(units, chunk.parameters.specs(), chunk.sums(), optimizer, place,
-                           WireFormat::fp32, balance)
-                  .program);
+    for (const ShardOver over : {ShardOver::none, ShardOver::all}) {
+      const ShardConfig shard{.optimizer = over};
+      for (const OptimizerConfig& optimizer : optimizers()) {
+        const UpdateProgram update = write_update(units, chunk.parameters.specs(), chunk.sums(),
+                                                  optimizer, place, shard, balance);
+        require(update.program);
+        require(write_rounding(units, chunk.parameters.specs(), place, update.sharing));
+      }
     }
-    require(write_rounding(units, place));
     require(write_evaluation(config, compute, size, place, experts).program);
   }
 
@@ -216,6 +220,14 @@ TEST_F(Coverage, EveryOperationOfAMeshIsInTheTableOrHasATestOfItsRuleByHand) {
       }
     }
   }
+  // Matrices that are cut, where ranks share out Muon's states.
+  ModelConfig of_large_matrices = small_dense();
+  of_large_matrices.layers = 3;
+  of_large_matrices.hidden_size = 16;
+  of_large_matrices.heads = of_large_matrices.kv_heads = 4;
+  of_large_matrices.feed_forward_size = 1200;
+  const Mesh mesh({.tensor = 2, .context = 2, .data = {2}});
+  require_programs(of_large_matrices, DType::f32, {.sequences = 4, .context = 16}, {mesh, 0});
   for (const char* const of_ranks :
        {"repeat_heads", "row_squares", "scale_rows", "set_counts", "step_counts"}) {
     EXPECT_TRUE(names_used().contains(of_ranks)) << of_ranks;

@@ -19,6 +19,8 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
                                      "WorksOnEveryAxisOfBothViews"};
   static const NamedTest exchange{"ops/moe_exchange_test.cpp", "ExchangeRows",
                                   "BringsEveryRowToItsExpertInTheOrderOfRanksAndTokens"};
+  static const NamedTest flat{"ops/collective/flat_test.cpp", "FlatPiecesOfSums",
+                              "HaveTheBitsOfTheWholeSum"};
   static const NamedTest mixture{"model/mixture_mesh_test.cpp", "MixtureOnMeshes",
                                  "EveryTokenAndEveryGradientIsAsOnOneRank"};
   // The machine tries their rule by hand in place of their labels.
@@ -26,6 +28,8 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
                                  "SayWhatTheKernelsDo"};
   static const NamedTest blocks{"ops/muon_mesh_test.cpp", "MuonOfBlocks",
                                 "TakesEachRanksPieceForAMatrix"};
+  static const NamedTest shared_matrices{"train/sharded_states_test.cpp", "SharedStates",
+                                         "HaveTheBitsOfStatesThatEachRankHas"};
   static const std::map<std::string, NamedTest> tests{
       {"adamw", machine},
       {"all_gather", conversions},
@@ -38,9 +42,12 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"exchange_in_place",
        {"ops/moe_exchange_test.cpp", "ExchangeRows", "OnOneRankTheyAreTheSameMemory"}},
       {"exchange_rows", exchange},
+      {"flat_piece", flat},
+      {"gather_pieces", flat},
       {"gather_tokens", exchange},
       {"gather_tokens_gradient",
        {"ops/moe_exchange_test.cpp", "ExchangeRows", "GradientsGoTheOtherWay"}},
+      {"gather_at_owners", shared_matrices},
       {"linear_cross_entropy",
        {"ops/split_cross_entropy_test.cpp", "SplitCrossEntropy", "IsThatOfOneRank"}},
       {"muon_measures", machine},
@@ -49,13 +56,17 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"muon_update", machine},
       {"newton_schulz", machine},
       {"newton_schulz_of_blocks", blocks},
+      {"nothing_measured", shared_matrices},
       {"own_piece", conversions},
       {"reduce_experts", mixture},
       {"reduce_experts_gradient", mixture},
+      {"return_to_pieces", shared_matrices},
       {"reduce_scatter", conversions},
       {"retype", conversions},
       {"return_rows", {"ops/moe_exchange_test.cpp", "ExchangeRows", "ReturnsWhatWasSent"}},
       {"round_to_weights", machine},
+      {"sum_of_squares", machine},
+      {"take_piece_of_sum", flat},
       {"take_sum", {"ops/collective/take_sum_test.cpp", "TakeSum", "SumsOverAllAxesAtOnceInPlace"}},
       {"token_counts", exchange},
       {"token_indices", exchange},

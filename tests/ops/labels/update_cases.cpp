@@ -2,6 +2,7 @@
 
 #include "ops/labels/cases.h"
 #include "ops/update/adamw.h"
+#include "ops/update/add_in_order.h"
 #include "ops/update/clip.h"
 #include "ops/update/copy.h"
 #include "ops/update/muon_measures.h"
@@ -59,16 +60,34 @@ void add_adamw(std::vector<LabelCase>& cases, size_t units, bool rounds) {
 }
 
 void add_sum_of_squares(std::vector<LabelCase>& cases, size_t units) {
+  const auto sums = static_cast<int64_t>(2 * units);
+  std::map<std::string, int64_t> extents = extents_of_units(units);
+  extents["u"] = sums;
+  cases.push_back({"sum_of_squares", extents, [=](Builder& builder, const LabelRanges& of) {
+                     std::vector<Value> all;
+                     std::vector<SquaresSection> sections;
+                     const auto add = [&](const Section& section) {
+                       sections.push_back({section, std::ssize(sections)});
+                     };
+                     for (size_t i = 0; i < units; ++i) {
+                       all.push_back(declared(builder, {of(unit_label(i))}));
+                       add(own_section(of, i, 0, 2));
+                       add(own_section(of, i, 3, 6));  // element 2 is padding
+                     }
+                     sum_of_squares(builder, all, sections, sums);
+                   }});
+}
+
+void add_sums(std::vector<LabelCase>& cases, size_t units) {
   cases.push_back(
-      {"sum_of_squares", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
+      {"add_in_order", extents_of_units(units), [=](Builder& builder, const LabelRanges& of) {
          std::vector<Value> all;
          std::vector<Section> sections;
          for (size_t i = 0; i < units; ++i) {
-           all.push_back(declared(builder, {of(unit_label(i))}));
-           sections.push_back(own_section(of, i, 0, 2));
-           sections.push_back(own_section(of, i, 3, 6));  // element 2 is padding
+           all.push_back(declared(builder, {of(unit_label(i))}, DType::f64));
+           sections.push_back(own_section(of, i, 0, 6));
          }
-         sum_of_squares(builder, all, sections);
+         add_in_order(builder, all, sections);
        }});
 }
 
@@ -197,6 +216,7 @@ std::vector<LabelCase> update_label_cases() {
     add_adamw(cases, units, false);
     add_adamw(cases, units, true);
     add_sum_of_squares(cases, units);
+    add_sums(cases, units);
     add_rounding(cases, units);
     add_copies(cases, units);
   }

@@ -1,0 +1,312 @@
+#include "ops/collective/flat.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "comm/wire_bytes.h"
+#include "ops/collective/convert.h"
+#include "ops/collective/move.h"
+#include "ops/collective/narrow.h"
+#include "ops/labels.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// A group of ranks, and the pieces of a run of the flat memory that they have.
+struct FlatLevel {
+  std::vector<Axis> axes;
+  ElementRun whole;
+  PieceLayout pieces;  // of the whole, by position
+  int position = 0;    // of this rank
+
+  Tensor whole_of(const Tensor& memory) const { return memory.view(whole.place, {whole.length}); }
+  Tensor piece_of(const Tensor& memory) const {
+    return memory.view(whole.place + pieces.begin(position), {pieces.elements(position)});
+  }
+};
+
+ElementRun common(const ElementRun& a, const ElementRun& b) {
+  const int64_t begin = std::max(a.place, b.place);
+  return {begin, std::max<int64_t>(0, std::min(a.place + a.length, b.place + b.length) - begin)};
+}
+
+/// The level of these axes, where `run_of` has the run of each rank of the group.
+template <typename RunOf>
+FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
+                   RunOf&& run_of) {
+  const std::vector<int> group = program.mesh().group(program.rank(), axes);
+  std::vector<std::vector<ElementRun>> runs;
+  for (const int rank : group) {
+    const ElementRun run = common(run_of(rank), whole);
+    runs.emplace_back();
+    if (run.length > 0) runs.back().push_back({run.place - whole.place, run.length});
+  }
+  const auto position = std::ranges::find(group, program.rank()) - group.begin();
+  return {std::move(axes), whole, PieceLayout(1, whole.length, 1, std::move(runs)),
+          static_cast<int>(position)};
+}
+
+/// The runs that ranks sum, where the axes of a sum are met level by level.
+class SumRuns {
+ public:
+  /// `levels` have the axes of more than one rank, innermost level first.
+  SumRuns(const Mesh& mesh, const FlatPieces& pieces, std::span<const std::vector<Axis>> levels)
+      : mesh_(mesh), pieces_(pieces), levels_(levels) {
+    for (const Axis axis : levels.front()) {
+      if (std::ranges::find(pieces.axes, axis) == pieces.axes.end()) others_.push_back(axis);
+    }
+  }
+
+  /// Axes whose ranks keep the same piece. They sum different slices of it, and gather them then.
+  const std::vector<Axis>& others() const { return others_; }
+
+  /// What a rank has to sum after so many levels.
+  ElementRun after(int rank, size_t levels) const {
+    if (levels == 0) return {0, pieces_.elements()};
+    const ElementRun run = pieces_.of(mesh_, rank, axes_met(levels));
+    if (others_.empty()) return run;
+    const std::vector<int> group = mesh_.group(rank, others_);
+    const auto position = static_cast<int>(std::ranges::find(group, rank) - group.begin());
+    const auto ranks = static_cast<int>(group.size());
+    const ElementRun first = pieces_.of(mesh_, rank, axes_met(1));
+    const int64_t begin = slice_begin(first.length, ranks, position);
+    const int64_t end = slice_begin(first.length, ranks, position + 1);
+    return common(run, {first.place + begin, end - begin});
+  }
+
+ private:
+  /// The axes of the cut, from the outermost on, whose ranks have parted after so many levels.
+  size_t axes_met(size_t levels) const {
+    const auto met = [&](Axis axis) {
+      return mesh_.size(axis) == 1 ||
+             std::ranges::any_of(levels_.first(levels), [&](const std::vector<Axis>& level) {
+               return std::ranges::find(level, axis) != level.end();
+             });
+    };
+    return static_cast<size_t>(std::ranges::find_if_not(pieces_.axes, met) - pieces_.axes.begin());
+  }
+
+  const Mesh& mesh_;
+  const FlatPieces& pieces_;
+  std::span<const std::vector<Axis>> levels_;
+  std::vector<Axis> others_;
+};
+
+/// What the operations of flat memory have in common. They change one input, and have no gradient.
+class FlatOperation : public Operation {
+ public:
+  explicit FlatOperation(std::vector<FlatLevel> levels) : levels_(std::move(levels)) {}
+  Lane lane() const override { return Lane::network; }
+  std::vector<std::vector<Axis>> meets() const override {
+    std::vector<std::vector<Axis>> result;
+    for (const FlatLevel& level : levels_) result.push_back(level.axes);
+    return result;
+  }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand>) const override {
+    return std::vector<Distribution>{};
+  }
+  std::vector<Spec> infer(std::span<const Spec>) const override { return {}; }
+  std::vector<Value> gradient(Builder&, const Node& self, std::span<const Value>) const override {
+    return std::vector<Value>(self.inputs.size());
+  }
+
+ protected:
+  const std::vector<FlatLevel>& levels() const { return levels_; }
+  /// What a rank sends in a level, where all pieces are as large.
+  static WireBytes sent(const FlatLevel& level, int64_t element_bytes) {
+    const int ranks = level.pieces.ranks();
+    const double elements = static_cast<double>(level.whole.length) * (ranks - 1) / ranks;
+    return {level.axes, elements * static_cast<double>(element_bytes)};
+  }
+
+ private:
+  std::vector<FlatLevel> levels_;
+};
+
+/// Updated input: this rank's addend, of which its piece becomes that of the sum.
+class TakePieceOfSum final : public FlatOperation {
+ public:
+  /// Of the levels, the last `gathers` (0 or 1) gathers what the ranks keep.
+  TakePieceOfSum(std::vector<FlatLevel> levels, size_t gathers, WireFormat wire)
+      : FlatOperation(std::move(levels)), scatters_(this->levels().size() - gathers), wire_(wire) {}
+  std::string_view name() const override { return "take_piece_of_sum"; }
+  std::string labels(std::span<const Spec>) const override { return "-> += ?f"; }
+  std::vector<int> updated_inputs() const override { return {0}; }
+
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
+    Cost cost{.bytes = operand_bytes(inputs, outputs, updated_inputs())};
+    for (const FlatLevel& level : levels()) {
+      cost.wire.push_back(sent(level, dtype_size(wire_dtype(inputs[0].dtype))));
+    }
+    return cost;
+  }
+  int64_t workspace_bytes(const Target& target, std::span<const Spec> inputs) const override {
+    if (target.device == Device::cpu) return 0;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < scatters_; ++i) {
+      bytes = std::max(bytes,
+                       reduce_scatter_workspace(levels()[i].pieces, wire_dtype(inputs[0].dtype)));
+    }
+    return bytes;
+  }
+
+  void run(const Execution& execution) const override {
+    const Tensor& value = execution.inputs[0];
+    const bool narrow = narrows(value.dtype());
+    const Tensor memory = narrow ? narrow_in_place(value, execution.stream) : value;
+    for (size_t i = 0; i < levels().size(); ++i) {
+      const FlatLevel& level = levels()[i];
+      if (level.whole.length == 0) continue;
+      const Tensor whole = level.whole_of(memory);
+      const Tensor piece = level.piece_of(memory);
+      Communicator& group = *execution.groups[i];
+      if (i < scatters_) {
+        group.reduce_scatter(execution.name, level.pieces, whole, piece, execution.call());
+      } else {
+        group.all_gather(execution.name, level.pieces, piece, whole, execution.call());
+      }
+    }
+    if (narrow) widen_in_place(value, execution.stream);
+  }
+
+ private:
+  DType wire_dtype(DType dtype) const { return narrows(dtype) ? DType::bf16 : dtype; }
+  bool narrows(DType dtype) const { return wire_ == WireFormat::bf16 && dtype == DType::f32; }
+
+  size_t scatters_;
+  WireFormat wire_;
+};
+
+/// Inputs: a piece of flat memory, and the memory, which is updated.
+class GatherPieces final : public FlatOperation {
+ public:
+  using FlatOperation::FlatOperation;
+  std::string_view name() const override { return "gather_pieces"; }
+  std::string labels(std::span<const Spec>) const override { return "p! -> += ?f"; }
+  std::vector<int> updated_inputs() const override { return {1}; }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    Cost cost{.bytes = static_cast<double>(inputs[0].bytes() + inputs[1].bytes())};
+    for (const FlatLevel& level : levels()) {
+      cost.wire.push_back(sent(level, dtype_size(inputs[0].dtype)));
+    }
+    return cost;
+  }
+  void run(const Execution& execution) const override {
+    for (size_t i = 0; i < levels().size(); ++i) {
+      const FlatLevel& level = levels()[i];
+      if (level.whole.length == 0) continue;
+      execution.groups[i]->all_gather(execution.name, level.pieces,
+                                      level.piece_of(execution.inputs[1]),
+                                      level.whole_of(execution.inputs[1]), execution.call());
+    }
+  }
+};
+
+/// A rank's piece of flat memory, under the type that conversions give it.
+class FlatPiece final : public Operation {
+ public:
+  FlatPiece(std::vector<Conversion> conversions, const ElementRun& run, DType dtype)
+      : conversions_(std::move(conversions)),
+        elements_(run.length),
+        byte_offset_(run.place * dtype_size(dtype)) {}
+  std::string_view name() const override { return "flat_piece"; }
+  std::string labels(std::span<const Spec>) const override { return "~f! -> piece"; }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh& mesh, std::span<const TypedOperand> inputs) const override {
+    return std::vector{converted(mesh, inputs[0], conversions_)};
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    return {{{elements_}, inputs[0].dtype, {}}};
+  }
+  Cost cost(std::span<const Spec>, std::span<const Spec>) const override { return {}; }
+  std::optional<View> view(int) const override { return View{0, byte_offset_}; }
+  void run(const Execution&) const override {}
+
+ private:
+  std::vector<Conversion> conversions_;
+  int64_t elements_;
+  int64_t byte_offset_;
+};
+
+Value flat_piece(Builder& builder, Value whole, std::vector<Conversion> conversions,
+                 const FlatPieces& pieces) {
+  const Program& program = builder.program();
+  const Spec& spec = builder.spec(whole);
+  TESSERA_CHECK(spec.shape == Shape{pieces.elements()}, "pieces of {} elements of '{}' {}",
+                pieces.elements(), program.info(whole).name, spec.shape.text());
+  const ElementRun run = pieces.of(program.mesh(), program.rank());
+  return builder.apply_single(std::make_shared<FlatPiece>(std::move(conversions), run, spec.dtype),
+                              {whole});
+}
+
+}  // namespace
+
+Value take_piece_of_sum(Builder& builder, Value value, const FlatPieces& pieces, WireFormat wire) {
+  const Program& program = builder.program();
+  const Mesh& mesh = program.mesh();
+  const std::vector<Axis> axes =
+      axes_of_sum(builder, value, {Placement::invariant, Placement::sharded});
+  std::vector<Conversion> conversions;
+  for (const Axis axis : pieces.axes) {
+    conversions.push_back({axis, Placement::partial, pieces.type()});
+  }
+  for (const Axis axis : axes) {
+    if (std::ranges::find(pieces.axes, axis) != pieces.axes.end()) continue;
+    conversions.push_back({axis, Placement::partial, invariant()});
+  }
+  const ValueInfo& info = program.info(value);
+  converted(mesh, {info.name, info.spec, info.differentiable}, conversions);  // refuses other types
+  const std::vector<std::vector<Axis>> by_level = mesh.by_level(axes);
+  if (!by_level.empty()) {
+    const SumRuns runs(mesh, pieces, by_level);
+    std::vector<FlatLevel> levels;
+    for (size_t i = 0; i < by_level.size(); ++i) {
+      levels.push_back(level_of(program, by_level[i], runs.after(program.rank(), i),
+                                [&](int rank) { return runs.after(rank, i + 1); }));
+    }
+    const size_t gathers = runs.others().empty() ? 0 : 1;
+    if (gathers > 0) {
+      levels.push_back(level_of(program, runs.others(), pieces.of(mesh, program.rank()),
+                                [&](int rank) { return runs.after(rank, by_level.size()); }));
+    }
+    builder.apply(std::make_shared<TakePieceOfSum>(std::move(levels), gathers, wire), {value});
+  }
+  const Value piece = flat_piece(builder, value, std::move(conversions), pieces);
+  builder.replace(value, piece);
+  return piece;
+}
+
+Value own_flat_piece(Builder& builder, Value whole, const FlatPieces& pieces) {
+  std::vector<Conversion> conversions;
+  for (const Axis axis : pieces.axes) {
+    conversions.push_back({axis, Placement::invariant, pieces.type()});
+  }
+  return flat_piece(builder, whole, std::move(conversions), pieces);
+}
+
+void gather_pieces(Builder& builder, Value piece, Value whole, const FlatPieces& pieces) {
+  const Program& program = builder.program();
+  const Mesh& mesh = program.mesh();
+  const Distribution lies = pieces.distribution(builder.spec(whole).distribution);
+  if (builder.spec(piece).distribution != lies || program.base(piece) != program.base(whole)) {
+    throw DistributionError(
+        fmt::format("gather_pieces: '{}' is {}; expected a piece of '{}', which is {}",
+                    program.info(piece).name, builder.spec(piece).distribution.text(mesh),
+                    program.info(whole).name, lies.text(mesh)));
+  }
+  std::vector<FlatLevel> levels;
+  for (size_t i = pieces.axes.size(); i-- > 0;) {  // the innermost split first
+    if (mesh.size(pieces.axes[i]) == 1) continue;
+    levels.push_back(level_of(program, {pieces.axes[i]}, pieces.of(mesh, program.rank(), i),
+                              [&](int rank) { return pieces.of(mesh, rank, i + 1); }));
+  }
+  if (levels.empty()) return;
+  builder.apply(std::make_shared<GatherPieces>(std::move(levels)), {piece, whole});
+}
+
+}  // namespace tessera

@@ -1,0 +1,231 @@
+#include "ops/collective/shared_matrices.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "comm/communicator.h"
+#include "ops/support.h"
+
+namespace tessera {
+namespace {
+
+/// What both directions have in common.
+class SharedMatrices : public Operation {
+ public:
+  SharedMatrices(const Program& program, const MatrixSharing& sharing)
+      : sharing_(sharing), mesh_(program.mesh()) {
+    std::erase_if(sharing_.axes, [&](Axis axis) { return mesh_.size(axis) == 1; });
+    const std::vector<int> group = mesh_.group(program.rank(), sharing_.axes);
+    for (const int rank : sharing_.ranks) {
+      peers_.push_back(static_cast<int>(std::ranges::find(group, rank) - group.begin()));
+    }
+  }
+
+  Lane lane() const override { return Lane::network; }
+  std::vector<std::vector<Axis>> meets() const override { return {sharing_.axes}; }
+  std::vector<Value> gradient(Builder&, const Node& self, std::span<const Value>) const override {
+    return std::vector<Value>(self.inputs.size());
+  }
+  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
+    if (runtime.accelerator() == nullptr) return;
+    throw Error(
+        "{} on {}: Muon with states that ranks share out runs on the processor only; set "
+        "shard.optimizer = \"none\" or run.device = \"cpu\"",
+        name(), word(runtime.target().device));
+  }
+
+ protected:
+  const std::vector<SharedMatrix>& matrices() const { return sharing_.matrices; }
+  bool owns(const SharedMatrix& matrix) const { return matrix.owner == sharing_.position; }
+  size_t owned() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(matrices(), [&](const SharedMatrix& m) { return owns(m); }));
+  }
+  const ElementRun& own_piece(const SharedMatrix& matrix) const {
+    return matrix.pieces[static_cast<size_t>(sharing_.position)];
+  }
+  void require_type(const Distribution& found, const Distribution& expected,
+                    std::string_view operand) const {
+    if (found == expected) return;
+    throw DistributionError(fmt::format("{}: '{}' is {}; expected {}", name(), operand,
+                                        found.text(mesh_), expected.text(mesh_)));
+  }
+  void require_pieces(std::span<const Spec> pieces) const {
+    for (size_t i = 0; i < matrices().size(); ++i) {
+      require_type(pieces[i].distribution, matrices()[i].piece_lies, fmt::format("piece {}", i));
+      const Shape expected{1, own_piece(matrices()[i]).length};
+      TESSERA_EXPECT(*this, pieces[i].shape == expected && pieces[i].dtype == pieces[0].dtype,
+                     "a piece {} {}; expected {}", dtype_name(pieces[i].dtype),
+                     pieces[i].shape.text(), expected.text());
+    }
+  }
+
+  /// Calls each(matrix number, peer, run) for each piece that is not its owner's own, of the
+  /// matrices of this rank if `of_owned`, or else the pieces that this rank has of others'.
+  template <typename Each>
+  void for_messages(bool of_owned, Each&& each) const {
+    for (size_t i = 0; i < matrices().size(); ++i) {
+      const SharedMatrix& matrix = matrices()[i];
+      if (owns(matrix) != of_owned) continue;
+      if (!of_owned) {
+        each(i, peers_[static_cast<size_t>(matrix.owner)], own_piece(matrix));
+        continue;
+      }
+      for (size_t position = 0; position < matrix.pieces.size(); ++position) {
+        const ElementRun& piece = matrix.pieces[position];
+        if (piece.length > 0 && static_cast<int>(position) != sharing_.position) {
+          each(i, peers_[position], piece);
+        }
+      }
+    }
+  }
+  Cost cost_of(bool sends_owned, const Spec& piece) const {
+    int64_t elements = 0;
+    for_messages(sends_owned, [&](size_t, int, const ElementRun& run) { elements += run.length; });
+    const auto bytes = static_cast<double>(elements * dtype_size(piece.dtype));
+    return {.bytes = 2 * bytes, .wire = {{sharing_.axes, bytes}}};
+  }
+  /// Messages of what this rank has of its own matrices, or of its pieces of others'.
+  std::vector<Message> messages(bool of_owned, std::span<const Tensor> pieces,
+                                std::span<const Tensor> wholes) const {
+    std::vector<Message> result;
+    for_messages(of_owned, [&](size_t i, int peer, const ElementRun& run) {
+      result.push_back({peer, of_owned ? wholes[i].view(run.place, {run.length})
+                                       : pieces[i].view(0, {run.length})});
+    });
+    return result;
+  }
+  /// By matrix: the tensors of those that this rank owns.
+  std::vector<Tensor> by_matrix(std::span<const Tensor> of_owned) const {
+    std::vector<Tensor> result(matrices().size());
+    size_t next = 0;
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (owns(matrices()[i])) result[i] = of_owned[next++];
+    }
+    return result;
+  }
+  /// The owner's own pieces, as places within their matrices.
+  template <typename Each>
+  void for_own_pieces(std::span<const Tensor> pieces, std::span<const Tensor> wholes,
+                      Each&& each) const {
+    for (size_t i = 0; i < matrices().size(); ++i) {
+      if (!owns(matrices()[i])) continue;
+      const ElementRun& run = own_piece(matrices()[i]);
+      each(pieces[i], wholes[i].view(run.place, {run.length}));
+    }
+  }
+  const MatrixSharing& sharing() const { return sharing_; }
+
+ private:
+  MatrixSharing sharing_;
+  Mesh mesh_;
+  std::vector<int> peers_;  // by position: the rank's place in the group that meets
+};
+
+/// Inputs: pieces. Outputs: the matrices that this rank owns.
+class GatherAtOwners final : public SharedMatrices {
+ public:
+  using SharedMatrices::SharedMatrices;
+  std::string_view name() const override { return "gather_at_owners"; }
+  std::string labels(std::span<const Spec>) const override { return "pieces -> matrices"; }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand>) const override {
+    std::vector<Distribution> result;
+    for (const SharedMatrix& matrix : matrices()) {
+      if (owns(matrix)) result.push_back(matrix.lies);
+    }
+    return result;
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    require_pieces(inputs);
+    std::vector<Spec> outputs;
+    for (const SharedMatrix& matrix : matrices()) {
+      if (owns(matrix)) outputs.push_back({matrix.shape, inputs[0].dtype, {}});
+    }
+    return outputs;
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return cost_of(false, inputs[0]);
+  }
+  void run(const Execution& execution) const override {
+    const std::vector<Tensor> wholes = by_matrix(execution.outputs);
+    for_own_pieces(execution.inputs, wholes, [](const Tensor& piece, const Tensor& place) {
+      std::memcpy(place.raw(), piece.raw(), static_cast<size_t>(piece.bytes()));
+    });
+    const auto sends = messages(false, execution.inputs, wholes);
+    const auto receives = messages(true, execution.inputs, wholes);
+    execution.groups[0]->exchange(sharing().name, sends, receives);
+  }
+};
+
+/// Inputs: pieces, which are updated, and the matrices that this rank owns.
+class ReturnToPieces final : public SharedMatrices {
+ public:
+  using SharedMatrices::SharedMatrices;
+  std::string_view name() const override { return "return_to_pieces"; }
+  std::string labels(std::span<const Spec>) const override { return "matrices -> += pieces"; }
+  std::vector<int> updated_inputs() const override {
+    std::vector<int> result;
+    for (size_t i = 0; i < matrices().size(); ++i) result.push_back(static_cast<int>(i));
+    return result;
+  }
+  std::optional<std::vector<Distribution>> distributions(
+      const Mesh&, std::span<const TypedOperand> inputs) const override {
+    size_t next = 0;  // what is updated is not among these
+    for (const SharedMatrix& matrix : matrices()) {
+      if (!owns(matrix)) continue;
+      require_type(inputs[next].spec.distribution, matrix.lies, inputs[next].name);
+      ++next;
+    }
+    return std::vector<Distribution>{};
+  }
+  std::vector<Spec> infer(std::span<const Spec> inputs) const override {
+    TESSERA_EXPECT(*this, inputs.size() == matrices().size() + owned(), "{} inputs for {} matrices",
+                   inputs.size(), matrices().size());
+    require_pieces(inputs.first(matrices().size()));
+    return {};
+  }
+  Cost cost(std::span<const Spec> inputs, std::span<const Spec>) const override {
+    return cost_of(true, inputs[0]);
+  }
+  void run(const Execution& execution) const override {
+    const auto pieces = std::span(execution.inputs).first(matrices().size());
+    const std::vector<Tensor> wholes =
+        by_matrix(std::span(execution.inputs).subspan(matrices().size()));
+    for_own_pieces(pieces, wholes, [](const Tensor& piece, const Tensor& place) {
+      std::memcpy(piece.raw(), place.raw(), static_cast<size_t>(piece.bytes()));
+    });
+    const auto sends = messages(true, pieces, wholes);
+    const auto receives = messages(false, pieces, wholes);
+    execution.groups[0]->exchange(sharing().name, sends, receives);
+  }
+};
+
+}  // namespace
+
+std::vector<Value> gather_at_owners(Builder& builder, const MatrixSharing& sharing,
+                                    std::span<const Value> pieces) {
+  const std::vector<Value> owned = builder.apply(
+      std::make_shared<GatherAtOwners>(builder.program(), sharing), {pieces.begin(), pieces.end()});
+  std::vector<Value> result;
+  size_t next = 0;
+  for (const SharedMatrix& matrix : sharing.matrices) {
+    result.push_back(matrix.owner == sharing.position ? owned[next++] : Value{});
+  }
+  return result;
+}
+
+void return_to_pieces(Builder& builder, const MatrixSharing& sharing,
+                      std::span<const Value> matrices, std::span<const Value> pieces) {
+  std::vector<Value> inputs(pieces.begin(), pieces.end());
+  for (const Value matrix : matrices) {
+    if (matrix) inputs.push_back(matrix);
+  }
+  builder.apply(std::make_shared<ReturnToPieces>(builder.program(), sharing), std::move(inputs));
+}
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+#include "state/matrix_shares.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+int64_t matrix_elements(const Shape& shape) { return shape.dim(-2) * shape.dim(-1); }
+
+/// FLOPs of one step on a matrix (see newton_schulz()).
+double step_work(const Shape& shape) {
+  const auto n = static_cast<double>(std::min(shape.dim(-2), shape.dim(-1)));
+  const auto m = static_cast<double>(std::max(shape.dim(-2), shape.dim(-1)));
+  return 3 * n * n * m + n * n * n;
+}
+
+/// Whom pieces of work go to if no rank may have more than `most`, from the first rank on. Each
+/// rank takes what its share allows, and leaves the rest to those after it. Empty if the last one
+/// of a piece could not take it.
+std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double> work,
+                          double most) {
+  std::vector<int> owners;
+  for (const SharedWork& piece : shared) {
+    int rank = piece.first;
+    while (rank <= piece.last && work[static_cast<size_t>(rank)] + piece.work > most) ++rank;
+    if (rank > piece.last) return {};
+    work[static_cast<size_t>(rank)] += piece.work;
+    owners.push_back(rank);
+  }
+  return owners;
+}
+
+class ChainMaker {
+ public:
+  ChainMaker(const StateShards& shards, std::span<const ParameterSpec> specs, int rank)
+      : shards_(shards), specs_(specs), rank_(rank) {}
+
+  void add(size_t parameter, MatrixChain& chain) {
+    const ParameterSpec& spec = specs_[parameter];
+    const int64_t size = matrix_elements(spec.piece_shape);
+    const std::vector<int>& ranks = chain.ranks;
+    chain.work.resize(ranks.size());
+    MatrixRun run{.parameter = parameter};
+    std::vector<MatrixCut> cuts;
+    for (size_t position = 0; position < ranks.size(); ++position) {
+      const ElementRun held = shards_.held(parameter, ranks[position]);
+      const int64_t end = held.place + held.length;
+      const int64_t first = (held.place + size - 1) / size;
+      const int64_t count = std::max<int64_t>(0, end / size - first);
+      run.counts.push_back(count);
+      chain.work[position] += static_cast<double>(count) * step_work(spec.shape);
+      if (ranks[position] == rank_) {
+        chain.position = static_cast<int>(position);
+        run.first = first;
+        run.count = count;
+      }
+      for (int64_t at = held.place; at < end;) {
+        const int64_t matrix = at / size;
+        const int64_t stop = std::min(end, (matrix + 1) * size);
+        if (stop - at < size) {
+          note_piece(parameter, matrix, position, ranks.size(), {at - matrix * size, stop - at},
+                     cuts);
+        }
+        at = stop - at < size ? stop : end / size * size;
+      }
+    }
+    if (run.count > 0) chain.runs.push_back(std::move(run));
+    chain.cuts.insert(chain.cuts.end(), cuts.begin(), cuts.end());
+  }
+
+  void choose_owners(MatrixChain& chain) const {
+    std::vector<SharedWork> shared;
+    for (const MatrixCut& cut : chain.cuts) {
+      const auto has = [](const ElementRun& piece) { return piece.length > 0; };
+      const auto first = std::ranges::find_if(cut.pieces, has) - cut.pieces.begin();
+      const auto last =
+          std::find_if(cut.pieces.rbegin(), cut.pieces.rend(), has).base() - cut.pieces.begin() - 1;
+      shared.push_back({static_cast<int>(first), static_cast<int>(last),
+                        step_work(specs_[cut.parameter].shape)});
+    }
+    const std::vector<int> owners = even_out(shared, chain.work);
+    for (size_t i = 0; i < owners.size(); ++i) chain.cuts[i].owner = owners[i];
+  }
+
+ private:
+  static void note_piece(size_t parameter, int64_t matrix, size_t position, size_t ranks,
+                         const ElementRun& piece, std::vector<MatrixCut>& cuts) {
+    if (cuts.empty() || cuts.back().matrix != matrix) {
+      cuts.push_back({parameter, matrix, std::vector<ElementRun>(ranks), 0});
+    }
+    cuts.back().pieces[position] = piece;
+  }
+
+  const StateShards& shards_;
+  std::span<const ParameterSpec> specs_;
+  int rank_;
+};
+
+}  // namespace
+
+std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work) {
+  if (shared.empty()) return {};
+  double enough = 0, most_of_one = 0;
+  for (const double of_rank : work) most_of_one = std::max(most_of_one, of_rank);
+  for (const SharedWork& piece : shared) enough += piece.work;
+  double too_little = 0;
+  enough += most_of_one;
+  std::vector<int> owners = assigned(shared, work, enough);
+  for (int halving = 0; halving < 60; ++halving) {
+    const double most = (too_little + enough) / 2;
+    std::vector<int> found = assigned(shared, work, most);
+    (found.empty() ? too_little : enough) = most;
+    if (!found.empty()) owners = std::move(found);
+  }
+  TESSERA_CHECK(owners.size() == shared.size(), "{} owners of {} matrices", owners.size(),
+                shared.size());
+  for (size_t i = 0; i < shared.size(); ++i) work[static_cast<size_t>(owners[i])] += shared[i].work;
+  return owners;
+}
+
+std::vector<MatrixChain> matrix_chains(const StateShards& shards,
+                                       std::span<const ParameterSpec> specs,
+                                       std::span<const size_t> parameters, int rank) {
+  std::vector<MatrixChain> chains;
+  std::vector<size_t> units;  // by chain: its first one
+  ChainMaker maker(shards, specs, rank);
+  for (const size_t parameter : parameters) {
+    const auto unit = static_cast<size_t>(specs[parameter].unit_index);
+    size_t at = 0;
+    while (at < units.size() && !shards.cut_together(units[at], unit)) ++at;
+    if (at == units.size()) {
+      units.push_back(unit);
+      chains.push_back({.parameter = parameter,
+                        .axes = shards.of_unit(unit, rank).axes,
+                        .ranks = shards.sharers(parameter, rank)});
+    }
+    maker.add(parameter, chains[at]);
+  }
+  for (MatrixChain& chain : chains) maker.choose_owners(chain);
+  return chains;
+}
+
+}  // namespace tessera

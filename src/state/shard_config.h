@@ -1,0 +1,26 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/worded.h"
+#include "comm/wire_format.h"
+
+namespace tessera {
+
+/// Over which ranks a part of the state is shared out.
+enum class ShardOver : uint8_t {
+  none,  ///< every data rank has all of it
+  all,   ///< all ranks of the data axis have a piece each; of experts, all those of expert_data
+};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<ShardOver>{"none", "all"};
+
+/// The [shard] section.
+struct ShardConfig {
+  ShardOver optimizer = ShardOver::none;         ///< masters and moments (ZeRO-1)
+  WireFormat gradients_wire = WireFormat::fp32;  ///< how gradients travel to their sums
+};
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+// Ranks that share out the optimizer's masters and moments (ZeRO-1) against ranks that all have
+// them: the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/mesh_of.h"
+#include "plan/step_plan.h"
+#include "support/error_of.h"
+#include "train/load_and_save.h"
+#include "train/rank_runs.h"
+#include "train/verify.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kSharedOut = "shard.optimizer=\"all\"";
+const std::string kByMuon = "optimizer.name=\"muon\"";
+
+/// A layout, and the rest of a run's configuration.
+struct SharedRun {
+  std::string name;
+  int ranks;
+  bool mixture;
+  std::vector<std::string> keys;
+};
+void PrintTo(const SharedRun& run, std::ostream* out) { *out << run.name; }
+
+const std::vector<SharedRun> kSharedRuns{
+    {"TwoRanks", 2, false, {"train.micro_batch=1"}},
+    {"FourRanks", 4, false, {"train.micro_batch=1"}},
+    {"EightRanks", 8, false, {"train.micro_batch=1"}},
+    {"TwoNodes", 4, false, {"train.micro_batch=1", "parallel.node_ranks=2"}},
+    {"Tensor", 4, false, {"parallel.tensor=2"}},
+    {"Context", 4, false, {"parallel.context=2"}},
+    {"ContextOnNodes", 8, false, {"parallel.context=2", "parallel.node_ranks=4"}},
+    {"Experts", 4, true, {"train.micro_batch=1", "parallel.expert=2"}},
+    {"ExpertsOnNodes",
+     8,
+     true,
+     {"parallel.tensor=2", "parallel.expert=2", "parallel.node_ranks=4"}},
+    {"Fp32", 4, false, {"train.micro_batch=1", "train.precision=\"fp32\""}},
+    {"Bf16", 4, true, {"train.micro_batch=1", "train.precision=\"bf16\""}},
+    {"Bf16Gradients",
+     4,
+     false,
+     {"train.micro_batch=1", "train.precision=\"bf16\"", "parallel.node_ranks=2",
+      "shard.gradients_wire=\"bf16\""}},
+    {"Bf16GradientsOfContext",
+     4,
+     false,
+     {"parallel.context=2", "train.precision=\"bf16\"", "shard.gradients_wire=\"bf16\""}},
+    {"Muon", 2, false, {"train.micro_batch=1", kByMuon}},
+    {"MuonThreeRanks", 3, false, {"train.micro_batch=1", "train.global_batch=6", kByMuon}},
+    {"MuonFourRanks", 4, true, {"train.micro_batch=1", kByMuon}},
+    {"MuonEightRanks", 8, false, {"train.micro_batch=1", "train.precision=\"bf16\"", kByMuon}},
+    {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.node_ranks=4", kByMuon}},
+    {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=150", kByMuon}},
+    {"MuonBlocks", 4, false, {"parallel.tensor=2", "optimizer.muon_split=\"blocks\"", kByMuon}},
+    {"MuonExperts", 8, true, {"parallel.tensor=2", "parallel.expert=2", kByMuon}},
+    {"WholeBatches", 2, false, {"train.micro_batch=2", "optimizer.decay_rule=\"no_embedding\""}},
+};
+
+class SharedStates : public Ranks, public ::testing::WithParamInterface<SharedRun> {
+ protected:
+  static RunConfig config_of(const std::string& run, std::vector<std::string> more = {}) {
+    const SharedRun& of = GetParam();
+    more.insert(more.end(), of.keys.begin(), of.keys.end());
+    more.insert(more.end(), {"train.steps=4", "checkpoint.every=2", "run.check_replicas=1",
+                             "optimizer.warmup_steps=1", "optimizer.clip_norm=0.1"});
+    // Tables that are cut within a row, and norms that do not divide.
+    if (of.mixture) return mixture(run, more);
+    more.insert(more.end(), {"model.vocabulary_size=261", "model.feed_forward_size=152"});
+    return config(run, more);
+  }
+};
+
+/// Losses, norms and all that a checkpoint has: every clipped step has the bits of the run in which
+/// each rank has all states. A run that goes on from a checkpoint of the other kind has them too.
+TEST_P(SharedStates, HaveTheBitsOfStatesThatEachRankHas) {
+  const int ranks = GetParam().ranks;
+  train_on(ranks, config_of("each"));
+  train_on(ranks, config_of("shared", {kSharedOut}));
+  const auto each = metrics("each"), shared = metrics("shared");
+  ASSERT_EQ(each.size(), 4U);
+  ASSERT_EQ(shared.size(), 4U);
+  for (size_t i = 0; i < each.size(); ++i) {
+    EXPECT_EQ(each[i].loss, shared[i].loss) << "step " << i + 1;
+    EXPECT_EQ(each[i].grad_norm, shared[i].grad_norm) << "step " << i + 1;
+    EXPECT_LT(shared[i].memory_bytes, each[i].memory_bytes);
+  }
+  EXPECT_GT(each[0].grad_norm, 0.1) << "no step is clipped";
+  const std::string expected = tensors("each", 4);
+  EXPECT_TRUE(tensors("shared", 4) == expected) << "other weights or moments";
+
+  train_on(ranks, config_of("went on", {"train.stop_after=2"}));
+  train_on(ranks, config_of("went on", {kSharedOut}), {.resume = true});
+  EXPECT_TRUE(tensors("went on", 4) == expected) << "shared out from a checkpoint on";
+  train_on(ranks, config_of("went back", {kSharedOut, "train.stop_after=2"}));
+  train_on(ranks, config_of("went back"), {.resume = true});
+  EXPECT_TRUE(tensors("went back", 4) == expected) << "shared out up to a checkpoint";
+  for (const char* run : {"each", "shared", "went on", "went back"}) fs::remove_all(folder(run));
+}
+
+TEST_P(SharedStates, AreTheModelOfOneRank) {
+  const RunConfig config = config_of("none", {kSharedOut});
+  const Verification found = verify(config, mesh_of(config, GetParam().ranks), {});
+  // Blocks for matrices are another algorithm.
+  const bool same = config.optimizer.muon_split == MuonSplit::gather;
+  EXPECT_EQ(found.passed(), same) << verification_text(found);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SharedStates, ::testing::ValuesIn(kSharedRuns),
+                         [](const auto& info) { return info.param.name; });
+
+using SharedStatesOfRanks = Ranks;
+
+/// A rank keeps a piece of the masters and moments: with n ranks, 12 bytes an element become 12 /
+/// n. What every rank needs whole stays: weights of bf16 and gradients of f32, 6 bytes.
+TEST_F(SharedStatesOfRanks, TakeTheMemoryOfTheirPiece) {
+  const auto kept = [&](int ranks, const std::vector<std::string>& more) {
+    std::vector<std::string> keys{"train.micro_batch=1", "train.precision=\"bf16\"",
+                                  "model.vocabulary_size=4096", "model.hidden_size=128",
+                                  "model.feed_forward_size=512"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const RunConfig of = config("none", keys);
+    std::vector<int64_t> bytes;
+    for (const StepPlan& plan : plan_steps_that_fit(of, mesh_of(of, ranks))) {
+      bytes.push_back(plan.memory.kept_bytes);
+    }
+    return bytes;
+  };
+  const auto each = static_cast<double>(kept(4, {}).front());
+  for (const int64_t bytes : kept(4, {kSharedOut})) {
+    EXPECT_NEAR(static_cast<double>(bytes) / each, (6 + 12 / 4.0) / 18, 0.02);
+  }
+}
+
+TEST_F(SharedStatesOfRanks, RefuseOtherWordsByName) {
+  EXPECT_THAT(error_of([&] { config("none", {"shard.optimizer=\"data.0\""}); }),
+              AllOf(HasSubstr("shard.optimizer"), HasSubstr("none"), HasSubstr("all")));
+}
+
+}  // namespace
+}  // namespace tessera
