@@ -34,7 +34,7 @@ struct ExplainArguments {
 
 void print(const ExplainArguments& arguments, const RunConfig& config, const StepPlan& plan,
            const Fit* fit = nullptr, std::span<const PhaseAccount> phases = {}) {
-  fmt::print("{}", arguments.json ? explain_json(plan, fit, phases)
+  fmt::print("{}", arguments.json ? explain_json(config, plan, fit, phases)
                                   : explain(config, plan, arguments.options));
 }
 

@@ -12,6 +12,7 @@
 #include "base/physical_memory.h"
 #include "base/text.h"
 #include "config/mesh_of.h"
+#include "plan/explain_attention.h"
 #include "plan/explain_held.h"
 #include "plan/explain_optimizer.h"
 #include "plan/explain_rows.h"
@@ -122,6 +123,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   if (const std::string optimizers = optimizer_table(plan); !optimizers.empty()) {
     text += optimizers + "\n";
   }
+  if (const std::string attention = attention_table(config); !attention.empty()) {
+    text += attention + "\n";
+  }
   text += operations_table(plan, rows, config.model.dense_layers, options);
   if (!options.all_layers && config.model.layers > 1) {
     text += "(the other layers repeat these; --all shows them)\n";
@@ -177,7 +181,7 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
                      format_bytes(physical_memory()));
 }
 
-std::string explain_json(const StepPlan& plan, const Fit* fit,
+std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit,
                          std::span<const PhaseAccount> phases) {
   using OrderedJson = nlohmann::ordered_json;
   OrderedJson operations = OrderedJson::array();
@@ -221,6 +225,9 @@ std::string explain_json(const StepPlan& plan, const Fit* fit,
                    {"held", held_json(plan)},
                    {"operations", operations},
                    {"totals", totals}};
+  if (OrderedJson attention = attention_json(config); !attention.empty()) {
+    json["attention"] = std::move(attention);
+  }
   if (fit != nullptr) json["fit"] = fit_json(*fit);
   if (!phases.empty()) json["phases"] = phases_json(phases);
   return json.dump(1) + "\n";

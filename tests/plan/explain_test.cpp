@@ -32,7 +32,7 @@ StepPlan plan_of(const RunConfig& config, int ranks, int rank = 0) {
 }
 
 Json json_of(const RunConfig& config, int ranks, int rank = 0) {
-  return Json::parse(explain_json(plan_of(config, ranks, rank)));
+  return Json::parse(explain_json(config, plan_of(config, ranks, rank)));
 }
 
 TEST(Explain, CountsOneRingOfTheGradientsForDataParallelism) {
@@ -62,8 +62,8 @@ TEST(Explain, ShowsEachPhase) {
   EXPECT_THAT(table, AllOf(HasSubstr("phase 1"), HasSubstr("1 to 10"), HasSubstr("11 to 15"),
                            HasSubstr("1000000"), HasSubstr("to 0.0001, linear"),
                            HasSubstr("the run reserves 3.0 MiB for all phases")));
-  const Json json =
-      Json::parse(explain_json(plan_of(accounts[1].phase.config, 1), nullptr, accounts));
+  const RunConfig& second = accounts[1].phase.config;
+  const Json json = Json::parse(explain_json(second, plan_of(second, 1), nullptr, accounts));
   ASSERT_EQ(json["phases"].size(), 2U);
   const Json& last = json["phases"][1];
   EXPECT_EQ(last["name"], "long");
