@@ -33,10 +33,10 @@ void add_prepare_command(CLI::App& app) {
                    "Files, folders or globs; .jsonl is JSON lines, and any file may be .gz or .zst")
       ->required();
   command->add_option("--output", options->output, "Folder that is written")->required();
-  auto* tokenizer =
-      command->add_option("--tokenizer", options->tokenizer,
-                          "A SentencePiece model, a Hugging Face tokenizer.json (byte-level "
-                          "BPE), a folder with one of them, or the word \"bytes\"");
+  auto* tokenizer = command->add_option(
+      "--tokenizer", options->tokenizer,
+      "A SentencePiece model, a Hugging Face tokenizer.json (BPE, byte-level "
+      "or with byte fallback), a folder with one of them, or the word \"bytes\"");
   command
       ->add_option("--end-of-document", options->end_of_document,
                    "Token of a tokenizer.json that ends a document; left out: the one that a "

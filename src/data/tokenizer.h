@@ -49,7 +49,7 @@ class Tokenizer {
   virtual int32_t end_of_document() const = 0;
   /// Returns the control token with this spelling, or nothing if there is none.
   virtual std::optional<int32_t> control_token(std::string_view spelled) const = 0;
-  /// "bytes", "sentencepiece" or "byte-level BPE".
+  /// "bytes", "sentencepiece", "byte-level BPE" or "BPE with byte fallback".
   virtual std::string kind() const = 0;
   /// Identifies the tokenizer: sixteen hexadecimal digits, equal for two tokenizers that encode
   /// every text alike.
@@ -65,12 +65,12 @@ class Tokenizer {
 };
 
 /// Loads the tokenizer that `path` names: the word "bytes", a SentencePiece model, a tokenizer.json
-/// of ours or of Hugging Face (byte-level BPE, see ByteLevelBpeTokenizer), or a folder that holds
-/// one of these. The folder may be a prepared folder, a checkpoint or a model's folder. If it has
-/// both tokenizer.json and tokenizer.model, a byte-level BPE tokenizer.json is taken; any other
-/// tokenizer.json is a conversion of tokenizer.model, so tokenizer.model is taken. A tokenizer.json
-/// of ours beside a tokenizer.model is an Error. The tokenizer of a prepared folder is compared
-/// with the folder's manifest.
+/// of ours or of Hugging Face (see ByteLevelBpeTokenizer), or a folder that holds one of these. The
+/// folder may be a prepared folder, a checkpoint or a model's folder. If it has both tokenizer.json
+/// and tokenizer.model, a byte-level BPE tokenizer.json is taken; any other tokenizer.json is a
+/// conversion of tokenizer.model, so tokenizer.model is taken. A tokenizer.json of ours beside a
+/// tokenizer.model is an Error. The tokenizer of a prepared folder is compared with the folder's
+/// manifest.
 ///
 /// `end_of_document` names the token that ends a document; "" leaves it to the tokenizer. Only a
 /// Hugging Face tokenizer takes a name; the others know their token, and a name is an Error. Throws

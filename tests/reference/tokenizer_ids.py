@@ -8,6 +8,8 @@ Writes to tests/fixtures/tokenizers/:
   NAME/expected.json        what `tokenizers` makes of every text of corpus.json:
     ids                     without special tokens, with encode_special_tokens
     decoded                 of those ids, special tokens left out
+  gemma/                        the same of the form that Gemma 3 (ZAYA1) has: characters that fall
+                                back to bytes; marked.json has the ids of further texts
   sentencepiece/tokenizer.model, expected.json   the same of `sentencepiece`, with byte fallback
   corpus.json               texts (a list) and their broken forms: [hexadecimal bytes, repaired text]
   code_points.json          for each pattern that tokenizers use, the code points that it matches
@@ -96,6 +98,15 @@ ODD = [
     "1" * 50 + " " + "٣" * 20 + " a1b22c333d4444",
     "  leading, then\n\n  indented\n\t\n   \n",
     "?!?!... ### $$$ ~~~~ --- ===> -> => :: ;; ,, (((a)))",
+]
+
+# What means something to a tokenizer that writes spaces as U+2581 and bytes as <0x0A>.
+MARKED = [
+    "\u2581", " \u2581 \u2581\u2581  \u2581", "a\u2581b", "\u2581\u2581\u2581\u2581\u2581",
+    "<0x41><0x0A> <0x0a>", "<eos> <bos>a<pad><unk>", "<table> <table><table>x", "[multimodal]",
+    "new york New new  york renew yorker new\u2581york", "\n\n\n\n\n", "\n \n\n \n", "\t\t\t\t", "\r\n\r\n",
+    "ends in two  ", "\U0001f937\U0001f3ff\u200d\u2640\ufe0f", "\u00e9e\u0301\u00e9", "\x00\x00", "the the\u2581the",
+    "a" * 300 + " b" * 200 + "\u4e16" * 100,
 ]
 
 BROKEN = [b"a\xffb", b"\xc3", b"\xe2\x82", b"\xe2\x82x", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xc0\xaf",
@@ -215,9 +226,38 @@ def added():
     return tokenizer
 
 
-def expected_of(tokenizer):
+def gemma():
+    """Gemma 3, ZAYA1: merges of characters, spaces as U+2581, bytes for characters without a token.
+
+    Nothing is split, so some tokens go over words. Most scripts are not in the training text. As
+    converted files of Gemma have it, a tab has the place of its byte."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    known = ["".join(c for c in text if ord(c) < 0x500 or ord(c) > 0x1f5ff) for text in PROSE]
+    tokenizer.train_from_iterator(known * 3, trainers.BpeTrainer(vocab_size=900, show_progress=False))
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    data = json.loads(tokenizer.to_str())
+    learnt = sorted(data["model"]["vocab"], key=data["model"]["vocab"].get)
+    names = ["<pad>", "<eos>", "<bos>", "<unk>"]
+    found = ["\n\n", "\n\n\n", "\t\t", "\u2581\u2581", "\u2581\u2581\u2581", "[multimodal]", "<table>"]
+    of_bytes = ["\t" if byte == 9 else f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = names + found + of_bytes + learnt
+    data["model"] |= {"vocab": {token: i for i, token in enumerate(dict.fromkeys(tokens))},
+                      "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.add_special_tokens([special(name) for name in names])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in found])
+    tokenizer.add_tokens([AddedToken("new york", normalized=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))])
+    return tokenizer
+
+
+def expected_of(tokenizer, texts=PROSE + ODD):
     tokenizer.encode_special_tokens = True
-    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in PROSE + ODD]
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
     return {"made_with": made_with(tokenizers), "ids": ids,
             "decoded": [tokenizer.decode(sequence) for sequence in ids]}
 
@@ -278,11 +318,13 @@ def write(path, data):
 
 def main():
     folder = pathlib.Path(__file__).parent.parent / "fixtures" / "tokenizers"
-    for make in (gpt_neox, gpt2, llama3, qwen, dolma2, several, added):
+    for make in (gpt_neox, gpt2, llama3, qwen, dolma2, several, added, gemma):
         tokenizer = make()
         (folder / make.__name__).mkdir(parents=True, exist_ok=True)
         tokenizer.save(str(folder / make.__name__ / "tokenizer.json"), pretty=False)
         write(folder / make.__name__ / "expected.json", expected_of(tokenizer))
+    write(folder / "gemma" / "marked.json", {"texts": MARKED, **expected_of(gemma(), MARKED)})
+    write(folder / "gemma" / "tokenizer_config.json", {"eos_token": "<eos>"})
     write(folder / "added" / "tokenizer_config.json", {"eos_token": {"content": "</s>"}})
     model = sentencepiece_model()
     write(folder / "sentencepiece" / "expected.json", sentencepiece_expected(model))

@@ -20,10 +20,14 @@ struct SplitStep {
 /// Two tokens, as spelled in the vocabulary, that merge into one.
 using MergePair = std::pair<std::string, std::string>;
 
-/// All that decides which tokens a byte-level byte-pair encoding gives for a text.
+/// All that decides which tokens a byte-pair encoding gives for a text.
 struct BpeDescription {
-  /// Tokens, spelled in symbols of bytes (see byte_alphabet.h), and their ids, sorted by id. Added
-  /// tokens may be among them. Ids may have gaps.
+  /// Whether it merges characters, as SentencePiece does, and not bytes. Tokens are then spelled in
+  /// text with U+2581 for each space, and a character without a token becomes the tokens of its
+  /// bytes, <0x00> to <0xFF>. All text between added tokens is one piece.
+  bool byte_fallback = false;
+  /// Tokens and their ids, sorted by id. Those of a byte-level encoding are spelled in symbols of
+  /// bytes (see byte_alphabet.h). Added tokens may be among them. Ids may have gaps.
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   std::vector<MergePair> merges;  ///< in order of priority, the highest first
   /// A piece that is a token as a whole becomes that token, even if no merges lead to it.

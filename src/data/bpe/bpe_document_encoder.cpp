@@ -121,13 +121,13 @@ void BpeDocumentEncoder::find(const AddedTokenFinder& finder, Finding& finding, 
 }
 
 void BpeDocumentEncoder::add_part(std::string_view text, int64_t place) {
-  if (!stages_.nfc) {
+  if (!stages_.normalizer) {
     add_normalized(text, place, /*ends=*/false);
     return;
   }
   if (part_.empty()) part_place_ = place;
   part_ += text;
-  const size_t end = stages_.nfc->last_cut(part_, part_seen_);
+  const size_t end = stages_.normalizer->last_cut(part_, part_seen_);
   part_seen_ = part_.size();
   if (end > 0) normalize(end);
 }
@@ -138,7 +138,7 @@ void BpeDocumentEncoder::end_part() {
 }
 
 void BpeDocumentEncoder::normalize(size_t end) {
-  const NfcNormalizer& nfc = *stages_.nfc;
+  const BpeNormalizer& normalizer = *stages_.normalizer;
   const std::string_view text = std::string_view(part_).substr(0, end);
   const auto add_run = [&](size_t begin, bool kept) {
     if (!chain_.has_cuts()) return;
@@ -147,12 +147,12 @@ void BpeDocumentEncoder::normalize(size_t end) {
   };
   normal_form_.clear();
   for (size_t done = 0; done < text.size();) {
-    const auto [change, after] = nfc.next_change(text, done);
+    const auto [change, after] = normalizer.next_change(text, done);
     add_run(done, /*kept=*/true);
     normal_form_ += text.substr(done, change - done);
     if (change < after) {
       add_run(change, /*kept=*/false);
-      nfc.append_normalized(text.substr(change, after - change), normal_form_);
+      normalizer.append_normalized(text.substr(change, after - change), normal_form_);
       add_run(after, /*kept=*/true);
     }
     done = after;
@@ -223,7 +223,7 @@ void BpeDocumentEncoder::give_boundaries(bool text_ends) {
   size_t done = 0;
   for (; done < cuts_.size(); ++done) {
     const TokenPlace cut = cuts_[done];
-    const auto place = stages_.nfc ? raw_places_.find(cut.place) : cut.place;
+    const auto place = stages_.normalizer ? raw_places_.find(cut.place) : cut.place;
     if (cut.place <= text_begin_ || !place || *place <= last_boundary_) continue;
     // It is not known yet whether an added token stands where a search has stopped.
     if (!text_ends && (cut.place >= normalized_stop || *place >= raw_stop)) break;

@@ -6,7 +6,10 @@
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "base/utf8.h"
 #include "data/bpe/byte_alphabet.h"
+#include "data/bpe/token_spelling.h"
+#include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {
 namespace {
@@ -17,34 +20,65 @@ constexpr int32_t kNone = ByteStringMap::kNone;
 /// U+10FFFF.
 bool occurs_in_text(int byte) { return byte != 0xC0 && byte != 0xC1 && byte < 0xF5; }
 
+/// The bytes that a merge of such tokens stands for could not be told from its spelling.
+void refuse_byte_tokens(const std::array<std::string, 3>& tokens, size_t merge,
+                        const std::string& origin) {
+  for (const std::string& token : tokens) {
+    if (!fallback_byte(token)) continue;
+    throw Error("{}: model.merges[{}] has {}, the token of a byte; expected none in merges", origin,
+                merge, in_quotes(token));
+  }
+}
+
 }  // namespace
 
 BpeModel::BpeModel(const BpeDescription& description, const std::vector<int32_t>& control,
                    const std::string& origin)
-    : ignores_merges_(description.ignores_merges),
+    : byte_fallback_(description.byte_fallback),
+      characters_(byte_fallback_ ? description.vocabulary.size() : 0),
+      ignores_merges_(description.ignores_merges),
       merges_(description.merges.size()),
       pieces_(description.vocabulary.size()) {
-  read_bytes(description, origin);
+  read_symbols(description, origin);
   read_merges(description, origin);
   read_pieces(description, control);
 }
 
-void BpeModel::read_bytes(const BpeDescription& description, const std::string& origin) {
+void BpeModel::read_symbols(const BpeDescription& description, const std::string& origin) {
   byte_ids_.fill(kNone);
-  for (const auto& [symbols, id] : description.vocabulary) {
-    const auto bytes = bytes_of_symbols(symbols);
+  for (const auto& [token, id] : description.vocabulary) {
     lengths_.resize(std::max(lengths_.size(), static_cast<size_t>(id) + 1));
-    if (!bytes) continue;
-    lengths_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes->size());
-    longest_ = std::max(longest_, bytes->size());
-    if (bytes->size() == 1) byte_ids_[static_cast<unsigned char>(bytes->front())] = id;
+    const auto byte = byte_fallback_ ? fallback_byte(token) : std::nullopt;
+    const auto bytes = byte ? std::string(1, static_cast<char>(*byte))
+                            : merged_bytes(description, token).value_or("");
+    if (bytes.empty()) continue;
+    lengths_[static_cast<size_t>(id)] = static_cast<uint32_t>(bytes.size());
+    longest_ = std::max(longest_, bytes.size());
+    if (byte_fallback_ && !byte) {
+      if (bytes.size() > character_size(bytes)) continue;
+      characters_.insert(bytes, id);
+      character_ids_.push_back(id);
+    } else if (bytes.size() == 1) {
+      byte_ids_[static_cast<unsigned char>(bytes.front())] = id;
+    }
   }
+  require_bytes(description, origin);
+}
+
+void BpeModel::require_bytes(const BpeDescription& description, const std::string& origin) const {
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_ids_[static_cast<size_t>(byte)] != kNone || !occurs_in_text(byte)) continue;
+    // Gemma has a tab and not its byte: a byte below 0x80 is a character, which then never falls
+    // back.
+    const char character = static_cast<char>(byte);
+    if (byte_fallback_ && characters_.find({&character, 1}) != kNone) continue;
+    const auto missing = static_cast<uint8_t>(byte);
     throw Error(
         "{}: model.vocab has no token {} for the byte 0x{:02X}, so that text would be lost; "
         "expected all bytes, as training with the whole byte alphabet gives",
-        origin, in_quotes(symbol_of_byte(static_cast<uint8_t>(byte))), byte);
+        origin,
+        in_quotes(description.byte_fallback ? fallback_token(missing) : symbol_of_byte(missing)),
+        byte);
   }
 }
 
@@ -60,10 +94,11 @@ void BpeModel::read_merges(const BpeDescription& description, const std::string&
   };
   for (size_t i = 0; i < description.merges.size(); ++i) {
     const auto& [left, right] = description.merges[i];
+    if (byte_fallback_) refuse_byte_tokens({left, right, left + right}, i, origin);
     const int32_t merged = id_of(left + right, i);
     merges_.insert(id_of(left, i), id_of(right, i), static_cast<uint32_t>(i), merged);
     merged_ids_.push_back(merged);
-    if (auto bytes = bytes_of_symbols(left + right)) spelled_.push_back(std::move(*bytes));
+    if (auto bytes = merged_bytes(description, left + right)) spelled_.push_back(std::move(*bytes));
   }
   std::ranges::sort(merged_ids_);
   std::ranges::sort(spelled_);
@@ -72,7 +107,7 @@ void BpeModel::read_merges(const BpeDescription& description, const std::string&
 void BpeModel::read_pieces(const BpeDescription& description, const std::vector<int32_t>& control) {
   Scratch scratch;
   for (const auto& [symbols, id] : description.vocabulary) {
-    const auto bytes = bytes_of_symbols(symbols);
+    const auto bytes = merged_bytes(description, symbols);
     if (!bytes || bytes->empty() || std::ranges::find(control, id) != control.end()) continue;
     if (!description.ignores_merges) {
       // Merges may not lead to every token. A token that they miss is not a piece as a whole.
@@ -85,6 +120,7 @@ void BpeModel::read_pieces(const BpeDescription& description, const std::vector<
 
 bool BpeModel::makes(int32_t id) const {
   return std::ranges::find(byte_ids_, id) != byte_ids_.end() ||
+         std::ranges::find(character_ids_, id) != character_ids_.end() ||
          std::ranges::binary_search(merged_ids_, id);
 }
 
@@ -94,11 +130,28 @@ bool BpeModel::begins_token(std::string_view bytes) const {
   return after != spelled_.end() && std::string_view(*after).starts_with(bytes);
 }
 
+void BpeModel::append_symbols(std::string_view piece, std::vector<int32_t>& tokens) const {
+  for (size_t i = 0; i < piece.size();) {
+    size_t size = 1;
+    // A piece may begin inside a character that fell back to its bytes.
+    if (byte_fallback_ && !is_inside_character(piece[i])) {
+      const std::string_view character = piece.substr(i, character_size(piece.substr(i)));
+      if (const int32_t id = characters_.find(character); id != kNone) {
+        tokens.push_back(id);
+        i += character.size();
+        continue;
+      }
+      size = character.size();
+    }
+    for (const size_t end = i + size; i < end; ++i) {
+      tokens.push_back(byte_ids_[static_cast<unsigned char>(piece[i])]);
+    }
+  }
+}
+
 void BpeModel::merge(std::string_view piece, Scratch& scratch) const {
   scratch.tokens.clear();
-  for (const char byte : piece) {
-    scratch.tokens.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-  }
+  append_symbols(piece, scratch.tokens);
   merges_.merge(scratch.tokens, scratch.merge);
 }
 

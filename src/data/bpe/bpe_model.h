@@ -23,7 +23,8 @@ class BpeModel {
 
   /// Takes the vocabulary and the merges of `description`. A piece that spells a token of `control`
   /// does not become that token as a whole. Throws Error naming `origin` when the vocabulary lacks
-  /// a byte of UTF-8, which would lose text, or a token of a merge.
+  /// a byte of UTF-8, which would lose text, or a token of a merge, and when a merge has the token
+  /// of a byte that characters fall back to.
   BpeModel(const BpeDescription& description, const std::vector<int32_t>& control,
            const std::string& origin);
 
@@ -34,7 +35,7 @@ class BpeModel {
   /// scratch.tokens. They are those of encode(), unless the piece is one token as a whole.
   void merge(std::string_view piece, Scratch& scratch) const;
 
-  /// Whether a byte or a merge gives this token, so text may become it.
+  /// Whether a byte, a character or a merge gives this token, so text may become it.
   bool makes(int32_t id) const;
 
   /// Whether a piece may be a token as a whole even if no merges lead to that token.
@@ -47,11 +48,18 @@ class BpeModel {
   bool begins_token(std::string_view bytes) const;
 
  private:
-  void read_bytes(const BpeDescription& description, const std::string& origin);
+  void read_symbols(const BpeDescription& description, const std::string& origin);
+  void require_bytes(const BpeDescription& description, const std::string& origin) const;
   void read_merges(const BpeDescription& description, const std::string& origin);
   void read_pieces(const BpeDescription& description, const std::vector<int32_t>& control);
 
+  /// Appends the tokens that merging begins with: one per byte, or per character if it has one.
+  void append_symbols(std::string_view piece, std::vector<int32_t>& tokens) const;
+
+  bool byte_fallback_;
   std::array<int32_t, 256> byte_ids_{};  // kNone if a byte has no token
+  ByteStringMap characters_;             // with byte fallback: those that are tokens
+  std::vector<int32_t> character_ids_;   // the same
   std::vector<int32_t> merged_ids_;      // sorted
   std::vector<uint32_t> lengths_;        // by id; 0 if a token spells no bytes
   size_t longest_ = 1;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "data/bpe/nfc.h"
+#include "data/bpe/space_marks.h"
+
 namespace tessera {
 namespace {
 
@@ -21,7 +24,8 @@ BpeStages::BpeStages(const BpeDescription& description, int32_t end_of_document,
     : adds_prefix_space(description.adds_prefix_space),
       steps(description.splits),
       model(description, control_ids(description, end_of_document), origin) {
-  if (description.normalizes_nfc) nfc = std::make_unique<NfcNormalizer>();
+  if (description.normalizes_nfc) normalizer = std::make_unique<NfcNormalizer>();
+  if (description.byte_fallback) normalizer = std::make_unique<SpaceMarks>();
   for (const SplitStep& step : steps) patterns.emplace_back(step.pattern, origin);
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
@@ -36,7 +40,7 @@ BpeStages::BpeStages(const BpeDescription& description, int32_t end_of_document,
       continue;
     }
     std::string buffer;
-    if (nfc) token.content = nfc->normalize(std::string(token.content), buffer);
+    if (normalizer) token.content = normalizer->normalize(std::string(token.content), buffer);
     normalized.push_back(token);
   }
   found_raw = std::make_unique<AddedTokenFinder>(raw);

@@ -8,7 +8,7 @@
 #include "data/bpe/added_token_finder.h"
 #include "data/bpe/bpe_description.h"
 #include "data/bpe/bpe_model.h"
-#include "data/bpe/nfc.h"
+#include "data/bpe/bpe_normalizer.h"
 #include "data/bpe/split_pattern.h"
 
 namespace tessera {
@@ -19,7 +19,7 @@ struct BpeStages {
   BpeStages(const BpeDescription& description, int32_t end_of_document, const std::string& origin);
 
   std::unique_ptr<AddedTokenFinder> found_raw;         ///< finds tokens before normalisation
-  std::unique_ptr<NfcNormalizer> nfc;                  ///< null if text is not normalised
+  std::unique_ptr<BpeNormalizer> normalizer;           ///< null if text is not normalised
   std::unique_ptr<AddedTokenFinder> found_normalized;  ///< finds tokens after normalisation
   bool adds_prefix_space;
   std::vector<SplitStep> steps;

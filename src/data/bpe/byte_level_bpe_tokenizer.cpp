@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strict_json.h"
-#include "data/bpe/byte_alphabet.h"
 #include "data/bpe/end_of_document.h"
+#include "data/bpe/token_spelling.h"
 #include "data/bpe/tokenizer_json.h"
 
 namespace tessera {
@@ -61,6 +61,7 @@ std::string fingerprint_of(const BpeDescription& description, int32_t end_of_doc
       add_number(number);
     }
   }
+  if (description.byte_fallback) add_text("byte_fallback");
   return hash_text(hash(all));
 }
 
@@ -73,6 +74,7 @@ ByteLevelBpeTokenizer::ByteLevelBpeTokenizer(const BpeDescription& description,
     : files_(std::move(files)),
       end_of_document_(end_id(description, end_of_document, origin)),
       fingerprint_(fingerprint_of(description, end_of_document_)),
+      kind_(description.byte_fallback ? "BPE with byte fallback" : "byte-level BPE"),
       stages_(description, end_of_document_, origin) {
   if (stages_.model.makes(end_of_document_)) {
     throw Error(
@@ -97,7 +99,7 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
   texts_.resize(static_cast<size_t>(largest) + 1);
   std::vector<const std::string*> contents(texts_.size());  // by id
   for (const auto& [symbols, id] : description.vocabulary) {
-    texts_[static_cast<size_t>(id)] = bytes_of_symbols(symbols).value_or(symbols);
+    texts_[static_cast<size_t>(id)] = text_of_token(description, symbols);
     contents[static_cast<size_t>(id)] = &symbols;
   }
   std::vector<bool> added(texts_.size());
@@ -109,7 +111,10 @@ void ByteLevelBpeTokenizer::read_texts(const BpeDescription& description,
     }
     // An added token that is also in the vocabulary, such as a single byte, keeps the bytes it
     // spells.
-    if (contents[id] == nullptr) texts_[id] = token.content;
+    if (contents[id] == nullptr) {
+      texts_[id] =
+          description.byte_fallback ? text_of_token(description, token.content) : token.content;
+    }
     if (token.special) {
       texts_[id].clear();
       control_tokens_.emplace(token.content, token.id);
@@ -160,7 +165,7 @@ std::vector<int32_t> ByteLevelBpeTokenizer::encode(std::string_view text) const 
   };
   each_part(*stages_.found_raw, text, [&](std::string_view part) {
     const std::string_view normalized =
-        stages_.nfc ? stages_.nfc->normalize(part, scratch.normalized) : part;
+        stages_.normalizer ? stages_.normalizer->normalize(part, scratch.normalized) : part;
     each_part(*stages_.found_normalized, normalized,
               [&](std::string_view plain) { encode_plain(plain, scratch, tokens); });
   });

@@ -18,7 +18,8 @@
 namespace tessera {
 
 /// A byte-level byte-pair encoding, as the `tokenizers` library stores it in a tokenizer.json:
-/// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others.
+/// GPT-2, GPT-NeoX (OLMo, OLMoE), Llama 3, Qwen and others. Or one of characters that fall back to
+/// bytes, as the library converts SentencePiece's: Gemma 3 (ZAYA1).
 ///
 /// Gives the ids that the library gives without adding special tokens and with
 /// encode_special_tokens set. Control tokens ("special" in the file) and the end-of-document token
@@ -43,7 +44,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   int64_t vocabulary_size() const override { return static_cast<int64_t>(texts_.size()); }
   int32_t end_of_document() const override { return end_of_document_; }
   std::optional<int32_t> control_token(std::string_view spelled) const override;
-  std::string kind() const override { return "byte-level BPE"; }
+  std::string kind() const override { return kind_; }
   std::string fingerprint() const override { return fingerprint_; }
   std::vector<TokenizerFile> files() const override { return files_; }
 
@@ -65,6 +66,7 @@ class ByteLevelBpeTokenizer : public Tokenizer {
   std::vector<TokenizerFile> files_;
   int32_t end_of_document_;
   std::string fingerprint_;
+  std::string kind_;
   std::map<std::string, int32_t, std::less<>> control_tokens_;  // by content
   std::vector<std::string> texts_;  // [vocabulary_size], the text that decode() gives for each id
   BpeStages stages_;

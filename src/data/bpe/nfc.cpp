@@ -108,27 +108,12 @@ size_t NfcNormalizer::skip_unstable(std::string_view text, size_t begin) const {
   return begin;
 }
 
-NfcNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t begin) const {
+BpeNormalizer::Change NfcNormalizer::next_change(std::string_view text, size_t begin) const {
   size_t last = begin;
   const size_t end = skip_stable(text, begin, last);
   if (end == text.size()) return {end, end};
   // The last stable character before an unstable part may compose with it.
   return {last, skip_unstable(text, end)};
-}
-
-std::string_view NfcNormalizer::normalize(std::string_view text, std::string& buffer) const {
-  Change change = next_change(text, 0);
-  if (change.begin == text.size()) return text;
-  buffer.clear();
-  size_t copied = 0;  // the bytes of `text` whose normal form is in the buffer
-  while (change.begin < text.size()) {
-    buffer.append(text.substr(copied, change.begin - copied));
-    append_normalized(text.substr(change.begin, change.end - change.begin), buffer);
-    copied = change.end;
-    change = next_change(text, copied);
-  }
-  buffer.append(text.substr(copied));
-  return buffer;
 }
 
 size_t NfcNormalizer::last_cut(std::string_view text, size_t begin) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace tessera {
 
 void OpenPiece::begin(int64_t place) {
@@ -42,7 +44,9 @@ void OpenPiece::give(size_t count, std::vector<int32_t>& tokens, std::vector<Tok
   if (count == 0) return;
   for (size_t i = 0; i < count; ++i) {
     tokens.push_back(merged_[i]);
-    if (ends != nullptr) {
+    // A character that fell back to its bytes is not cut.
+    const bool inside = ends_[i] < text_.size() && is_inside_character(text_[ends_[i]]);
+    if (ends != nullptr && !inside) {
       ends->push_back(
           {place_ + static_cast<int64_t>(ends_[i]), static_cast<int64_t>(tokens.size())});
     }

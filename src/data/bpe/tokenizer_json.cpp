@@ -123,6 +123,41 @@ class Part {
   const std::string& origin_;
 };
 
+/// What is expected of a file with byte fallback, and what to do if it is otherwise.
+std::string with_byte_fallback(std::string_view expected) {
+  return fmt::format(
+      "{}, as Gemma has it: model.byte_fallback is true, and nothing else is supported beside it; "
+      "give the tokenizer.model that the file was made from",
+      expected);
+}
+
+Json replace_step(std::string_view pattern, std::string_view content) {
+  return {{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
+}
+
+/// Refuses all but the steps that write spaces as U+2581 and back. The pre-tokenizer that such
+/// files have splits at spaces, of which the normalizer leaves none.
+void check_space_marks(const Part& file) {
+  const auto require = [&](const std::string& key, const Json& known, std::string_view expected) {
+    if (file.get(key) != known) file.refuse(key, file.get(key), with_byte_fallback(expected));
+  };
+  constexpr const char* kMark = "\u2581";
+  require("normalizer", replace_step(" ", kMark), "a Replace of \" \" by \"\u2581\" alone");
+  if (!file.get("pre_tokenizer").is_null()) {
+    require("pre_tokenizer",
+            {{"type", "Split"},
+             {"pattern", {{"String", " "}}},
+             {"behavior", "MergedWithPrevious"},
+             {"invert", false}},
+            "none, or a Split at \" \" that is MergedWithPrevious");
+  }
+  require(
+      "decoder",
+      {{"type", "Sequence"},
+       {"decoders", {replace_step(kMark, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}},
+      "a Sequence of a Replace of \"\u2581\" by \" \", ByteFallback and Fuse");
+}
+
 void read_normalizer(const Part& file, BpeDescription& description) {
   if (file.get("normalizer").is_null()) return;
   for (const Part& part : file.member("normalizer").flattened("normalizers")) {
@@ -204,7 +239,6 @@ void check_neutral(const Part& model) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     require(key, model.get(key).is_null() || model.text(key).empty(), "null or an empty text");
   }
-  require("byte_fallback", !model.flag("byte_fallback", false), "false");
 }
 
 void read_vocabulary(const Part& model, BpeDescription& description) {
@@ -248,6 +282,10 @@ void read_model(const Part& model, BpeDescription& description) {
       "byte_fallback", "ignore_merges", "vocab", "merges"});
   check_neutral(model);
   description.ignores_merges = model.flag("ignore_merges", false);
+  description.byte_fallback = model.flag("byte_fallback", false);
+  if (description.byte_fallback && description.ignores_merges) {
+    model.refuse("ignore_merges", model.get("ignore_merges"), with_byte_fallback("false"));
+  }
   read_vocabulary(model, description);
   for (const Json& merge : model.list("merges")) {
     description.merges.push_back(read_merge(model, merge, description.merges.size()));
@@ -310,10 +348,14 @@ BpeDescription read_tokenizer_json(const nlohmann::json& tokenizer, const std::s
                                              "decoder", "model"});
   BpeDescription description;
   read_model(file.member("model"), description);
-  read_normalizer(file, description);
-  read_pre_tokenizer(file, description);
+  if (description.byte_fallback) {
+    check_space_marks(file);
+  } else {
+    read_normalizer(file, description);
+    read_pre_tokenizer(file, description);
+    check_decoder(file);
+  }
   check_post_processor(file);
-  check_decoder(file);
   read_added_tokens(file, description);
   return description;
 }

@@ -12,12 +12,13 @@ namespace tessera {
 /// Parses a tokenizer.json strictly. Throws Error naming `origin` when it is not valid.
 nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& origin);
 
-/// Whether a tokenizer.json of the `tokenizers` library spells bytes as symbols. Others need a
-/// different algorithm.
+/// Whether a tokenizer.json of the `tokenizers` library spells bytes as symbols. Others are
+/// conversions of SentencePiece models, or need a different algorithm.
 bool is_byte_level(const nlohmann::json& tokenizer);
 
-/// Reads a byte-level byte-pair encoding. Throws Error on a setting that affects tokens and is not
-/// supported, and on every unknown key. The error names `origin`, the key and what is supported.
+/// Reads a byte-level byte-pair encoding, or one with byte fallback that writes spaces as U+2581,
+/// as Gemma has it. Throws Error on a setting that affects tokens and is not supported, and on
+/// every unknown key. The error names `origin`, the key and what is supported.
 ///
 /// Settings for what the library does after or beside tokenization are read but have no effect:
 /// post-processors (they add control tokens, which `prepare` adds itself), truncation and padding

@@ -133,7 +133,7 @@ TEST_P(Pieces, GiveTheIdsOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(BpeDocumentEncoder, Pieces,
                          ::testing::Values("gpt_neox", "gpt2", "llama3", "qwen", "dolma2",
-                                           "several", "added"));
+                                           "several", "added", "gemma"));
 
 TEST(BpeDocumentEncoder, AddedTokensNormalisationAndPrefixSpaces) {
   for (const bool nfc : {false, true}) {

@@ -89,7 +89,7 @@ TEST_P(Families, BrokenTextIsThatOfPythonAfterRepair) {
 
 INSTANTIATE_TEST_SUITE_P(ByteLevelBpe, Families,
                          ::testing::Values("gpt_neox", "gpt2", "llama3", "qwen", "dolma2",
-                                           "several", "added"));
+                                           "several", "added", "gemma"));
 
 RC_GTEST_PROP(ByteLevelBpe, LosesNothing, (bool merges_ignored)) {
   const Tokenizer& tokenizer = shared_tokenizer(merges_ignored ? "llama3" : "gpt2");

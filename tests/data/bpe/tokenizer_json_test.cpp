@@ -77,7 +77,7 @@ TEST(TokenizerJson, AcceptsNeutralAndHarmlessMembers) {
 TEST(TokenizerJson, RefusesOtherModels) {
   expect_refused("/model/type", "WordPiece", "model.type is \"WordPiece\"");
   expect_refused("/model/dropout", 0.1, "model.dropout is 0.1");
-  expect_refused("/model/byte_fallback", true, "model.byte_fallback is true");
+  expect_refused("/model/byte_fallback", true, "model.byte_fallback is true, and nothing else");
   expect_refused("/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix");
   expect_refused("/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix");
   expect_refused("/model/ignore_merges", "yes", "model.ignore_merges");
