@@ -138,8 +138,8 @@ TEST(NewtonSchulz, TakesEachExpertForItself) {
 }
 
 RC_GTEST_PROP(NewtonSchulz, FastAgreesWithPlain, ()) {
-  const auto side = [] { return *rc::gen::inRange<int64_t>(1, 130); };
-  const int64_t rows = side(), columns = side() + 130;
+  const auto side = [] { return *rc::gen::inRange<int64_t>(1, 70); };
+  const int64_t rows = side(), columns = side() + 70;
   const bool tall = *rc::gen::arbitrary<bool>();
   const std::vector<RunInput> inputs{{tall ? Shape{columns, rows} : Shape{rows, columns}},
                                      {{3, rows, 40}}};
@@ -197,8 +197,8 @@ RC_GTEST_PROP(NewtonSchulz, DevicesAgreeWithPlain, ()) {
 }
 
 RC_GTEST_PROP(MuonMeasures, DevicesAgreeWithPlain, ()) {
-  const int64_t rows = *rc::gen::inRange<int64_t>(1, 300);
-  const int64_t columns = *rc::gen::inRange<int64_t>(1, 300);
+  const int64_t rows = *rc::gen::inRange<int64_t>(1, 100);
+  const int64_t columns = *rc::gen::inRange<int64_t>(1, 100);
   const std::vector<RunInput> inputs{{{rows, columns}}, {{columns, rows}}};
   testing::expect_device_agrees(
       [](Builder& builder, std::span<const Value> values) {
