@@ -31,7 +31,7 @@ std::string check_shard_size(const std::string& text) {
 
 void add_import_command(CLI::App& checkpoint) {
   CLI::App* command = checkpoint.add_subcommand(
-      "import", "Make a checkpoint of a Hugging Face model (OLMo, OLMoE, Llama, Mixtral)");
+      "import", "Make a checkpoint of a Hugging Face model (OLMo, OLMoE, Llama, Mixtral, ZAYA1)");
   struct Arguments {
     std::string folder, output;
     std::string precision;

@@ -50,6 +50,11 @@ std::vector<ElementRun> listed_run(std::span<const int64_t> sizes, int64_t exten
 
 }  // namespace
 
+ElementRun common(const ElementRun& a, const ElementRun& b) {
+  const int64_t begin = std::max(a.place, b.place);
+  return {begin, std::max<int64_t>(0, std::min(a.place + a.length, b.place + b.length) - begin)};
+}
+
 Pieces nearly_even(int64_t extent, int ranks) {
   if (extent < ranks) throw Error("{} elements are too few for {} ranks", extent, ranks);
   if (extent % ranks == 0) return {};

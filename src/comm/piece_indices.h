@@ -44,6 +44,9 @@ struct ElementRun {
   bool operator==(const ElementRun&) const = default;
 };
 
+/// The elements that both runs have; 0 long if there are none.
+ElementRun common(const ElementRun& a, const ElementRun& b);
+
 /// The runs, among `extent` elements, that position `position` of `count` has, in ascending order.
 /// Throws Error if they do not divide.
 std::vector<ElementRun> piece_runs(int64_t extent, int position, int count, const Pieces& pieces);

@@ -3,17 +3,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/update/newton_schulz.h"
 
 namespace tessera {
 namespace {
 
 int64_t matrix_elements(const Shape& shape) { return shape.dim(-2) * shape.dim(-1); }
 
-/// FLOPs of one step on a matrix (see newton_schulz()).
 double step_work(const Shape& shape) {
-  const auto n = static_cast<double>(std::min(shape.dim(-2), shape.dim(-1)));
-  const auto m = static_cast<double>(std::max(shape.dim(-2), shape.dim(-1)));
-  return 3 * n * n * m + n * n * n;
+  return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
 }
 
 /// Whom pieces of work go to if no rank may have more than `most`, from the first rank on. Each

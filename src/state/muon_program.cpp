@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "ops/collective/convert.h"
 #include "ops/collective/shared_matrices.h"
 #include "ops/elementwise/elementwise.h"
@@ -66,7 +67,9 @@ class MuonWriter {
       write_cuts(chain);
       write_groups(run_parts(mesh(), part_.parameters, chain));
       if (measures_.empty()) measures_.push_back(no_measures(chain));
-      of_chains.push_back(added_by_type().front());
+      const std::vector<Value> sums = added_by_type();
+      TESSERA_CHECK(sums.size() == 1, "measures of {} types in a chain", sums.size());
+      of_chains.push_back(sums[0]);
     }
     return of_chains;
   }

@@ -21,12 +21,6 @@ int64_t nearest_cut(std::span<const ElementRun> parameters, int64_t elements, in
   return wanted - below <= above - wanted ? below : above;
 }
 
-/// The elements that both runs have.
-ElementRun common(const ElementRun& a, const ElementRun& b) {
-  const int64_t begin = std::max(a.place, b.place);
-  return {begin, std::max<int64_t>(0, std::min(a.place + a.length, b.place + b.length) - begin)};
-}
-
 /// Adds the boxes of a run of elements of dim `dim` and those within it. `outer` has the elements
 /// of the dims outside it.
 void add_boxes(const Shape& shape, int dim, const ElementRun& run, std::vector<ElementRun> outer,

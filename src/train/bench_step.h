@@ -43,13 +43,13 @@ enum class StepTokens {
 };
 
 /// Runs optimizer steps as train() does: forward and backward passes of all micro-batches, gradient
-/// norm, clipping, AdamW. There is no evaluation, metrics or run folder. The weights are the
-/// configuration's initial ones, or those of checkpoint.initial. On a device one step is in flight
-/// while the next one is issued, as in training, and a step's time is that between its results and
-/// those of the step before. Where another program takes its turn between runs, every step is
-/// waited for. Takes a resolved configuration of one phase and a runtime for it. Throws Error when
-/// it does not fit into memory, cannot run on the device, or when a loss or gradient norm is not
-/// finite.
+/// norm, clipping, the optimizer. There is no evaluation, metrics or run folder. The weights are
+/// the configuration's initial ones, or those of checkpoint.initial. On a device one step is in
+/// flight while the next one is issued, as in training, and a step's time is that between its
+/// results and those of the step before. Where another program takes its turn between runs, every
+/// step is waited for. Takes a resolved configuration of one phase and a runtime for it. Throws
+/// Error when it does not fit into memory, cannot run on the device, or when a loss or gradient
+/// norm is not finite.
 StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Runtime& runtime,
                              StepTokens tokens = StepTokens::random);
 

@@ -103,8 +103,8 @@ class SendingSink final : public ResultSink {
                                 own.expert_load,
                                 own.skipped.value_or(0),
                                 own.gradient_norm,
-                                own.update_rms,
-                                own.orthogonality_error,
+                                own.update_rms.value_or(0),
+                                own.orthogonality_error.value_or(0),
                                 own.updated ? 1.0 : 0.0};
     for (const std::vector<double>& layer : step.expert_tokens) {
       numbers.insert(numbers.end(), layer.begin(), layer.end());

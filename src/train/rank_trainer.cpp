@@ -236,10 +236,8 @@ void RankTrainer::report(StepMetrics& metrics, const StepResults& results) {
     metrics.expert_load = results.expert_load;
     metrics.skipped = results.skipped;
   }
-  if (results.update_rms > 0) {
-    metrics.update_rms = results.update_rms;
-    metrics.orthogonality_error = results.orthogonality_error;
-  }
+  metrics.update_rms = results.update_rms;
+  metrics.orthogonality_error = results.orthogonality_error;
   if (keeper_ != nullptr) keeper_->complete(metrics, results.tokens);
   if (!config_.train.phases.empty()) {
     metrics.phase = phase().number;

@@ -53,7 +53,7 @@ bool has_controller(const RunConfig& config) {
 bool may_change(std::string_view key) {
   for (const std::string_view fixed :
        {"model.", "data.context", "data.document_mask", "optimizer.name", "train.precision",
-        "train.global_batch", "train.seed"}) {
+        "optimizer.muon_split", "train.global_batch", "train.seed"}) {
     if (key.starts_with(fixed)) return false;
   }
   return true;
@@ -68,7 +68,11 @@ bool is_place(std::string_view key) {
 void require_same_run(const RunConfig& saved, const std::string& path, const RunConfig& config,
                       const Logger& logger) {
   for (const auto& [key, before, given] : differences(saved, config)) {
-    if (!may_change(key)) {
+    // Blocks are matrices of their own, which depend on how many ranks share the matrix.
+    const bool other_blocks = key == "parallel.tensor" &&
+                              config.optimizer.name == OptimizerName::muon &&
+                              config.optimizer.muon_split == MuonSplit::blocks;
+    if (!may_change(key) || other_blocks) {
       throw Error(
           "{} was saved with {} = {}, the configuration says {}; resume with the same, or "
           "start another run",

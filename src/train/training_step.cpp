@@ -167,8 +167,8 @@ StepResults PendingResults::wait() const {
           .expert_load = expert_load(),
           .skipped = skipped(),
           .gradient_norm = number(places_.gradient_norm),
-          .update_rms = muon ? muon->rms() : 0,
-          .orthogonality_error = muon ? muon->deviation() : 0,
+          .update_rms = muon ? std::optional(muon->rms()) : std::nullopt,
+          .orthogonality_error = muon ? std::optional(muon->deviation()) : std::nullopt,
           .updated = !std::isnan(number(places_.scale))};
 }
 

@@ -32,9 +32,9 @@ struct StepResults {
   /// class.
   std::optional<double> skipped = {};
   double gradient_norm = 0;  ///< Euclidean, of all main gradients, before they were clipped
-  /// Of Muon's updates; 0 without Muon (see MuonMeasures).
-  double update_rms = 0;
-  double orthogonality_error = 0;
+  /// Of Muon's updates; none without Muon (see MuonMeasures).
+  std::optional<double> update_rms = {};
+  std::optional<double> orthogonality_error = {};
   /// Whether the weights changed: every loss and the gradients' norm were finite.
   bool updated = false;
   /// Whether the bits are the same, but for the measures of Muon's updates: ranks add these up in

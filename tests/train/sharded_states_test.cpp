@@ -60,24 +60,51 @@ const std::vector<SharedRun> kMuonRuns{
     {"MuonFourRanks", 4, true, {"train.micro_batch=1", kByMuon}},
     {"MuonEightRanks", 8, false, {"train.micro_batch=1", "train.precision=\"bf16\"", kByMuon}},
     {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.node_ranks=4", kByMuon}},
-    {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=150", kByMuon}},
+    {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=601", kByMuon}},
     {"MuonBlocks", 4, false, {"parallel.tensor=2", "optimizer.muon_split=\"blocks\"", kByMuon}},
     {"MuonExperts", 8, true, {"parallel.tensor=2", "parallel.expert=2", kByMuon}},
 };
 
 class SharedStates : public Ranks, public ::testing::WithParamInterface<SharedRun> {
  protected:
-  static RunConfig config_of(const std::string& run, std::vector<std::string> more = {}) {
+  static RunConfig config_of(const std::string& run, const std::vector<std::string>& more = {}) {
     const SharedRun& of = GetParam();
-    more.insert(more.end(), of.keys.begin(), of.keys.end());
-    more.insert(more.end(), {"train.steps=4", "checkpoint.every=2", "run.check_replicas=1",
+    std::vector<std::string> keys = sizes_of(of);
+    keys.insert(keys.end(), of.keys.begin(), of.keys.end());
+    keys.insert(keys.end(), {"train.steps=4", "checkpoint.every=2", "run.check_replicas=1",
                              "optimizer.warmup_steps=1", "optimizer.clip_norm=0.1"});
-    // Tables that are cut within a row, and norms that do not divide.
-    if (of.mixture) return mixture(run, more);
-    more.insert(more.end(), {"model.vocabulary_size=261", "model.feed_forward_size=152"});
-    return config(run, more);
+    keys.insert(keys.end(), more.begin(), more.end());
+    return config(run, keys);
+  }
+
+ private:
+  /// Tables that are cut within a row, and norms that do not divide. With Muon matrices and experts
+  /// that are cut, some of them over three ranks.
+  static std::vector<std::string> sizes_of(const SharedRun& of) {
+    const bool large = std::ranges::find(of.keys, kByMuon) != of.keys.end();
+    std::vector<std::string> keys{large ? "model.hidden_size=64" : "model.hidden_size=32",
+                                  large ? "model.layers=3" : "model.layers=2"};
+    if (of.mixture) {
+      keys.insert(keys.end(), {"model.experts=8", "model.experts_per_token=2",
+                               "model.feed_forward_size=0", "model.shared_experts=1",
+                               large ? "model.expert_size=100" : "model.expert_size=16"});
+    } else {
+      keys.insert(keys.end(), {"model.vocabulary_size=261", large ? "model.feed_forward_size=600"
+                                                                  : "model.feed_forward_size=152"});
+    }
+    return keys;
   }
 };
+
+/// Whether some rank has a piece of a matrix that is cut.
+bool cuts_matrices(const RunConfig& config, int ranks) {
+  for (const StepPlan& plan : plan_steps_that_fit(config, mesh_of(config, ranks))) {
+    for (const Node& node : plan.programs.update.program.nodes()) {
+      if (node.operation->name() == "gather_at_owners") return true;
+    }
+  }
+  return false;
+}
 
 /// Losses, norms and all that a checkpoint has: every clipped step has the bits of the run in which
 /// each rank has all states. A run that goes on from a checkpoint of the other kind has them too.
@@ -92,6 +119,11 @@ TEST_P(SharedStates, HaveTheBitsOfStatesThatEachRankHas) {
     EXPECT_EQ(each[i].loss, shared[i].loss) << "step " << i + 1;
     EXPECT_EQ(each[i].grad_norm, shared[i].grad_norm) << "step " << i + 1;
     EXPECT_LT(shared[i].memory_bytes, each[i].memory_bytes);
+    // Of Muon: the same but for the order in which ranks add up what each has measured.
+    ASSERT_EQ(each[i].update_rms.has_value(), shared[i].update_rms.has_value());
+    EXPECT_NEAR(shared[i].update_rms.value_or(0), each[i].update_rms.value_or(0), 1e-6);
+    EXPECT_NEAR(shared[i].orthogonality_error.value_or(0), each[i].orthogonality_error.value_or(0),
+                1e-6);
   }
   EXPECT_GT(each[0].grad_norm, 0.1) << "no step is clipped";
   const std::string expected = tensors("each", 4);
@@ -113,6 +145,8 @@ class SharedStatesOfMuon : public SharedStates {};
 TEST_P(SharedStatesOfMuon, AreTheModelOfOneRank) {
   const RunConfig config = config_of("none", {kSharedOut});
   const Verification found = verify(config, mesh_of(config, GetParam().ranks), {});
+  // Ranks that have uneven pieces of matrices do not cut any.
+  EXPECT_EQ(cuts_matrices(config, GetParam().ranks), GetParam().name != "MuonUneven");
   // Blocks for matrices are another algorithm.
   const bool same = config.optimizer.muon_split == MuonSplit::gather;
   EXPECT_EQ(found.passed(), same) << verification_text(found);

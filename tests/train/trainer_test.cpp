@@ -271,7 +271,7 @@ TEST_F(TrainerTest, ResumeRefusesEveryKeyThatWouldMakeItAnotherRun) {
   for (const std::string change :
        {"model.experts_per_token=1", "model.rope_theta=5000.0", "data.context=16",
         "data.document_mask=false", "train.precision=\"fp32\"", "train.micro_batch=1",
-        "train.global_batch=8", "optimizer.name=\"muon\""}) {
+        "train.global_batch=8", "optimizer.name=\"muon\"", "optimizer.muon_split=\"blocks\""}) {
     try {
       train(config("fixed", {change}), kResume, Logger());
       FAIL() << change << " was accepted";

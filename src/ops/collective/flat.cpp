@@ -29,11 +29,6 @@ struct FlatLevel {
   }
 };
 
-ElementRun common(const ElementRun& a, const ElementRun& b) {
-  const int64_t begin = std::max(a.place, b.place);
-  return {begin, std::max<int64_t>(0, std::min(a.place + a.length, b.place + b.length) - begin)};
-}
-
 /// The level of these axes, where `run_of` has the run of each rank of the group.
 template <typename RunOf>
 FlatLevel level_of(const Program& program, std::vector<Axis> axes, const ElementRun& whole,
@@ -69,9 +64,12 @@ class SumRuns {
     if (levels == 0) return {0, pieces_.elements()};
     const ElementRun run = pieces_.of(mesh_, rank, axes_met(levels));
     if (others_.empty()) return run;
-    const std::vector<int> group = mesh_.group(rank, others_);
-    const auto position = static_cast<int>(std::ranges::find(group, rank) - group.begin());
-    const auto ranks = static_cast<int>(group.size());
+    // As Mesh::group() orders the ranks, without a look at all of them.
+    int position = 0, ranks = 1;
+    for (const Axis axis : others_) {
+      position += ranks * mesh_.coordinate(rank, axis);
+      ranks *= mesh_.size(axis);
+    }
     const ElementRun first = pieces_.of(mesh_, rank, axes_met(1));
     const int64_t begin = slice_begin(first.length, ranks, position);
     const int64_t end = slice_begin(first.length, ranks, position + 1);

@@ -86,16 +86,13 @@ class NewtonSchulz final : public Operation {
     return {inputs.begin(), inputs.end()};
   }
 
-  /// The products as full ones with half of the symmetric ones' FLOPs. They are not of the model,
-  /// so its MFU does not count them.
+  /// The products are not of the model, so its MFU does not count them.
   Cost cost(std::span<const Spec> inputs, std::span<const Spec> outputs) const override {
     Cost cost{.bytes = operand_bytes(inputs, outputs)};
     for (const Spec& matrix : inputs) {
       const MatrixExtent extent = matrix_extent(matrix.shape);
-      const auto n = static_cast<double>(std::min(extent.rows, extent.columns));
-      const auto m = static_cast<double>(std::max(extent.rows, extent.columns));
-      cost.repeated_flops +=
-          static_cast<double>(extent.count * steps_) * (n * n * m + n * n * n + 2 * n * n * m);
+      cost.repeated_flops += static_cast<double>(extent.count * steps_) *
+                             newton_schulz_step_flops(extent.rows, extent.columns);
     }
     return cost;
   }
@@ -158,6 +155,12 @@ class NewtonSchulz final : public Operation {
 };
 
 }  // namespace
+
+double newton_schulz_step_flops(int64_t rows, int64_t columns) {
+  const auto n = static_cast<double>(std::min(rows, columns));
+  const auto m = static_cast<double>(std::max(rows, columns));
+  return n * n * m + n * n * n + 2 * n * n * m;
+}
 
 std::vector<Value> newton_schulz(Builder& builder, std::span<const Value> matrices, int64_t steps,
                                  NewtonSchulzPieces pieces) {

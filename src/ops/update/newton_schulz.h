@@ -13,6 +13,10 @@ enum class NewtonSchulzPieces {
   blocks,   ///< each rank's piece is taken for a matrix of its own: another algorithm
 };
 
+/// The FLOPs of one step on a matrix [rows, columns]: the products as full ones, the symmetric ones
+/// as half of that.
+double newton_schulz_step_flops(int64_t rows, int64_t columns);
+
 /// Orthogonalises matrices [rows, columns], or [experts, rows, columns] with one matrix of each
 /// expert, approximately (Keller Jordan's Muon; Moonlight): of X = U Σ Vᵀ it returns about U Vᵀ.
 ///   X = X / (|X| + 1e-7), transposed if it has more rows than columns, then `steps` times
