@@ -1,10 +1,14 @@
 """The part of self_test about what the sides are told and about the devices that peers compute on."""
 
 import argparse
+import json
+import pathlib
+import sys
 import tempfile
 import unittest
 
 from match import options as match_options
+from match.start import SameStart, random_text
 from peers import configuration
 from peers.device import DEVICES, time_parts
 
@@ -136,3 +140,55 @@ class Commands(unittest.TestCase):
                     configuration.load(options)
         with self.assertRaisesRegex(SystemExit, "cannot read .*: No such file"):
             configuration.load(argparse.Namespace(config=file.name, set=[]))
+
+
+class Start(unittest.TestCase):
+    """What both sides begin with, made by a stand-in for all programs: it writes its arguments to the
+    folder that its option --output names."""
+
+    PROGRAM = """#!{python}
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+if "{failing}" in sys.argv:
+    sys.exit("the reason")
+folder.mkdir()
+(folder / "arguments").write_text(json.dumps(sys.argv[1:]))
+"""
+    CONFIG = dict(data=dict(context=8), train=dict(global_batch=3, precision="fp32"))
+
+    def options(self, failing="nothing"):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        program = pathlib.Path(folder.name) / "program"
+        program.write_text(self.PROGRAM.format(python=sys.executable, failing=failing))
+        program.chmod(0o755)
+        return argparse.Namespace(tessera=program, python=program, config="some.toml", set=["train.steps=3"])
+
+    def test_both_sides_are_told_of_it(self):
+        with SameStart(self.options(), self.CONFIG) as start:
+            ours, theirs = start.our_words, start.their_words
+            self.assertEqual(ours[:2], theirs[:2])
+            data, model = ours[1], theirs[3]
+            checkpoint = pathlib.Path(ours[3].removeprefix('checkpoint.initial="').removesuffix('"'))
+            made = [json.loads((folder / "arguments").read_text()) for folder in (model, checkpoint, data)]
+            self.assertEqual(made[0][1:], ["some.toml", "--set", "train.steps=3", "--output", str(model)])
+            self.assertEqual(made[1], ["checkpoint", "import", str(model), "--output", str(checkpoint),
+                                       "--precision", "fp32"])
+            self.assertEqual(made[2][-4:], ["--context", "8", "--held-out", "0"])
+            self.assertEqual(len(pathlib.Path(made[2][2]).read_text()), 3 * 8 - 1)
+        self.assertFalse(data.exists())
+
+    def test_a_program_that_fails_ends_the_comparison(self):
+        for failing in ("some.toml", "import", "prepare"):
+            with self.assertRaisesRegex(SystemExit, "ended with status 1: the reason"):
+                SameStart(self.options(failing), self.CONFIG)
+        options = self.options()
+        options.python = "/no/such/python"
+        with self.assertRaisesRegex(SystemExit, "cannot start /no/such/python"):
+            SameStart(options, self.CONFIG)
+
+    def test_text_is_printable_and_always_the_same(self):
+        text = random_text(1000)
+        self.assertEqual(text, random_text(1000))
+        self.assertEqual(len(text), 999)
+        self.assertTrue(text.isascii() and text.isprintable() and " " not in text)

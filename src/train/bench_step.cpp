@@ -75,7 +75,8 @@ class StepBatches {
 /// Measures steps of which one may be in flight.
 class StepTimer {
  public:
-  StepTimer(TrainingStep& step, StepMeasurement& result) : step_(step), result_(result) {}
+  StepTimer(TrainingStep& step, StepMeasurement& result, bool on_host)
+      : step_(step), result_(result), on_host_(on_host) {}
 
   /// Issues a step. The one before is settled first, but only after the device has this one's
   /// passes to work on.
@@ -83,6 +84,7 @@ class StepTimer {
              bool measured) {
     if (!issued_) watch_ = Stopwatch();
     step_.accumulate(batches.next());
+    if (measured && on_host_) result_.forward_backward_seconds.push_back(watch_.seconds());
     settle();
     step_.update(optimizer, update);
     issued_ = {.number = update.step, .measured = measured, .results = step_.results()};
@@ -112,6 +114,7 @@ class StepTimer {
 
   TrainingStep& step_;
   StepMeasurement& result_;
+  bool on_host_;  // which has done what it was asked for when a call returns
   std::optional<Issued> issued_;
   Stopwatch watch_;  // since the last step was settled, or the first one issued
 };
@@ -147,7 +150,7 @@ StepMeasurement measure_step(const RunConfig& config, const Repeats& repeats, Ru
   const int64_t steps = std::max(config.train.steps, repeats.warmup + repeats.measured);
   const bool keeps_one_in_flight = !executor.on_host() && !repeats.turns;
   std::optional<BusyMeter> meter;
-  StepTimer timer(step, result);
+  StepTimer timer(step, result, executor.on_host());
   int64_t done = 0;
   repeats.each([&](bool measured) {
     if (measured && keeps_one_in_flight && !meter) {
@@ -211,6 +214,9 @@ std::string step_json(const StepMeasurement& measurement, const MeasuredOn& on,
       {"peak_memory_bytes", measurement.peak_memory_bytes},
       {"tokens_from", measurement.prepared_tokens ? "data" : "random"}};
   if (!phase.empty()) json["phase"] = phase;
+  if (!measurement.forward_backward_seconds.empty()) {
+    json["forward_backward_seconds"] = measurement.forward_backward_seconds;
+  }
   if (measurement.expert_load > 0) json["expert_load"] = measurement.expert_load;
   if (measurement.idle_share) json["idle_share"] = *measurement.idle_share;
   json.update(mfu_json(measurement.flops / median, on));

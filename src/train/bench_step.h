@@ -19,8 +19,11 @@ namespace tessera {
 /// Measurements of whole optimizer steps of a configuration.
 struct StepMeasurement {
   std::vector<double> seconds;  ///< of each measured step
-  int64_t tokens = 0;           ///< per step
-  double flops = 0;             ///< useful FLOPs of a step's matrix products
+  /// Of each measured step the forward and backward passes of all its micro-batches, where the host
+  /// computes them. A device is not waited for between the passes and the update.
+  std::vector<double> forward_backward_seconds = {};
+  int64_t tokens = 0;  ///< per step
+  double flops = 0;    ///< useful FLOPs of a step's matrix products
   int64_t parameters = 0;
   int64_t active_parameters = 0;  ///< those that one token uses
   int64_t arena_bytes = 0;        ///< weights, states, inputs and activations

@@ -21,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 /// The small mixture of experts, without data.
@@ -40,7 +41,13 @@ TEST(BenchStep, RunsTheStepsThatTrainingRuns) {
   const RunConfig resolved = config();
   const StepMeasurement measured = measure(resolved, {.warmup = 1, .measured = 3});
   ASSERT_THAT(measured.seconds, SizeIs(3));
-  for (const double seconds : measured.seconds) EXPECT_GT(seconds, 0);
+  ASSERT_THAT(measured.forward_backward_seconds, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_GT(measured.forward_backward_seconds[i], 0);
+    EXPECT_GT(measured.seconds[i], measured.forward_backward_seconds[i]);  // and the update
+  }
+  EXPECT_EQ(nlohmann::json::parse(step_json(measured, {}))["forward_backward_seconds"],
+            nlohmann::json(measured.forward_backward_seconds));
   const StepPlan plan = plan_step_that_fits(resolved);
   EXPECT_EQ(measured.tokens, kTokens);
   EXPECT_EQ(measured.flops, 2 * plan.flops.useful());  // of two micro-batches
@@ -71,6 +78,7 @@ TEST(BenchStep, AStepInFlightChangesNoLoss) {
   EXPECT_EQ(in_flight.losses, each.losses);
   ASSERT_THAT(in_flight.seconds, SizeIs(3));
   for (const double seconds : in_flight.seconds) EXPECT_GT(seconds, 0);
+  EXPECT_THAT(in_flight.forward_backward_seconds, IsEmpty());
 }
 
 TEST(BenchStep, ReadsTheTokensThatTrainingReads) {

@@ -8,6 +8,9 @@ PACKAGES = ("torch", "transformers", "tokenizers", "sentencepiece")
 OUR_RATES = ("mfu", "mfu_of_hardware_peak")
 # How far the first loss of an untrained model may be from the logarithm of its vocabulary.
 LOSS_TOLERANCE = 0.5
+# How far first losses may be from each other, of the loss, where both sides begin with the same weights
+# and tokens.
+SAME_LOSS_TOLERANCE = {"bf16": 2e-3, "fp32": 1e-5}
 
 
 # What Tessera tells of a device, and a peer: memory that it took of it, and, of a peer, the part that
@@ -48,3 +51,20 @@ def require_same(side, facts, expected, untrained_loss=None):
     if losses and untrained_loss and abs(losses[0] - untrained_loss) > LOSS_TOLERANCE:
         raise SystemExit(f"{side}'s first loss is {losses[0]:.4g}; an untrained model's would be about "
                          f"{untrained_loss:.4g}")
+
+
+def first_losses(our, their):
+    """What a row says of the losses of the first step, if both sides tell them."""
+    if not our.get("losses") or not their.get("losses"):
+        return {}
+    return dict(first_losses=dict(ours=our["losses"][0], theirs=their["losses"][0]))
+
+
+def require_same_first_loss(row, precision):
+    """Refuses a row, if its peer ran, whose sides began with different losses."""
+    if "failure" in row:
+        return
+    ours, theirs = (row["first_losses"][side] for side in ("ours", "theirs"))
+    if abs(ours - theirs) > SAME_LOSS_TOLERANCE[precision] * abs(theirs):
+        raise SystemExit(f"{row['peer']} begins with a loss of {theirs:.7g} and Tessera with {ours:.7g}: "
+                         "the two sides do not compute the same")

@@ -4,7 +4,7 @@ import statistics
 import sys
 
 from match.contestant import Contestant, ContestantError
-from match.facts import OUR_RATES, PACKAGES, device_facts, require_same
+from match.facts import OUR_RATES, PACKAGES, device_facts, first_losses, require_same
 
 
 def quantile(numbers, fraction):
@@ -119,6 +119,7 @@ def told_by_both(row, our, their, compare, expected, untrained_loss):
     if not times:
         raise SystemExit(f"Tessera and {label(row)} measured nothing in common")
     return (dict(times=times, their_idle_memory_bytes=their.get("idle_memory_bytes")) |
+            first_losses(our, their) |
             {key: their[key] for key in PACKAGES if key in their} |
             {key: our[key] for key in OUR_RATES if key in our} | device_facts(label(row), our, their))
 
