@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -17,8 +18,11 @@ MatrixInstructions instructions_of(const Processor& processor) {
   // AVX-512 lack it, and products do not use their AVX-512.
   if (!has({"avx512f", "avx512bw"})) return MatrixInstructions::avx2;
   if (!has({"avx512_bf16"})) return MatrixInstructions::avx512;
-  if (!has({"amx_tile", "amx_int8", "amx_bf16"})) return MatrixInstructions::avx512_bf16;
-  return MatrixInstructions::amx;
+  if (has({"amx_tile", "amx_int8", "amx_bf16"})) return MatrixInstructions::amx;
+  // A virtual machine without AMX on one of Intel's processors that has it: see host_instructions().
+  const bool intel = processor.name.find("Intel") != std::string::npos;
+  if (intel && has({"avx512_fp16"})) return MatrixInstructions::avx512;
+  return MatrixInstructions::avx512_bf16;
 }
 
 }  // namespace

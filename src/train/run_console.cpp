@@ -37,8 +37,8 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, const RunPha
       ranks_text(chunk.program.mesh(), target));
   if (target.device == Device::cpu && !multiplies(target, compute)) {
     info(
-        "this processor has no matrix products in {}: their operands are widened to fp32; "
-        "train.precision = \"fp32\" may be faster here",
+        "this processor has no matrix products in {} that are faster than those in fp32: their "
+        "operands are widened to fp32; train.precision = \"fp32\" may be faster here",
         word(config_.train.precision));
   }
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());

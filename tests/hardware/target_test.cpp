@@ -38,6 +38,23 @@ TEST(TargetOfProcessor, HasTheInstructionsOfItsGeneration) {
   EXPECT_EQ(instructions({"asimd", "bf16"}), MatrixInstructions::avx2);
 }
 
+TEST(TargetOfProcessor, WithoutItsAmxMultipliesFloatsFaster) {
+  const std::vector<std::string> features{"avx2",        "fma",         "avx_vnni",    "avx512f",
+                                          "avx512bw",    "avx512_vnni", "avx512_bf16", "avx512_fp16"};
+  const auto instructions = [&](const std::string& name) {
+    return target_of({.name = name, .features = features}).instructions;
+  };
+  EXPECT_EQ(instructions("Intel(R) Xeon(R) Processor (family 6, model 207)"),
+            MatrixInstructions::avx512);
+  EXPECT_EQ(instructions("AMD EPYC (family 26, model 2)"), MatrixInstructions::avx512_bf16);
+  std::vector<std::string> cooper_lake = features;
+  cooper_lake.pop_back();  // has no AMX that a virtual machine could hide
+  EXPECT_EQ(target_of({.name = "Intel(R) Xeon(R) Processor (family 6, model 85)",
+                       .features = cooper_lake})
+                .instructions,
+            MatrixInstructions::avx512_bf16);
+}
+
 TEST(TargetOfProcessor, HasItsCachesAndThreads) {
   const Target target = target_of({.name = "some",
                                    .features = {},

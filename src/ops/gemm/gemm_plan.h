@@ -10,7 +10,8 @@ namespace tessera {
 // What a plan asks about matrix products before they exist. All but host_instructions() are pure
 // functions of the target or the shape.
 
-/// Returns the instructions that products use on this processor.
+/// Returns the instructions that products use on this processor. Those for bf16 are left out where
+/// f32 is faster: on Intel's processors that have AMX, in virtual machines that do not show it.
 MatrixInstructions host_instructions();
 
 /// Returns true if the target multiplies matrices of this type. If it does not, bf16 is widened to
