@@ -19,7 +19,8 @@ MatrixInstructions instructions_of(const Processor& processor) {
   if (!has({"avx512f", "avx512bw"})) return MatrixInstructions::avx2;
   if (!has({"avx512_bf16"})) return MatrixInstructions::avx512;
   if (has({"amx_tile", "amx_int8", "amx_bf16"})) return MatrixInstructions::amx;
-  // A virtual machine without AMX on one of Intel's processors that has it: see host_instructions().
+  // A virtual machine without AMX on one of Intel's processors that has it: see
+  // host_instructions().
   const bool intel = processor.name.find("Intel") != std::string::npos;
   if (intel && has({"avx512_fp16"})) return MatrixInstructions::avx512;
   return MatrixInstructions::avx512_bf16;

@@ -39,8 +39,8 @@ TEST(TargetOfProcessor, HasTheInstructionsOfItsGeneration) {
 }
 
 TEST(TargetOfProcessor, WithoutItsAmxMultipliesFloatsFaster) {
-  const std::vector<std::string> features{"avx2",        "fma",         "avx_vnni",    "avx512f",
-                                          "avx512bw",    "avx512_vnni", "avx512_bf16", "avx512_fp16"};
+  const std::vector<std::string> features{"avx2",     "fma",         "avx_vnni",    "avx512f",
+                                          "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"};
   const auto instructions = [&](const std::string& name) {
     return target_of({.name = name, .features = features}).instructions;
   };

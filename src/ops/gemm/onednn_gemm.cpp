@@ -224,7 +224,7 @@ std::unique_ptr<Gemm> make_within(GemmShape shape, const Target& target, int64_t
 }
 
 /// Intel's cores that have AMX (those with AVX-512 for f16) do their bf16 there. Their vectors
-/// multiply f32 nearly twice as fast as bf16, and some virtual machines have no AMX.
+/// multiply f32 twice as fast as bf16, and some virtual machines have no AMX.
 bool multiplies_bf16_slowly() {
 #if defined(__x86_64__)
   constexpr unsigned kFloat16 = 1U << 23;  // AVX512_FP16, in edx of leaf 7
