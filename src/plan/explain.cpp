@@ -149,6 +149,9 @@ std::string explain(const RunConfig& config, const StepPlan& plan, const Explain
   count("FLOPs a token, repeated", plan.flops.repeated / tokens);
   const std::string of_rank = several ? ", this rank" : "";
   count(("FLOPs a step" + of_rank).c_str(), plan.flops.useful() * micro_batches);
+  if (const double update = update_flops(plan); update > 0) {
+    count(("FLOPs a step, Newton-Schulz" + of_rank).c_str(), update);
+  }
   count("tokens a step", static_cast<double>(config.train.global_batch * config.data.context));
   for (const auto& [axes, sent] : sent_in_step(plan, rows)) {
     bytes(fmt::format("sent a step over {}", axes).c_str(), static_cast<int64_t>(sent));
@@ -211,6 +214,7 @@ std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fi
       {"forward_flops_per_token", plan.flops.forward / tokens},
       {"backward_flops_per_token", plan.flops.backward / tokens},
       {"repeated_flops_per_token", plan.flops.repeated / tokens},
+      {"update_flops", update_flops(plan)},
       {"tokens_per_step", plan.tokens * plan.micro_batches * data_ranks(plan.place().mesh)},
       {"parameters_on_rank", elements_on_rank(plan)},
       {"sent_bytes_per_step", sent_in_step(plan, rows)},

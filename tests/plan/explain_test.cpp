@@ -114,6 +114,12 @@ TEST(Explain, SaysWhichOptimizerUpdatesWhat) {
   }
   EXPECT_THAT(explain(dense(), plan_of(dense(), 1), {}), Not(HasSubstr("updated by")));
 
+  // By hand: query and output [32, 32], key and value [16, 32], and three of [48, 32], of 2 layers.
+  const auto step = [](double n, double m) { return 3 * n * n * m + n * n * n; };
+  EXPECT_DOUBLE_EQ(json_of(config, 1)["totals"]["update_flops"].get<double>(),
+                   2 * 5 * (2 * step(32, 32) + 2 * step(16, 32) + 3 * step(32, 48)));
+  EXPECT_THAT(text, HasSubstr("FLOPs a step, Newton-Schulz"));
+
   // Muon keeps one state where AdamW keeps two.
   int64_t matrices = 0;
   for (const ParameterUnit& unit : plan.programs.chunks.front().parameters.units()) {
