@@ -45,9 +45,13 @@ const std::vector<Reshaping> kOfMixture{{1, 1, {}},
                                         {8, 2, {tensor(2), context(2), experts(4), kAllToAll}},
                                         {8, 4, {tensor(2), experts(4), kAllToAll, kShared}}};
 /// Of a dense model whose inner channels and vocabulary do not divide over the ranks.
-const std::vector<Reshaping> kOfDense{
-    {1, 1, {}},           {2, 1, {tensor(2)}}, {3, 3, {}},        {4, 1, {tensor(4)}},
-    {8, 4, {context(2)}}, {8, 2, {tensor(4)}}, {3, 3, {kShared}}, {8, 4, {tensor(2), kShared}}};
+const std::vector<Reshaping> kOfDense{{1, 1, {}},
+                                      {2, 1, {tensor(2)}},
+                                      {3, 3, {}},
+                                      {4, 1, {tensor(4)}},
+                                      {8, 4, {context(2)}},
+                                      {8, 2, {tensor(4)}},
+                                      {8, 4, {tensor(2), kShared}}};
 
 /// A model, and under which of its layouts it is saved.
 struct SavedUnder {

@@ -56,11 +56,14 @@ const std::vector<SharedRun> kSharedRuns{
 
 const std::vector<SharedRun> kMuonRuns{
     {"Muon", 2, false, {"train.micro_batch=1", kByMuon}},
-    {"MuonThreeRanks", 3, false, {"train.micro_batch=1", "train.global_batch=6", kByMuon}},
+    {"MuonThreeRanks",
+     3,
+     false,
+     {"train.micro_batch=1", "train.global_batch=6", "model.layers=2", kByMuon}},
     {"MuonFourRanks", 4, true, {"train.micro_batch=1", kByMuon}},
     {"MuonEightRanks", 8, false, {"train.micro_batch=1", "train.precision=\"bf16\"", kByMuon}},
     {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.node_ranks=4", kByMuon}},
-    {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=601", kByMuon}},
+    {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=301", kByMuon}},
     {"MuonBlocks", 4, false, {"parallel.tensor=2", "optimizer.muon_split=\"blocks\"", kByMuon}},
     {"MuonExperts", 8, true, {"parallel.tensor=2", "parallel.expert=2", kByMuon}},
 };
@@ -89,7 +92,7 @@ class SharedStates : public Ranks, public ::testing::WithParamInterface<SharedRu
                                "model.feed_forward_size=0", "model.shared_experts=1",
                                large ? "model.expert_size=100" : "model.expert_size=16"});
     } else {
-      keys.insert(keys.end(), {"model.vocabulary_size=261", large ? "model.feed_forward_size=600"
+      keys.insert(keys.end(), {"model.vocabulary_size=261", large ? "model.feed_forward_size=300"
                                                                   : "model.feed_forward_size=152"});
     }
     return keys;
