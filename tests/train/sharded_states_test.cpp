@@ -64,7 +64,11 @@ const std::vector<SharedRun> kMuonRuns{
     {"MuonEightRanks", 8, false, {"train.micro_batch=1", "train.precision=\"bf16\"", kByMuon}},
     {"MuonTensor", 8, false, {"parallel.tensor=2", "parallel.node_ranks=4", kByMuon}},
     {"MuonUneven", 4, false, {"parallel.tensor=2", "model.feed_forward_size=301", kByMuon}},
-    {"MuonBlocks", 4, false, {"parallel.tensor=2", "optimizer.muon_split=\"blocks\"", kByMuon}},
+    {"MuonBlocks",
+     4,
+     false,
+     {"parallel.tensor=2", "optimizer.muon_split=\"blocks\"", "model.feed_forward_size=600",
+      kByMuon}},
     {"MuonExperts", 8, true, {"parallel.tensor=2", "parallel.expert=2", kByMuon}},
 };
 
