@@ -28,7 +28,7 @@ ParameterStore::ParameterStore(Executor& executor, int update, int rounding,
     };
     const auto state = [&](const std::string& name) {
       if (!cut) return part(name);
-      const Tensor own = executor.tensor(name, update);
+      const Tensor& own = executor.tensor(name, update);
       // Weights that are their own masters are whole, whatever this rank has of them.
       const bool whole = name == unit.name;
       const int64_t first = whole ? 0 : shards_.first_of_unit(number, rank);

@@ -64,10 +64,10 @@ class SumOfSquares final : public Operation {
     auto* const sums = execution.outputs[0].data<double>();
     pieces_.for_each(execution.runtime.threads(),
                      [&](int64_t piece, size_t number, int64_t begin, int64_t end) {
-                       const auto& [section, first_sum] = sections_[number];
-                       const Tensor& unit = execution.inputs[static_cast<size_t>(section.unit)];
+                       const SquaresSection& of = sections_[number];
+                       const Tensor& unit = execution.inputs[static_cast<size_t>(of.section.unit)];
                        dispatch_wide(unit.dtype(), [&](auto type) {
-                         sums[first_sum + piece - pieces_.first(number)] =
+                         sums[of.first_sum + piece - pieces_.first(number)] =
                              sum_of_piece(unit.data<decltype(type)>() + begin, end - begin);
                        });
                      });
@@ -111,7 +111,7 @@ Value sum_of_squares(Builder& builder, std::span<const Value> units,
 }
 
 Value sum_of_squares(Builder& builder, std::span<const Value> units,
-                     std::vector<Section> sections) {
+                     const std::vector<Section>& sections) {
   std::vector<SquaresSection> placed;
   int64_t sums = 0;
   for (const Section& section : sections) {

@@ -27,7 +27,8 @@ struct SquaresSection {
 /// Computes the squares of all sections of flat values, added up in f64 over kSquaresElements
 /// elements each: f64 [sums], in the order of the sections. add_in_order() takes the sum of those
 /// sums. Values are f32 or f64. There is no gradient.
-Value sum_of_squares(Builder& builder, std::span<const Value> units, std::vector<Section> sections);
+Value sum_of_squares(Builder& builder, std::span<const Value> units,
+                     const std::vector<Section>& sections);
 
 /// The same of sections that are a part of those of several ranks: f64 [sums], with zeros where
 /// none of these sections has its sums. The sum over the ranks is exact, because one of its addends
