@@ -1,5 +1,4 @@
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +8,6 @@
 #include <omp.h>
 
 #include "benchmarks.h"
-#include "engine/executor.h"
 #include "hardware/random_fill.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/symmetric_product.h"
@@ -18,35 +16,17 @@
 #include "ops/update/muon_momentum.h"
 #include "ops/update/muon_update.h"
 #include "ops/update/newton_schulz.h"
+#include "update_run.h"
 
 namespace tessera {
 namespace {
 
 /// A program of Muon's operations on states of random numbers.
-class MuonRun {
+class MuonRun : public UpdateRun {
  public:
-  explicit MuonRun(const std::function<void(Builder&)>& write)
-      : runtime_(host_target(omp_get_max_threads())) {
-    Builder builder(program_);
-    write(builder);
-    executor_.emplace(std::vector<const Program*>{&program_}, std::span(&kRun, 1), runtime_);
-    const auto& values = program_.values();
-    for (size_t id = 0; id < values.size(); ++id) {
-      if (values[id].kind != ValueKind::state) continue;
-      fill_normal(executor_->tensor(Value{static_cast<int>(id)}), values[id].name, 0.02,
-                  omp_get_max_threads());
-    }
+  explicit MuonRun(const std::function<void(Builder&)>& write) : UpdateRun(write) {
+    fill_all(0.02);
   }
-
-  void set(std::string_view name, double value) { *executor_->tensor(name).data<double>() = value; }
-  void run() { executor_->run(kRun); }
-
- private:
-  static constexpr Action kRun{.segment = Segment::whole};
-
-  Runtime runtime_;
-  Program program_;
-  std::optional<Executor> executor_;
 };
 
 /// Counts the FLOPs of products: those of the symmetric ones as half of the full ones'.

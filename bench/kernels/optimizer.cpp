@@ -1,20 +1,15 @@
 #include <cfenv>
 #include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
 #include "base/denormals.h"
 #include "benchmarks.h"
-#include "engine/executor.h"
-#include "hardware/random_fill.h"
-#include "ops/host_target.h"
 #include "ops/update/adamw.h"
 #include "ops/update/sum_of_squares.h"
+#include "update_run.h"
 
 namespace tessera {
 namespace {
@@ -40,35 +35,23 @@ class DenormalsKept {
 
 /// One matrix with masters and gradients of random numbers, and moments of zero, and a program of
 /// one operation on it.
-class OptimizerRun {
+class OptimizerRun : public UpdateRun {
  public:
   OptimizerRun(DType dtype, double gradient_deviation,
                const std::function<void(Builder&, const AdamWUnit&)>& write)
-      : runtime_(host_target(omp_get_max_threads())) {
-    Builder builder(program_);
-    const Spec wide{{kParameters}, accumulation_dtype(dtype), {}};
-    AdamWUnit unit{.gradient = builder.state("gradient", wide),
-                   .first_moment = builder.state("first_moment", wide),
-                   .second_moment = builder.state("second_moment", wide),
-                   .master = builder.state("master", wide),
-                   .weight = {}};
-    if (wide.dtype != dtype) unit.weight = builder.state("weight", {wide.shape, dtype, {}});
-    write(builder, unit);
-    executor_.emplace(std::vector<const Program*>{&program_}, std::span(&kRun, 1), runtime_);
-    fill_normal(executor_->tensor(unit.master), "master", 0.02, omp_get_max_threads());
-    fill_normal(executor_->tensor(unit.gradient), "gradient", gradient_deviation,
-                omp_get_max_threads());
+      : UpdateRun([&](Builder& builder) {
+          const Spec wide{{kParameters}, accumulation_dtype(dtype), {}};
+          AdamWUnit unit{.gradient = builder.state("gradient", wide),
+                         .first_moment = builder.state("first_moment", wide),
+                         .second_moment = builder.state("second_moment", wide),
+                         .master = builder.state("master", wide),
+                         .weight = {}};
+          if (wide.dtype != dtype) unit.weight = builder.state("weight", {wide.shape, dtype, {}});
+          write(builder, unit);
+        }) {
+    fill("master", 0.02);
+    fill("gradient", gradient_deviation);
   }
-
-  void set(std::string_view name, double value) { *executor_->tensor(name).data<double>() = value; }
-  void run() { executor_->run(kRun); }
-
- private:
-  static constexpr Action kRun{.segment = Segment::whole};
-
-  Runtime runtime_;
-  Program program_;
-  std::optional<Executor> executor_;
 };
 
 constexpr Section kAll{.unit = 0, .begin = 0, .end = kParameters};

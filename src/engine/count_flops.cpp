@@ -18,7 +18,7 @@ FlopCount count_flops(const Program& program) {
         count.backward += cost.flops;
         break;
       case Phase::update:
-        break;  // has no products yet
+        break;  // its products are not the model's, so they are repeated_flops
       case Phase::recompute:
         count.repeated += cost.flops;
         break;

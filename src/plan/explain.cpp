@@ -105,6 +105,12 @@ double tokens_of_rank(const StepPlan& plan) {
   return static_cast<double>(plan.tokens * data_ranks(mesh)) / static_cast<double>(mesh.ranks());
 }
 
+/// The FLOPs of the matrix products of a step's update on this rank: Muon's Newton-Schulz. They do
+/// not depend on the tokens of the step.
+double update_flops(const StepPlan& plan) {
+  return count_flops(plan.programs.update.program).repeated;
+}
+
 nlohmann::ordered_json layout_json(const MeshRank& place) {
   nlohmann::ordered_json axes = nlohmann::ordered_json::object();
   for (const AxisInfo& axis : place.mesh.axes()) axes[axis.name] = axis.size;

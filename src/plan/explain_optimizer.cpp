@@ -41,16 +41,6 @@ std::optional<OptimizerName> optimizer_of(const StepPlan& plan, const ParameterS
   return plan.programs.update.updated_by[unit];
 }
 
-double update_flops(const StepPlan& plan) {
-  const Program& update = plan.programs.update.program;
-  double flops = 0;
-  for (const Node& node : update.nodes()) {
-    flops +=
-        node.operation->cost(update.specs(node.inputs), update.specs(node.outputs)).repeated_flops;
-  }
-  return flops;
-}
-
 std::string optimizer_table(const StepPlan& plan) {
   Updated muon, adamw;
   for (const ParameterSpec& spec : plan.programs.chunks.front().parameters.specs()) {

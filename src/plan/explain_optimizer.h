@@ -11,10 +11,6 @@ namespace tessera {
 /// parameter of the same name share an entry.
 std::string optimizer_table(const StepPlan& plan);
 
-/// The FLOPs of the matrix products of a step's update on this rank: Muon's Newton-Schulz. They do
-/// not depend on the tokens of the step.
-double update_flops(const StepPlan& plan);
-
 /// The optimizer that updates a parameter of the plan; none of what balances a router.
 std::optional<OptimizerName> optimizer_of(const StepPlan& plan, const ParameterSpec& parameter);
 

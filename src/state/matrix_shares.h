@@ -47,14 +47,16 @@ std::vector<MatrixChain> matrix_chains(const StateShards& shards,
                                        std::span<const ParameterSpec> specs,
                                        std::span<const size_t> parameters, int rank);
 
-/// For each piece of work that one of the ranks `first` to `last` may do: which one does it. `work`
-/// is what the ranks have to do besides, to which the work is added. Pieces come in the order of
-/// the ranks, and follow one another: a rank is within at most one piece, the last of one and the
-/// first of the next. The largest sum is as small as it can be.
+/// Work that one of the ranks `first` to `last` may do.
 struct SharedWork {
   int first = 0, last = 0;
   double work = 0;
 };
+
+/// Which rank does each piece of work. `work` is what the ranks have to do besides, to which the
+/// work is added. Pieces come in the order of the ranks, and follow one another: a rank that two
+/// may go to is the last of one and the first of the next. The largest sum is as small as it can
+/// be.
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work);
 
 }  // namespace tessera

@@ -8,27 +8,12 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/rank_sets.h"
 
 namespace tessera {
 namespace {
 
-/// The ranks by what they must have in common: their coordinates along the axes on which they hold
-/// different parts. Ranks of different pipeline stages have nothing in common.
-std::vector<std::vector<int>> ranks_with_one_copy(const Mesh& mesh, const Distribution& lies) {
-  std::map<std::vector<int>, std::vector<int>> groups;
-  for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
-    for (const Axis axis : mesh.of_view(lies.view())) {
-      if (!lies.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
-    }
-    groups[place].push_back(rank);
-  }
-  std::vector<std::vector<int>> result;
-  for (auto& [place, ranks] : groups) result.push_back(std::move(ranks));
-  return result;
-}
-
-std::string text_of(const std::vector<int>& ranks) {
+std::string text_of(const RankSet& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (const int rank : ranks) text += fmt::format(" {}", rank);
   return text;
@@ -118,8 +103,8 @@ void ReplicaCheck::check(const std::vector<Leaf>& leaves) const {
   int differ = 0;
   for (size_t i = 0; i < leaves.size(); ++i) {
     bool equal = true;
-    for (const std::vector<int>& ranks : ranks_with_one_copy(mesh_, leaves[i].distribution)) {
-      std::map<uint64_t, std::vector<int>> copies;
+    for (const RankSet& ranks : sets_with_equal_parts(mesh_, leaves[i].distribution)) {
+      std::map<uint64_t, RankSet> copies;
       for (const int rank : ranks) {
         copies[all[static_cast<size_t>(rank) * leaves.size() + i]].push_back(rank);
       }

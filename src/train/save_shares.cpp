@@ -1,29 +1,13 @@
 #include "train/save_shares.h"
 
 #include <algorithm>
-#include <map>
+
+#include "comm/rank_sets.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kCutsOfAShare = 4;  // a piece of more than this part of a rank's share is cut
-
-using RankSet = std::vector<int>;
-
-/// The ranks of the mesh, in sets that hold the same piece of a tensor of this distribution.
-std::vector<RankSet> holders(const Mesh& mesh, const Distribution& distribution) {
-  std::map<std::vector<int>, RankSet> sets;
-  for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
-    for (const Axis axis : mesh.of_view(distribution.view())) {
-      if (!distribution.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
-    }
-    sets[place].push_back(rank);
-  }
-  std::vector<RankSet> result;
-  for (auto& [place, ranks] : sets) result.push_back(std::move(ranks));
-  return result;
-}
 
 /// A piece of a tensor, and the ranks that hold it.
 struct HeldPiece {
@@ -37,7 +21,7 @@ std::vector<HeldPiece> held_pieces(const Mesh& mesh, std::span<const TensorOnRan
   std::vector<HeldPiece> pieces;
   for (size_t number = 0; number < tensors.size(); ++number) {
     const auto& [distribution, element_bytes, pieces_of] = tensors[number];
-    for (const RankSet& ranks : holders(mesh, distribution)) {
+    for (const RankSet& ranks : sets_with_equal_parts(mesh, distribution)) {
       for (const TensorPiece& piece : pieces_of(ranks.front())) {
         const int64_t bytes = piece.shape().elements() * element_bytes;
         pieces.push_back({number, ranks, piece.runs(), bytes});

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/words.h"
+#include "comm/rank_sets.h"
 #include "comm/tensor_piece.h"
 #include "tensor/dispatch.h"
 
@@ -83,20 +84,6 @@ class Whole {
   std::vector<int> addends_;
 };
 
-/// The ranks that hold one copy of a value, by the coordinates along which ranks have the same.
-std::map<std::vector<int>, std::vector<int>> copies_of(const Mesh& mesh,
-                                                       const Distribution& distribution) {
-  std::map<std::vector<int>, std::vector<int>> copies;
-  for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
-    for (const Axis axis : mesh.of_view(distribution.view())) {
-      if (distribution.on(axis).same_on_ranks()) place.push_back(mesh.coordinate(rank, axis));
-    }
-    copies[place].push_back(rank);
-  }
-  return copies;
-}
-
 int addends_of(const Mesh& mesh, const Distribution& distribution) {
   int addends = 1;
   for (const Axis axis : mesh.of_view(distribution.view())) {
@@ -112,7 +99,7 @@ std::optional<double> difference(const ValueStream::Entry& one, const Mesh& mesh
   if (!lies) return std::nullopt;
   const std::vector<double> numbers = numbers_of(one.values);
   double largest = 0;
-  for (const auto& [place, members] : copies_of(mesh, *lies)) {
+  for (const RankSet& members : sets_with_one_copy(mesh, *lies)) {
     Whole whole(one.values.shape());
     for (const int rank : members) {
       const Tensor& part = ranks[static_cast<size_t>(rank)]->values;

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "engine/rematerialize.h"
 #include "ops/host_target.h"
 #include "ops/scaled_residual_cases.h"
 #include "support/emulated.h"
@@ -123,62 +122,6 @@ RC_GTEST_PROP(ScaledResidual, TheDevicesKernelsAgreeWithThePlainOnes, ()) {
   variant.rows = *rc::gen::inRange<int64_t>(1, 70);
   testing::expect_device_agrees(variant.function(), variant.inputs(),
                                 {.dtype = *rc::gen::element(DType::f32, DType::bf16)});
-}
-
-/// The gradients of a program in which the norm is computed again in the backward pass.
-testing::RunResult run_scaled_again(bool recompute, bool keep_stream, size_t* inputs_again) {
-  Runtime runtime(host_target(2));
-  Program program;
-  Builder builder(program);
-  const ResidualCase variant{9, 70, true};
-  std::vector<Value> in;
-  for (const testing::RunInput& input : variant.inputs()) {
-    in.push_back(builder.parameter(fmt::format("input{}", in.size()),
-                                   {input.shape, input.wide ? DType::f32 : DType::bf16, {}}));
-  }
-  std::vector<Value> results;
-  {
-    const Builder::Scope scope = builder.scope("norm", Block::norm);
-    results = variant.function()(builder, in);
-  }
-  if (keep_stream) builder.keep(results[1], Keep::block);
-  std::vector<Seed> seeds;
-  for (const Value result : results) {
-    builder.output(result);
-    seeds.push_back({result,
-                     builder.input(fmt::format("seed{}", seeds.size()), builder.spec(result)),
-                     SeedOf::boundary});
-  }
-  differentiate(builder, seeds);
-  rematerialize(builder, {.norm = recompute});
-  for (const Node& node : program.nodes()) {
-    if (node.phase == Phase::recompute) *inputs_again = node.inputs.size();
-  }
-  testing::ProgramRun frame(program, runtime);
-  const auto bind_random = [&](Value value) {
-    const Spec& of = program.spec(value);
-    frame.bind(value, testing::random_tensor(of.shape, of.dtype, program.info(value).name));
-  };
-  for (const Seed& seed : seeds) bind_random(seed.gradient);
-  for (const Value value : in) {
-    bind_random(value);
-    const Tensor gradient(program.spec(value).shape, DType::f32);
-    gradient.fill_zero();
-    frame.bind(program.main_gradient(value), gradient);
-  }
-  frame.run();
-  testing::RunResult run;
-  for (const Value value : in) {
-    run.gradients.push_back(testing::as_doubles(frame[program.main_gradient(value)]));
-  }
-  return run;
-}
-
-TEST(ScaledResidual, IsComputedAgainFromTheKeptStreamWithTheSameBits) {
-  size_t inputs = 0;
-  const testing::RunResult kept = run_scaled_again(false, false, &inputs);
-  EXPECT_EQ(inputs, 0);
-  EXPECT_TRUE(kept == run_scaled_again(true, true, &inputs));
 }
 
 }  // namespace

@@ -7,15 +7,12 @@
 
 #include <gtest/gtest.h>
 
-#include "base/random.h"
-#include "engine/executor.h"
 #include "ops/host_target.h"
 #include "ops/update/muon_measures.h"
 #include "ops/update/muon_update.h"
 #include "ops/update/newton_schulz.h"
 #include "state/muon_program.h"
-#include "state/parameter_store.h"
-#include "state/update_program.h"
+#include "state/update_machine.h"
 #include "support/program_run.h"
 #include "support/reference_tensors.h"
 #include "support/relative_difference.h"
@@ -26,6 +23,7 @@ namespace tessera {
 namespace {
 
 using testing::as_doubles;
+using testing::fill_random_gradients;
 using testing::ReferenceTensors;
 
 const std::vector<std::string> kMatrices{"wide", "tall", "square", "row", "idle"};
@@ -58,50 +56,12 @@ OptimizerConfig muon_config() {
   return config;
 }
 
-/// Some parameters and their update program, ready to run.
-class MuonMachine {
+/// The update of some parameters by Muon.
+class MuonMachine : public testing::UpdateMachine {
  public:
   explicit MuonMachine(ParameterList list, const OptimizerConfig& config = muon_config(),
                        int threads = 2)
-      : parameters(std::move(list)),
-        start(write_step_start(parameters.units(), {})),
-        update(write_update(parameters.units(), parameters.specs(), {}, config)),
-        rounding(write_rounding(parameters.units(), parameters.specs())),
-        runtime_(host_target(threads)),
-        executor({&start, &update.program, &rounding}, kActions, runtime_),
-        store(executor, 1, 2, parameters) {}
-
-  void step(int64_t number, double rate, double limit = 0) {
-    const auto set = [&](Value value, double given) {
-      *executor.tensor(value, 1).data<double>() = given;
-    };
-    set(update.learning_rate, rate);
-    set(update.clip_norm, limit);
-    set(update.step, static_cast<double>(number));
-    executor.run(kActions[1]);
-  }
-  MuonMeasures measures() const {
-    const auto sums = executor.tensor(*update.muon_measures, 1).values<double>();
-    return {sums[0], sums[1], sums[2], sums[3]};
-  }
-
- private:
-  static constexpr Action kActions[] = {{.segment = Segment::whole, .program = 0},
-                                        {.segment = Segment::whole, .program = 1},
-                                        {.segment = Segment::whole, .program = 2}};
-
- public:
-  ParameterList parameters;
-  Program start;
-  UpdateProgram update;
-  Program rounding;
-
- private:
-  Runtime runtime_;
-
- public:
-  Executor executor;
-  ParameterStore store;
+      : UpdateMachine(std::move(list), config, threads) {}
 };
 
 void set_numbers(const Tensor& tensor, std::span<const float> numbers) {
@@ -299,18 +259,6 @@ TEST(Muon, OnlyWhatAdamWUpdatesHasASecondMoment) {
     EXPECT_EQ(state.second_moment.defined(),
               updated_by(muon_config(), state.spec) == OptimizerName::adamw)
         << state.spec.name;
-  }
-}
-
-void fill_random_gradients(const ParameterStore& store, double scale) {
-  for (const ParameterState& state : store.parameters()) {
-    const CounterRandom random(9, state.spec.name);
-    dispatch_wide(state.gradient.dtype(), [&](auto type) {
-      using Wide = decltype(type);
-      for (int64_t i = 0; i < state.gradient.elements(); ++i) {
-        state.gradient.data<Wide>()[i] = static_cast<Wide>(scale * random.normal(i));
-      }
-    });
   }
 }
 

@@ -7,13 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/random.h"
-#include "engine/executor.h"
-#include "ops/host_target.h"
 #include "ops/update/sum_of_squares.h"
-#include "state/parameter_store.h"
 #include "state/schedule.h"
-#include "state/update_program.h"
+#include "state/update_machine.h"
 #include "tensor/dispatch.h"
 
 namespace tessera {
@@ -40,48 +36,12 @@ ParameterList some_parameters(DType matrix) {
   return some_parameters(builder, matrix);
 }
 
-/// The update of some parameters, ready to run.
-class UpdateMachine {
+/// The update of some_parameters().
+class SomeUpdate : public testing::UpdateMachine {
  public:
-  explicit UpdateMachine(DType dtype, const OptimizerConfig& config = {}, int threads = 2,
-                         std::vector<StepSum> losses = {})
-      : parameters(some_parameters(dtype)),
-        start(write_step_start(parameters.units(), losses)),
-        update(write_update(parameters.units(), parameters.specs(), losses, config)),
-        rounding(write_rounding(parameters.units(), parameters.specs())),
-        runtime_(host_target(threads)),
-        executor({&start, &update.program, &rounding}, kActions, runtime_),
-        store(executor, 1, 2, parameters) {}
-
-  void step(int64_t number, double rate, double limit = 0) {
-    const auto set = [&](Value value, double number_given) {
-      *executor.tensor(value, 1).data<double>() = number_given;
-    };
-    set(update.learning_rate, rate);
-    set(update.clip_norm, limit);
-    set(update.step, static_cast<double>(number));
-    executor.run(kActions[1]);
-  }
-  void zero() { executor.run(kActions[0]); }
-  double norm() const { return *executor.tensor(update.gradient_norm, 1).data<double>(); }
-
- private:
-  static constexpr Action kActions[] = {{.segment = Segment::whole, .program = 0},
-                                        {.segment = Segment::whole, .program = 1},
-                                        {.segment = Segment::whole, .program = 2}};
-
- public:
-  ParameterList parameters;
-  Program start;
-  UpdateProgram update;
-  Program rounding;
-
- private:
-  Runtime runtime_;
-
- public:
-  Executor executor;
-  ParameterStore store;
+  explicit SomeUpdate(DType dtype, const OptimizerConfig& config = {}, int threads = 2,
+                      std::vector<StepSum> losses = {})
+      : UpdateMachine(some_parameters(dtype), config, threads, std::move(losses)) {}
 };
 
 /// The elements of a wide tensor in f64.
@@ -92,18 +52,6 @@ std::vector<double> numbers(const Tensor& tensor) {
     result.assign(values.begin(), values.end());
   });
   return result;
-}
-
-void fill_gradients(const ParameterStore& store, double scale) {
-  for (const ParameterState& state : store.parameters()) {
-    const CounterRandom random(9, state.spec.name);
-    dispatch_wide(state.gradient.dtype(), [&](auto type) {
-      using Wide = decltype(type);
-      for (int64_t i = 0; i < state.gradient.elements(); ++i) {
-        state.gradient.data<Wide>()[i] = static_cast<Wide>(scale * random.normal(i));
-      }
-    });
-  }
 }
 
 /// AdamW as its paper writes it (algorithm 2 with PyTorch's order of operations), for one tensor.
@@ -150,7 +98,7 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
   const OptimizerConfig config;
   for (const auto& [dtype, tolerance] : std::vector<std::pair<DType, double>>{
            {DType::f64, 1e-13}, {DType::f32, 2e-6}, {DType::bf16, 2e-6}}) {
-    UpdateMachine machine(dtype, config);
+    SomeUpdate machine(dtype, config);
     const ParameterStore& store = machine.store;
     store.initialize(4, 2);
     std::vector<Reference> references;
@@ -158,7 +106,7 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
       references.emplace_back(numbers(state.master));
     }
     for (int64_t t = 1; t <= kSteps; ++t) {
-      fill_gradients(store, 0.1 * static_cast<double>(t));
+      testing::fill_random_gradients(store, 0.1 * static_cast<double>(t));
       machine.step(t, kRate, kLimit);
       ASSERT_GT(machine.norm(), kLimit) << "nothing was clipped";
       const double scale = kLimit / machine.norm();
@@ -178,12 +126,12 @@ TEST(AdamW, FollowsItsDefinitionInEveryType) {
 
 /// All that two steps leave: weights, masters, moments, and the gradients' norm.
 std::vector<std::byte> bytes_after_steps(DType dtype, int threads) {
-  UpdateMachine machine(dtype, {}, threads);
+  SomeUpdate machine(dtype, {}, threads);
   const ParameterStore& store = machine.store;
   store.initialize(4, threads);
   std::vector<double> norms;
   for (int64_t t = 1; t <= 2; ++t) {
-    fill_gradients(store, 0.3 * static_cast<double>(t));
+    testing::fill_random_gradients(store, 0.3 * static_cast<double>(t));
     machine.step(t, 1e-2, 1.0);
     norms.push_back(machine.norm());
   }
@@ -236,11 +184,11 @@ std::vector<std::byte> state_bytes(const ParameterStore& store) {
 
 TEST(UpdateProgram, AStepThatIsNotFiniteChangesNothing) {
   const StepSum loss{"sum:loss", {1}};
-  UpdateMachine machine(DType::bf16, {}, 2, {loss});
+  SomeUpdate machine(DType::bf16, {}, 2, {loss});
   machine.store.initialize(4, 2);
   const auto before = state_bytes(machine.store);
   double& sum = *machine.executor.tensor(loss.name, 1).data<double>();
-  fill_gradients(machine.store, 1);
+  testing::fill_random_gradients(machine.store, 1);
   for (const double bad : {std::nan(""), HUGE_VAL}) {
     sum = bad;
     machine.step(1, 1e-2, 1.0);
@@ -258,9 +206,9 @@ TEST(UpdateProgram, AStepThatIsNotFiniteChangesNothing) {
 }
 
 TEST(UpdateProgram, TheNormIsTheEuclideanOneOfAllGradients) {
-  UpdateMachine machine(DType::f32, {}, 2, {{"sum:loss", {1}}});
+  SomeUpdate machine(DType::f32, {}, 2, {{"sum:loss", {1}}});
   const ParameterStore& store = machine.store;
-  fill_gradients(store, 2);
+  testing::fill_random_gradients(store, 2);
   double squares = 0;
   for (const ParameterState& state : store.parameters()) {
     for (const float g : state.gradient.values<float>()) squares += double{g} * g;
@@ -275,7 +223,7 @@ TEST(UpdateProgram, TheNormIsTheEuclideanOneOfAllGradients) {
 }
 
 TEST(UpdateProgram, CostsAreThoseOfItsOperands) {
-  const UpdateMachine machine(DType::bf16);
+  const SomeUpdate machine(DType::bf16);
   double elements = 0, rounded = 0, sums = 0;
   for (const ParameterUnit& unit : machine.parameters.units()) {
     elements += static_cast<double>(unit.elements);
@@ -328,7 +276,7 @@ TEST(Clipping, MayWaitForTheWarmup) {
 TEST(Clipping, BringsLargeNormsDownAndLeavesSmallOnes) {
   for (const auto& [limit, factor] :
        {std::pair(0.0, 1.0), std::pair(0.25, 0.25), std::pair(2.0, 1.0)}) {
-    UpdateMachine machine(DType::f64, {.weight_decay = 0, .beta1 = 0});
+    SomeUpdate machine(DType::f64, {.weight_decay = 0, .beta1 = 0});
     machine.zero();
     machine.store.find("matrix").gradient.data<double>()[3] = -1;
     machine.step(1, 1e-3, limit);
@@ -338,7 +286,7 @@ TEST(Clipping, BringsLargeNormsDownAndLeavesSmallOnes) {
 }
 
 TEST(ParameterStore, ParametersDoNotShareMemory) {
-  const UpdateMachine machine(DType::bf16);
+  const SomeUpdate machine(DType::bf16);
   const ParameterStore& store = machine.store;
   store.initialize(1, 1);
   const auto& [embedding, matrix, norm] =

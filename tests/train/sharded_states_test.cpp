@@ -86,7 +86,7 @@ class SharedStates : public Ranks, public ::testing::WithParamInterface<SharedRu
 
  private:
   /// Tables that are cut within a row, and norms that do not divide. With Muon matrices and experts
-  /// that are cut, some of them over three ranks.
+  /// that are cut.
   static std::vector<std::string> sizes_of(const SharedRun& of) {
     const bool large = std::ranges::find(of.keys, kByMuon) != of.keys.end();
     std::vector<std::string> keys{large ? "model.hidden_size=64" : "model.hidden_size=32",

@@ -91,30 +91,6 @@ TEST_F(TrainerTest, TwoRunsAndAResumedOneGiveTheSameBits) {
   EXPECT_LT(whole[199].loss, 1.5);
 }
 
-TEST_F(TrainerTest, ARunWithMuonGoesOnBitForBit) {
-  const auto with_muon = [](const std::string& run, std::vector<std::string> more = {}) {
-    more.insert(more.end(), {"optimizer.name=\"muon\"", "train.steps=60",
-                             "train.precision=\"bf16\"", "checkpoint.every=30"});
-    return config(run, std::move(more));
-  };
-  train(with_muon("muon_whole"), kQuiet, Logger());
-  train(with_muon("muon_parts", {"train.stop_after=30"}), kQuiet, Logger());
-  train(with_muon("muon_parts"), kResume, Logger());
-  EXPECT_TRUE(tensors("muon_whole", 60) == tensors("muon_parts", 60));
-  const auto whole = read_metrics(run_folder("muon_whole") / "metrics.jsonl");
-  const auto parts = read_metrics(run_folder("muon_parts") / "metrics.jsonl");
-  ASSERT_EQ(whole.size(), 60U);
-  ASSERT_EQ(parts.size(), 60U);
-  for (size_t i = 0; i < whole.size(); ++i) {
-    EXPECT_EQ(whole[i].loss, parts[i].loss);
-    EXPECT_EQ(whole[i].orthogonality_error, parts[i].orthogonality_error);
-    // 0.2 times the root of the mean of the squared singular values.
-    EXPECT_NEAR(whole[i].update_rms.value_or(0), 0.2, 0.06);
-    EXPECT_LT(whole[i].orthogonality_error.value_or(9), 0.8);
-  }
-  EXPECT_LT(whole[59].loss, 0.8 * whole[0].loss);
-}
-
 TEST_F(TrainerTest, ATableOfTunedProductsIsForADevice) {
   const fs::path file = run_folder("products.json");
   const auto error = [&] {

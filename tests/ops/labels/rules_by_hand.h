@@ -28,8 +28,10 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
                                  "SayWhatTheKernelsDo"};
   static const NamedTest blocks{"ops/muon_mesh_test.cpp", "MuonOfBlocks",
                                 "TakesEachRanksPieceForAMatrix"};
-  static const NamedTest shared_matrices{"train/sharded_states_test.cpp", "SharedStates",
-                                         "HaveTheBitsOfStatesThatEachRankHas"};
+  static const NamedTest shared_matrices{"ops/collective/shared_matrices_test.cpp",
+                                         "SharedMatrices", "GoToTheirOwnersAndBack"};
+  static const NamedTest shared_states{"train/sharded_states_test.cpp", "SharedStates",
+                                       "HaveTheBitsOfStatesThatEachRankHas"};
   static const std::map<std::string, NamedTest> tests{
       {"adamw", machine},
       {"all_gather", conversions},
@@ -56,7 +58,7 @@ inline const std::map<std::string, NamedTest>& rules_by_hand() {
       {"muon_update", machine},
       {"newton_schulz", machine},
       {"newton_schulz_of_blocks", blocks},
-      {"nothing_measured", shared_matrices},
+      {"nothing_measured", shared_states},
       {"own_piece", conversions},
       {"reduce_experts", mixture},
       {"reduce_experts_gradient", mixture},

@@ -1,0 +1,36 @@
+#include "comm/rank_sets.h"
+
+#include <map>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+/// Ranks by their coordinates on the axes where the value is, or is not, the same on ranks.
+std::vector<RankSet> sets_by_axes(const Mesh& mesh, const Distribution& distribution, bool same) {
+  std::map<std::vector<int>, RankSet> sets;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    std::vector<int> place{mesh.coordinate(rank, mesh.pipeline())};
+    for (const Axis axis : mesh.of_view(distribution.view())) {
+      if (distribution.on(axis).same_on_ranks() == same) {
+        place.push_back(mesh.coordinate(rank, axis));
+      }
+    }
+    sets[place].push_back(rank);
+  }
+  std::vector<RankSet> result;
+  for (auto& [place, ranks] : sets) result.push_back(std::move(ranks));
+  return result;
+}
+
+}  // namespace
+
+std::vector<RankSet> sets_with_equal_parts(const Mesh& mesh, const Distribution& distribution) {
+  return sets_by_axes(mesh, distribution, false);
+}
+
+std::vector<RankSet> sets_with_one_copy(const Mesh& mesh, const Distribution& distribution) {
+  return sets_by_axes(mesh, distribution, true);
+}
+
+}  // namespace tessera
