@@ -105,11 +105,11 @@ TEST(Explain, SaysWhichOptimizerUpdatesWhat) {
   EXPECT_THAT(text, AllOf(HasSubstr("updated by"),
                           HasSubstr("attention.query, attention.key, attention.value"),
                           HasSubstr("newton_schulz")));
-  for (const Json& held : json_of(config, 1)["held"]) {
+  const Json document = json_of(config, 1);
+  for (const Json& held : document.at("held")) {
     const auto name = held["name"].get<std::string>();
     if (!held.contains("updated_by")) continue;  // inputs
-    const bool hidden = held["name"].get<std::string>().starts_with("layers.") &&
-                        name.find("norm") == std::string::npos;
+    const bool hidden = name.starts_with("layers.") && name.find("norm") == std::string::npos;
     EXPECT_EQ(held["updated_by"], hidden ? "muon" : "adamw") << name;
   }
   EXPECT_THAT(explain(dense(), plan_of(dense(), 1), {}), Not(HasSubstr("updated by")));
