@@ -116,10 +116,14 @@ void Communicator::use_devices(std::unique_ptr<DeviceLinks> links, int64_t stagi
   device_ = std::make_unique<DeviceTransport>(std::move(links), size(), position_, staging_bytes);
 }
 
+void Communicator::require_devices(std::string_view name) const {
+  TESSERA_CHECK(device_ != nullptr, "'{}' has operands of a device, which the group does not have",
+                name);
+}
+
 DeviceTransport& Communicator::begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                                int64_t workspace_bytes) {
-  TESSERA_CHECK(device_ != nullptr, "'{}' has operands of a device, which the group does not have",
-                mark.name);
+  require_devices(mark.name);
   TESSERA_CHECK(std::ssize(call.workspace) >= workspace_bytes,
                 "'{}' has a workspace of {} bytes; it needs {}", mark.name, call.workspace.size(),
                 workspace_bytes);
@@ -235,7 +239,7 @@ MarkedMessage Communicator::marked(std::string_view name, const Message& message
 }
 
 void Communicator::exchange(std::string_view name, std::span<const Message> sends,
-                            std::span<const Message> receives) {
+                            std::span<const Message> receives, const DeviceCall& device) {
   const auto mark_all = [&](std::span<const Message> messages, bool sent) {
     std::vector<MarkedMessage> result;
     result.reserve(messages.size());
@@ -247,8 +251,33 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
     }
     return result;
   };
-  transport_->exchange(mark_all(sends, true), mark_all(receives, false));
+  std::vector<MarkedMessage> out = mark_all(sends, true);
+  std::vector<MarkedMessage> in = mark_all(receives, false);
+  if (device.stream == nullptr) {
+    transport_->exchange(out, in);
+  } else {
+    exchange_on_device(name, std::move(out), std::move(in), *device.stream);
+  }
   count(Collective::message);
+}
+
+/// The ranks of each message compare it on the processor, and its bytes go from device to device.
+void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
+                                      std::vector<MarkedMessage> receives, Stream& stream) {
+  require_devices(name);
+  const auto take_parts = [&](std::vector<MarkedMessage>& messages) {
+    std::vector<DevicePart> parts;
+    for (MarkedMessage& message : messages) {
+      TESSERA_CHECK(message.peer != position_, "'{}' has a message of a device to itself", name);
+      const Tensor tensor = std::exchange(message.tensor, Tensor({0}, message.mark.dtype));
+      parts.push_back({message.peer, static_cast<std::byte*>(tensor.address()), tensor.bytes()});
+    }
+    return parts;
+  };
+  std::vector<DevicePart> out = take_parts(sends);
+  std::vector<DevicePart> in = take_parts(receives);
+  transport_->exchange(sends, receives);
+  device_->exchange(name, std::move(out), std::move(in), stream);
 }
 
 void Communicator::send(std::string_view name, int peer, const Tensor& tensor) {

@@ -98,10 +98,10 @@ class Communicator {
                  const DeviceCall& device = {});
 
   /// Sends all of these messages and receives all of those, in no order, so that ranks which send
-  /// to each other do not wait for each other. At most one message a direction and peer. The other
-  /// ranks of the group need not call.
+  /// to each other do not wait for each other. At most one message a direction and peer, and among
+  /// devices none to this rank itself. The other ranks of the group need not call.
   void exchange(std::string_view name, std::span<const Message> sends,
-                std::span<const Message> receives);
+                std::span<const Message> receives, const DeviceCall& device = {});
   /// Sends one message, and returns when the other rank has it.
   void send(std::string_view name, int peer, const Tensor& tensor);
   /// Receives one message.
@@ -125,6 +125,9 @@ class Communicator {
   /// Compares a call whose work a device does. Throws InternalError if its workspace is too small.
   DeviceTransport& begin_on_device(const Fingerprint& mark, const DeviceCall& call,
                                    int64_t workspace_bytes);
+  void exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
+                          std::vector<MarkedMessage> receives, Stream& stream);
+  void require_devices(std::string_view name) const;
   MarkedMessage marked(std::string_view name, const Message& message, bool sent);
 
   std::unique_ptr<Transport> transport_;

@@ -18,7 +18,8 @@ struct DevicePart {
 
 /// What a library moves between the devices of a group of ranks. A call puts the work into a stream
 /// and returns; the ranks have agreed about it before (see Communicator). All ranks make the same
-/// calls in the same order. `name` is that of the call, for messages, and outlives the work.
+/// calls in the same order, but for exchanges of which they are no part. `name` is that of the
+/// call, for messages, and outlives the work.
 ///
 /// The calls may be captured in a graph. Throws Error if the library refuses a call.
 class DeviceLinks {

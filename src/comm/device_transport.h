@@ -57,6 +57,9 @@ class DeviceTransport {
   void all_reduce(std::string_view name, Reduction reduction, const Tensor& from, const Tensor& to,
                   const DeviceCall& call);
   void broadcast(std::string_view name, int root, const Tensor& tensor, const DeviceCall& call);
+  /// Sends and receives parts, those of 0 bytes left out. Only the ranks that they name need call.
+  void exchange(std::string_view name, std::vector<DevicePart> sends,
+                std::vector<DevicePart> receives, Stream& stream);
 
   /// The bytes that calls have asked for from other ranks. What a graph repeats is not counted.
   int64_t received_bytes() const { return received_bytes_; }
@@ -74,8 +77,6 @@ class DeviceTransport {
     std::byte* of(int rank) const { return memory + rank * slot; }
   };
 
-  void exchange(std::string_view name, std::vector<DevicePart> sends,
-                std::vector<DevicePart> receives, Stream& stream);
   void gather_blocks(std::string_view name, const PieceLayout& layout, const Tensor& from,
                      const Tensor& to, Stream& stream);
   void gather_in_rounds(std::string_view name, const PieceLayout& layout, const Tensor& from,

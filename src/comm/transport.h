@@ -15,7 +15,8 @@ struct Message {
   Tensor tensor;
 };
 
-/// A message with what both of its ranks must agree about.
+/// A message with what both of its ranks must agree about. The tensor is empty, whatever the mark
+/// says, if devices move the bytes.
 struct MarkedMessage {
   Fingerprint mark;
   int peer = 0;

@@ -74,15 +74,6 @@ void validate_device(const RunConfig& config, Contradictions& found) {
       precision_problem(config.run.device, config.train.precision, "train.precision",
                         R"("bf16" or "fp32", or run.device "cpu")");
   if (problem) found.add("{}", *problem);
-  if (config.optimizer.name == OptimizerName::muon && config.shard.optimizer != ShardOver::none &&
-      config.run.device != Device::cpu) {
-    found.add(
-        "optimizer.name is \"muon\", shard.optimizer \"{}\" and run.device \"{}\": ranks exchange "
-        "matrices that are cut on the processor only; set shard.optimizer to \"none\", or "
-        "run.device "
-        "to \"cpu\"",
-        word(config.shard.optimizer), word(config.run.device));
-  }
 }
 
 void validate_wire(const RunConfig& config, Contradictions& found) {

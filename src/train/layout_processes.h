@@ -25,6 +25,8 @@ class LayoutProcesses {
   void require_ready(const RunConfig& config) const;
 
   bool first() const { return control_.first(); }
+  /// The ranks that share this machine's cores.
+  int of_machine() const { return cores_.ranks; }
   /// Runs a trial on all ranks. Only the first rank calls it. The trial is that of the constructor
   /// but for the precision and the choices.
   LayoutResults run(const LayoutTrial& trial);

@@ -5,8 +5,11 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/rank_threads.h"
 #include "config/check_context.h"
 #include "config/mesh_of.h"
+#include "ops/gemm/gemm_plan.h"
+#include "ops/host_target.h"
 #include "train/layout_processes.h"
 #include "train/verify_memory.h"
 
@@ -107,14 +110,21 @@ StreamComparison compare_values(const LayoutTrial& of,
 
 using Batches = std::vector<std::vector<Batch>>;
 using OnPart = std::function<void(const std::string& part)>;
-/// Runs a trial on the ranks of the layout.
-using RunLayout = std::function<LayoutResults(const LayoutTrial& trial)>;
+/// The ranks of the layout.
+struct LayoutRanks {
+  std::function<LayoutResults(const LayoutTrial& trial)> run;
+  int of_machine;  ///< that share the threads of a trial
+};
 
 /// One rank that adds up in the order of the trial's data ranks and nodes, and rounds what would
 /// travel so, against the layout.
 BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
-                           const LayoutResults& layout) {
+                           const LayoutResults& layout, int ranks_of_machine) {
   LayoutTrial trial = trial_of_one(of, of.compute);
+  // It has all threads, unless products have other bits then.
+  if (!rows_keep_their_bits(host_target(1))) {
+    trial.threads = threads_of_rank(of.threads, ranks_of_machine);
+  }
   trial.parts = data_ranks(of.mesh);
   for (const Axis level : of.mesh.data()) trial.part_order.levels.push_back(of.mesh.size(level));
   trial.part_order.wire = of.shard.gradients_wire;
@@ -124,14 +134,14 @@ BitComparison compare_bits(const LayoutTrial& of, const Batches& batches,
 /// Compares in the precision of the trial, with the choices of experts that were made in f64. In
 /// f64 there is nothing more to compare than bits.
 void compare_rounded(Verification& found, const Batches& batches, const LayoutResults& exact,
-                     const RunLayout& run, const OnPart& begins) {
+                     const LayoutRanks& ranks, const OnPart& begins) {
   LayoutTrial& trial = found.trial;
   trial.pinned = exact.choices;
   const bool rounds = trial.compute != DType::f64;
   if (!rounds && !adds_up_parts(trial)) return;
   const std::string precision(dtype_name(trial.compute));
   begins(precision + ", the layout");
-  const LayoutResults layout = run(trial);
+  const LayoutResults layout = ranks.run(trial);
   if (rounds) {
     begins(precision + ", one rank");
     const LayoutResults one = run_layout(trial_of_one(trial, trial.compute), batches);
@@ -143,15 +153,15 @@ void compare_rounded(Verification& found, const Batches& batches, const LayoutRe
   }
   if (!adds_up_parts(trial)) return;
   begins(precision + ", one rank in the order of the layout");
-  found.bits = compare_bits(trial, batches, layout);
+  found.bits = compare_bits(trial, batches, layout, ranks.of_machine);
 }
 
 Batches batches_of(const LayoutTrial& trial, int steps) {
   return random_batches(trial.size, trial.model.vocabulary_size, steps, kMicroBatches, trial.seed);
 }
 
-/// Compares one rank with the layout that `run` runs.
-Verification compare(const LayoutTrial& trial, const Batches& batches, const RunLayout& run,
+/// Compares one rank with a layout.
+Verification compare(const LayoutTrial& trial, const Batches& batches, const LayoutRanks& ranks,
                      const OnPart& begins) {
   Verification found{
       .trial = trial, .steps = static_cast<int>(batches.size()), .micro_batches = kMicroBatches};
@@ -160,8 +170,8 @@ Verification compare(const LayoutTrial& trial, const Batches& batches, const Run
   LayoutTrial layout = trial;
   layout.compute = DType::f64;
   begins("fp64, the layout");
-  found.exact = deviations(exact, run(layout));
-  compare_rounded(found, batches, exact, run, begins);
+  found.exact = deviations(exact, ranks.run(layout));
+  compare_rounded(found, batches, exact, ranks, begins);
   return found;
 }
 
@@ -202,8 +212,9 @@ Verification verify(const LayoutTrial& trial, int steps,
   require_same_tokens(trial);
   require_verify_memory(trial);
   const Batches batches = batches_of(trial, steps);
-  Verification found = compare(
-      trial, batches, [&](const LayoutTrial& of) { return run_layout(of, batches); }, begins);
+  const LayoutRanks ranks{[&](const LayoutTrial& of) { return run_layout(of, batches); },
+                          trial.mesh.ranks()};
+  Verification found = compare(trial, batches, ranks, begins);
   if (!found.same()) {
     begins("fp64, which value differs first");
     found.values = compare_values(trial, batches);
@@ -224,8 +235,9 @@ std::optional<Verification> verify_as_process(const RunConfig& config, const Mes
     return std::nullopt;
   }
   const OnPart begins = options.progress ? options.progress : [](const std::string&) {};
-  const Verification found = compare(
-      trial, batches, [&](const LayoutTrial& of) { return ranks.run(of); }, begins);
+  const LayoutRanks layout{[&](const LayoutTrial& of) { return ranks.run(of); },
+                           ranks.of_machine()};
+  const Verification found = compare(trial, batches, layout, begins);
   ranks.finish();
   return found;
 }

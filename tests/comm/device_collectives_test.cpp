@@ -143,6 +143,38 @@ TEST(DeviceCollectives, BroadcastWhatOneDeviceHas) {
   EXPECT_EQ(results, std::vector<std::string>(3, bytes_of(sent)));
 }
 
+/// Ranks 0 and 1 send to each other, rank 1 to rank 2 as well, and rank 3 does not call.
+TEST(DeviceCollectives, SendMessagesBetweenTheRanksThatTheyName) {
+  constexpr int64_t kElements = 301;
+  const std::vector<Tensor> sent = random_tensors(4, {kElements}, DType::f32, 5);
+  struct Sent {
+    int from, to;
+    int64_t elements;
+  };
+  const std::vector<Sent> messages{{0, 1, kElements}, {1, 0, 7}, {1, 2, 100}};
+  std::vector<int64_t> received(4);
+  run_devices(4, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+    const int position = group.position();
+    const Tensor own = device.copy(sent[static_cast<size_t>(position)], 4);
+    std::vector<Message> sends, receives;
+    for (const Sent& each : messages) {
+      if (each.from == position) sends.push_back({each.to, own.view(0, {each.elements})});
+      if (each.to != position) continue;
+      receives.push_back({each.from, device.copy(Tensor({each.elements}, DType::f32))});
+    }
+    if (position != 3) group.exchange("edges", sends, receives, device.call(0));
+    device.stream().synchronize();
+    for (const Message& message : receives) {
+      const Tensor& whole = sent[static_cast<size_t>(message.peer)];
+      EXPECT_EQ(bytes_of(on_host(message.tensor)),
+                bytes_of(whole).substr(0, static_cast<size_t>(message.tensor.bytes())))
+          << message.peer << " to " << position;
+    }
+    received[static_cast<size_t>(position)] = group.traffic(Collective::message).received_bytes;
+  });
+  EXPECT_EQ(received, (std::vector<int64_t>{4 * 7, 4 * kElements, 4 * 100, 0}));
+}
+
 TEST(DeviceCollectives, AreRepeatedByAGraphWithoutAnotherComparison) {
   constexpr int kTimes = 4;
   std::vector<double> results(3);
@@ -193,6 +225,20 @@ TEST(DeviceCollectives, ThatDifferAreNamedBeforeAnyWorkIsGiven) {
               ::testing::HasSubstr("rank 0 made call 0, all_reduce (sum) 'loss' of f32 [4]"));
   EXPECT_THAT(error,
               ::testing::HasSubstr("rank 1 made call 0, all_reduce (sum) 'loss' of f32 [5]"));
+}
+
+TEST(DeviceCollectives, MessagesThatDifferAreNamedBeforeAnyWorkIsGiven) {
+  const std::string error = error_of([&] {
+    run_devices(2, kDeviceStagingBytes, [&](Communicator& group, RankDevice& device) {
+      const Message message{1 - group.position(),
+                            device.copy(Tensor({4 + group.position()}, DType::f32))};
+      const std::span<const Message> one(&message, 1), none;
+      const bool sends = group.position() == 0;
+      group.exchange("edges", sends ? one : none, sends ? none : one, device.call(0));
+    });
+  });
+  EXPECT_THAT(error, ::testing::HasSubstr("'edges' of f32 [4]"));
+  EXPECT_THAT(error, ::testing::HasSubstr("'edges' of f32 [5]"));
 }
 
 TEST(DeviceCollectives, EndWhereAnotherRankDoesNotGoOn) {

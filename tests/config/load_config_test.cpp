@@ -192,15 +192,6 @@ TEST(LoadConfig, RefusesPartsOfALayoutThatThisBuildLacks) {
               HasSubstr("parallel.pipeline (4): this build has no pipeline; set it to 1"));
 }
 
-TEST(LoadConfig, RefusesMuonOnDevicesWithStatesThatRanksShareOut) {
-  const std::string muon =
-      "[run]\ndevice = 'emulated'\n[train]\nprecision = 'fp32'\n"
-      "[optimizer]\nname = 'muon'\n[shard]\n";
-  EXPECT_THAT(message_of(muon + "optimizer = 'all'\n"),
-              AllOf(HasSubstr("shard.optimizer"), HasSubstr("run.device"), HasSubstr("\"cpu\"")));
-  EXPECT_NO_THROW(parse(muon + "optimizer = 'none'\n"));
-}
-
 TEST(LoadConfig, TakesWhatAsksForNothingOfALayout) {
   EXPECT_NO_THROW(
       parse("[parallel]\ntensor = 1\ncontext = 1\npipeline = 1\nvirtual_stages = 1\nexpert = 1\n"

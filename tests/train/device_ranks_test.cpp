@@ -8,6 +8,7 @@
 #include "device/emulated_accelerator.h"
 #include "support/error_of.h"
 #include "support/names_in.h"
+#include "train/cut_matrices.h"
 #include "train/rank_runs.h"
 
 namespace tessera {
@@ -102,18 +103,29 @@ TEST_F(DeviceRanks, SumGradientsInBf16AsTheProcessorDoes) {
   EXPECT_NE(metrics("narrow")[3].loss, metrics("narrow")[0].loss);
 }
 
-/// Masters and moments that ranks share out are the same bits, on one node and on two.
+/// Masters and moments that ranks share out are the same bits, on one node and on two. Matrices of
+/// Muon that are cut go to their owners and back.
 TEST_F(DeviceRanks, ShareOutTheOptimizersStates) {
-  for (const std::string ranks : {"4", "2"}) {
-    SCOPED_TRACE(ranks + " ranks on a node");
-    const std::vector<std::string> keys =
-        on_device({"train.micro_batch=1", "parallel.node_ranks=" + ranks});
-    std::vector<std::string> shared = keys;
+  struct Layout {
+    std::string name;
+    std::vector<std::string> keys;
+  };
+  for (const auto& [name, keys] : std::vector<Layout>{
+           {"node", {"parallel.node_ranks=4"}},
+           {"nodes", {"parallel.node_ranks=2"}},
+           {"muon",
+            {"parallel.node_ranks=2", "model.feed_forward_size=301", "optimizer.name=\"muon\""}},
+       }) {
+    SCOPED_TRACE(name);
+    std::vector<std::string> each = on_device(keys);
+    each.emplace_back("train.micro_batch=1");
+    std::vector<std::string> shared = each;
     shared.emplace_back("shard.optimizer=\"all\"");
-    train_on(4, config("each " + ranks, keys));
-    train_on(4, config("shared " + ranks, shared));
-    expect_same_curve("shared " + ranks, "each " + ranks, 0);
-    EXPECT_TRUE(tensors("shared " + ranks, 4) == tensors("each " + ranks, 4));
+    EXPECT_EQ(cuts_matrices(config("plan", shared), 4), name == "muon");
+    train_on(4, config("each " + name, each));
+    train_on(4, config("shared " + name, shared));
+    expect_same_curve("shared " + name, "each " + name, 0);
+    EXPECT_TRUE(tensors("shared " + name, 4) == tensors("each " + name, 4));
   }
 }
 

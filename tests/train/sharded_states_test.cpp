@@ -6,6 +6,7 @@
 #include "config/mesh_of.h"
 #include "plan/step_plan.h"
 #include "support/error_of.h"
+#include "train/cut_matrices.h"
 #include "train/load_and_save.h"
 #include "train/rank_runs.h"
 #include "train/verify.h"
@@ -102,16 +103,6 @@ class SharedStates : public Ranks, public ::testing::WithParamInterface<SharedRu
     return keys;
   }
 };
-
-/// Whether some rank has a piece of a matrix that is cut.
-bool cuts_matrices(const RunConfig& config, int ranks) {
-  for (const StepPlan& plan : plan_steps_that_fit(config, mesh_of(config, ranks))) {
-    for (const Node& node : plan.programs.update.program.nodes()) {
-      if (node.operation->name() == "gather_at_owners") return true;
-    }
-  }
-  return false;
-}
 
 /// Losses, norms and all that a checkpoint has: every clipped step has the bits of the run in which
 /// each rank has all states. A run that goes on from a checkpoint of the other kind has them too.

@@ -123,8 +123,9 @@ void ServedCalls::exchange(WireReader& call) {
     for (int64_t i = 0; i < count; ++i) {
       const Fingerprint& mark = marks.emplace_back(call.take_mark()).get();
       const auto peer = call.take<int>();
+      const auto elements = call.take<int64_t>();
       messages.push_back(
-          {.mark = mark, .peer = peer, .tensor = flat(memory, mark.shape.elements(), mark.dtype)});
+          {.mark = mark, .peer = peer, .tensor = flat(memory, elements, mark.dtype)});
       memory += messages.back().tensor.bytes();
     }
   };

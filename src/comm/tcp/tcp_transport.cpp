@@ -86,6 +86,7 @@ class TcpTransport final : public Transport {
       for (const MarkedMessage& message : messages) {
         letter.put_mark(message.mark);
         letter.put(message.peer);
+        letter.put(message.tensor.elements());
       }
     }
     ask(first, letter, given, result);

@@ -1,7 +1,6 @@
 #include "ops/collective/shared_matrices.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -29,13 +28,6 @@ class SharedMatrices : public Operation {
   std::vector<std::vector<Axis>> meets() const override { return {sharing_.axes}; }
   std::vector<Value> gradient(Builder&, const Node& self, std::span<const Value>) const override {
     return std::vector<Value>(self.inputs.size());
-  }
-  void require_runnable(Runtime& runtime, std::span<const Spec>) const override {
-    if (runtime.accelerator() == nullptr) return;
-    throw Error(
-        "{} on {}: Muon with states that ranks share out runs on the processor only; set "
-        "shard.optimizer = \"none\" or run.device = \"cpu\"",
-        name(), word(runtime.target().device));
   }
 
  protected:
@@ -115,8 +107,12 @@ class SharedMatrices : public Operation {
     for (size_t i = 0; i < matrices().size(); ++i) {
       if (!owns(matrices()[i])) continue;
       const ElementRun& run = own_piece(matrices()[i]);
-      each(pieces[i], wholes[i].view(run.place, {run.length}));
+      each(pieces[i], wholes[i].view(run.place, pieces[i].shape()));
     }
+  }
+  static void copy(const Execution& execution, const Tensor& from, const Tensor& to) {
+    if (execution.stream == nullptr) return to.copy_from(from);
+    execution.stream->copy(to.address(), from.address(), from.bytes());
   }
   const MatrixSharing& sharing() const { return sharing_; }
 
@@ -153,12 +149,12 @@ class GatherAtOwners final : public SharedMatrices {
   }
   void run(const Execution& execution) const override {
     const std::vector<Tensor> wholes = by_matrix(execution.outputs);
-    for_own_pieces(execution.inputs, wholes, [](const Tensor& piece, const Tensor& place) {
-      std::memcpy(place.raw(), piece.raw(), static_cast<size_t>(piece.bytes()));
+    for_own_pieces(execution.inputs, wholes, [&](const Tensor& piece, const Tensor& place) {
+      copy(execution, piece, place);
     });
     const auto sends = messages(false, execution.inputs, wholes);
     const auto receives = messages(true, execution.inputs, wholes);
-    execution.groups[0]->exchange(sharing().name, sends, receives);
+    execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
   }
 };
 
@@ -196,12 +192,12 @@ class ReturnToPieces final : public SharedMatrices {
     const auto pieces = std::span(execution.inputs).first(matrices().size());
     const std::vector<Tensor> wholes =
         by_matrix(std::span(execution.inputs).subspan(matrices().size()));
-    for_own_pieces(pieces, wholes, [](const Tensor& piece, const Tensor& place) {
-      std::memcpy(piece.raw(), place.raw(), static_cast<size_t>(piece.bytes()));
+    for_own_pieces(pieces, wholes, [&](const Tensor& piece, const Tensor& place) {
+      copy(execution, place, piece);
     });
     const auto sends = messages(true, pieces, wholes);
     const auto receives = messages(false, pieces, wholes);
-    execution.groups[0]->exchange(sharing().name, sends, receives);
+    execution.groups[0]->exchange(sharing().name, sends, receives, execution.call());
   }
 };
 

@@ -32,7 +32,7 @@ struct MatrixSharing {
 
 // How ranks pass on matrices that lie over the cut between two of them (ZAYA1, algorithm 1): each
 // message goes to the rank that needs it, and to no other. Both take `pieces`, this rank's of each
-// matrix, [1, elements]. There is no gradient, and no kernel for devices.
+// matrix, [1, elements]. There is no gradient.
 
 /// Sends pieces to the matrices' owners. Returns the matrices of which this rank is the owner; the
 /// others are null.
