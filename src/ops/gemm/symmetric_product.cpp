@@ -3,20 +3,30 @@
 #include "base/round_up.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {
 
-/// The columns of a block: a twelfth of all, so that 13/24 of the FLOPs are left; but no fewer than
+/// How C is cut into blocks of columns.
+struct Cut {
+  int64_t columns;   // of a block
+  int side_by_side;  // blocks at a time, each by one thread; or else all threads compute each
+};
+
+/// A block has a sixteenth of all columns, so that 17/32 of the FLOPs are left; but no fewer than
 /// products are fast with.
-int64_t block_columns(const Target& target, const SymmetricSize& size) {
-  if (use_plain(target, size.dtype) || size.n < 512) return std::max<int64_t>(size.n, 1);
-  return std::max<int64_t>(128, round_up((size.n + 11) / 12, 64));
+Cut cut_of(const Target& target, const SymmetricSize& size) {
+  if (use_plain(target, size.dtype) || size.n < 256) return {std::max<int64_t>(size.n, 1), 1};
+  const int64_t columns = round_up((size.n + 15) / 16, 64);
+  // The work of threads is even if each has several blocks.
+  const int64_t blocks = (size.n + columns - 1) / columns;
+  return {columns, blocks >= 2 * size.threads ? size.threads : 1};
 }
 
 /// The product of the block that begins at column `first`.
-GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t columns) {
-  const int64_t end = std::min(size.n, first + columns);
+GemmShape block_shape(const SymmetricSize& size, int64_t first, const Cut& cut) {
+  const int64_t end = std::min(size.n, first + cut.columns);
   return {.m = end,
           .n = end - first,
           .k = size.k,
@@ -24,35 +34,44 @@ GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t columns)
           .output = size.dtype,
           .transpose_b = true,
           .ldc = size.n,
-          .threads = size.threads};
+          .threads = cut.side_by_side > 1 ? 1 : size.threads};
+}
+
+/// The scratch memory of a block.
+int64_t block_bytes(const Target& target, const SymmetricSize& size, const Cut& cut) {
+  int64_t bytes = 0;
+  for (int64_t first = 0; first < size.n; first += cut.columns) {
+    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, cut)));
+  }
+  return aligned_bytes(bytes);
 }
 
 }  // namespace
 
 SymmetricProduct::SymmetricProduct(Runtime& runtime, const SymmetricSize& size) : size_(size) {
-  const int64_t columns = block_columns(runtime.target(), size);
-  for (int64_t first = 0; first < size.n; first += columns) {
-    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, columns)), first});
+  const Cut cut = cut_of(runtime.target(), size);
+  side_by_side_ = cut.side_by_side;
+  block_bytes_ = block_bytes(runtime.target(), size, cut);
+  for (int64_t first = 0; first < size.n; first += cut.columns) {
+    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, cut)), first});
   }
+  std::ranges::reverse(blocks_);  // the largest first
 }
 
 int64_t SymmetricProduct::workspace_bytes(const Target& target, const SymmetricSize& size) {
-  const int64_t columns = block_columns(target, size);
-  int64_t bytes = 0;
-  for (int64_t first = 0; first < size.n; first += columns) {
-    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, columns)));
-  }
-  return bytes;
+  const Cut cut = cut_of(target, size);
+  return cut.side_by_side * block_bytes(target, size, cut);
 }
 
 void SymmetricProduct::run_upper(const void* a, void* c, std::byte* workspace) const {
   const int64_t element = dtype_size(size_.dtype);
   const auto* const rows = static_cast<const std::byte*>(a);
   auto* const result = static_cast<std::byte*>(c);
-  for (const Block& block : blocks_) {
+  parallel_items(side_by_side_, std::ssize(blocks_), [&](int64_t i, int thread) {
+    const Block& block = blocks_[static_cast<size_t>(i)];
     block.product->run(rows, rows + block.first * size_.k * element, result + block.first * element,
-                       workspace);
-  }
+                       workspace + thread * block_bytes_);
+  });
 }
 
 }  // namespace tessera

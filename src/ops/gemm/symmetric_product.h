@@ -38,6 +38,8 @@ class SymmetricProduct {
   };
   SymmetricSize size_;
   std::vector<Block> blocks_;
+  int side_by_side_ = 1;     // blocks, each by one thread
+  int64_t block_bytes_ = 0;  // of scratch memory
 };
 
 /// Sets c[i][j] and c[j][i] of a matrix [n, n] to value(i, j), for all i <= j. value() may read
