@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rank_threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "config/mesh_of.h"
@@ -112,7 +113,7 @@ void run(const ExplainArguments& arguments) {
     if (hardware.accelerator) return run_for(arguments, hardware, config);
     Target target = target_of(hardware.processor);
     if (config.run.threads > 0) target.threads = static_cast<int>(config.run.threads);
-    target.threads = std::max(1, target.threads / arguments.ranks);
+    target.threads = threads_of_rank(target.threads, arguments.ranks);
     const RunConfig there = resolve_data(config);
     const MeshRank place = place_of(arguments, there);
     explain_run(arguments, there,

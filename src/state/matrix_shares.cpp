@@ -10,10 +10,6 @@ namespace {
 
 int64_t matrix_elements(const Shape& shape) { return shape.dim(-2) * shape.dim(-1); }
 
-double step_work(const Shape& shape) {
-  return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
-}
-
 /// Whom pieces of work go to if no rank may have more than `most`, from the first rank on. Each
 /// rank takes what its share allows, and leaves the rest to those after it. Empty if the last one
 /// of a piece could not take it.
@@ -32,8 +28,9 @@ std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double
 
 class ChainMaker {
  public:
-  ChainMaker(const StateShards& shards, std::span<const ParameterSpec> specs, int rank)
-      : shards_(shards), specs_(specs), rank_(rank) {}
+  ChainMaker(const StateShards& shards, std::span<const ParameterSpec> specs, int rank,
+             MuonSplit split)
+      : shards_(shards), specs_(specs), rank_(rank), split_(split) {}
 
   void add(size_t parameter, MatrixChain& chain) {
     const ParameterSpec& spec = specs_[parameter];
@@ -48,7 +45,7 @@ class ChainMaker {
       const int64_t first = (held.place + size - 1) / size;
       const int64_t count = std::max<int64_t>(0, end / size - first);
       run.counts.push_back(count);
-      chain.work[position] += static_cast<double>(count) * step_work(spec.shape);
+      chain.work[position] += static_cast<double>(count) * work_of(spec);
       if (ranks[position] == rank_) {
         chain.position = static_cast<int>(position);
         run.first = first;
@@ -75,14 +72,19 @@ class ChainMaker {
       const auto first = std::ranges::find_if(cut.pieces, has) - cut.pieces.begin();
       const auto last =
           std::find_if(cut.pieces.rbegin(), cut.pieces.rend(), has).base() - cut.pieces.begin() - 1;
-      shared.push_back({static_cast<int>(first), static_cast<int>(last),
-                        step_work(specs_[cut.parameter].shape)});
+      shared.push_back(
+          {static_cast<int>(first), static_cast<int>(last), work_of(specs_[cut.parameter])});
     }
     const std::vector<int> owners = even_out(shared, chain.work);
     for (size_t i = 0; i < owners.size(); ++i) chain.cuts[i].owner = owners[i];
   }
 
  private:
+  /// Of one step for one matrix.
+  double work_of(const ParameterSpec& spec) const {
+    const Shape& shape = split_ == MuonSplit::blocks ? spec.piece_shape : spec.shape;
+    return newton_schulz_step_flops(shape.dim(-2), shape.dim(-1));
+  }
   static void note_piece(size_t parameter, int64_t matrix, size_t position, size_t ranks,
                          const ElementRun& piece, std::vector<MatrixCut>& cuts) {
     if (cuts.empty() || cuts.back().matrix != matrix) {
@@ -94,6 +96,7 @@ class ChainMaker {
   const StateShards& shards_;
   std::span<const ParameterSpec> specs_;
   int rank_;
+  MuonSplit split_;
 };
 
 }  // namespace
@@ -120,10 +123,11 @@ std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double
 
 std::vector<MatrixChain> matrix_chains(const StateShards& shards,
                                        std::span<const ParameterSpec> specs,
-                                       std::span<const size_t> parameters, int rank) {
+                                       std::span<const size_t> parameters, int rank,
+                                       MuonSplit split) {
   std::vector<MatrixChain> chains;
   std::vector<size_t> units;  // by chain: its first one
-  ChainMaker maker(shards, specs, rank);
+  ChainMaker maker(shards, specs, rank, split);
   for (const size_t parameter : parameters) {
     const auto unit = static_cast<size_t>(specs[parameter].unit_index);
     size_t at = 0;

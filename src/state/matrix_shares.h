@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "state/optimizer_config.h"
 #include "state/unit_shard.h"
 
 namespace tessera {
@@ -41,11 +42,13 @@ struct MatrixChain {
 /// One that is cut is whole on one of the ranks that have a piece, once the others have sent
 /// theirs. Which one is chosen so that the rank with the most work has as little as it can.
 ///
-/// All ranks come to the same answer. Matrices that tensor parallelism splits are cut at the same
-/// places on all ranks of the tensor axis.
+/// A matrix that tensor parallelism splits has the work of the whole one, or by blocks that of a
+/// rank's block. All ranks come to the same answer. Matrices that tensor parallelism splits are cut
+/// at the same places on all ranks of the tensor axis.
 std::vector<MatrixChain> matrix_chains(const StateShards& shards,
                                        std::span<const ParameterSpec> specs,
-                                       std::span<const size_t> parameters, int rank);
+                                       std::span<const size_t> parameters, int rank,
+                                       MuonSplit split = MuonSplit::gather);
 
 /// Work that one of the ranks `first` to `last` may do.
 struct SharedWork {

@@ -63,7 +63,8 @@ class MuonWriter {
     }
     std::vector<Value> of_chains;
     for (const MatrixChain& chain :
-         matrix_chains(part_.shards, part_.parameters, parameters, builder_.program().rank())) {
+         matrix_chains(part_.shards, part_.parameters, parameters, builder_.program().rank(),
+                       part_.config.muon_split)) {
       write_cuts(chain);
       write_groups(run_parts(mesh(), part_.parameters, chain));
       if (measures_.empty()) measures_.push_back(no_measures(chain));

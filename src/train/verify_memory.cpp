@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rank_threads.h"
 #include "base/text.h"
 #include "engine/memory_plan.h"
 #include "ops/host_target.h"
@@ -60,10 +61,11 @@ VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::ve
   memory.results = 2 * chunk.parameters.elements() * dtype_size(DType::f64);
   memory.streams = stream_bytes(chunk.program);
   one.mesh = trial.mesh;
+  const int ranks_here = here ? static_cast<int>(here->size()) : trial.mesh.ranks();
   for (int rank = 0; rank < trial.mesh.ranks(); ++rank) {
     if (here && !std::ranges::binary_search(*here, rank)) continue;
     const StepPrograms of_rank = layout_programs(one, rank);
-    const int threads = std::max(1, trial.threads / trial.mesh.ranks());
+    const int threads = threads_of_rank(trial.threads, ranks_here);
     memory.layout += plan_of(of_rank, threads).arena_bytes;
     memory.streams += stream_bytes(of_rank.chunks.front().program);
   }

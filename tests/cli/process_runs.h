@@ -13,9 +13,11 @@
 #include "cli/program.h"
 #include "config/differences.h"
 #include "config/load_config.h"
+#include "config/resolve.h"
 #include "metrics/metrics.h"
 #include "support/names_in.h"
 #include "support/prepared_data.h"
+#include "train/cut_matrices.h"
 
 namespace tessera::testing {
 
@@ -80,6 +82,27 @@ class ProcessRuns : public ::testing::Test {
     }
     EXPECT_EQ(status, 0) << output;
     return "";
+  }
+  /// Keys with which two ranks send each other pieces of Muon's matrices.
+  std::vector<std::string> cut_by_muon() const {
+    const std::vector<std::string> keys{"optimizer.name='muon'", "shard.optimizer='all'",
+                                        "model.layers=3", "model.hidden_size=96"};
+    const RunConfig config = resolve_data(load_config(folder_ / "run.toml", keys));
+    EXPECT_TRUE(cuts_matrices(config, 2));
+    return keys;
+  }
+  /// Trains on two emulated devices, of threads and of processes.
+  void expect_bits_of_threads_on_devices(const std::string& name,
+                                         const std::vector<std::string>& keys) const {
+    Arguments layout = joined(set("run.device", "'emulated'"), set("run.hardware", "''"));
+    layout = joined(layout, set("train.micro_batch", "1"));
+    for (const std::string& key : keys) layout = joined(layout, {"--set", key});
+    const std::string of_threads = name + "-threads", of_processes = name + "-processes";
+    const Result threads = run(training(of_threads, joined(layout, {"--ranks", "2"})));
+    ASSERT_EQ(threads.status, 0) << threads.output;
+    const Result processes = run_processes(2, training(of_processes, layout));
+    ASSERT_EQ(processes.status, 0) << processes.output;
+    expect_same_run(of_threads, of_processes, 4);
   }
   fs::path checkpoint(const std::string& name, int64_t step = 4) const {
     return folder_ / name / "checkpoints" / fmt::format("step-{:08}", step);

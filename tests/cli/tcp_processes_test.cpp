@@ -68,14 +68,9 @@ TEST_F(TcpProcessesTest, GiveTheBitsOfThreads) {
 
 /// Each process has an emulated device of its own. Its links go through the first process too.
 TEST_F(TcpProcessesTest, OnDevicesGiveTheBitsOfThreads) {
-  Arguments layout = joined(set("run.device", "\"emulated\""), set("run.hardware", "\"\""));
-  layout = joined(layout, joined(set("parallel.expert", "2"), set("train.micro_batch", "1")));
-  layout = joined(layout, set("parallel.expert_exchange", "\"all_gather\""));
-  const Result threads = run(training("threads", joined(layout, {"--ranks", "2"})));
-  ASSERT_EQ(threads.status, 0) << threads.output;
-  const Result processes = run_processes(2, training("processes", layout));
-  ASSERT_EQ(processes.status, 0) << processes.output;
-  expect_same_run("threads", "processes", 4);
+  expect_bits_of_threads_on_devices("experts",
+                                    {"parallel.expert=2", "parallel.expert_exchange='all_gather'"});
+  expect_bits_of_threads_on_devices("muon", cut_by_muon());
 }
 
 /// The cores that single threads of a process are bound to.

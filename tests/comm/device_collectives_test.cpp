@@ -183,13 +183,18 @@ TEST(DeviceCollectives, AreRepeatedByAGraphWithoutAnotherComparison) {
     const Tensor value = device.copy(random_tensor({1}, DType::f64, 5));
     const double one = 1;
     upload(std::as_bytes(std::span(&one, 1)), value);
+    const Tensor received = device.copy(Tensor({1}, DType::f64));
     const DeviceCall call = device.call(all_reduce_workspace(1, DType::f64, 3));
     device.stream().begin_capture();
     group.all_reduce("sum", value, value, Reduction::sum, call);
+    const Message next{(group.position() + 1) % 3, value};
+    const Message last{(group.position() + 2) % 3, received};
+    group.exchange("pass on", std::span(&next, 1), std::span(&last, 1), call);
     const std::unique_ptr<Graph> graph = device.stream().end_capture();
     for (int i = 0; i < kTimes; ++i) device.stream().launch(*graph);
     device.stream().synchronize();
     results[static_cast<size_t>(group.position())] = get(on_host(value), 0);
+    EXPECT_EQ(get(on_host(received), 0), 81);
     calls[static_cast<size_t>(group.position())] = group.traffic(Collective::all_reduce).calls;
   });
   EXPECT_EQ(results, std::vector<double>(3, 81));  // three times as much each time

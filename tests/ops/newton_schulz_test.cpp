@@ -152,35 +152,73 @@ RC_GTEST_PROP(NewtonSchulz, FastAgreesWithPlain, ()) {
   testing::expect_close(fast.outputs[1], plain.outputs[1], {0, 1e-2}, "experts");
 }
 
-/// Blocks of columns down to the diagonal, and their mirror.
-TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
-  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{7, 3}, {520, 40}, {1100, 33}}) {
-    const Tensor a = testing::random_tensor({n, k}, DType::f32, "a");
-    const Tensor c({n, n}, DType::f32);
-    for (const Kernels kernels : {Kernels::plain, Kernels::fast}) {
-      Runtime runtime(host_target(2, kernels));
-      const SymmetricSize size{n, k, DType::f32, 2};
-      std::vector<std::byte> workspace(
-          static_cast<size_t>(SymmetricProduct::workspace_bytes(runtime.target(), size) + 64));
-      auto address = reinterpret_cast<uintptr_t>(workspace.data());
-      auto* const aligned = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
-      SymmetricProduct(runtime, size).run_upper(a.raw(), c.raw(), aligned);
-      float* const entries = c.data<float>();
-      mirror_upper(2, n, entries, [=](int64_t i, int64_t j) { return entries[i * n + j]; });
-      for (int64_t i = 0; i < n; i += 13) {
-        for (int64_t j = 0; j < n; ++j) {
-          double expected = 0, size_of_terms = 0;
-          for (int64_t l = 0; l < k; ++l) {
-            const double term = double{a.data<float>()[i * k + l]} * a.data<float>()[j * k + l];
-            expected += term;
-            size_of_terms += std::abs(term);
-          }
-          ASSERT_NEAR(entries[i * n + j], expected, 1e-6 * size_of_terms) << i << ", " << j;
-          ASSERT_EQ(entries[i * n + j], entries[j * n + i]);
-        }
+/// A Aᵀ by blocks of columns down to the diagonal, and their mirror.
+template <typename T>
+void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads) {
+  SCOPED_TRACE(fmt::format("{} of [{}, {}], {} threads", dtype_name(dtype_of<T>), n, k, threads));
+  const Tensor a = testing::random_tensor({n, k}, dtype_of<T>, "a");
+  const Tensor c({n, n}, dtype_of<T>);
+  Runtime runtime(host_target(threads, kernels));
+  const SymmetricSize size{n, k, dtype_of<T>, threads};
+  const Tensor workspace({SymmetricProduct::workspace_bytes(runtime.target(), size)}, DType::u8);
+  SymmetricProduct(runtime, size).run_upper(a.raw(), c.raw(), workspace.raw());
+  T* const entries = c.data<T>();
+  mirror_upper(threads, n, entries, [=](int64_t i, int64_t j) { return entries[i * n + j]; });
+  const auto at = [&](int64_t i, int64_t l) {
+    return static_cast<double>(static_cast<Compute<T>>(a.data<T>()[i * k + l]));
+  };
+  const double rounding = dtype_of<T> == DType::bf16 ? 1.0 / 256 : 0;  // of the result
+  for (int64_t i = 0; i < n; i += 13) {
+    for (int64_t j = 0; j < n; ++j) {
+      double expected = 0, size_of_terms = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        const double term = at(i, l) * at(j, l);
+        expected += term;
+        size_of_terms += std::abs(term);
       }
+      const auto found = static_cast<double>(static_cast<Compute<T>>(entries[i * n + j]));
+      ASSERT_NEAR(found, expected, 1e-6 * size_of_terms + rounding * std::abs(expected))
+          << i << ", " << j;
+      ASSERT_EQ(found, static_cast<double>(static_cast<Compute<T>>(entries[j * n + i])));
     }
   }
+}
+
+/// By one block, by blocks of one thread each, and by blocks of all threads.
+TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{7, 3}, {300, 21}, {520, 40}, {1100, 33}}) {
+    expect_symmetric_product<float>(n, k, Kernels::plain, 2);
+    for (const int threads : {1, 2, 16}) {
+      expect_symmetric_product<float>(n, k, Kernels::fast, threads);
+      if (n < 1000) expect_symmetric_product<BFloat16>(n, k, Kernels::fast, threads);
+    }
+  }
+}
+
+/// Matrices whose products are cut into blocks, several and one.
+TEST(NewtonSchulz, BlocksHaveTheSameBitsWithAnyNumberOfThreads) {
+  if (!rows_keep_their_bits(host_target(1))) GTEST_SKIP() << testing::kBitsChange;
+  const std::vector<RunInput> inputs{{{520, 600}}, {{5, 260, 300}}};
+  std::vector<std::vector<double>> one;
+  for (const int threads : {1, 2, 3, 16}) {
+    RunOptions options = without_backward(DType::f32);
+    options.threads = threads;
+    const auto outputs = run_program(five_steps, inputs, options).outputs;
+    if (threads == 1) one = outputs;
+    EXPECT_TRUE(outputs == one) << threads << " threads";
+  }
+}
+
+/// The same matrices beside others, of which ranks may have any number, have the same bits on every
+/// processor.
+TEST(NewtonSchulz, BitsDoNotDependOnHowManyMatricesThereAre) {
+  RunOptions options = without_backward(DType::f32);
+  options.threads = 2;
+  const auto two = run_program(five_steps, {RunInput{{2, 260, 300}}}, options).outputs[0];
+  const auto three = run_program(five_steps, {RunInput{{3, 260, 300}}}, options).outputs[0];
+  ASSERT_EQ(two.size() * 3, three.size() * 2);
+  // The inputs are numbers of a sequence, so the first two matrices are the same.
+  EXPECT_TRUE(std::equal(two.begin(), two.end(), three.begin()));
 }
 
 RC_GTEST_PROP(NewtonSchulz, DevicesAgreeWithPlain, ()) {

@@ -124,6 +124,19 @@ std::vector<Case> cases() {
               c.feed_forward_size = 24;
             }),
        with_muon},
+      {"mixture_balanced_by_signs", with(laid_out_mixture(),
+                                         [](ModelConfig& c) {
+                                           c.balance_biases = BiasBalancing::sign;
+                                           c.balance_bias_rate = 0.05;
+                                         })},
+      {"zaya_muon",
+       with(testing::small_family(Family::zaya),
+            [](ModelConfig& c) {
+              c.kv_heads = 4;  // divides over all ranks of the layouts
+              c.initialization_deviation = 0.2;
+              c.balance_bias_rate = 0.05;
+            }),
+       with_muon},
       {"mixture_forced",
        with(laid_out_mixture(), [](ModelConfig& c) { c.forced_uniform_routing = true; })},
   };
@@ -163,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LayoutRun, ::testing::ValuesIn(cases()),
 RunConfig run_of(Family family) {
   RunConfig config;
   config.model = testing::small_family(family);
-  config.model.layers = 1;                      // what a layer does is the same in each
+  // What a layer does is the same in each. LayoutRun has routers whose state crosses layers.
+  config.model.layers = 1;
   config.model.initialization_deviation = 0.2;  // small weights would hide mistakes
   config.data.context = 16;
   config.train.global_batch = 16;

@@ -29,15 +29,18 @@ class ZayaRuns : public Ranks {
 
 TEST_F(ZayaRuns, GoOnBitForBit) {
   for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
-           {1, {}}, {4, {"parallel.tensor=2", "parallel.expert=2"}}}) {
-    const std::string straight = fmt::format("straight-{}", ranks);
-    const std::string stopped = fmt::format("stopped-{}", ranks);
+           {1, {}},
+           {4, {"parallel.tensor=2", "parallel.expert=2"}},
+           {4, {"parallel.tensor=2", "optimizer.name=\"muon\"", "shard.optimizer=\"all\""}}}) {
+    SCOPED_TRACE(::testing::PrintToString(layout));
+    const std::string straight = fmt::format("straight-{}-{}", ranks, layout.size());
+    const std::string stopped = fmt::format("stopped-{}-{}", ranks, layout.size());
     train_on(ranks, zaya(straight, layout));
     std::vector<std::string> first = layout;
     first.emplace_back("train.stop_after=7");
     train_on(ranks, zaya(stopped, first));
     train_on(ranks, zaya(stopped, layout), {.resume = true});
-    EXPECT_TRUE(tensors(stopped, 20) == tensors(straight, 20)) << ranks << " ranks";
+    EXPECT_TRUE(tensors(stopped, 20) == tensors(straight, 20));
 
     const CheckpointReader reader(checkpoint(straight, 20));
     // 8 sequences a step, 2 of each data rank at once; two ranks share their sequences.

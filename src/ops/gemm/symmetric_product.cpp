@@ -11,15 +11,15 @@ namespace {
 /// How C is cut into blocks of columns.
 struct Cut {
   int64_t columns;   // of a block
-  int side_by_side;  // blocks at a time, each by one thread; or else all threads compute each
+  int side_by_side;  // blocks at a time, each by one thread; 1 if all threads compute each
 };
 
-/// A block has a sixteenth of all columns, so that 17/32 of the FLOPs are left; but no fewer than
-/// products are fast with.
+/// A block has a sixteenth of all columns, so that about 17/32 of the FLOPs of a large product are
+/// left; but no fewer than products are fast with. The cut does not depend on the threads, so bits
+/// do not either. If each thread has two blocks or more, their work is even.
 Cut cut_of(const Target& target, const SymmetricSize& size) {
   if (use_plain(target, size.dtype) || size.n < 256) return {std::max<int64_t>(size.n, 1), 1};
   const int64_t columns = round_up((size.n + 15) / 16, 64);
-  // The work of threads is even if each has several blocks.
   const int64_t blocks = (size.n + columns - 1) / columns;
   return {columns, blocks >= 2 * size.threads ? size.threads : 1};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/gemm/device_gemm.h"
+#include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
 #include "ops/update/newton_schulz_device.h"
 #include "ops/update/orthogonalise.h"
@@ -24,10 +25,12 @@ struct SizeGroup {
   MatrixExtent extent;
   std::vector<MatrixPlace> matrices;
 
-  /// How many are computed beside one another.
-  int64_t beside(int threads) const {
+  /// How many are computed beside one another. All threads compute what would leave some idle,
+  /// unless products have other bits then: ranks may share out the matrices.
+  int64_t beside(const Target& target) const {
     const int64_t count = std::ssize(matrices);
-    return extent.elements() <= kSmallMatrix ? count - count % threads : 0;
+    if (extent.elements() > kSmallMatrix) return 0;
+    return rows_keep_their_bits(target) ? count - count % target.threads : count;
   }
 };
 
@@ -105,7 +108,7 @@ class NewtonSchulz final : public Operation {
       const auto of = [&](int threads) {
         return Orthogonalise::workspace_bytes(target, size(group, inputs[0].dtype, threads));
       };
-      const int64_t beside = group.beside(target.threads);
+      const int64_t beside = group.beside(target);
       if (beside > 0) bytes = std::max(bytes, target.threads * of(1));
       if (beside < std::ssize(group.matrices)) bytes = std::max(bytes, of(target.threads));
     }
@@ -128,7 +131,7 @@ class NewtonSchulz final : public Operation {
         one.run(execution.inputs[place.value].raw() + place.first * element,
                 execution.outputs[place.value].raw() + place.first * element, memory);
       };
-      const int64_t beside = group.beside(target.threads);
+      const int64_t beside = group.beside(target);
       if (beside > 0) {
         const auto of_thread = size(group, dtype, 1);
         const int64_t bytes = Orthogonalise::workspace_bytes(target, of_thread);
