@@ -55,9 +55,10 @@ endfunction()
 
 # tessera_test(ROOM LIBRARIES linked... OPTIMISED sources...) builds tests/ROOM as the program
 # test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
-# compiler makes of loops in headers, or whose own definitions take long.
+# compiler makes of loops in headers, or whose own definitions take long. ONE_AT_A_TIME are the suites that
+# start more processes than there are cores: beside one another they would wait for each other's turns.
 function(tessera_test name)
-  cmake_parse_arguments(TEST "" "" "LIBRARIES;OPTIMISED" ${ARGN})
+  cmake_parse_arguments(TEST "" "" "LIBRARIES;OPTIMISED;ONE_AT_A_TIME" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
   tessera_leave_out_vendors(sources)
   if(NOT sources)
@@ -76,6 +77,16 @@ function(tessera_test name)
   tessera_kernels(test_${name} ${CMAKE_SOURCE_DIR}/tests/${name} EMULATED)
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
   set_property(GLOBAL APPEND PROPERTY TESSERA_TEST_PROGRAMS test_${name})
-  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  set(discovery TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+  set(properties TIMEOUT 300 ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  if(NOT TEST_ONE_AT_A_TIME)
+    gtest_discover_tests(test_${name} ${discovery} PROPERTIES ${properties})
+    return()
+  endif()
+  list(TRANSFORM TEST_ONE_AT_A_TIME APPEND ".*")
+  list(JOIN TEST_ONE_AT_A_TIME ":" alone)
+  gtest_discover_tests(test_${name} ${discovery} TEST_FILTER "-${alone}" TEST_LIST ${name}_beside
+    PROPERTIES ${properties})
+  gtest_discover_tests(test_${name} ${discovery} TEST_FILTER "${alone}" TEST_LIST ${name}_alone
+    PROPERTIES ${properties} RESOURCE_LOCK processes)
 endfunction()

@@ -14,6 +14,9 @@ namespace {
 /// Matrices of at most so many elements are computed beside one another, one by each thread. A
 /// product of larger ones keeps all threads busy by itself.
 constexpr int64_t kSmallMatrix = int64_t{1} << 20;
+/// The same where products have other bits on other threads. Ranks may share out the matrices, so
+/// their number may not say how one is computed: only the size does.
+constexpr int64_t kSmallOfAnyNumber = int64_t{1} << 17;
 
 struct MatrixPlace {
   size_t value = 0;   // which input
@@ -25,12 +28,11 @@ struct SizeGroup {
   MatrixExtent extent;
   std::vector<MatrixPlace> matrices;
 
-  /// How many are computed beside one another. All threads compute what would leave some idle,
-  /// unless products have other bits then: ranks may share out the matrices.
+  /// How many are computed beside one another. All threads compute what would leave some idle.
   int64_t beside(const Target& target) const {
     const int64_t count = std::ssize(matrices);
-    if (extent.elements() > kSmallMatrix) return 0;
-    return rows_keep_their_bits(target) ? count - count % target.threads : count;
+    if (!rows_keep_their_bits(target)) return extent.elements() <= kSmallOfAnyNumber ? count : 0;
+    return extent.elements() <= kSmallMatrix ? count - count % target.threads : 0;
   }
 };
 
