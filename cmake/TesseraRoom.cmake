@@ -53,8 +53,8 @@ function(tessera_room name)
   tessera_kernels(tessera_${name} ${CMAKE_SOURCE_DIR}/src/${name})
 endfunction()
 
-# tessera_test(ROOM LIBRARIES linked... OPTIMISED sources...) builds tests/ROOM as the program
-# test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
+# tessera_test(ROOM LIBRARIES linked... OPTIMISED sources... ONE_AT_A_TIME suites...) builds tests/ROOM as
+# the program test_ROOM, each of its cases a test of ctest. OPTIMISED are those of its files that test what the
 # compiler makes of loops in headers, or whose own definitions take long. ONE_AT_A_TIME are the suites that
 # start more processes than there are cores: beside one another they would wait for each other's turns.
 function(tessera_test name)

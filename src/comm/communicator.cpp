@@ -251,6 +251,9 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
     }
     return result;
   };
+  for (const Message& send : sends) {
+    for (const Message& receive : receives) check_apart(name, send.tensor, receive.tensor);
+  }
   std::vector<MarkedMessage> out = mark_all(sends, true);
   std::vector<MarkedMessage> in = mark_all(receives, false);
   if (device.stream == nullptr) {
@@ -265,9 +268,6 @@ void Communicator::exchange(std::string_view name, std::span<const Message> send
 void Communicator::exchange_on_device(std::string_view name, std::vector<MarkedMessage> sends,
                                       std::vector<MarkedMessage> receives, Stream& stream) {
   require_devices(name);
-  for (const MarkedMessage& send : sends) {
-    for (const MarkedMessage& receive : receives) check_apart(name, send.tensor, receive.tensor);
-  }
   const auto take_parts = [&](std::vector<MarkedMessage>& messages) {
     std::vector<DevicePart> parts;
     for (MarkedMessage& message : messages) {

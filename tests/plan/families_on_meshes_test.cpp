@@ -83,6 +83,7 @@ void expect_whole_parameters(const Mesh& mesh, const ParameterList& parameters) 
 TEST(Types, EveryFamilyIsAcceptedOnEveryMesh) {
   int written = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(TESSERA_SOURCE) / "configs")) {
+    // Those of benchmarks are of families that others have too.
     const std::string file = entry.path().filename().string();
     if (entry.path().extension() != ".toml" || file.starts_with("bench-")) continue;
     RunConfig config = shortened(entry.path());
