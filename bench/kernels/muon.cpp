@@ -69,19 +69,14 @@ void gram_benchmark(benchmark::State& state, int64_t n, DType dtype, bool symmet
   const int64_t bytes = symmetric ? SymmetricProduct::workspace_bytes(runtime.target(), size)
                                   : gemm_workspace_bytes(runtime.target(), full);
   const Tensor workspace({bytes / 4 + 1}, DType::f32);
-  const SymmetricProduct upper(runtime, size);
+  const SymmetricProduct half(runtime, size);
   const Gemm& product = prepare_gemm(runtime, full);
   const auto run = [&] {
     if (!symmetric) return product.run(a.raw(), a.raw(), c.raw(), workspace.raw());
-    upper.run_upper(a.raw(), c.raw(), workspace.raw());
     if (dtype == DType::bf16) {
-      const auto* const entries = c.data<BFloat16>();
-      mirror_upper(threads, n, c.data<BFloat16>(),
-                   [=](int64_t i, int64_t j) { return entries[i * n + j]; });
+      half.run(a.data<BFloat16>(), c.data<BFloat16>(), workspace.raw());
     } else {
-      const auto* const entries = c.data<float>();
-      mirror_upper(threads, n, c.data<float>(),
-                   [=](int64_t i, int64_t j) { return entries[i * n + j]; });
+      half.run(a.data<float>(), c.data<float>(), workspace.raw());
     }
   };
   run();

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "ops/gemm/gemm_plan.h"
 #include "ops/gemm/symmetric_product.h"
 #include "ops/update/muon_measures.h"
 #include "ops/update/muon_momentum.h"
@@ -17,6 +18,7 @@
 #include "program/view.h"
 #include "support/emulated.h"
 #include "support/relative_difference.h"
+#include "support/thread_counts.h"
 
 namespace tessera {
 namespace {
@@ -161,9 +163,8 @@ void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads
   Runtime runtime(host_target(threads, kernels));
   const SymmetricSize size{n, k, dtype_of<T>, threads};
   const Tensor workspace({SymmetricProduct::workspace_bytes(runtime.target(), size)}, DType::u8);
-  SymmetricProduct(runtime, size).run_upper(a.raw(), c.raw(), workspace.raw());
-  T* const entries = c.data<T>();
-  mirror_upper(threads, n, entries, [=](int64_t i, int64_t j) { return entries[i * n + j]; });
+  const T* const entries = c.data<T>();
+  SymmetricProduct(runtime, size).run(a.data<T>(), c.data<T>(), workspace.raw());
   const auto at = [&](int64_t i, int64_t l) {
     return static_cast<double>(static_cast<Compute<T>>(a.data<T>()[i * k + l]));
   };
@@ -190,7 +191,8 @@ TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
     expect_symmetric_product<float>(n, k, Kernels::plain, 2);
     for (const int threads : {1, 2, 16}) {
       expect_symmetric_product<float>(n, k, Kernels::fast, threads);
-      if (n < 1000) expect_symmetric_product<BFloat16>(n, k, Kernels::fast, threads);
+      if (n < 1000 || threads == 2)
+        expect_symmetric_product<BFloat16>(n, k, Kernels::fast, threads);
     }
   }
 }

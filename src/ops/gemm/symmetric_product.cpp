@@ -1,5 +1,6 @@
 #include "ops/gemm/symmetric_product.h"
 
+#include "base/parallel.h"
 #include "base/round_up.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
@@ -14,36 +15,56 @@ struct Cut {
   int side_by_side;  // blocks at a time, each by one thread; 1 if all threads compute each
 };
 
+/// Returns the least columns of a block that products are fast with.
+int64_t least_columns(const Target& target, DType dtype) {
+  const bool tiles = dtype == DType::bf16 && target.instructions == MatrixInstructions::amx;
+  return tiles ? 256 : 64;
+}
+
 /// A block has a sixteenth of all columns, so that about 17/32 of the FLOPs of a large product are
 /// left; but no fewer than products are fast with. The cut does not depend on the threads, so bits
 /// do not either. If each thread has two blocks or more, their work is even.
 Cut cut_of(const Target& target, const SymmetricSize& size) {
-  if (use_plain(target, size.dtype) || size.n < 256) return {std::max<int64_t>(size.n, 1), 1};
-  const int64_t columns = round_up((size.n + 15) / 16, 64);
+  const int64_t least = least_columns(target, size.dtype);
+  if (use_plain(target, size.dtype) || size.n < 4 * least) {
+    return {std::max<int64_t>(size.n, 1), 1};
+  }
+  const int64_t columns = round_up((size.n + 15) / 16, least);
   const int64_t blocks = (size.n + columns - 1) / columns;
   return {columns, blocks >= 2 * size.threads ? size.threads : 1};
 }
 
-/// The product of the block that begins at column `first`.
-GemmShape block_shape(const SymmetricSize& size, int64_t first, const Cut& cut) {
-  const int64_t end = std::min(size.n, first + cut.columns);
+/// Whether the rows of A that are a block's right operand are transposed before its product. In
+/// f32, products of few columns are faster then; oneDNN rearranges bf16 in any case.
+bool transposes(const SymmetricSize& size, const Cut& cut) {
+  return size.dtype == DType::f32 && cut.columns < size.n;
+}
+
+/// The product of the columns [first, end) of C.
+GemmShape block_shape(const SymmetricSize& size, int64_t first, int64_t end, const Cut& cut) {
   return {.m = end,
           .n = end - first,
           .k = size.k,
           .input = size.dtype,
           .output = size.dtype,
-          .transpose_b = true,
+          .transpose_b = !transposes(size, cut),
           .ldc = size.n,
           .threads = cut.side_by_side > 1 ? 1 : size.threads};
+}
+
+/// The memory of the transposed rows of a block.
+int64_t rows_bytes(const SymmetricSize& size, const Cut& cut) {
+  return transposes(size, cut) ? aligned_bytes(cut.columns * size.k * dtype_size(size.dtype)) : 0;
 }
 
 /// The scratch memory of a block.
 int64_t block_bytes(const Target& target, const SymmetricSize& size, const Cut& cut) {
   int64_t bytes = 0;
   for (int64_t first = 0; first < size.n; first += cut.columns) {
-    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, cut)));
+    const int64_t end = std::min(size.n, first + cut.columns);
+    bytes = std::max(bytes, gemm_workspace_bytes(target, block_shape(size, first, end, cut)));
   }
-  return aligned_bytes(bytes);
+  return rows_bytes(size, cut) + aligned_bytes(bytes);
 }
 
 }  // namespace
@@ -51,9 +72,11 @@ int64_t block_bytes(const Target& target, const SymmetricSize& size, const Cut& 
 SymmetricProduct::SymmetricProduct(Runtime& runtime, const SymmetricSize& size) : size_(size) {
   const Cut cut = cut_of(runtime.target(), size);
   side_by_side_ = cut.side_by_side;
+  rows_bytes_ = rows_bytes(size, cut);
   block_bytes_ = block_bytes(runtime.target(), size, cut);
   for (int64_t first = 0; first < size.n; first += cut.columns) {
-    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, cut)), first});
+    const int64_t end = std::min(size.n, first + cut.columns);
+    blocks_.push_back({&prepare_gemm(runtime, block_shape(size, first, end, cut)), first, end});
   }
   std::ranges::reverse(blocks_);  // the largest first
 }
@@ -63,14 +86,34 @@ int64_t SymmetricProduct::workspace_bytes(const Target& target, const SymmetricS
   return cut.side_by_side * block_bytes(target, size, cut);
 }
 
-void SymmetricProduct::run_upper(const void* a, void* c, std::byte* workspace) const {
-  const int64_t element = dtype_size(size_.dtype);
-  const auto* const rows = static_cast<const std::byte*>(a);
-  auto* const result = static_cast<std::byte*>(c);
+void SymmetricProduct::run_blocks(const void* a, void* c, std::byte* workspace,
+                                  const std::function<void(int64_t, int64_t)>& finish) const {
+  const bool by_one_thread = side_by_side_ == size_.threads;
   parallel_items(side_by_side_, std::ssize(blocks_), [&](int64_t i, int thread) {
     const Block& block = blocks_[static_cast<size_t>(i)];
-    block.product->run(rows, rows + block.first * size_.k * element, result + block.first * element,
-                       workspace + thread * block_bytes_);
+    run_block(block, a, c, workspace + thread * block_bytes_);
+    if (by_one_thread) finish(block.first, block.end);
+  });
+  if (by_one_thread) return;
+  const int64_t tiles = (size_.n + kTile - 1) / kTile;
+  parallel_items(size_.threads, tiles, [&](int64_t i, int) {
+    const int64_t first = (tiles - 1 - i) * kTile;  // those with the most rows first
+    finish(first, std::min(size_.n, first + kTile));
+  });
+}
+
+void SymmetricProduct::run_block(const Block& block, const void* a, void* c,
+                                 std::byte* workspace) const {
+  dispatch_floating(size_.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* right = static_cast<const T*>(a) + block.first * size_.k;
+    if (rows_bytes_ > 0) {
+      auto* const transposed = reinterpret_cast<T*>(workspace);
+      const int64_t columns = block.end - block.first;
+      transpose(columns, size_.k, right, size_.k, transposed, columns);
+      right = transposed;
+    }
+    block.product->run(a, right, static_cast<T*>(c) + block.first, workspace + rows_bytes_);
   });
 }
 

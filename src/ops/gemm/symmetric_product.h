@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
-#include "base/parallel.h"
+#include "base/transpose.h"
 #include "ops/gemm/gemm.h"
 
 namespace tessera {
@@ -19,59 +20,86 @@ struct SymmetricSize {
 };
 
 /// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
-/// V-B1). A product of its own computes each block of columns down to the diagonal; mirror_upper()
-/// writes the rest. So a large product takes little more than half of the FLOPs. The plain kernel,
-/// and small products, take one block.
+/// V-B1). A product of its own computes each block of columns down to the diagonal, and what is
+/// above it is written below, transposed. So a large product takes little more than half of the
+/// FLOPs. The plain kernel, and small products, take one block.
 class SymmetricProduct {
  public:
   /// Must not be called within a parallel region. The product may run there.
   SymmetricProduct(Runtime& runtime, const SymmetricSize& size);
   static int64_t workspace_bytes(const Target& target, const SymmetricSize& size);
 
-  /// Computes the upper triangle of C. What is below it is undefined afterwards.
-  void run_upper(const void* a, void* c, std::byte* workspace) const;
+  /// Computes C. T is the type of the size.
+  template <typename T>
+  void run(const T* a, T* c, std::byte* workspace) const {
+    run(a, c, workspace, [=, n = size_.n](int64_t i, int64_t j) { return c[i * n + j]; });
+  }
+
+  /// Computes C, then sets c[i][j] and c[j][i] to value(i, j) for all i <= j. value() may read
+  /// c[i][j], which is written after that. Near the diagonal it is called for i > j too.
+  template <typename T, typename Value>
+  void run(const T* a, T* c, std::byte* workspace, const Value& value) const {
+    run_blocks(a, c, workspace, [&](int64_t first, int64_t end) {
+      for (int64_t column = first; column < end; column += kTile) {
+        for (int64_t row = 0; row < column; row += kTile) set_pair(row, column, c, value);
+        set_diagonal(column, c, value);
+      }
+    });
+  }
 
  private:
+  static constexpr int64_t kTile = 64;
   struct Block {
     const Gemm* product;
     int64_t first;  // column
+    int64_t end;
   };
+
+  /// Computes C down to the diagonal. Calls finish(first, end) once for each column, for columns
+  /// whose entries are there; several threads may do so at a time.
+  void run_blocks(const void* a, void* c, std::byte* workspace,
+                  const std::function<void(int64_t first, int64_t end)>& finish) const;
+
+  void run_block(const Block& block, const void* a, void* c, std::byte* workspace) const;
+
+  /// Sets a tile above the diagonal and the one below it.
+  template <typename T, typename Value>
+  void set_pair(int64_t row, int64_t column, T* c, const Value& value) const {
+    const int64_t n = size_.n;
+    const int64_t columns = std::min(kTile, n - column);
+    std::array<T, kTile * kTile> tile;
+    for (int64_t i = 0; i < kTile; ++i) {
+#pragma GCC ivdep
+      for (int64_t j = 0; j < columns; ++j) tile[i * kTile + j] = value(row + i, column + j);
+      std::copy_n(&tile[i * kTile], columns, c + (row + i) * n + column);
+    }
+    transpose(kTile, columns, tile.data(), kTile, c + column * n + row, n);
+  }
+
+  /// Sets the tile on the diagonal that begins there.
+  template <typename T, typename Value>
+  void set_diagonal(int64_t begin, T* c, const Value& value) const {
+    const int64_t n = size_.n;
+    const int64_t rows = std::min(kTile, n - begin);
+    std::array<T, kTile * kTile> tile;
+    std::array<T, kTile * kTile> below;
+    for (int64_t i = 0; i < rows; ++i) {
+#pragma GCC ivdep
+      for (int64_t j = 0; j < rows; ++j) tile[i * kTile + j] = value(begin + i, begin + j);
+    }
+    transpose(rows, rows, tile.data(), kTile, below.data(), kTile);
+    for (int64_t i = 0; i < rows; ++i) {
+      T* const row = c + (begin + i) * n + begin;
+      std::copy_n(&tile[i * kTile], rows, row);
+      std::copy_n(&below[i * kTile], i, row);
+    }
+  }
+
   SymmetricSize size_;
   std::vector<Block> blocks_;
   int side_by_side_ = 1;     // blocks, each by one thread
-  int64_t block_bytes_ = 0;  // of scratch memory
+  int64_t rows_bytes_ = 0;   // of a block's transposed rows, 0 if they are read as they lie
+  int64_t block_bytes_ = 0;  // of scratch memory, with those
 };
-
-/// Sets c[i][j] and c[j][i] of a matrix [n, n] to value(i, j), for all i <= j. value() may read
-/// c[i][j], which is written after that.
-template <typename T, typename Function>
-void mirror_upper(int threads, int64_t n, T* c, Function&& value) {
-  constexpr int64_t kTile = 64;
-  const int64_t tiles = (n + kTile - 1) / kTile;
-  const auto mirror_tile = [&](int64_t row, int64_t column) {
-    std::array<T, kTile * kTile> tile;
-    const int64_t rows = std::min(kTile, n - row);
-    const int64_t columns = std::min(kTile, n - column);
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t begin = row == column ? i : 0;
-      for (int64_t j = begin; j < columns; ++j) {
-        const T entry = value(row + i, column + j);
-        tile[static_cast<size_t>(i * kTile + j)] = entry;
-        c[(row + i) * n + column + j] = entry;
-      }
-    }
-    for (int64_t j = 0; j < columns; ++j) {
-      const int64_t end = row == column ? j : rows;
-      for (int64_t i = 0; i < end; ++i) {
-        c[(column + j) * n + row + i] = tile[static_cast<size_t>(i * kTile + j)];
-      }
-    }
-  };
-  parallel_items(threads, tiles, [&](int64_t row, int) {
-    for (int64_t column = row; column < tiles; ++column) {
-      mirror_tile(row * kTile, column * kTile);
-    }
-  });
-}
 
 }  // namespace tessera

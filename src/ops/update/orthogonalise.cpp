@@ -1,8 +1,10 @@
 #include "ops/update/orthogonalise.h"
 
+#include <array>
 #include <cmath>
 
 #include "base/interleaved_sum.h"
+#include "base/transpose.h"
 #include "ops/gemm/gemm_plan.h"
 #include "ops/support.h"
 #include "ops/update/newton_schulz_coefficients.h"
@@ -93,16 +95,19 @@ template <typename T>
 void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, Compute<T> factor,
                       T* to) {
   constexpr int64_t kTile = 64;
-  parallel_items(threads, (columns + kTile - 1) / kTile, [=](int64_t tile, int) {
-    const int64_t end = std::min(columns, (tile + 1) * kTile);
+  parallel_items(threads, (columns + kTile - 1) / kTile, [=](int64_t item, int) {
+    const int64_t first = item * kTile;
+    const int64_t width = std::min(kTile, columns - first);
+    std::array<T, kTile * kTile> tile;
     for (int64_t row = 0; row < rows; row += kTile) {
-      const int64_t row_end = std::min(rows, row + kTile);
-      for (int64_t j = tile * kTile; j < end; ++j) {
-        for (int64_t i = row; i < row_end; ++i) {
-          to[j * rows + i] =
-              static_cast<T>(factor * static_cast<Compute<T>>(from[i * columns + j]));
+      const int64_t height = std::min(kTile, rows - row);
+      for (int64_t i = 0; i < height; ++i) {
+        const T* const entries = from + (row + i) * columns + first;
+        for (int64_t j = 0; j < width; ++j) {
+          tile[i * kTile + j] = static_cast<T>(factor * static_cast<Compute<T>>(entries[j]));
         }
       }
+      transpose(height, width, tile.data(), kTile, to + first * rows + row, rows);
     }
   });
 }
@@ -159,10 +164,8 @@ void Orthogonalise::step(const T* x, T* next, std::byte* workspace) const {
   auto* const square = reinterpret_cast<T*>(workspace + layout.square);
   std::byte* const scratch = workspace + layout.scratch;
   const int64_t n = short_side(size_.extent);
-  gram_.run_upper(x, gram, scratch);
-  mirror_upper(size_.threads, n, gram, [=](int64_t i, int64_t j) { return gram[i * n + j]; });
-  square_.run_upper(gram, square, scratch);
-  mirror_upper(size_.threads, n, square, [=](int64_t i, int64_t j) {
+  gram_.run(x, gram, scratch);
+  square_.run(gram, square, scratch, [=](int64_t i, int64_t j) {
     const auto a = i == j ? static_cast<Wide>(kNewtonSchulzA) : Wide{0};
     return static_cast<T>(a +
                           static_cast<Wide>(kNewtonSchulzB) * static_cast<Wide>(gram[i * n + j]) +
