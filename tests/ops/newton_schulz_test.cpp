@@ -168,6 +168,8 @@ void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads
   const auto at = [&](int64_t i, int64_t l) {
     return static_cast<double>(static_cast<Compute<T>>(a.data<T>()[i * k + l]));
   };
+  // Below AVX-512, what is computed at once may be symmetric but for rounding.
+  const bool is_cut = kernels == Kernels::fast && n >= (dtype_of<T> == DType::bf16 ? 1024 : 256);
   const double rounding = dtype_of<T> == DType::bf16 ? 1.0 / 256 : 0;  // of the result
   for (int64_t i = 0; i < n; i += 13) {
     for (int64_t j = 0; j < n; ++j) {
@@ -180,14 +182,17 @@ void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads
       const auto found = static_cast<double>(static_cast<Compute<T>>(entries[i * n + j]));
       ASSERT_NEAR(found, expected, 1e-6 * size_of_terms + rounding * std::abs(expected))
           << i << ", " << j;
-      ASSERT_EQ(found, static_cast<double>(static_cast<Compute<T>>(entries[j * n + i])));
+      if (is_cut) {
+        ASSERT_EQ(found, static_cast<double>(static_cast<Compute<T>>(entries[j * n + i])));
+      }
     }
   }
 }
 
-/// By one block, by blocks of one thread each, and by blocks of all threads.
+/// As a whole, by blocks of one thread each, and by blocks of all threads.
 TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
-  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{7, 3}, {300, 21}, {520, 40}, {1100, 33}}) {
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{7, 3}, {200, 70}, {300, 21}, {520, 40}, {1100, 33}}) {
     expect_symmetric_product<float>(n, k, Kernels::plain, 2);
     for (const int threads : {1, 2, 16}) {
       expect_symmetric_product<float>(n, k, Kernels::fast, threads);

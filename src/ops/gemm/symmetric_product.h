@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/parallel.h"
 #include "base/transpose.h"
 #include "ops/gemm/gemm.h"
 
@@ -22,7 +23,7 @@ struct SymmetricSize {
 /// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
 /// V-B1). A product of its own computes each block of columns down to the diagonal, and what is
 /// above it is written below, transposed. So a large product takes little more than half of the
-/// FLOPs. The plain kernel, and small products, take one block.
+/// FLOPs. The plain kernel, and small products, compute all of C at once.
 class SymmetricProduct {
  public:
   /// Must not be called within a parallel region. The product may run there.
@@ -32,17 +33,22 @@ class SymmetricProduct {
   /// Computes C. T is the type of the size.
   template <typename T>
   void run(const T* a, T* c, std::byte* workspace) const {
-    run(a, c, workspace, [=, n = size_.n](int64_t i, int64_t j) { return c[i * n + j]; });
+    if (is_whole()) return run_block(blocks_[0], a, c, workspace);
+    run_and_mirror(a, c, workspace,
+                   [=, n = size_.n](int64_t i, int64_t j) { return c[i * n + j]; });
   }
 
-  /// Computes C, then sets c[i][j] and c[j][i] to value(i, j) for all i <= j. value() may read
-  /// c[i][j], which is written after that. Near the diagonal it is called for i > j too.
+  /// Computes C, then sets each c[i][j] to value(i, j), which must be symmetric and may read
+  /// c[i][j].
   template <typename T, typename Value>
   void run(const T* a, T* c, std::byte* workspace, const Value& value) const {
-    run_blocks(a, c, workspace, [&](int64_t first, int64_t end) {
-      for (int64_t column = first; column < end; column += kTile) {
-        for (int64_t row = 0; row < column; row += kTile) set_pair(row, column, c, value);
-        set_diagonal(column, c, value);
+    if (!is_whole()) return run_and_mirror(a, c, workspace, value);
+    run_block(blocks_[0], a, c, workspace);
+    const int64_t n = size_.n;
+    parallel_ranges(size_.threads, n, kTile, [&, n](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+#pragma GCC ivdep
+        for (int64_t j = 0; j < n; ++j) c[i * n + j] = value(i, j);
       }
     });
   }
@@ -54,6 +60,20 @@ class SymmetricProduct {
     int64_t first;  // column
     int64_t end;
   };
+
+  /// Whether one product computes all of C.
+  bool is_whole() const { return blocks_.size() == 1; }
+
+  /// Computes C by blocks, and sets c[i][j] and c[j][i] to value(i, j) for all i <= j.
+  template <typename T, typename Value>
+  void run_and_mirror(const T* a, T* c, std::byte* workspace, const Value& value) const {
+    run_blocks(a, c, workspace, [&](int64_t first, int64_t end) {
+      for (int64_t column = first; column < end; column += kTile) {
+        for (int64_t row = 0; row < column; row += kTile) set_pair(row, column, c, value);
+        set_diagonal(column, c, value);
+      }
+    });
+  }
 
   /// Computes C down to the diagonal. Calls finish(first, end) once for each column, for columns
   /// whose entries are there; several threads may do so at a time.
