@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -14,8 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLeastBatch = 1e-3;  // seconds that are timed at once
-constexpr int64_t kMostCalls = 1000;  // of a batch
-constexpr int64_t kLeastBatches = 3, kMostBatches = 200;
+constexpr int64_t kLeastBatches = 3, kMostBatches = 1'000'000;
 
 /// A collective of one size, with its operands.
 class MeasuredCall {
@@ -70,12 +70,16 @@ double largest(Communicator& group, double own) {
   return number.data<double>()[0];
 }
 
-/// The seconds that the slowest rank takes for each of so many calls.
+/// The seconds that the slowest rank takes for each of so many calls. Throws Error on all ranks if
+/// one is interrupted.
 double time_calls(Communicator& group, int64_t calls, MeasuredCall& call) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
   group.barrier("begin");
   const Stopwatch watch;
   for (int64_t i = 0; i < calls; ++i) call();
-  return largest(group, watch.seconds()) / static_cast<double>(calls);
+  const double slowest = largest(group, InterruptGuard::requested() ? kNever : watch.seconds());
+  if (slowest == kNever) throw Error("interrupted");
+  return slowest / static_cast<double>(calls);
 }
 
 CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collective collective,
@@ -84,13 +88,13 @@ CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collec
   call();  // makes what is made once
   // All ranks know the same times, and so decide alike.
   const double once = time_calls(group, 1, call);
-  const auto calls = std::clamp(static_cast<int64_t>(kLeastBatch / once), int64_t{1}, kMostCalls);
+  const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
+  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / std::max(once, 1e-9)));
   const double batch = once * static_cast<double>(calls);
   const auto batches =
       std::clamp(static_cast<int64_t>(sweep.seconds / batch), kLeastBatches, kMostBatches);
   std::vector<double> seconds;
   for (int64_t i = 0; i < batches; ++i) seconds.push_back(time_calls(group, calls, call));
-  if (largest(group, InterruptGuard::requested() ? 1 : 0) > 0) throw Error("interrupted");
   return {collective,
           sweep.dtype,
           ranks,

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpoint_folder.h"
 #include "cli/program.h"
 #include "config/differences.h"
 #include "config/load_config.h"
@@ -62,6 +63,16 @@ class ProcessRuns : public ::testing::Test {
     for (int i = 0; i < 600 && !path_exists(path); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
+  }
+  /// Waits until a run has written a checkpoint, for half a minute at most, and returns whether it
+  /// has. It may soon be removed for newer ones.
+  bool await_checkpoint(const std::string& name) const {
+    const fs::path checkpoints = folder_ / name / "checkpoints";
+    for (int i = 0; i < 6000; ++i) {
+      if (path_exists(checkpoints) && !list_checkpoints(checkpoints).complete.empty()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
   }
   /// The processes that mpirun has started, in the order of their ranks.
   static std::vector<pid_t> processes_of(const Subprocess& mpirun) {

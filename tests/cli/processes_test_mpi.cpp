@@ -342,18 +342,16 @@ TEST_F(ProcessesTest, EndAtOnceWhenMpirunIsToldTwice) {
 
 TEST_F(ProcessesTest, AfterAProcessIsKilledTheLastCheckpointIsWhole) {
   const Arguments long_run =
-      joined(joined(set("train.steps", "5000"), set("train.stop_after", "5000")),
+      joined(joined(set("train.steps", "100000"), set("train.stop_after", "100000")),
              joined(set("checkpoint.every", "5"), set("parallel.expert", "2")));
   const auto started = start(2, training("killed", long_run));
-  const fs::path first = folder_ / "killed" / "checkpoints" / "step-00000005";
-  await(first);
-  ASSERT_TRUE(path_exists(first)) << started->output();
+  ASSERT_TRUE(await_checkpoint("killed")) << started->output();
   const std::vector<pid_t> ranks = processes_of(*started);
   ASSERT_GE(ranks.size(), 2U) << started->output();
   ::kill(ranks.back(), SIGKILL);
   EXPECT_NE(started->wait(), 0);
   const Result resumed = run(
-      training("killed", joined(joined(set("train.steps", "5000"), {"--resume", "--ranks", "2"}),
+      training("killed", joined(joined(set("train.steps", "100000"), {"--resume", "--ranks", "2"}),
                                 set("train.stop_after", "300"))));
   EXPECT_EQ(resumed.status, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("going on after step"));
@@ -390,9 +388,7 @@ TEST_F(ProcessesTest, AProcessThatIsKilledOrStoppedIsNamedAndTheCheckpointsAreWh
     const std::string name = fmt::format("round-{}", round);
     SCOPED_TRACE(fmt::format("{}: rank {} is {}", name, rank, stops ? "stopped" : "killed"));
     const auto started = start(3, training(name, keys));
-    const fs::path first = folder_ / name / "checkpoints" / "step-00000005";
-    await(first);
-    ASSERT_TRUE(path_exists(first)) << started->output();
+    ASSERT_TRUE(await_checkpoint(name)) << started->output();
     std::this_thread::sleep_for(std::chrono::microseconds(random.bits(2 * round + 1) % 200000));
     const std::vector<pid_t> ranks = processes_of(*started);
     ASSERT_GE(ranks.size(), 3U) << started->output();

@@ -145,8 +145,7 @@ TEST_F(TcpProcessesTest, AProcessThatIsKilledIsNamedAndTheLastCheckpointIsWhole)
     const std::string name = "killed-" + std::to_string(victim);
     const Arguments batch = joined(set("train.global_batch", "3"), set("train.micro_batch", "1"));
     const auto started = start(3, long_training(name, batch));
-    await(checkpoint(name, 5));
-    ASSERT_TRUE(path_exists(checkpoint(name, 5))) << started->output();
+    ASSERT_TRUE(await_checkpoint(name)) << started->output();
     const std::vector<pid_t> ranks = processes_of(*started);
     ASSERT_EQ(ranks.size(), 3U) << started->output();
     ::kill(ranks[victim], SIGKILL);
