@@ -1,9 +1,14 @@
+#include <array>
+#include <csignal>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/interrupt.h"
 #include "comm/in_process/world.h"
 #include "hardware/collective_rate.h"
 #include "hardware/hardware_file.h"
@@ -58,6 +63,24 @@ TEST(Collectives, AreMeasuredOnEveryRankAlike) {
   // Each rank gets a third from each of the two others, in every call: at least the first one, a
   // timed one and three batches of one.
   EXPECT_GE(received[0], 5 * (4 + 668 + 2 * 21846));
+}
+
+/// Each would be measured for eleven days.
+TEST(Collectives, ASignalEndsThemOnAllRanks) {
+  const InterruptGuard guard;
+  const CollectiveSweep sweep{.collectives = {Collective::all_reduce, Collective::broadcast},
+                              .bytes = {64},
+                              .seconds = 1e6};
+  World world(2);
+  std::array<std::string, 2> errors;
+  run_ranks(world, [&](int rank) {
+    Communicator group = world.group(rank, std::array{0, 1});
+    if (rank == 1) std::raise(SIGINT);
+    errors[static_cast<size_t>(rank)] =
+        error_of([&] { measure_collectives(group, {.ranks = 2}, sweep); });
+  });
+  EXPECT_EQ(errors[0], "interrupted");
+  EXPECT_EQ(errors[1], "interrupted");
 }
 
 TEST(Collectives, AreKeptInAHardwareFile) {
