@@ -52,7 +52,7 @@ Tensor random_matrix(int64_t rows, int64_t columns, DType dtype, const std::stri
   return tensor;
 }
 
-/// A Aᵀ of a square A, as a full product or down to the diagonal with its mirror.
+/// A Aᵀ of a square A, as a full product or as SymmetricProduct computes it.
 void gram_benchmark(benchmark::State& state, int64_t n, DType dtype, bool symmetric) {
   const int threads = omp_get_max_threads();
   Runtime runtime(host_target(threads));

@@ -87,9 +87,9 @@ CollectiveRate measure(Communicator& group, const CollectiveRanks& ranks, Collec
   MeasuredCall call(group, collective, sweep.dtype, bytes);
   call();  // makes what is made once
   // All ranks know the same times, and so decide alike.
-  const double once = time_calls(group, 1, call);
+  const double once = std::max(time_calls(group, 1, call), 1e-9);
   const double least = std::max(kLeastBatch, sweep.seconds / kMostBatches);
-  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / std::max(once, 1e-9)));
+  const auto calls = std::max<int64_t>(1, static_cast<int64_t>(least / once));
   const double batch = once * static_cast<double>(calls);
   const auto batches =
       std::clamp(static_cast<int64_t>(sweep.seconds / batch), kLeastBatches, kMostBatches);

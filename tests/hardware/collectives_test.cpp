@@ -66,7 +66,7 @@ TEST(Collectives, AreMeasuredOnEveryRankAlike) {
 }
 
 /// Each would be measured for eleven days.
-TEST(Collectives, ASignalEndsThemOnAllRanks) {
+TEST(Collectives, ASignalEndsThem) {
   const InterruptGuard guard;
   const CollectiveSweep sweep{.collectives = {Collective::all_reduce, Collective::broadcast},
                               .bytes = {64},

@@ -154,22 +154,36 @@ RC_GTEST_PROP(NewtonSchulz, FastAgreesWithPlain, ()) {
   testing::expect_close(fast.outputs[1], plain.outputs[1], {0, 1e-2}, "experts");
 }
 
-/// A Aᵀ by blocks of columns down to the diagonal, and their mirror.
+/// Whether products of n rows are cut into blocks here, and so are symmetric bit for bit.
+bool is_cut(const Target& target, int64_t n, DType dtype) {
+  const bool tiles = dtype == DType::bf16 && target.instructions == MatrixInstructions::amx;
+  return target.kernels == Kernels::fast && n >= (tiles ? 1024 : 256);
+}
+
+/// A Aᵀ, and the same with entries that are computed from those.
 template <typename T>
 void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads) {
   SCOPED_TRACE(fmt::format("{} of [{}, {}], {} threads", dtype_name(dtype_of<T>), n, k, threads));
   const Tensor a = testing::random_tensor({n, k}, dtype_of<T>, "a");
   const Tensor c({n, n}, dtype_of<T>);
+  const Tensor changed({n, n}, dtype_of<T>);
   Runtime runtime(host_target(threads, kernels));
   const SymmetricSize size{n, k, dtype_of<T>, threads};
   const Tensor workspace({SymmetricProduct::workspace_bytes(runtime.target(), size)}, DType::u8);
+  const SymmetricProduct product(runtime, size);
   const T* const entries = c.data<T>();
-  SymmetricProduct(runtime, size).run(a.data<T>(), c.data<T>(), workspace.raw());
+  product.run(a.data<T>(), c.data<T>(), workspace.raw());
+  const auto change = [=](const T* of, int64_t i, int64_t j) {
+    return static_cast<T>(2 * static_cast<Compute<T>>(of[i * n + j]) + Compute<T>(i == j ? 3 : 0));
+  };
+  T* const changes = changed.data<T>();
+  product.run(a.data<T>(), changes, workspace.raw(),
+              [=](int64_t i, int64_t j) { return change(changes, i, j); });
   const auto at = [&](int64_t i, int64_t l) {
     return static_cast<double>(static_cast<Compute<T>>(a.data<T>()[i * k + l]));
   };
-  // Below AVX-512, what is computed at once may be symmetric but for rounding.
-  const bool is_cut = kernels == Kernels::fast && n >= (dtype_of<T> == DType::bf16 ? 1024 : 256);
+  const auto number = [](T value) { return static_cast<double>(static_cast<Compute<T>>(value)); };
+  const bool cut = is_cut(runtime.target(), n, dtype_of<T>);
   const double rounding = dtype_of<T> == DType::bf16 ? 1.0 / 256 : 0;  // of the result
   for (int64_t i = 0; i < n; i += 13) {
     for (int64_t j = 0; j < n; ++j) {
@@ -179,11 +193,12 @@ void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads
         expected += term;
         size_of_terms += std::abs(term);
       }
-      const auto found = static_cast<double>(static_cast<Compute<T>>(entries[i * n + j]));
+      const double found = number(entries[i * n + j]);
       ASSERT_NEAR(found, expected, 1e-6 * size_of_terms + rounding * std::abs(expected))
           << i << ", " << j;
-      if (is_cut) {
-        ASSERT_EQ(found, static_cast<double>(static_cast<Compute<T>>(entries[j * n + i])));
+      ASSERT_EQ(number(changes[i * n + j]), number(change(entries, i, j))) << i << ", " << j;
+      if (cut) {
+        ASSERT_EQ(found, number(entries[j * n + i])) << i << ", " << j;
       }
     }
   }
@@ -192,27 +207,42 @@ void expect_symmetric_product(int64_t n, int64_t k, Kernels kernels, int threads
 /// As a whole, by blocks of one thread each, and by blocks of all threads.
 TEST(SymmetricProduct, IsTheFullProductAndSymmetric) {
   for (const auto& [n, k] :
-       {std::pair<int64_t, int64_t>{7, 3}, {200, 70}, {300, 21}, {520, 40}, {1100, 33}}) {
+       {std::pair<int64_t, int64_t>{7, 3}, {200, 70}, {300, 21}, {520, 150}, {1100, 33}}) {
     expect_symmetric_product<float>(n, k, Kernels::plain, 2);
     for (const int threads : {1, 2, 16}) {
       expect_symmetric_product<float>(n, k, Kernels::fast, threads);
-      if (n < 1000 || threads == 2)
+      if (n < 1000 || threads == 2) {
         expect_symmetric_product<BFloat16>(n, k, Kernels::fast, threads);
+      }
     }
   }
 }
 
-/// Matrices whose products are cut into blocks, several and one.
+/// The symmetric products of the first are cut into blocks.
+TEST(NewtonSchulz, BlocksAgreeWithPlain) {
+  const std::vector<RunInput> inputs{{{300, 420}}, {{330, 260}}};
+  RunOptions options = without_backward(DType::f32);
+  const auto fast = run_program(five_steps, inputs, options);
+  options.kernels = Kernels::plain;
+  const auto plain = run_program(five_steps, inputs, options);
+  testing::expect_close(fast.outputs[0], plain.outputs[0], {0, 1e-4}, "wide");
+  testing::expect_close(fast.outputs[1], plain.outputs[1], {0, 1e-4}, "tall");
+}
+
+/// Matrices whose products are cut into blocks, several and one. Sums are of fewer than 1000
+/// numbers (docs/architecture.md, Numbers).
 TEST(NewtonSchulz, BlocksHaveTheSameBitsWithAnyNumberOfThreads) {
   if (!rows_keep_their_bits(host_target(1))) GTEST_SKIP() << testing::kBitsChange;
   const std::vector<RunInput> inputs{{{520, 600}}, {{5, 260, 300}}};
-  std::vector<std::vector<double>> one;
-  for (const int threads : {1, 2, 3, 8}) {
-    RunOptions options = without_backward(DType::f32);
-    options.threads = threads;
-    const auto outputs = run_program(five_steps, inputs, options).outputs;
-    if (threads == 1) one = outputs;
-    EXPECT_TRUE(outputs == one) << threads << " threads";
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<std::vector<double>> one;
+    for (const int threads : {1, 2, 3, 8}) {
+      RunOptions options = without_backward(dtype);
+      options.threads = threads;
+      const auto outputs = run_program(five_steps, inputs, options).outputs;
+      if (threads == 1) one = outputs;
+      EXPECT_TRUE(outputs == one) << dtype_name(dtype) << ", " << threads << " threads";
+    }
   }
 }
 

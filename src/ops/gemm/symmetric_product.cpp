@@ -23,7 +23,8 @@ int64_t least_columns(const Target& target, DType dtype) {
 
 /// A block has a sixteenth of all columns, so that about 17/32 of the FLOPs of a large product are
 /// left; but no fewer than products are fast with. The cut does not depend on the threads, so bits
-/// do not either. If each thread has two blocks or more, their work is even.
+/// depend on them no more than those of other products. If each thread has two blocks or more,
+/// their work is even.
 Cut cut_of(const Target& target, const SymmetricSize& size) {
   const int64_t least = least_columns(target, size.dtype);
   if (use_plain(target, size.dtype) || size.n < 4 * least) {
@@ -110,7 +111,12 @@ void SymmetricProduct::run_block(const Block& block, const void* a, void* c,
     if (rows_bytes_ > 0) {
       auto* const transposed = reinterpret_cast<T*>(workspace);
       const int64_t columns = block.end - block.first;
-      transpose(columns, size_.k, right, size_.k, transposed, columns);
+      parallel_items(size_.threads / side_by_side_, (size_.k + kTile - 1) / kTile,
+                     [&, right](int64_t tile, int) {
+                       const int64_t begin = tile * kTile;
+                       transpose(columns, std::min(kTile, size_.k - begin), right + begin, size_.k,
+                                 transposed + begin * columns, columns);
+                     });
       right = transposed;
     }
     block.product->run(a, right, static_cast<T*>(c) + block.first, workspace + rows_bytes_);

@@ -23,7 +23,8 @@ struct SymmetricSize {
 /// The product C = A Aᵀ of a matrix A [n, k] on the processor, which is symmetric (ZAYA1, section
 /// V-B1). A product of its own computes each block of columns down to the diagonal, and what is
 /// above it is written below, transposed. So a large product takes little more than half of the
-/// FLOPs. The plain kernel, and small products, compute all of C at once.
+/// FLOPs. The plain kernel, and small products, compute all of C at once; below AVX-512 that is
+/// symmetric but for rounding.
 class SymmetricProduct {
  public:
   /// Must not be called within a parallel region. The product may run there.
@@ -38,8 +39,8 @@ class SymmetricProduct {
                    [=, n = size_.n](int64_t i, int64_t j) { return c[i * n + j]; });
   }
 
-  /// Computes C, then sets each c[i][j] to value(i, j), which must be symmetric and may read
-  /// c[i][j].
+  /// Computes C, then sets each c[i][j] to value(i, j), which must be symmetric if C is, and may
+  /// read c[i][j].
   template <typename T, typename Value>
   void run(const T* a, T* c, std::byte* workspace, const Value& value) const {
     if (!is_whole()) return run_and_mirror(a, c, workspace, value);

@@ -22,8 +22,8 @@ double newton_schulz_step_flops(int64_t rows, int64_t columns);
 ///   X = X / (|X| + 1e-7), transposed if it has more rows than columns, then `steps` times
 ///   A = X Xᵀ, X = a X + (b A + c A²) X (newton_schulz_coefficients.h).
 /// Products are of the matrices' type, bf16, f32 or f64, with sums in f32 (f64 of f64). On the
-/// processor A and A² are computed as the symmetric matrices that they are; a X is taken by adding
-/// a to the diagonal of b A + c A².
+/// processor A and A², if they are large, are computed as the symmetric matrices that they are
+/// (SymmetricProduct); a X is taken by adding a to the diagonal of b A + c A².
 std::vector<Value> newton_schulz(Builder& builder, std::span<const Value> matrices, int64_t steps,
                                  NewtonSchulzPieces pieces = NewtonSchulzPieces::refused);
 
