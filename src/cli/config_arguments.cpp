@@ -45,9 +45,12 @@ std::vector<ChosenPhase> choose_phases(const RunConfig& config, const std::strin
 }
 
 void add_phase_argument(CLI::App& command, std::string& phase, const std::string& without) {
-  command.add_option(
-      "--phase", phase,
-      "One of [[train.phases]], by its name or number, from 1 on; left out: " + without);
+  command
+      .add_option("--phase", phase,
+                  "One of [[train.phases]], by its name or number, from 1 on; left out: " + without)
+      ->check([](const std::string& text) {
+        return text.empty() ? "it is empty; give a phase's name or number, or leave it out" : "";
+      });
 }
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {

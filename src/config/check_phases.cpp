@@ -69,18 +69,17 @@ void check_phase_batches(const RunPhase& phase, Contradictions& found) {
 
 void check_phases(const RunConfig& config, Contradictions& found) {
   std::set<std::string> names;
+  const std::vector<RunPhase> phases = phases_of(config);
   for (size_t i = 0; i < config.train.phases.size(); ++i) {
     const PhaseConfig& given = config.train.phases[i];
     check_length(given, i, found);
-    if (given.name.empty()) continue;
-    check_phase_name(given.name, phase_key(i, "name"), found);
-    if (!names.insert(given.name).second) {
+    if (!given.name.empty()) check_phase_name(given.name, phase_key(i, "name"), found);
+    if (!names.insert(phases[i].name).second) {
       found.add("two of [[train.phases]] are named \"{}\"; give each a name of its own",
-                given.name);
+                phases[i].name);
     }
   }
   check_phase_sources(config, found);
-  const std::vector<RunPhase> phases = phases_of(config);
   for (const RunPhase& phase : phases) {
     check_phase_batches(phase, found);
     check_context(phase.config, phase.context(), found);

@@ -111,6 +111,7 @@ size_t table_number(const Setting& setting, const TableList& list, const RunConf
   for (size_t i = 0; i < size; ++i) {
     labels.push_back(list.label(config, i));
     if (labels.back() == setting.table) return i;
+    if (labels.back().empty()) labels.back() = std::to_string(i);
   }
   throw Error(
       "{}: there is no table {} in [[{}.{}]], which has {}{}; name one of them or its "

@@ -17,8 +17,8 @@ void require_same(const CheckpointState& saved, const char* name, int64_t now, c
   if (before == now) return;
   throw Error(
       "{} was saved by a run that takes {} over {} tokens at a time, and here it would be {} ({}), "
-      "which is another training; choose --ranks, [parallel] and train.micro_batch such that it "
-      "stays, or start another run",
+      "which is another training; choose --ranks, [parallel] and micro_batch (of [train], or of "
+      "the phase if it has one) such that it stays, or start another run",
       origin, what, before, now, text_of_now);
 }
 
@@ -48,7 +48,7 @@ void require_same_token_sets(const CheckpointState& saved, const RunConfig& conf
                              const Mesh& mesh, const std::string& origin) {
   const TokenSets now = token_sets(config, mesh);
   const std::string numbers =
-      fmt::format("train.micro_batch {}, data.context {}, {} of {}", config.train.micro_batch,
+      fmt::format("micro-batches of {} sequences of {} tokens, {} of {}", config.train.micro_batch,
                   config.data.context, data_ranks_text(data_ranks(mesh)), mesh.ranks());
   require_same(saved, kBalanceTokens, now.balance, "its balance loss", numbers, origin);
   require_same(saved, kCapacityTokens, now.capacity, "the capacity of its experts", numbers,

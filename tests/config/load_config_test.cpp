@@ -162,6 +162,7 @@ TEST(LoadConfig, KnowsMuonAndItsKeys) {
   EXPECT_EQ(muon.muon_momentum, 0.9);
   EXPECT_EQ(muon.muon_steps, 6);
   EXPECT_THAT(message_of("[optimizer]\nmuon_steps = 0\n"), HasSubstr("muon_steps"));
+  EXPECT_THAT(message_of("[optimizer]\nmuon_steps = 101\n"), HasSubstr("muon_steps"));
   EXPECT_THAT(message_of("[optimizer]\nmuon_momentum = 1.0\n"), HasSubstr("muon_momentum"));
 }
 

@@ -175,6 +175,10 @@ TEST(Phases, SayWhichKeyIsWrong) {
   EXPECT_THAT(wrong({"train.phases.2.sources=[\"web\"]", "train.phases.1.sources=[\"web\"]"}),
               HasSubstr("no phase draws from the source math"));
   EXPECT_THAT(wrong({"train.phases.0.name=long"}), HasSubstr("two of [[train.phases]] are named"));
+  EXPECT_THAT(wrong({"train.phases.0.name=\"phase 2\"", "train.phases.1.name=\"\""}),
+              HasSubstr("two of [[train.phases]] are named \"phase 2\""));
+  EXPECT_THAT(wrong({"train.phases.0.name=\"\"", "train.phases.zz.steps=1"}),
+              HasSubstr("there is no table zz in [[train.phases]], which has 3 (0, "));
   EXPECT_THAT(wrong({"train.phases.0.name=\"12\""}), HasSubstr("train.phases.0.name is \"12\""));
   EXPECT_THAT(wrong({"train.steps=100"}),
               HasSubstr("train.steps is 100, but the steps of [[train.phases]] add up to 146"));

@@ -49,7 +49,7 @@ TEST_F(RankLayouts, AMixtureGoesOnOnlyWithTheSameSetsOfTokens) {
   begun("balanced", {balance});
   EXPECT_THAT(refusal("balanced", {balance}, 4),
               AllOf(HasSubstr("balance loss over 128 tokens"), HasSubstr("it would be 256"),
-                    HasSubstr("train.micro_batch 2"), HasSubstr("4 data-parallel ranks")));
+                    HasSubstr("micro-batches of 2 sequences"), HasSubstr("4 data-parallel ranks")));
   EXPECT_THAT(refusal("balanced", {balance, "train.micro_batch=4"}, 2),
               HasSubstr("it would be 256"));
   EXPECT_EQ(resume("balanced", {balance, "parallel.tensor=2"}, 4), 4);

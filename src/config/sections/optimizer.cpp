@@ -29,7 +29,7 @@ ConfigSection optimizer_section() {
       .key("clip_after_warmup", &OptimizerConfig::clip_after_warmup, FlagRule{},
            "clip only once the warm-up is over")
       .key("muon_momentum", &OptimizerConfig::muon_momentum, below_one, "decay of Muon's momentum")
-      .key("muon_steps", &OptimizerConfig::muon_steps, at_least(1),
+      .key("muon_steps", &OptimizerConfig::muon_steps, whole(1, 100),
            "steps of Newton-Schulz, which orthogonalises Muon's updates")
       .key("muon_split", &OptimizerConfig::muon_split, word_rule<MuonSplit>(),
            "matrices that tensor parallelism splits: gather them whole, or take each rank's block "
