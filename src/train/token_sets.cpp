@@ -17,8 +17,8 @@ void require_same(const CheckpointState& saved, const char* name, int64_t now, c
   if (before == now) return;
   throw Error(
       "{} was saved by a run that takes {} over {} tokens at a time, and here it would be {} ({}), "
-      "which is another training; choose --ranks, [parallel] and micro_batch (of [train], or of "
-      "the phase if it has one) such that it stays, or start another run",
+      "which is another training; choose --ranks, [parallel] and train.micro_batch (or the "
+      "phase's own micro_batch) such that it stays, or start another run",
       origin, what, before, now, text_of_now);
 }
 
