@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "base/error.h"
+
 namespace tessera {
 namespace {
 

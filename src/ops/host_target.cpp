@@ -1,6 +1,7 @@
 #include "ops/host_target.h"
 
 #include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_plan.h"
 
 namespace tessera {
 

@@ -7,6 +7,7 @@
 
 #include "ops/collective/convert.h"
 #include "ops/collective/flat.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/update/adamw.h"
 #include "ops/update/clip.h"
 #include "ops/update/round.h"

@@ -5,6 +5,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/sentencepiece/utf8_character.h"
 
 namespace tessera {

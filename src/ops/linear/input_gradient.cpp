@@ -7,6 +7,7 @@
 #include "ops/labels.h"
 #include "ops/row_sections.h"
 #include "ops/support.h"
+#include "tensor/alignment.h"
 
 namespace tessera {
 namespace {

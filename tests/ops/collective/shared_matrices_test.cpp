@@ -6,6 +6,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "support/mesh_programs.h"
 #include "support/refusal_of.h"
+#include "support/run_program.h"
 
 namespace tessera::testing {
 namespace {
