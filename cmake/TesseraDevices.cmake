@@ -1,11 +1,10 @@
 # The kernels of devices. Files x.cu are compiled as C++ for the emulated device always, by nvcc with
 # TESSERA_CUDA, and by clang with TESSERA_HIP.
-set(TESSERA_CUDA "AUTO" CACHE STRING "Run on NVIDIA's GPUs: ON, OFF, or AUTO for on where nvcc is found")
-set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
+option(TESSERA_CUDA "Run on NVIDIA's GPUs: compile kernels with nvcc (presets cuda and bundle)" OFF)
 
-# tessera_find_cuda_headers(RESULT) looks for the headers of NVIDIA's libraries, which may be packages
-# beside the toolkit. RESULT says what is missing and which package has it; it is empty if nothing is.
-function(tessera_find_cuda_headers result)
+if(TESSERA_CUDA)
+  find_package(CUDAToolkit 13.0 REQUIRED)
+  # The headers of NVIDIA's libraries may be packages beside the toolkit.
   find_path(TESSERA_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_path(TESSERA_CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   set(missing)
@@ -15,29 +14,8 @@ function(tessera_find_cuda_headers result)
   if(NOT TESSERA_CUDNN_INCLUDE_DIR)
     list(APPEND missing "cudnn.h is missing (NVIDIA's package cudnn9-cuda-13, Debian's nvidia-cudnn)")
   endif()
-  list(JOIN missing "; " missing)
-  set(${result} "${missing}" PARENT_SCOPE)
-endfunction()
-
-if(TESSERA_CUDA STREQUAL "AUTO")
-  set(TESSERA_CUDA OFF)
-  if(NOT TESSERA_SANITIZE AND NOT TESSERA_FUZZ)
-    find_package(CUDAToolkit 13.0 QUIET)
-    if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
-      tessera_find_cuda_headers(missing)
-      if(missing)
-        message(STATUS "CUDA is left out: ${missing}")
-      else()
-        set(TESSERA_CUDA ON)
-      endif()
-    endif()
-  endif()
-endif()
-
-if(TESSERA_CUDA)
-  find_package(CUDAToolkit 13.0 REQUIRED)
-  tessera_find_cuda_headers(missing)
   if(missing)
+    list(JOIN missing "; " missing)
     message(FATAL_ERROR "TESSERA_CUDA is ON, but ${missing}. Install it, name its folder in CMAKE_INCLUDE_PATH, or set TESSERA_CUDA=OFF.")
   endif()
   if(NOT CMAKE_CUDA_COMPILER)

@@ -70,9 +70,19 @@ function(tessera_test name)
   target_compile_definitions(test_${name} PRIVATE TESSERA_SOURCE="${TESSERA_TEST_FOLDER}")
   # Tests spend their time in the rooms: optimising them would only make them build slower.
   target_compile_options(test_${name} PRIVATE -O0)
+  # The headers of GoogleTest and RapidCheck are compiled once, for all tests. Each file includes what it needs
+  # nevertheless: a build without unity has no such headers.
+  get_property(programs GLOBAL PROPERTY TESSERA_TEST_PROGRAMS)
+  if(TESSERA_UNITY AND programs)
+    list(GET programs 0 first)
+    target_precompile_headers(test_${name} REUSE_FROM ${first})
+  elseif(TESSERA_UNITY)
+    target_precompile_headers(test_${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <rapidcheck.h> <rapidcheck/gtest.h>
+      <fmt/format.h> <filesystem> <fstream> <map> <thread>)
+  endif()
   foreach(source IN LISTS TEST_OPTIMISED)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${name}/${source} PROPERTIES
-      COMPILE_OPTIONS $<IF:$<CONFIG:Release>,-O3,-O1>)
+      COMPILE_OPTIONS $<IF:$<CONFIG:Release>,-O3,-O1> SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
   tessera_kernels(test_${name} ${CMAKE_SOURCE_DIR}/tests/${name} EMULATED)
   target_link_libraries(test_${name} PRIVATE ${TEST_LIBRARIES} GTest::gtest_main GTest::gmock rapidcheck)
