@@ -73,17 +73,19 @@ TEST(MemoryReplay, AStepLosesNothingWithAnyRecomputation) {
                                    "[\"norm\",\"experts\"]",
                                    "[\"attention\",\"experts\"]",
                                    "[\"norm\",\"attention\",\"experts\"]"};
+  auto instructions = MatrixInstructions::avx2;
   for (const auto& model : models) {
     for (const char* blocks : recompute) {
-      for (const char* rest : {"train.evaluate_every=0", "train.evaluate_every=1",
-                               "train.precision=\"fp32\"", "data.document_mask=false"}) {
+      for (const char* rest :
+           {"train.evaluate_every=1", "train.precision=\"fp32\"", "data.document_mask=false"}) {
         std::vector<std::string> overrides = model;
         overrides.push_back(fmt::format("train.recompute={}", blocks));
         overrides.emplace_back(rest);
-        for (const auto instructions : {MatrixInstructions::avx2, MatrixInstructions::amx}) {
-          EXPECT_THAT(lost_in(small_run(overrides), replay_target(instructions)), IsEmpty())
-              << fmt::format("{}", fmt::join(overrides, " "));
-        }
+        EXPECT_THAT(lost_in(small_run(overrides), replay_target(instructions)), IsEmpty())
+            << fmt::format("{}", fmt::join(overrides, " "));
+        // Every setting meets both: there is an odd number of lists of blocks and of settings.
+        instructions = instructions == MatrixInstructions::avx2 ? MatrixInstructions::amx
+                                                                : MatrixInstructions::avx2;
       }
     }
   }
@@ -105,7 +107,7 @@ TEST(MemoryReplay, FindsWhatAWrongPlanLoses) {
   for (size_t id = 0; id < plan.memory.programs[0].values[0].size(); ++id) {
     const int64_t offset = plan.memory.programs[0].values[0][id];
     const ValueInfo& info = programs[0]->values()[id];
-    if (offset < 0 || info.kind != ValueKind::computed || id % 3 != 0) continue;
+    if (offset < 0 || info.kind != ValueKind::computed || id % 9 != 0) continue;
     if (info.view && !is_read(*programs[0], Value{static_cast<int>(id)})) continue;
     const auto is_found_at = [&](int64_t place) {
       if (place == offset) return false;
