@@ -13,12 +13,15 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int /*signal*/) { interrupted.store(true); }
 
+/// Whether a signal warns of an end, and may come again before it.
+bool is_warning(int signal) { return signal != SIGINT && signal != SIGTERM; }
+
 struct sigaction reaction_to(int signal) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   // Only the first signal sets the flag. The next one has its default effect.
-  if (signal != SIGHUP) action.sa_flags |= static_cast<int>(SA_RESETHAND);
+  if (!is_warning(signal)) action.sa_flags |= static_cast<int>(SA_RESETHAND);
   return action;
 }
 
@@ -31,9 +34,11 @@ bool is_ignored(const struct sigaction& action) {
 InterruptGuard::InterruptGuard() {
   interrupted.store(false);
   for (size_t i = 0; i < kSignals.size(); ++i) {
-    const struct sigaction reaction = reaction_to(kSignals[i]);
-    ::sigaction(kSignals[i], &reaction, &before_[i]);
-    if (kSignals[i] == SIGHUP && is_ignored(before_[i])) ::sigaction(SIGHUP, &before_[i], nullptr);
+    const int signal = kSignals[i];
+    ::sigaction(signal, nullptr, &before_[i]);
+    if (is_warning(signal) && is_ignored(before_[i])) continue;
+    const struct sigaction reaction = reaction_to(signal);
+    ::sigaction(signal, &reaction, nullptr);
   }
 }
 

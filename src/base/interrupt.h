@@ -5,11 +5,16 @@
 
 namespace tessera {
 
-/// Lets long work end in an orderly way. While a guard exists, Ctrl-C (SIGINT), SIGTERM and SIGHUP
-/// set a flag instead of ending the process. A second Ctrl-C or a second SIGTERM ends it at once. A
-/// second SIGHUP does not, because a closing terminal may send several. SIGHUP stays ignored if the
-/// process was started that way (nohup). The destructor restores the previous reactions. Signals
-/// belong to the process, so at most one guard exists at a time.
+/// Lets long work end in an orderly way. While a guard exists, signals that ask for the end set a
+/// flag instead of ending the process.
+///
+/// Ctrl-C (SIGINT) and SIGTERM end it at once when they come a second time. The others are warnings
+/// and may come again: a closing terminal sends SIGHUP, schedulers send SIGUSR1 or SIGUSR2 before
+/// they kill, and the system sends SIGXCPU every second beyond the soft limit of processor time.
+/// Warnings stay ignored if the process was started that way (nohup).
+///
+/// The destructor restores the previous reactions. Signals belong to the process, so at most one
+/// guard exists at a time. Where kernels of libraries may run, a SignalThread must live too.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -21,7 +26,7 @@ class InterruptGuard {
   static bool requested();
 
  private:
-  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/denormals.h"
 #include "base/error.h"
+#include "base/signal_thread.h"
 #include "base/standard_streams.h"
 #include "cli/commands.h"
 #include "cli/numbers.h"
@@ -67,6 +68,7 @@ int run_command(CLI::App& app, int argc, char** argv) {
 /// the end, and only then is it known whether the system accepts it.
 int run_to_the_end(CLI::App& app, int argc, char** argv) {
   try {
+    const SignalThread signals;  // the first thread
     const int status = run_command(app, argc, argv);
     flush_output();
     return status;

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 TEST(InterruptGuard, TurnsTheFirstSignalIntoAFlag) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const InterruptGuard guard;
     EXPECT_FALSE(InterruptGuard::requested());
     std::raise(signal);
@@ -28,21 +28,26 @@ TEST(InterruptGuardDeathTest, TheSecondSignalEndsTheProcess) {
       ::testing::KilledBySignal(SIGINT), "");
 }
 
-TEST(InterruptGuard, ATerminalThatClosesMaySaySoTwice) {
-  const InterruptGuard guard;
-  std::raise(SIGHUP);
-  std::raise(SIGHUP);
-  EXPECT_TRUE(InterruptGuard::requested());
+/// A terminal that closes, a scheduler and the system may say so twice.
+TEST(InterruptGuard, WarningsMayComeAgain) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
+    const InterruptGuard guard;
+    std::raise(signal);
+    std::raise(signal);
+    EXPECT_TRUE(InterruptGuard::requested());
+  }
 }
 
-TEST(InterruptGuard, AHangUpStaysIgnoredUnderNohup) {
-  const auto before = std::signal(SIGHUP, SIG_IGN);
-  {
-    const InterruptGuard guard;
-    std::raise(SIGHUP);
-    EXPECT_FALSE(InterruptGuard::requested());
+TEST(InterruptGuard, WarningsThatWereIgnoredStaySo) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) {
+    const auto before = std::signal(signal, SIG_IGN);
+    {
+      const InterruptGuard guard;
+      std::raise(signal);
+      EXPECT_FALSE(InterruptGuard::requested());
+    }
+    EXPECT_EQ(std::signal(signal, before), SIG_IGN);
   }
-  EXPECT_EQ(std::signal(SIGHUP, before), SIG_IGN);
 }
 
 TEST(InterruptGuard, GivesBackWhatWasThereBefore) {

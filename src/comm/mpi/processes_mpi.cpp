@@ -217,6 +217,10 @@ void initialize_mpi() {
   // A rank that waits would otherwise keep a core from the threads that compute. Where the ranks
   // are more than the cores, a step takes twenty times as long then. The user's own choice counts.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+  // Open MPI would print the stack after SIGSEGV, SIGBUS, SIGFPE and SIGABRT. Its handlers would
+  // write over the heap where a kernel is interrupted (see SignalThread). The system ends the
+  // process instead, and mpirun names the signal.
+  ::setenv("OMPI_MCA_opal_signal", "", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided == MPI_THREAD_MULTIPLE) return;
