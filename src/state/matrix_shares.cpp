@@ -17,13 +17,24 @@ std::vector<int> assigned(std::span<const SharedWork> shared, std::vector<double
                           double most) {
   std::vector<int> owners;
   for (const SharedWork& piece : shared) {
-    int rank = piece.first;
-    while (rank <= piece.last && work[static_cast<size_t>(rank)] + piece.work > most) ++rank;
-    if (rank > piece.last) return {};
-    work[static_cast<size_t>(rank)] += piece.work;
-    owners.push_back(rank);
+    const auto owner = std::ranges::find_if(piece.ranks, [&](int rank) {
+      return work[static_cast<size_t>(rank)] + piece.work <= most;
+    });
+    if (owner == piece.ranks.end()) return {};
+    work[static_cast<size_t>(*owner)] += piece.work;
+    owners.push_back(*owner);
   }
   return owners;
+}
+
+/// The positions of the ranks that have elements of a matrix. A rank between two of them may have
+/// none: cuts are rounded to a grain, and with many ranks two cuts may be the same.
+std::vector<int> ranks_with_pieces(const MatrixCut& cut) {
+  std::vector<int> positions;
+  for (size_t position = 0; position < cut.pieces.size(); ++position) {
+    if (cut.pieces[position].length > 0) positions.push_back(static_cast<int>(position));
+  }
+  return positions;
 }
 
 class ChainMaker {
@@ -68,12 +79,7 @@ class ChainMaker {
   void choose_owners(MatrixChain& chain) const {
     std::vector<SharedWork> shared;
     for (const MatrixCut& cut : chain.cuts) {
-      const auto has = [](const ElementRun& piece) { return piece.length > 0; };
-      const auto first = std::ranges::find_if(cut.pieces, has) - cut.pieces.begin();
-      const auto last =
-          std::find_if(cut.pieces.rbegin(), cut.pieces.rend(), has).base() - cut.pieces.begin() - 1;
-      shared.push_back(
-          {static_cast<int>(first), static_cast<int>(last), work_of(specs_[cut.parameter])});
+      shared.push_back({ranks_with_pieces(cut), work_of(specs_[cut.parameter])});
     }
     const std::vector<int> owners = even_out(shared, chain.work);
     for (size_t i = 0; i < owners.size(); ++i) chain.cuts[i].owner = owners[i];

@@ -50,16 +50,16 @@ std::vector<MatrixChain> matrix_chains(const StateShards& shards,
                                        std::span<const size_t> parameters, int rank,
                                        MuonSplit split = MuonSplit::gather);
 
-/// Work that one of the ranks `first` to `last` may do.
+/// Work that one of some ranks may do.
 struct SharedWork {
-  int first = 0, last = 0;
+  std::vector<int> ranks;  ///< ascending, at least one; ranks between two of them may be left out
   double work = 0;
 };
 
-/// Which rank does each piece of work. `work` is what the ranks have to do besides, to which the
-/// work is added. Pieces come in the order of the ranks, and follow one another: a rank that two
-/// may go to is the last of one and the first of the next. The largest sum is as small as it can
-/// be.
+/// Returns which rank does each piece of work. `work` is what the ranks have to do besides, to
+/// which the work is added. Pieces come in the order of the ranks, and follow one another: a rank
+/// that two may go to is the last of one and the first of the next. The largest sum is as small as
+/// it can be.
 std::vector<int> even_out(std::span<const SharedWork> shared, std::vector<double>& work);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 double least_maximum(std::span<const SharedWork> shared, std::vector<double> work) {
   if (shared.empty()) return *std::ranges::max_element(work);
   double least = 1e300;
-  for (int rank = shared[0].first; rank <= shared[0].last; ++rank) {
+  for (const int rank : shared[0].ranks) {
     std::vector<double> tried = work;
     tried[static_cast<size_t>(rank)] += shared[0].work;
     least = std::min(least, least_maximum(shared.subspan(1), tried));
@@ -32,7 +32,12 @@ RC_GTEST_PROP(EvenOut, GivesTheRankWithTheMostWorkAsLittleAsCanBe, ()) {
   for (int first = 0; first + 1 < ranks;) {
     const int last = *rc::gen::inRange(first + 1, std::min(first + 4, ranks));
     if (*rc::gen::inRange(0, 4) > 0) {
-      shared.push_back({first, last, static_cast<double>(*rc::gen::inRange(1, 40))});
+      std::vector<int> holders{first};
+      for (int rank = first + 1; rank < last; ++rank) {
+        if (*rc::gen::arbitrary<bool>()) holders.push_back(rank);
+      }
+      holders.push_back(last);
+      shared.push_back({holders, static_cast<double>(*rc::gen::inRange(1, 40))});
     }
     first = last;
   }
@@ -41,7 +46,7 @@ RC_GTEST_PROP(EvenOut, GivesTheRankWithTheMostWorkAsLittleAsCanBe, ()) {
   const std::vector<int> owners = even_out(shared, work);
   RC_ASSERT(owners.size() == shared.size());
   for (size_t i = 0; i < shared.size(); ++i) {
-    RC_ASSERT(owners[i] >= shared[i].first && owners[i] <= shared[i].last);
+    RC_ASSERT(std::ranges::count(shared[i].ranks, owners[i]) == 1);
     summed[static_cast<size_t>(owners[i])] += shared[i].work;
   }
   RC_ASSERT(summed == work);
@@ -131,6 +136,33 @@ TEST(MatrixShares, EachMatrixHasOneOwner) {
       }
     }
     EXPECT_TRUE(some_cut);
+  }
+}
+
+/// The same with more ranks than grains, where ranks have empty pieces between those of one matrix.
+RC_GTEST_PROP(MatrixShares, AnOwnerHasAPieceOnAnyNumberOfRanks, ()) {
+  std::vector<Shape> shapes;
+  for (int layers = *rc::gen::inRange(1, 9); layers > 0; --layers) {
+    const int64_t most = *rc::gen::element<int64_t>(20, 300);
+    shapes.push_back({*rc::gen::inRange<int64_t>(1, most), *rc::gen::inRange<int64_t>(1, most)});
+  }
+  for (int ranks = *rc::gen::inRange(2, 5); ranks < 64; ranks += 3) {
+    const Mesh mesh(MeshSizes{.data = {ranks}});
+    Program program(mesh, 0);
+    Builder builder(program);
+    ParameterList list;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      list.declare(builder, fmt::format("layers.{}.query", i), shapes[i], {}, DType::f32,
+                   ParameterRole::matrix, {}, fmt::format("layers.{}", i));
+    }
+    const StateShards shards(mesh, list, {ShardOver::all, true});
+    std::vector<int> cut(shapes.size());
+    for (const MatrixChain& chain : matrix_chains(shards, list.specs(), matrices_of(list), 0)) {
+      for (const MatrixCut& of_matrix : chain.cuts) {
+        RC_ASSERT(of_matrix.pieces[static_cast<size_t>(of_matrix.owner)].length > 0);
+        RC_ASSERT(++cut[of_matrix.parameter] == 1);
+      }
+    }
   }
 }
 

@@ -39,7 +39,7 @@ RC_GTEST_PROP(CutEvenly, CoversTheUnitWithNearlyEqualPieces, ()) {
   const auto sizes = *rc::gen::nonEmpty(
       rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, 9000)));
   const auto [runs, elements] = unit_of(sizes);
-  const int ranks = *rc::gen::inRange(1, 9);
+  const int ranks = *rc::gen::inRange(1, 80);
   const int64_t grain = *rc::gen::element<int64_t>(64, 512, 4096);
   const std::vector<int64_t> cuts = cut_evenly(runs, elements, ranks, grain);
   RC_ASSERT(std::ssize(cuts) == ranks);
@@ -94,7 +94,7 @@ ParameterList parameters_on(const MeshRank& place) {
 
 TEST(StateShards, ShareEachElementOutOnce) {
   for (const bool whole_matrices : {false, true})
-    for (const MeshSizes& sizes : {MeshSizes{.data = {3}}, MeshSizes{.tensor = 2, .data = {4}},
+    for (const MeshSizes& sizes : {MeshSizes{.data = {37}}, MeshSizes{.tensor = 2, .data = {4}},
                                    MeshSizes{.tensor = 2, .data = {2, 3}, .expert = 2},
                                    MeshSizes{.context = 2, .data = {2, 2}, .expert = 4}}) {
       const Mesh mesh(sizes);
