@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -19,6 +20,7 @@
 #include "support/emulated.h"
 #include "support/relative_difference.h"
 #include "support/thread_counts.h"
+#include "tensor/dispatch.h"
 
 namespace tessera {
 namespace {
@@ -85,6 +87,21 @@ TEST(NewtonSchulz, BringsSingularValuesIntoThePublishedBand) {
   }
 }
 
+/// What Newton-Schulz makes of a matrix on one thread.
+std::vector<double> orthogonalised(const Tensor& given, Kernels kernels = Kernels::fast,
+                                   const std::optional<testing::Emulation>& emulation = {}) {
+  Program program;
+  Builder builder(program);
+  const Value matrix = builder.input("matrix", {given.shape(), given.dtype(), {}});
+  const Value result = five_steps(builder, {{matrix}}).front();
+  builder.output(result);
+  Runtime runtime = testing::make_runtime(host_target(1, kernels), emulation);
+  testing::ProgramRun run(program, runtime);
+  run.bind(matrix, given);
+  run.run();
+  return testing::as_doubles(run[result]);
+}
+
 /// The orthogonal factors stay: X of U diag(s) Vᵀ is U diag(f(s)) Vᵀ, with f five times the
 /// polynomial. Here U and V are the identity.
 TEST(NewtonSchulz, AppliesThePolynomialToSingularValues) {
@@ -92,29 +109,70 @@ TEST(NewtonSchulz, AppliesThePolynomialToSingularValues) {
   const double norm = std::sqrt(std::inner_product(given.begin(), given.end(), given.begin(), 0.0));
   for (const bool tall : {false, true}) {
     const Shape shape = tall ? Shape{6, 4} : Shape{4, 6};
-    Program program;
-    Builder builder(program);
-    const Value matrix = builder.input("matrix", {shape, DType::f64, {}});
-    const Value result = five_steps(builder, {{matrix}}).front();
-    builder.output(result);
-    Runtime runtime(host_target(1));
-    testing::ProgramRun run(program, runtime);
     const Tensor diagonal(shape, DType::f64);
     diagonal.fill_zero();
     for (int64_t i = 0; i < 4; ++i) {
       diagonal.data<double>()[i * shape[1] + i] = given[static_cast<size_t>(i)];
     }
-    run.bind(matrix, diagonal);
-    run.run();
-    const std::vector<double> found = testing::as_doubles(run[result]);
+    const std::vector<double> found = orthogonalised(diagonal);
     for (int64_t i = 0; i < shape[0]; ++i) {
       for (int64_t j = 0; j < shape[1]; ++j) {
-        double expected = i == j ? given[static_cast<size_t>(i)] / (norm + 1e-7) : 0;
+        double expected = i == j ? given[static_cast<size_t>(i)] / norm : 0;
         for (int step = 0; step < 5; ++step) {
           expected =
               3.4445 * expected - 4.775 * std::pow(expected, 3) + 2.0315 * std::pow(expected, 5);
         }
         EXPECT_NEAR(found[static_cast<size_t>(i * shape[1] + j)], expected, 1e-12);
+      }
+    }
+  }
+}
+
+/// A matrix times 2^exponent, rounded to a type.
+Tensor times_power_of_two(const Tensor& matrix, int exponent, DType dtype) {
+  const Tensor product(matrix.shape(), dtype);
+  const std::vector<double> numbers = testing::as_doubles(matrix);
+  dispatch_floating(dtype, [&](auto type) {
+    using T = decltype(type);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      product.data<T>()[i] =
+          static_cast<T>(static_cast<Compute<T>>(std::ldexp(numbers[i], exponent)));
+    }
+  });
+  return product;
+}
+
+/// Times a power of two a matrix gives the same bits, also where its norm is above the largest or
+/// its factor above the largest number of f32. Denormal numbers have fewer bits: they give what
+/// their values give in f64.
+TEST(NewtonSchulz, ResultsDoNotDependOnTheSizeOfAMatrix) {
+  for (const Shape& shape : {Shape{12, 20}, Shape{20, 12}}) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(dtype), shape.text()));
+      const Tensor given = testing::random_tensor(shape, dtype, "matrix");
+      const auto expect_same = [&](const auto& run_on) {
+        const std::vector<double> expected = run_on(given);
+        EXPECT_THAT(expected, ::testing::Contains(::testing::Gt(0.1)));
+        std::vector<int> exponents{-100, -20, 50, 124};
+        if (dtype == DType::f64) exponents.insert(exponents.end(), {-460, 490});
+        for (const int exponent : exponents) {
+          EXPECT_EQ(run_on(times_power_of_two(given, exponent, dtype)), expected) << exponent;
+        }
+        if (dtype == DType::f64) return;
+        const Tensor denormal = times_power_of_two(given, -134, dtype);
+        const auto of_values = orthogonalised(times_power_of_two(denormal, 134, DType::f64));
+        EXPECT_LE(testing::relative_difference(of_values, run_on(denormal)),
+                  dtype == DType::f32 ? 1e-5 : 0.1);
+        const Tensor zeros = times_power_of_two(given, -200, dtype);
+        EXPECT_THAT(run_on(zeros), ::testing::Each(0.0));
+      };
+      for (const Kernels kernels : {Kernels::fast, Kernels::plain}) {
+        expect_same([&](const Tensor& matrix) { return orthogonalised(matrix, kernels); });
+      }
+      if (dtype == DType::f64 || shape[0] > shape[1]) continue;
+      for (const testing::Emulation& device : testing::every_device()) {
+        expect_same(
+            [&](const Tensor& matrix) { return orthogonalised(matrix, Kernels::plain, device); });
       }
     }
   }

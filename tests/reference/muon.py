@@ -15,19 +15,19 @@ Writes tests/fixtures/muon/expected.safetensors:
                          original, all else in f32
 
   m = 0.95 m + g;  u = g + 0.95 m
-  X = u / (|u| + 1e-7), transposed if it has more rows than columns, and 5 times:
+  X = u / |u| (0 if u is), transposed if it has more rows than columns, and 5 times:
   A = X X';  X = 3.4445 X + (-4.775 A + 2.0315 A A) X
   w = w (1 - rate * decay) - rate * 0.2 sqrt(max(rows, columns)) X
 
 AdamW has betas 0.9 and 0.95, corrected for their start, epsilon 1e-8, and the same rate and decay.
 The decay is 0.1 for every weight. The matrix "idle" has no gradient in the first two steps, so X is
-0 there.
+0 there. The gradients of "faint" are 1e-12 of the others.
 
 The script ends with an error if torch.optim.Muon (adjust_lr_fn "match_rms_adamw") and
 torch.optim.AdamW give other weights. That Muon differs in three ways:
 
   - it keeps 0.05 m, and u is 0.05 of ours, which X does not see;
-  - it divides by max(|u|, 1e-7), not by |u| + 1e-7;
+  - it divides by max(|u|, eps); eps is 1e-30 here, where it is 1e-7 by default;
   - it always computes X in bf16, and in another order: for f64 the script takes the rounding out.
 
 Usage, with torch >= 2.9 installed (the version stands in the file's metadata):
@@ -45,8 +45,9 @@ from safetensors.torch import save_file
 
 STEPS, WARMUP, PEAK, DECAY = 10, 3, 0.02, 0.1
 MOMENTUM, BETAS, EPSILON = 0.95, (0.9, 0.95), 1e-8
-A, B, C, ROUNDS, LEAST = 3.4445, -4.7750, 2.0315, 5, 1e-7
-MATRICES = {"wide": (8, 18), "tall": (18, 6), "square": (10, 10), "row": (1, 12), "idle": (6, 8)}
+A, B, C, ROUNDS, LEAST = 3.4445, -4.7750, 2.0315, 5, 1e-30
+MATRICES = {"wide": (8, 18), "tall": (18, 6), "square": (10, 10), "row": (1, 12), "idle": (6, 8),
+            "faint": (7, 9)}
 OTHERS = {"embedding": (10, 6), "norm": (8,), "convolution": (6, 1, 2)}
 
 
@@ -59,7 +60,8 @@ def newton_schulz(u, dtype):
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
-    x = x / (x.norm() + LEAST)
+    norm = x.norm()
+    x = x / norm if norm > 0 else x
     for _ in range(ROUNDS):
         a = x @ x.T
         x = A * x + (B * a + C * (a @ a)) @ x
@@ -145,7 +147,7 @@ def check_against_torch(name, weight, gradients, expected):
         return
     with no_rounding():
         found, state = run_torch(weight, gradients, torch_muon)
-    exact = near(found_name, found, expected["f64/weight/" + name], 1e-8)
+    exact = near(found_name, found, expected["f64/weight/" + name], 1e-13)
     near(found_name, state["momentum_buffer"] / (1 - MOMENTUM),
          expected["f64/momentum/" + name][-1], 1e-13)
     found, _ = run_torch(weight.float(), gradients.float(), torch_muon)
@@ -167,6 +169,8 @@ def random_tensors():
         gradients = gradients * size.view(-1, *[1] * len(shape))
         if name == "idle":
             gradients[:2] = 0
+        if name == "faint":
+            gradients *= 1e-12
         yield name, weight, gradients
 
 

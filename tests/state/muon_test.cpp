@@ -26,7 +26,7 @@ using testing::as_doubles;
 using testing::fill_random_gradients;
 using testing::ReferenceTensors;
 
-const std::vector<std::string> kMatrices{"wide", "tall", "square", "row", "idle"};
+const std::vector<std::string> kMatrices{"wide", "tall", "square", "row", "idle", "faint"};
 
 Shape shape_of(const ReferenceTensors& fixture, const std::string& name) {
   return Shape(std::span<const int64_t>(fixture.shape("initial/" + name)));
@@ -286,6 +286,28 @@ TEST(Muon, AStepThatIsNotFiniteChangesNothing) {
   machine.store.find("embedding").gradient.data<float>()[7] = 1;
   machine.step(2, 1e-2);
   EXPECT_FALSE(bytes_of_states(machine.store) == before);
+}
+
+/// Gradients that are clipped to a power of two of their norm give the same bits.
+TEST(Muon, AStrongClipChangesNoUpdate) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    double norm = 0;
+    std::vector<std::vector<double>> weights;
+    for (const int exponent : {0, -30, -90}) {
+      MuonMachine machine(model_parameters(dtype));
+      machine.store.initialize(4, 2);
+      fill_random_gradients(machine.store, 1);
+      machine.step(1, 1e-2, std::ldexp(norm, exponent));  // the first one is not clipped
+      norm = machine.norm();
+      std::vector<double>& of_run = weights.emplace_back();
+      for (const char* name : {"query", "router", "gate"}) {
+        const std::vector<double> numbers = as_doubles(machine.store.find(name).master);
+        of_run.insert(of_run.end(), numbers.begin(), numbers.end());
+      }
+    }
+    EXPECT_TRUE(weights[1] == weights[0]) << dtype_name(dtype);
+    EXPECT_TRUE(weights[2] == weights[0]) << dtype_name(dtype);
+  }
 }
 
 TEST(Muon, SameBitsWithAnyNumberOfThreads) {

@@ -57,14 +57,14 @@ template <typename Vendor, typename T>
 void muon_update_device(const double* scale, const double* learning_rate, double weight_decay,
                         const DeviceTable<MuonUpdateRow<T>>& matrices, Stream& stream);
 
-/// factors[i] = 1 / (the norm of matrix i + least). `partial` has an element for each of the
-/// table's blocks.
+/// factors[i] = 1 / the norm of matrix i, or 0 if that is 0. `partial` has an element for each of
+/// the table's blocks.
 template <typename Vendor, typename T>
-void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double least,
-                          double* partial, float* factors, Stream& stream);
+void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double* partial,
+                          double* factors, Stream& stream);
 /// to[i] = *factor · from[i]. They may be the same memory.
 template <typename Vendor, typename T>
-void scale_matrix_device(const float* factor, const T* from, T* to, int64_t count, Stream& stream);
+void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count, Stream& stream);
 /// square = a I + b gram + c square, of matrices [n, n].
 template <typename Vendor, typename T>
 void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream& stream);

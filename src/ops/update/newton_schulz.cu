@@ -21,8 +21,8 @@ __global__ void squares_of_matrices(DeviceTable<MatrixNormRow<T>> matrices, doub
 
 /// A block for each matrix adds its pieces' sums.
 template <typename T>
-__global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, double least,
-                              const double* partial, float* factors) {
+__global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, const double* partial,
+                              double* factors) {
   const auto matrix = static_cast<int64_t>(blockIdx.x);
   const int64_t begin = matrices.rows[matrix].first_block;
   const int64_t end =
@@ -30,16 +30,17 @@ __global__ void inverse_norms(DeviceTable<MatrixNormRow<T>> matrices, double lea
   double total = 0;
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) total += partial[i];
   total = block_sum(total);
-  if (threadIdx.x == 0) factors[matrix] = static_cast<float>(1.0 / (std::sqrt(total) + least));
+  if (threadIdx.x == 0) factors[matrix] = total > 0 ? 1.0 / std::sqrt(total) : total;
 }
 
 template <typename T, int each>
-__global__ void scale_matrix(const float* factor_of_matrix, const T* from, T* to, int64_t count) {
-  const float factor = *factor_of_matrix;
+__global__ void scale_matrix(const double* factor_of_matrix, const T* from, T* to, int64_t count) {
+  const double factor = *factor_of_matrix;
   for_my_elements<each>(count, [&](int64_t first, auto size) {
     auto values = load_pack<size>(from + first, 0);
     for (int i = 0; i < size; ++i) {
-      values.values[i] = round_to<T>(factor * static_cast<float>(values.values[i]));
+      const double value = static_cast<float>(values.values[i]);
+      values.values[i] = round_to<T>(static_cast<float>(factor * value));
     }
     store_pack(to + first, 0, values);
   });
@@ -63,15 +64,16 @@ __global__ void newton_schulz_polynomial(const T* gram, T* square, int64_t n) {
 }  // namespace
 
 template <typename Vendor, typename T>
-void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double least,
-                          double* partial, float* factors, Stream& stream) {
+void inverse_norms_device(const DeviceTable<MatrixNormRow<T>>& matrices, double* partial,
+                          double* factors, Stream& stream) {
   launch(squares_of_matrices<T>, grid_of_pieces(matrices), stream, matrices, partial);
   launch(inverse_norms<T>, {.blocks = matrices.count, .threads = kPieceThreads}, stream, matrices,
-         least, partial, factors);
+         partial, factors);
 }
 
 template <typename Vendor, typename T>
-void scale_matrix_device(const float* factor, const T* from, T* to, int64_t count, Stream& stream) {
+void scale_matrix_device(const double* factor, const T* from, T* to, int64_t count,
+                         Stream& stream) {
   // Matrices lie one after the other: packs are aligned if a matrix is a number of them.
   with_pack_size<kPackSize<T>>(count, [&](auto size) {
     launch(scale_matrix<T, size>, grid_of_elements<size>(count), stream, factor, from, to, count);
@@ -85,12 +87,12 @@ void newton_schulz_polynomial_device(const T* gram, T* square, int64_t n, Stream
 }
 
 template void inverse_norms_device<ThisVendor, float>(const DeviceTable<MatrixNormRow<float>>&,
-                                                      double, double*, float*, Stream&);
+                                                      double*, double*, Stream&);
 template void inverse_norms_device<ThisVendor, BFloat16>(
-    const DeviceTable<MatrixNormRow<BFloat16>>&, double, double*, float*, Stream&);
-template void scale_matrix_device<ThisVendor, float>(const float*, const float*, float*, int64_t,
+    const DeviceTable<MatrixNormRow<BFloat16>>&, double*, double*, Stream&);
+template void scale_matrix_device<ThisVendor, float>(const double*, const float*, float*, int64_t,
                                                      Stream&);
-template void scale_matrix_device<ThisVendor, BFloat16>(const float*, const BFloat16*, BFloat16*,
+template void scale_matrix_device<ThisVendor, BFloat16>(const double*, const BFloat16*, BFloat16*,
                                                         int64_t, Stream&);
 template void newton_schulz_polynomial_device<ThisVendor, float>(const float*, float*, int64_t,
                                                                  Stream&);

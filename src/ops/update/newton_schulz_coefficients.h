@@ -7,7 +7,5 @@ namespace tessera {
 inline constexpr double kNewtonSchulzA = 3.4445;
 inline constexpr double kNewtonSchulzB = -4.7750;
 inline constexpr double kNewtonSchulzC = 2.0315;
-/// What is added to the norm that a matrix is divided by.
-inline constexpr double kNewtonSchulzLeast = 1e-7;
 
 }  // namespace tessera

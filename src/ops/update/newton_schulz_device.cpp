@@ -8,7 +8,6 @@
 #include "ops/update/device_table.h"
 #include "ops/update/matrix_labels.h"
 #include "ops/update/muon_kernels.h"
-#include "ops/update/newton_schulz_coefficients.h"
 #include "tensor/alignment.h"
 
 namespace tessera {
@@ -54,7 +53,7 @@ struct DeviceLayout {
     }
     take(table_bytes<MatrixNormRow<float>>(static_cast<size_t>(count)));  // put_table()'s place
     partial = take(blocks * dtype_size(DType::f64));
-    factors = take(count * dtype_size(DType::f32));
+    factors = take(count * dtype_size(DType::f64));
     x = take(elements * dtype_size(dtype));
     gram = take(most_n * most_n * dtype_size(dtype));
     square = take(most_n * most_n * dtype_size(dtype));
@@ -86,7 +85,7 @@ class DeviceSteps {
       const MatrixExtent extent = matrix_extent(execution_.inputs[i].shape());
       for (int64_t e = 0; e < extent.count; ++e, ++number) {
         const int64_t first = e * extent.elements();
-        run_matrix(extent, part<float>(layout_.factors) + number,
+        run_matrix(extent, part<double>(layout_.factors) + number,
                    execution_.inputs[i].template pointer<T>() + first,
                    execution_.outputs[i].template pointer<T>() + first);
       }
@@ -108,12 +107,12 @@ class DeviceSteps {
             {.count = extent.elements(), .values = matrices.pointer<T>() + e * extent.elements()});
       }
     }
-    inverse_norms_device<Vendor, T>(put_table(execution_, std::move(rows)), kNewtonSchulzLeast,
-                                    part<double>(layout_.partial), part<float>(layout_.factors),
+    inverse_norms_device<Vendor, T>(put_table(execution_, std::move(rows)),
+                                    part<double>(layout_.partial), part<double>(layout_.factors),
                                     *execution_.stream);
   }
 
-  void run_matrix(const MatrixExtent& extent, const float* factor, const T* in, T* out) {
+  void run_matrix(const MatrixExtent& extent, const double* factor, const T* in, T* out) {
     const StepProducts products(extent, dtype_of<T>, execution_.runtime.threads());
     // X goes to and fro between two places, and ends in the first one.
     const std::array<T*, 2> places{out, part<T>(layout_.x)};

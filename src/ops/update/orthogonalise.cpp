@@ -61,9 +61,11 @@ struct Layout {
   int64_t x, transposed, gram, square, row_sums, scratch;
 };
 
-/// The Euclidean norm of a matrix. Its order of additions does not depend on the threads.
+/// Returns what a matrix is multiplied by to have the norm 1, in f64, where neither the squares of
+/// f32 nor the factor overflow or vanish; 0 for a matrix of zeros. Its order of additions does not
+/// depend on the threads.
 template <typename T>
-double norm_of(const OrthogonaliseSize& size, const T* matrix, double* row_sums) {
+double inverse_norm(const OrthogonaliseSize& size, const T* matrix, double* row_sums) {
   const int64_t columns = size.extent.columns;
   parallel_ranges(size.threads, size.extent.rows, row_grain(columns),
                   [=](int64_t begin, int64_t end, int) {
@@ -77,22 +79,28 @@ double norm_of(const OrthogonaliseSize& size, const T* matrix, double* row_sums)
                   });
   double total = 0;
   for (int64_t row = 0; row < size.extent.rows; ++row) total += row_sums[row];
-  return std::sqrt(total);
+  return total > 0 ? 1 / std::sqrt(total) : total;
 }
 
 template <typename T>
-void scaled_copy(int threads, int64_t count, const T* from, Compute<T> factor, T* to) {
+T scaled(double factor, T value) {
+  return static_cast<T>(
+      static_cast<Compute<T>>(factor * static_cast<double>(static_cast<Compute<T>>(value))));
+}
+
+template <typename T>
+void scaled_copy(int threads, int64_t count, const T* from, double factor, T* to) {
   parallel_ranges(threads, count, 1 << 15, [=](int64_t begin, int64_t end, int) {
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; ++i) {
-      to[i] = static_cast<T>(factor * static_cast<Compute<T>>(from[i]));
+      to[i] = scaled(factor, from[i]);
     }
   });
 }
 
 /// to [columns, rows] = factor · the transposed `from` [rows, columns], in tiles.
 template <typename T>
-void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, Compute<T> factor,
+void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from, double factor,
                       T* to) {
   constexpr int64_t kTile = 64;
   parallel_items(threads, (columns + kTile - 1) / kTile, [=](int64_t item, int) {
@@ -104,7 +112,7 @@ void scaled_transpose(int threads, int64_t rows, int64_t columns, const T* from,
       for (int64_t i = 0; i < height; ++i) {
         const T* const entries = from + (row + i) * columns + first;
         for (int64_t j = 0; j < width; ++j) {
-          tile[i * kTile + j] = static_cast<T>(factor * static_cast<Compute<T>>(entries[j]));
+          tile[i * kTile + j] = scaled(factor, entries[j]);
         }
       }
       transpose(height, width, tile.data(), kTile, to + first * rows + row, rows);
@@ -138,8 +146,8 @@ template <typename T>
 void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
   const auto& [extent, dtype, steps, threads] = size_;
   const Layout layout(size_);
-  const double norm = norm_of(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
-  const auto factor = static_cast<Compute<T>>(1.0 / (norm + kNewtonSchulzLeast));
+  const double factor =
+      inverse_norm(size_, in, reinterpret_cast<double*>(workspace + layout.row_sums));
   // X goes to and fro between two places, and ends in the first one.
   T* const places[] = {is_tall(extent) ? reinterpret_cast<T*>(workspace + layout.transposed) : out,
                        reinterpret_cast<T*>(workspace + layout.x)};
@@ -153,7 +161,7 @@ void Orthogonalise::run_in(const T* in, T* out, std::byte* workspace) const {
     step(places[place], places[1 - place], workspace);
   }
   if (!is_tall(extent)) return;
-  scaled_transpose(threads, extent.columns, extent.rows, places[0], Compute<T>{1}, out);
+  scaled_transpose(threads, extent.columns, extent.rows, places[0], 1, out);
 }
 
 template <typename T>
