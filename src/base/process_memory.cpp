@@ -15,23 +15,27 @@ namespace tessera {
 
 namespace {
 
-/// The number of bytes that a line of /proc/self/status gives, such as "VmHWM:  1234 kB".
 int64_t status_bytes(std::string_view key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t digits = line.find_first_of("0123456789");
-    int64_t kibibytes = 0;
-    if (digits != std::string::npos) {
-      std::from_chars(line.data() + digits, line.data() + line.size(), kibibytes);
-    }
-    if (kibibytes > 0) return kibibytes * 1024;
-  }
+  const std::optional<int64_t> bytes = kibibytes_line("/proc/self/status", key);
+  if (bytes && *bytes > 0) return *bytes;
   throw Error(
       "/proc/self/status has no line {} N kB; the use of memory is read from there on Linux", key);
 }
 
 }  // namespace
+
+std::optional<int64_t> kibibytes_line(const fs::path& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t digits = line.find_first_of("0123456789");
+    int64_t kibibytes = 0;
+    if (digits == std::string::npos) return std::nullopt;
+    std::from_chars(line.data() + digits, line.data() + line.size(), kibibytes);
+    return kibibytes * 1024;
+  }
+  return std::nullopt;
+}
 
 // getrusage() is no alternative: its ru_maxrss also counts the process before exec(), such as the
 // large program that started this one.

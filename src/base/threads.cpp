@@ -10,6 +10,7 @@
 #include <omp.h>
 
 #include "base/error.h"
+#include "base/usable_cores.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,7 @@ class WaitingThreads {
 /// Throws Error unless this process can start that many threads. It starts them to find out: the
 /// number depends on limits of the user, of the address space, of the control group and of the
 /// machine, and on what else is running.
-void require_startable(int threads, int cores) {
+void require_startable(int threads, const UsableCores& cores) {
   WaitingThreads started;
   try {
     while (static_cast<int>(started.size()) < threads - 1) started.add();
@@ -46,9 +47,10 @@ void require_startable(int threads, int cores) {
     started.stop();
     throw Error(
         "{} threads were asked for, but the system lets this process have {} ({}); ask for less (0 "
-        "stands for all {} cores), or raise its limits on processes (ulimit -u, pids.max) or "
+        "stands for the {} that it may use), or raise its limits on processes (ulimit -u, "
+        "pids.max) or "
         "memory (ulimit -v)",
-        threads, most, error.code().message(), cores);
+        threads, most, error.code().message(), cores.text());
   }
 }
 
@@ -64,12 +66,12 @@ TeamLimit team_limit() {
 }
 
 int threads_or_all(int wanted, std::string_view setting) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const UsableCores cores = usable_cores();
   if (wanted > kMostThreads) {
     throw Error(
-        "{} threads were asked for; expected at most {}: this machine has {} cores, for which 0 "
+        "{} threads were asked for; expected at most {}: this process may use {}, for which 0 "
         "stands",
-        wanted, kMostThreads, cores);
+        wanted, kMostThreads, cores.text());
   }
   const TeamLimit limit = team_limit();
   if (wanted > limit.threads) {
@@ -79,7 +81,7 @@ int threads_or_all(int wanted, std::string_view setting) {
         setting, wanted, limit.variable, limit.value,
         limit.threads == 1 ? "1 thread" : fmt::format("{} threads", limit.threads));
   }
-  const int threads = wanted > 0 ? wanted : std::min(cores, limit.threads);
+  const int threads = wanted > 0 ? wanted : std::min(cores.count, limit.threads);
   require_startable(threads, cores);
   return threads;
 }

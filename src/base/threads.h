@@ -18,11 +18,11 @@ struct TeamLimit {
 /// rank, has a team of its own, and the limit holds for each of them.
 TeamLimit team_limit();
 
-/// The number of threads that a setting stands for: the setting itself, or for 0 all cores of the
-/// machine, within team_limit(). Throws Error if that is more than kMostThreads, more than
-/// team_limit() or more than the system lets this process start, and names the limit. OpenMP would
-/// end the process if it could not start a thread, and would start smaller teams in silence.
-/// `setting` is the setting's name, for messages.
+/// The number of threads that a setting stands for: the setting itself, or for 0 one for
+/// each of usable_cores(), within team_limit(). Throws Error if that is more than kMostThreads,
+/// more than team_limit() or more than the system lets this process start, and names the limit.
+/// OpenMP would end the process if it could not start a thread, and would start smaller teams in
+/// silence. `setting` is the setting's name, for messages.
 int threads_or_all(int wanted, std::string_view setting = "the number of threads");
 
 }  // namespace tessera

@@ -29,7 +29,7 @@ struct CeilingArguments {
 };
 
 void add_threads(CLI::App& command, CeilingArguments& arguments) {
-  command.add_option("--threads", arguments.options.threads, "0: all cores")
+  command.add_option("--threads", arguments.options.threads, "0: all usable cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   add_device(command, arguments.device);

@@ -35,7 +35,7 @@ Repeats RepeatArguments::make(const std::string& what) const {
 
 void add_repeat_arguments(CLI::App& command, RepeatArguments& arguments,
                           const std::string& repeats_name) {
-  command.add_option("--threads", arguments.threads, "0: all cores")
+  command.add_option("--threads", arguments.threads, "0: all usable cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   command.add_option(repeats_name, arguments.repeats, "Measured runs")

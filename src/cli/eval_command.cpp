@@ -125,7 +125,7 @@ void add_eval_command(CLI::App& app) {
   auto* instances =
       command->add_option("--instances", options.instances, "At most this many sequences; 0: all");
   instances->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--threads", options.threads, "0: all cores")
+  command->add_option("--threads", options.threads, "0: all usable cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   auto* ranks = command->add_option(

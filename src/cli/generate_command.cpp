@@ -91,7 +91,7 @@ void add_generate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Seed of the sampling")->capture_default_str();
   command->add_flag("--ignore-end", arguments->ignore_end, "Go on after an end-of-document token");
-  command->add_option("--threads", arguments->threads, "0: all cores")
+  command->add_option("--threads", arguments->threads, "0: all usable cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--device", arguments->device, "What computes")

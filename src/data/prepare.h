@@ -31,7 +31,7 @@ struct PrepareOptions {
   fs::path output;
   int64_t max_bad_lines = 100;        // the most invalid JSONL lines that are allowed
   bool fail_on_invalid_utf8 = false;  // otherwise broken bytes become U+FFFD and are counted
-  int threads = 0;                    // 0: all cores
+  int threads = 0;                    // 0: all usable cores
   bool overwrite = false;             // first remove what an earlier run wrote into `output`
   bool progress = true;               // show a progress line on standard error
 };

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/physical_memory.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "device/emulated_stream.h"
 
 namespace tessera {
@@ -136,8 +136,8 @@ class EmulatedAccelerator final : public Accelerator {
 std::unique_ptr<Accelerator> open_emulated(int lanes, const emulation::Options& options,
                                            int64_t memory_bytes) {
   TESSERA_CHECK(lanes == 32 || lanes == 64, "warps of {} threads; 32 or 64 are built", lanes);
-  return std::make_unique<EmulatedAccelerator>(lanes, options,
-                                               memory_bytes > 0 ? memory_bytes : physical_memory());
+  return std::make_unique<EmulatedAccelerator>(
+      lanes, options, memory_bytes > 0 ? memory_bytes : usable_memory().bytes);
 }
 
 }  // namespace tessera

@@ -71,8 +71,8 @@ void require_memory(const GemmSweep& sweep, int64_t memory) {
       const auto bytes = static_cast<int64_t>(gemm_operand_bytes(product));
       if (bytes <= memory / 2) continue;
       throw Error(
-          "the operands of the product {} take {}, more than half of this machine's {}; lower --m, "
-          "--n or --k",
+          "the operands of the product {} take {}, more than half of the {} that this process may "
+          "use; lower --m, --n or --k",
           describe(product), format_bytes(bytes), format_bytes(memory));
     }
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/physical_memory.h"
+#include "base/usable_memory.h"
 #include "hardware/gemm_rate.h"
 
 namespace tessera {
@@ -52,7 +52,7 @@ struct GemmMachine {
 GemmMachine processor_machine(int threads);
 
 /// Throws Error if the operands of a product of the sweep take more than half of `memory` bytes.
-void require_memory(const GemmSweep& sweep, int64_t memory = physical_memory());
+void require_memory(const GemmSweep& sweep, int64_t memory = usable_memory().bytes);
 
 /// Measures the products of the sweep, and the squares that the peak is read from. Throws Error if
 /// every product would take too long, or if an InterruptGuard has caught a signal.

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "base/interrupt.h"
-#include "base/physical_memory.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "base/usable_memory.h"
 #include "hardware/device_rate.h"
 #include "hardware/hardware_report.h"
 #include "hardware/memory_sweep.h"
@@ -114,13 +114,13 @@ MeasuredCeilings measure_ceilings(const CeilingOptions& options, const Logger& l
     if (result.gemm->dtypes.empty()) {
       result.gemm->dtypes = types_of("this processor", has_gemm, logger);
     }
-    require_memory(*result.gemm, physical_memory());
+    require_memory(*result.gemm, usable_memory().bytes);
   }
   if (memory) {
-    require_memory(memory->bytes, physical_memory());
+    require_memory(memory->bytes, usable_memory().bytes);
     if (memory->bytes.empty()) {
-      memory->bytes =
-          memory_sweep_sizes(processor.last_level_cache, processor.threads, physical_memory() / 2);
+      memory->bytes = memory_sweep_sizes(processor.last_level_cache, processor.threads,
+                                         usable_memory().bytes / 2);
     }
   }
   if (result.gemm) {

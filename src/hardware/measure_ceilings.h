@@ -22,7 +22,7 @@ struct MemorySweep {
 
 /// What is measured of this machine.
 struct CeilingOptions {
-  int threads = 0;                ///< 0: all cores
+  int threads = 0;                ///< 0: all usable cores
   Device device = Device::cpu;    ///< whose products and copies are measured
   std::optional<GemmSweep> gemm;  ///< without types: all that the processor has of bf16 and f32
   std::optional<MemorySweep> memory;

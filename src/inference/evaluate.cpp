@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/physical_memory.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "engine/memory_plan.h"
 #include "plan/programs.h"
@@ -105,9 +105,10 @@ void require_evaluation_memory(const EvaluationProgram& program, const GivenTens
         format_bytes(device->free_bytes()));
   }
   needed += held;
-  if (needed <= physical_memory()) return;
-  throw Error("{} sequences of {} tokens at once take {}, and the machine has {}; lower --batch",
-              size.sequences, size.context, format_bytes(needed), format_bytes(physical_memory()));
+  const UsableMemory memory = usable_memory();
+  if (needed <= memory.bytes) return;
+  throw Error("{} sequences of {} tokens at once take {}, and {}; lower --batch", size.sequences,
+              size.context, format_bytes(needed), memory.text());
 }
 
 std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const TrainingData& data,

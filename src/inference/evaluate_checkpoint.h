@@ -23,7 +23,7 @@ struct CheckpointEvaluationOptions {
   SourceConfig data;
   int64_t batch = 8;            ///< sequences at a time
   int64_t instances = 0;        ///< at most this many of each source; 0: all
-  int threads = 0;              ///< of all ranks together; 0: all cores
+  int threads = 0;              ///< of all ranks together; 0: all usable cores
   int ranks = 1;                ///< threads of this process, or processes
   bool processes = false;       ///< the ranks are processes, and this is one of them
   ParallelSection parallel;     ///< how they share the work; data parallelism takes what is left

@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/physical_memory.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "plan/explain_attention.h"
 #include "plan/explain_held.h"
@@ -185,9 +185,16 @@ std::string explain_fit(const RunConfig& config, const StepPlan& plan) {
         "from data sheets)\n",
         word(config.run.device));
   }
-  if (plan.memory.arena_bytes <= physical_memory()) return "";
-  return fmt::format("this machine has {}: the run does not fit\n",
-                     format_bytes(physical_memory()));
+  const UsableMemory memory = usable_memory();
+  if (plan.memory.arena_bytes > memory.bytes) {
+    return fmt::format("{}: the run does not fit\n", memory.text());
+  }
+  const int64_t available = available_memory();
+  if (plan.memory.arena_bytes <= available) return "";
+  return fmt::format(
+      "{} of this machine's memory are free now: the run does not fit beside what "
+      "other programs use\n",
+      format_bytes(available));
 }
 
 std::string explain_json(const RunConfig& config, const StepPlan& plan, const Fit* fit,

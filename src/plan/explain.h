@@ -24,8 +24,8 @@ struct ExplainOptions {
 /// token, bytes sent by axis, memory.
 std::string explain(const RunConfig& config, const StepPlan& plan, const ExplainOptions& options);
 
-/// Returns a line that says that the step needs more memory than this machine has, or that the
-/// configuration's device is not known here. Empty if it fits.
+/// Returns a line that says that the step needs more memory than this process may use or than is
+/// free now, or that the configuration's device is not known here. Empty if it fits.
 std::string explain_fit(const RunConfig& config, const StepPlan& plan);
 
 /// Returns the same as explain() as JSON, with every layer and all types: {"layout": {...},

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/physical_memory.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "config/mesh_of.h"
 #include "config/phases.h"
 #include "data/loader.h"
@@ -121,13 +121,14 @@ std::vector<StepPlan> plan_steps_that_fit(const RunConfig& config, const Mesh& m
 
 void require_fits(const RunConfig& config, const MemoryNeeds& needs,
                   const Accelerator* accelerator) {
-  const int64_t free = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
+  const UsableMemory memory = usable_memory();
+  const int64_t free = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
   const int64_t reserve = accelerator == nullptr ? 0 : kDeviceReserve;
   const int64_t usable = free - reserve;
   if (needs.arenas + needs.beside <= usable) return;
   const std::string where =
       accelerator == nullptr
-          ? fmt::format("this machine has {}", format_bytes(free))
+          ? memory.text()
           : fmt::format("{} has {} free, {} of it for its libraries, kernels and graphs",
                         accelerator->name(), format_bytes(free), format_bytes(reserve));
   const std::string advice = memory_advice(config, needs.states, usable);

@@ -146,7 +146,7 @@ LayoutProcesses::LayoutProcesses(const LayoutTrial& trial,
 void LayoutProcesses::require_ready(const RunConfig& config) const {
   require_same_start(config, processes_, control_);
   control_.together(
-      [&] { require_verify_memory(trial_, physical_memory(), processes_.ranks_here()); });
+      [&] { require_verify_memory(trial_, usable_memory(), processes_.ranks_here()); });
 }
 
 LayoutResults LayoutProcesses::run(const LayoutTrial& trial) {

@@ -1,10 +1,9 @@
 #include "train/run_console.h"
 
-#include <thread>
-
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "base/usable_cores.h"
 #include "hardware/accelerator_facts.h"
 #include "model/model.h"
 #include "ops/gemm/gemm_plan.h"
@@ -41,10 +40,10 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, const RunPha
         "operands are widened to fp32; train.precision = \"fp32\" may be faster here",
         word(config_.train.precision));
   }
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  if (target.device == Device::cpu && cores > 0 && config_.run.threads > cores) {
-    info("run.threads is {}, and this machine has {} {}: the threads take turns",
-         config_.run.threads, cores, cores == 1 ? "core" : "cores");
+  const UsableCores cores = usable_cores();
+  if (target.device == Device::cpu && config_.run.threads > cores.count) {
+    info("run.threads is {}, and this process may use {}: the threads take turns",
+         config_.run.threads, cores.text());
   }
   if (target.device == Device::emulated) info("{}", kEmulatedFigures);
   if (rounds_to_tf32(config_, target.device) && config_.model.mixture()) {

@@ -74,11 +74,11 @@ VerifyMemory verify_memory(const LayoutTrial& trial, const std::optional<std::ve
   return memory;
 }
 
-void require_verify_memory(const LayoutTrial& trial, int64_t memory,
+void require_verify_memory(const LayoutTrial& trial, const UsableMemory& memory,
                            const std::optional<std::vector<int>>& here) {
   const VerifyMemory needed = verify_memory(trial, here);
-  if (needed.bytes() <= memory) return;
-  const bool small_batches_help = needed.states + 2 * needed.results <= memory;
+  if (needed.bytes() <= memory.bytes) return;
+  const bool small_batches_help = needed.states + 2 * needed.results <= memory.bytes;
   const VerifyMemory most = needed.peak();
   std::vector<std::string> parts;
   const auto add = [&](int64_t bytes, const std::string& what) {
@@ -91,9 +91,9 @@ void require_verify_memory(const LayoutTrial& trial, int64_t memory,
   add(most.streams, "the values of a micro-batch, to name the first that differs");
   throw Error(
       "this verification needs {} of memory, because it trains in fp64 with all ranks {} ({}), "
-      "and this machine has {}; {}",
+      "and {}; {}",
       format_bytes(needed.bytes()), here ? "of this machine" : "in one process", join(parts, ", "),
-      format_bytes(memory),
+      memory.text(),
       small_batches_help
           ? fmt::format(
                 "lower --context ({}), train.micro_batch or --ranks, or take a smaller model",

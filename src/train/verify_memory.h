@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/physical_memory.h"
+#include "base/usable_memory.h"
 #include "train/layout_run.h"
 
 namespace tessera {
@@ -31,7 +31,7 @@ VerifyMemory verify_memory(const LayoutTrial& trial,
                            const std::optional<std::vector<int>>& here = {});
 
 /// Throws Error, with the numbers and what to do, if the verification does not fit in a memory.
-void require_verify_memory(const LayoutTrial& trial, int64_t memory = physical_memory(),
+void require_verify_memory(const LayoutTrial& trial, const UsableMemory& memory = usable_memory(),
                            const std::optional<std::vector<int>>& here = {});
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/physical_memory.h"
+#include "base/usable_memory.h"
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "support/small_model.h"
@@ -44,7 +44,7 @@ TEST(Evaluate, WhatDoesNotFitTheMachineIsRefusedBeforeItIsTaken) {
               AllOf(HasSubstr("1073741824 sequences of 4096 tokens at once take "),
                     HasSubstr("lower --batch")));
   // What fits by its largest value alone, and not with all that is there beside it.
-  const int64_t rows = physical_memory() / (2 * 16 * 4);  // of half the memory in hidden values
+  const int64_t rows = usable_memory().bytes / (2 * 16 * 4);  // of half the memory in hidden values
   EXPECT_THAT(refusal_of(rows, 1), HasSubstr("sequences of 1 tokens at once take "));
 }
 

@@ -241,7 +241,7 @@ TEST(VerifyMemory, IsThatOfAllRanksAndOfWhatIsCompared) {
   EXPECT_GT(memory.one_rank, memory.states);
   EXPECT_GT(memory.layout, 4 * memory.states);
   EXPECT_GT(memory.bytes(), memory.layout + 2 * memory.results);
-  EXPECT_NO_THROW(require_verify_memory(trial, memory.bytes()));
+  EXPECT_NO_THROW(require_verify_memory(trial, {.bytes = memory.bytes()}));
 }
 
 /// Neither the parts of the peak nor their sum are less than what is there at any time.
@@ -264,7 +264,7 @@ TEST(VerifyMemory, IsRefusedWithTheNumbersAndWhatToDo) {
   const LayoutTrial trial = trial_of_model(0);
   const auto refusal = [&](int64_t bytes) -> std::string {
     try {
-      require_verify_memory(trial, bytes);
+      require_verify_memory(trial, {.bytes = bytes});
     } catch (const Error& error) {
       return error.what();
     }

@@ -20,7 +20,7 @@ ConfigSection run_section() {
           "that grows with context squared, 2 bytes for each head and pair of tokens of a "
           "micro-batch, and attention on \"cuda\" computes pairs of different documents too")
       .key("threads", &RunSection::threads, whole(0, kMostThreads),
-           "threads that compute, shared out over the ranks; 0: all cores")
+           "threads that compute, shared out over the ranks; 0: all usable cores")
       .key("bind_threads", &RunSection::bind_threads, FlagRule{},
            "each thread stays on a core of its own, where there are as many threads as cores")
       .key("graphs", &RunSection::graphs, FlagRule{},

@@ -14,7 +14,7 @@ struct TaskOptions {
   std::string checkpoint;          ///< a run's folder, or one checkpoint
   std::vector<std::string> files;  ///< JSON Lines, see read_questions()
   MultipleChoiceOptions questions;
-  int threads = 0;              ///< 0: all cores
+  int threads = 0;              ///< 0: all usable cores
   Device device = Device::cpu;  ///< that computes
 };
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/physical_memory.h"
 #include "base/threads.h"
+#include "base/usable_memory.h"
 #include "hardware/gemm_rate.h"
 #include "hardware/gemm_time.h"
 #include "plan/account/trace_processor.h"
@@ -55,7 +55,7 @@ class MeasuringTimer {
  private:
   void require_room(const GemmShape& shape) const {
     const double bytes = timed_gemm_bytes(shape, threads_);
-    const auto most = static_cast<double>(physical_memory()) / 2;
+    const auto most = static_cast<double>(usable_memory().bytes) / 2;
     if (shape.threads <= measuring_.threads && bytes <= most) return;
     throw Error(
         "a product of {} x {} x {} on {} threads with {:.3g} bytes of operands cannot be "

@@ -15,7 +15,7 @@ namespace tessera {
 /// How a model's layers are measured.
 struct BlockBenchOptions {
   Precision precision = Precision::bf16;
-  int threads = 0;  ///< 0: all cores
+  int threads = 0;  ///< 0: all usable cores
   Device device = Device::cpu;
   /// Returns how often to run the measurement that `what` describes.
   std::function<Repeats(const std::string& what)> repeats;

@@ -8,10 +8,10 @@
 
 #include "base/affinity.h"
 #include "base/error.h"
-#include "base/physical_memory.h"
 #include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "base/usable_memory.h"
 #include "engine/differentiate.h"
 #include "engine/memory_plan.h"
 #include "hardware/random_fill.h"
@@ -98,16 +98,19 @@ int64_t planned_bytes(const BlockProgram& block, const Target& target) {
 
 void require_memory(const BlockProgram& block, const Runtime& runtime, const std::string& advice) {
   const Accelerator* const accelerator = runtime.accelerator();
-  const int64_t there = accelerator == nullptr ? physical_memory() : accelerator->free_bytes();
+  const UsableMemory memory = usable_memory();
+  const int64_t there = accelerator == nullptr ? memory.bytes : accelerator->free_bytes();
   double needed = given_bytes(block);
   // Sizes that exceed the memory already may be too large to plan.
   if (needed <= static_cast<double>(there)) {
     needed = static_cast<double>(planned_bytes(block, runtime.target()));
   }
   if (needed <= static_cast<double>(there)) return;
-  throw Error("the measurement needs {}B of memory, {} {}; {}", format_count(needed),
-              accelerator == nullptr ? "this machine has" : accelerator->name() + " has free",
-              format_bytes(there), advice);
+  throw Error("the measurement needs {}B of memory, and {}; {}", format_count(needed),
+              accelerator == nullptr ? memory.text()
+                                     : fmt::format("{} has {} free", accelerator->name(),
+                                                   format_bytes(accelerator->free_bytes())),
+              advice);
 }
 
 BlockRunner::BlockRunner(const BlockProgram& block, Runtime& runtime)

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/physical_memory.h"
+#include "base/usable_memory.h"
 #include "hardware/random_fill.h"
 #include "support/error_of.h"
 
@@ -82,10 +82,10 @@ TEST(BlockMemory, WhatDoesNotFitIsRefused) {
         [&] { require_memory_here(mixture_block(sizes, DType::f32), "lower --experts"); });
   };
   sizes.expert_size = int64_t{1} << 16;  // 140 TB of weights and gradients
-  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal(), HasSubstr(usable_memory().text()));
   EXPECT_THAT(refusal(), HasSubstr("lower --experts"));
   sizes.hidden = sizes.expert_size = int64_t{1} << 24;  // more bytes than an integer holds
-  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal(), HasSubstr(usable_memory().text()));
   // Every tensor can be counted, but the 2^64 multiply-adds of a product not as an integer.
   sizes = {.tokens = int64_t{1} << 21,
            .hidden = int64_t{1} << 20,
@@ -94,10 +94,10 @@ TEST(BlockMemory, WhatDoesNotFitIsRefused) {
            .expert_size = int64_t{1} << 20};
   EXPECT_DOUBLE_EQ(mixture_block(sizes, DType::f32).flops.forward,
                    2 * (3 * std::ldexp(1.0, 64) + std::ldexp(1.0, 47)));
-  EXPECT_THAT(refusal(), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal(), HasSubstr(usable_memory().text()));
   // What is given would fit alone.
   const AttentionBlockSizes attention{
-      .tokens = 64, .heads = 1, .kv_heads = 1, .head_size = physical_memory() / (64 * 4 * 5)};
+      .tokens = 64, .heads = 1, .kv_heads = 1, .head_size = usable_memory().bytes / (64 * 4 * 5)};
   EXPECT_THAT(
       error_of([&] { require_memory_here(attention_block(attention, DType::f32), "lower it"); }),
       HasSubstr("lower it"));
