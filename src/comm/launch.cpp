@@ -37,6 +37,22 @@ std::optional<int> number_in(std::string_view text, int least) {
   return number;
 }
 
+/// Who listens to what processes say when they meet can try tokens against it.
+constexpr size_t kLeastTokenBytes = 16;
+
+std::optional<std::string> token_in(const char* text) {
+  if (text == nullptr) return std::nullopt;
+  const std::string_view token(text);
+  if (token.size() < kLeastTokenBytes) {
+    throw Error(
+        "{} has {} characters, expected {} or more that nobody can guess, such as openssl rand "
+        "-hex "
+        "32 gives",
+        kTokenVariable, token.size(), kLeastTokenBytes);
+  }
+  return std::string(token);
+}
+
 }  // namespace
 
 std::optional<Launch> find_launch(const std::function<const char*(const char* name)>& variable) {
@@ -78,6 +94,7 @@ std::optional<Launch> find_launch(const std::function<const char*(const char* na
     throw Error("{} is {}, but {} does not say where the processes meet; set both, or neither",
                 kByHand, found->processes, kAddressVariable);
   }
+  if (found->address) found->token = token_in(variable(kTokenVariable));
   return found;
 }
 

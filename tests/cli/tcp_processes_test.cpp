@@ -12,7 +12,7 @@
 #include <sched.h>
 
 #include "cli/process_runs.h"
-#include "comm/tcp/tcp_socket.h"
+#include "comm/tcp/tcp_listener.h"
 
 namespace tessera {
 namespace {
@@ -224,12 +224,19 @@ TEST_F(TcpProcessesTest, OneThatDoesNotComeIsNamedAndOneTooManyIsRefused) {
   EXPECT_EQ(there->wait(), 0) << there->output();
   EXPECT_FALSE(path_exists(folder_ / "one"));
 
-  const auto elsewhere =
-      start_one(environment("2", "0", "192.0.2.1:19521"), training("three"), "6.txt");
+  for (const char* rank : {"0", "1"}) {
+    const auto unproven =
+        start_one(environment("2", rank, "192.0.2.1:19521"), training("three"), "5.txt");
+    EXPECT_EQ(unproven->wait(), 1);
+    EXPECT_THAT(unproven->output(), HasSubstr("TESSERA_TOKEN is not set"));
+  }
+  auto with_token = environment("2", "0", "192.0.2.1:19521");
+  with_token["TESSERA_TOKEN"] = "0123456789abcdef";
+  const auto elsewhere = start_one(with_token, training("three"), "6.txt");
   EXPECT_EQ(elsewhere->wait(), 1);
   EXPECT_THAT(elsewhere->output(), HasSubstr("cannot listen at 192.0.2.1:19521"));
-  const auto nowhere =
-      start_one(environment("2", "1", "no.such.host.invalid:1"), training("three"), "7.txt");
+  with_token["TESSERA_ADDRESS"] = "no.such.host.invalid:1";
+  const auto nowhere = start_one(with_token, training("three"), "7.txt");
   EXPECT_EQ(nowhere->wait(), 1);
   EXPECT_THAT(nowhere->output(), HasSubstr("no.such.host.invalid:1 is no address"));
   EXPECT_THAT(nowhere->output(), Not(HasSubstr("internal")));

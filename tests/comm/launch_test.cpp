@@ -77,6 +77,19 @@ TEST(Launch, HasAnAddressWhereProcessesMeetWithoutMpi) {
               ::testing::HasSubstr("TESSERA_RANK is not set"));
 }
 
+TEST(Launch, HasATokenWhereThereIsAnAddress) {
+  std::map<std::string, std::string> variables{
+      {"TESSERA_RANKS", "4"}, {"TESSERA_RANK", "2"}, {"TESSERA_ADDRESS", "node0:29500"}};
+  EXPECT_EQ(launch_with(variables)->token, std::nullopt);
+  variables["TESSERA_TOKEN"] = "0123456789abcdef";
+  EXPECT_EQ(launch_with(variables)->token, "0123456789abcdef");
+  for (const char* guessed : {"", "0123456789abcde"}) {
+    variables["TESSERA_TOKEN"] = guessed;
+    EXPECT_THAT(error_of([&] { launch_with(variables); }),
+                ::testing::HasSubstr("expected 16 or more that nobody can guess"));
+  }
+}
+
 TEST(Launch, RefusesWhatIsNoNumber) {
   for (const std::string value : {"", "eight", "8x", "0", "-1", "99999999999"}) {
     EXPECT_THAT(error_of([&] {

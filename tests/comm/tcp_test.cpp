@@ -1,4 +1,5 @@
 // Ranks that meet by TCP, each in a thread of this process.
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,13 +10,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "comm/ranks_and_values.h"
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
 #include "comm/tcp/report_ends.h"
-#include "comm/tcp/tcp_hub.h"
 #include "comm/tcp/wire.h"
+#include "comm/tcp_support.h"
 #include "support/error_of.h"
 
 namespace tessera {
@@ -25,13 +27,9 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatience{20};
-
-/// Where ranks meet: a free port.
-TcpAddress free_address() {
-  const TcpListener any({"127.0.0.1", 0});
-  return {"127.0.0.1", any.port()};
-}
+using testing::free_address;
+using testing::kPatience;
+using testing::kToken;
 
 /// Runs body(processes) for each of so many ranks.
 void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
@@ -42,9 +40,9 @@ void run_by_tcp(int ranks, const std::function<void(Processes&)>& body) {
       const std::string host = "host" + std::to_string(rank);
       std::unique_ptr<Processes> processes;
       if (rank == 0) {
-        processes = std::make_unique<FirstProcess>(address, ranks, host, kPatience);
+        processes = std::make_unique<FirstProcess>(address, ranks, host, kToken, kPatience);
       } else {
-        processes = std::make_unique<OtherProcess>(address, ranks, rank, host, kPatience);
+        processes = std::make_unique<OtherProcess>(address, ranks, rank, host, kToken, kPatience);
       }
       body(*processes);
     });
@@ -181,35 +179,6 @@ TEST(TcpProcesses, ACallIsGivenUpWhereTheWorkOfAnotherFailed) {
   });
 }
 
-/// Somebody else's connection says something else, or nothing, and the run goes on.
-TEST(TcpProcesses, StrangersDoNotDisturb) {
-  const TcpAddress address = free_address();
-  std::jthread first([&] {
-    FirstProcess processes(address, 2, "host0", kPatience);
-    Communicator group = processes.group(first_ranks(2), "network");
-    group.barrier("step");
-    end_well(processes);
-  });
-  TcpSocket silent = TcpSocket::connect(address, kPatience);
-  TcpSocket browser = TcpSocket::connect(address, kPatience);
-  const std::string request = "GET / HTTP/1.1\r\nHost: tessera\r\n\r\n";
-  browser.send(std::as_bytes(std::span(request)));
-  TcpSocket half = TcpSocket::connect(address, kPatience);
-  half.send(std::as_bytes(std::span(&kTcpGreeting, 1)));
-  const int64_t too_long = int64_t{1} << 60;
-  half.send(std::as_bytes(std::span(&too_long, 1)));
-  std::byte none{};
-  EXPECT_THROW(browser.receive(std::span(&none, 1)), ConnectionLost);
-  EXPECT_THROW(half.receive(std::span(&none, 1)), ConnectionLost);
-  OtherProcess processes(address, 2, 1, "host1", kPatience);
-  EXPECT_EQ(processes.network(), "lo");
-  EXPECT_THAT(error_of([&] { OtherProcess(address, 2, 1, "host7", kPatience); }),
-              HasSubstr("two processes say that they are rank 1: one on host1, one on host7"));
-  Communicator group = processes.group(first_ranks(2), "network");
-  group.barrier("step");
-  end_well(processes);
-}
-
 TEST(TcpReports, AreMadeOnceByTheRankThatKnowsTheCause) {
   using Report = Processes::Report;
   const auto reports = [](const std::map<int, std::string>& ends, int ranks) {
@@ -240,6 +209,22 @@ TEST(TcpAddresses, AreReadWithNamesAndNumbers) {
                 AllOf(HasSubstr("TESSERA_ADDRESS is"), HasSubstr("node0:29500")))
         << text;
   }
+}
+
+/// What no other machine reaches needs no token.
+TEST(TcpAddresses, OfTheLoopbackAreListenedAtThereAlone) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
+    EXPECT_TRUE(is_loopback({host, 29500})) << host;
+    for (const SystemAddress& at : listening_addresses({host, 29500})) {
+      EXPECT_TRUE(at.is_loopback()) << host;
+    }
+  }
+  std::array<char, 256> own{};
+  ASSERT_EQ(::gethostname(own.data(), own.size() - 1), 0);
+  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "fd00::1", "192.0.2.1"}) {
+    EXPECT_FALSE(is_loopback({host, 29500})) << host;
+  }
+  EXPECT_EQ(is_loopback({own.data(), 29500}), std::string_view(own.data()) == "localhost");
 }
 
 TEST(WireLetters, ThatEndEarlyAreNoLetters) {

@@ -404,6 +404,33 @@ TEST(WorldErrors, ARankWithAnInternalErrorIsNotTakenForItsConsequence) {
                InternalError);
 }
 
+/// Transports of two ranks make calls with one mark, which do not read each other's memory: blocks
+/// of other sizes, and a call whose bytes devices move.
+TEST(WorldErrors, FindOtherMemoryBehindOneMark) {
+  const Tensor four({4}, DType::f32);
+  const Tensor eight({8}, DType::f32);
+  const Fingerprint blocks{.name = "blocks", .collective = Collective::all_to_all};
+  const Fingerprint sum{
+      .name = "sum", .collective = Collective::all_reduce, .dtype = DType::f32, .shape = Shape{4}};
+  const auto error = [](const auto& first, const auto& second) {
+    World world(2);
+    std::string result;
+    run_ranks(world, [&](int rank) {
+      const auto moves = world.transport(rank, first_ranks(2), "network");
+      const std::string own = error_of([&] { rank == 0 ? first(*moves) : second(*moves); });
+      if (rank == 0) result = own;
+    });
+    return result;
+  };
+  EXPECT_THAT(
+      error([&](Transport& moves) { moves.all_to_all(blocks, four, Tensor({4}, DType::f32)); },
+            [&](Transport& moves) { moves.all_to_all(blocks, eight, Tensor({8}, DType::f32)); }),
+      AllOf(HasSubstr("in blocks of 8 bytes"), HasSubstr("in blocks of 16 bytes")));
+  EXPECT_THAT(error([&](Transport& moves) { moves.all_reduce(sum, four, four); },
+                    [&](Transport& moves) { moves.barrier(sum); }),
+              HasSubstr("whose bytes devices move"));
+}
+
 TEST(WorldErrors, AGroupHasOneOrder) {
   World world(2);
   world.group(0, std::vector{0, 1});

@@ -24,7 +24,11 @@ class InProcessTransport final : public Transport {
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
-    enter({.mark = &mark, .layout = &layout, .from = from.raw(), .to = to.raw()});
+    enter({.mark = &mark,
+           .moves = Collective::all_gather,
+           .layout = &layout,
+           .from = from.raw(),
+           .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     for_others_first([&](size_t other, const Visit& visit) {
       layout.for_each_block(
@@ -37,7 +41,11 @@ class InProcessTransport final : public Transport {
 
   void reduce_scatter(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                       const Tensor& to) override {
-    enter({.mark = &mark, .layout = &layout, .from = from.raw(), .to = to.raw()});
+    enter({.mark = &mark,
+           .moves = Collective::reduce_scatter,
+           .layout = &layout,
+           .from = from.raw(),
+           .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     find_addends();
     layout.for_each_block(
@@ -48,7 +56,7 @@ class InProcessTransport final : public Transport {
   }
 
   void all_reduce(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    enter({.mark = &mark, .from = from.raw(), .to = to.raw()});
+    enter({.mark = &mark, .moves = Collective::all_reduce, .from = from.raw(), .to = to.raw()});
     const int64_t size = dtype_size(to.dtype());
     const auto begin = [&](size_t position) {
       return slice_begin(to.elements(), ranks(), static_cast<int>(position));
@@ -65,8 +73,12 @@ class InProcessTransport final : public Transport {
   }
 
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    enter({.mark = &mark, .from = from.raw(), .to = to.raw()});
     const int64_t block = to.bytes() / ranks();
+    enter({.mark = &mark,
+           .moves = Collective::all_to_all,
+           .from = from.raw(),
+           .to = to.raw(),
+           .block_bytes = block});
     for_others_first([&](size_t other, const Visit& visit) {
       take(other, visit.from + static_cast<int64_t>(position_) * block,
            to.raw() + static_cast<int64_t>(other) * block, block);
@@ -76,8 +88,14 @@ class InProcessTransport final : public Transport {
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
                        const Tensor& to, std::span<const int64_t> come) override {
-    enter({.mark = &mark, .from = from.raw(), .to = to.raw(), .sent = sent, .received = come});
     const int64_t row = to.shape().with_dim(0, 1).elements() * dtype_size(to.dtype());
+    enter({.mark = &mark,
+           .moves = Collective::all_to_all_rows,
+           .from = from.raw(),
+           .to = to.raw(),
+           .sent = sent,
+           .received = come,
+           .block_bytes = row});
     for_others_first([&](size_t other, const Visit& visit) {
       take(other, visit.from + sum_before(visit.sent, position_) * row,
            to.raw() + sum_before(come, other) * row, come[other] * row);
@@ -86,7 +104,7 @@ class InProcessTransport final : public Transport {
   }
 
   void broadcast(const Fingerprint& mark, int root, const Tensor& tensor) override {
-    enter({.mark = &mark, .to = tensor.raw()});
+    enter({.mark = &mark, .moves = Collective::broadcast, .to = tensor.raw()});
     const auto other = static_cast<size_t>(root);
     take(other, meeting_->visit(other).to, tensor.raw(), tensor.bytes());
     leave();

@@ -103,17 +103,30 @@ std::string Meeting::gone_text(const Fingerprint& mark, std::span<const size_t> 
 
 /// Compares the rank that came last with the one that came first.
 void Meeting::check_same() {
-  if (*visits_[arrived_.back()].mark == *visits_[arrived_.front()].mark) return;
+  const Visit& last = visits_[arrived_.back()];
+  const Visit& first = visits_[arrived_.front()];
+  if (*last.mark == *first.mark && last.moves == first.moves &&
+      last.block_bytes == first.block_bytes) {
+    return;
+  }
   fail_locked(calls_of(arrived_));
   throw_if_broken();
 }
 
 std::string Meeting::calls_of(std::span<const size_t> positions) const {
+  const auto same_mark = [&](size_t position) {
+    return *visits_[position].mark == *visits_[positions.front()].mark;
+  };
+  const bool same_marks = std::ranges::all_of(positions, same_mark);
   std::vector<std::string> calls;
   for (const size_t position : positions) {
     const Visit& visit = visits_[position];
     std::string call = fmt::format("{} made {}", about_.text(ranks_[position]), visit.mark->text());
     if (visit.layout != nullptr) call += fmt::format(" ({})", visit.layout->text());
+    if (same_marks && visit.block_bytes > 0) {
+      call += fmt::format(" in blocks of {} bytes", visit.block_bytes);
+    }
+    if (same_marks && visit.moves != visit.mark->collective) call += " whose bytes devices move";
     calls.push_back(std::move(call));
   }
   return disagreement_text(text(), calls);

@@ -23,11 +23,14 @@ namespace tessera {
 /// them have left.
 struct Visit {
   const Fingerprint* mark = nullptr;
+  /// What is done with the memory: a barrier if nothing is, whatever the mark says.
+  Collective moves = Collective::barrier;
   const PieceLayout* layout = nullptr;
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::span<const int64_t> sent{};      ///< rows, by position
   std::span<const int64_t> received{};  ///< rows, by position
+  int64_t block_bytes = 0;              ///< of a row, or of what every rank sends to every other
 };
 
 /// Where the ranks of one group meet, which are threads of one process. A *position* is a place in

@@ -2,17 +2,15 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include <fmt/format.h>
 
 namespace tessera {
 
-FirstProcess::FirstProcess(const TcpAddress& address, int ranks, std::string host,
-                           std::chrono::milliseconds patience)
-    : hub_(address, ranks, std::move(host)) {
-  hub_.await_ranks(patience);
-}
+FirstProcess::FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
+                           std::string_view token, std::chrono::milliseconds patience,
+                           const StrangerLimits& limits)
+    : hub_(gather_ranks(address, ranks, host, token, patience, limits)) {}
 
 Communicator FirstProcess::group(std::span<const int> ranks, std::string_view lane) {
   Communicator made = hub_.world().group(0, ranks, lane);

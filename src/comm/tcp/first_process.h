@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "comm/processes.h"
 #include "comm/tcp/tcp_hub.h"
@@ -11,9 +12,11 @@ namespace tessera {
 /// The first rank of processes that meet by TCP: they meet in it.
 class FirstProcess final : public Processes {
  public:
-  /// Waits for the others at the address. Throws Error if they do not come within `patience`.
-  FirstProcess(const TcpAddress& address, int ranks, std::string host,
-               std::chrono::milliseconds patience);
+  /// Waits at the address for the others, which know the token too. Throws Error if they do not
+  /// come within `patience`.
+  FirstProcess(const TcpAddress& address, int ranks, const std::string& host,
+               std::string_view token, std::chrono::milliseconds patience,
+               const StrangerLimits& limits = {});
 
   /// See TcpHub::network().
   const std::string& network() const { return hub_.network(); }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/tcp/first_process.h"
 #include "comm/tcp/other_process.h"
-#include "comm/tcp/tcp_socket.h"
+#include "comm/tcp/tcp_address.h"
 
 namespace tessera {
 namespace {
@@ -31,13 +31,22 @@ void tell_nccl(const std::string& network) {
 
 std::unique_ptr<Processes> join_by_tcp(const Launch& launch, std::chrono::milliseconds patience) {
   const TcpAddress address = parse_tcp_address(kAddressVariable, *launch.address);
+  if (!launch.token && !is_loopback(address)) {
+    throw Error(
+        "{} is not set. Other machines reach {}, so the processes of a run must prove that they "
+        "belong to it: set it to the same secret for all of them, such as openssl rand -hex 32 "
+        "gives",
+        kTokenVariable, address.text());
+  }
+  const std::string token = launch.token.value_or("");
   if (launch.rank == 0) {
-    auto first = std::make_unique<FirstProcess>(address, launch.processes, own_host(), patience);
+    auto first =
+        std::make_unique<FirstProcess>(address, launch.processes, own_host(), token, patience);
     tell_nccl(first->network());
     return first;
   }
-  auto other =
-      std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(), patience);
+  auto other = std::make_unique<OtherProcess>(address, launch.processes, launch.rank, own_host(),
+                                              token, patience);
   tell_nccl(other->network());
   return other;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "comm/rank_groups.h"
+#include "comm/tcp/tcp_hello.h"
 #include "comm/tcp/tcp_letters.h"
 #include "comm/tcp/tcp_transport.h"
 
@@ -20,59 +21,47 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{5000};
 /// What the first rank waits for others, it waits itself. So a rank that asks it waits longer.
 constexpr std::chrono::milliseconds kGrace{10000};
-constexpr std::chrono::seconds kGroupPatience{30};
 constexpr std::chrono::milliseconds kReportLook{250};
-
-WireWriter hello_of(TcpPurpose purpose) {
-  WireWriter hello;
-  hello.put(purpose);
-  return hello;
-}
 
 }  // namespace
 
-OtherProcess::OtherProcess(TcpAddress address, int ranks, int rank, const std::string& host,
-                           std::chrono::milliseconds patience)
-    : address_(std::move(address)),
-      rank_(rank),
-      hosts_{""},
-      heard_(Clock::now()),
-      member_(TcpSocket::connect(address_, patience)) {
-  member_.watch_machine();
+OtherProcess::OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
+                           std::string_view token, std::chrono::milliseconds patience)
+    : rank_(rank), hosts_{""}, heard_(Clock::now()) {
+  const auto end = Clock::now() + patience + kGrace;
+  TcpHello hello{.purpose = TcpPurpose::member,
+                 .ranks = ranks,
+                 .rank = rank,
+                 .host = host,
+                 .process = fresh_nonce()};
   try {
-    WireWriter hello = hello_of(TcpPurpose::member);
-    hello.put(ranks);
-    hello.put(rank);
-    hello.put_text(host);
-    greet(member_, hello);
-    await_begin(ranks, Clock::now() + patience + kGrace);
+    member_.emplace(come_to_first(address, hello, token, patience));
+    member_->watch_machine();
+    hello.purpose = TcpPurpose::calls;
+    calls_.emplace(come_to_first(address, hello, token, patience));
+    await_begin(ranks, end);
   } catch (const ConnectionLost& lost) {
     throw Error(
         "rank {} ({}) has come to {}, but what listens there is no first rank of a run of this "
         "version, or has ended: {}",
-        rank_, host, address_.text(), lost.what());
+        rank_, host, address.text(), lost.what());
   }
   listener_ = std::jthread([this] { listen(); });
 }
 
 OtherProcess::~OtherProcess() {
-  member_.shut_down();
+  member_->shut_down();
   listener_.join();
-}
-
-void OtherProcess::greet(TcpSocket& socket, const WireWriter& hello) const {
-  socket.send(std::as_bytes(std::span(&kTcpGreeting, 1)));
-  send_letter(socket, hello);
 }
 
 void OtherProcess::await_begin(int ranks, Clock::time_point end) {
   std::vector<std::byte> memory;
   for (;;) {
-    WireReader told = receive_letter(member_, memory, [&] {
+    WireReader told = receive_letter(*member_, memory, [&] {
       if (Clock::now() > end) throw ConnectionLost("it does not answer");
     });
     heard_ = Clock::now();
-    const auto what = told.take<TcpTold>();
+    const auto what = told.take_enum(TcpTold::abort, "what the first rank says");
     if (what == TcpTold::refused) throw Error("{}", told.take_text());
     if (what != TcpTold::begun) {
       hear(what, told);
@@ -82,7 +71,7 @@ void OtherProcess::await_begin(int ranks, Clock::time_point end) {
     for (int each = 0; each < ranks; ++each) hosts_.push_back(told.take_text());
     // Ranks on the first one's machine come by its loopback. The others reach it by this network.
     const std::string of_first = told.take_text();
-    network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? of_first : member_.network();
+    network_ = hosts_[static_cast<size_t>(rank_)] == hosts_[0] ? of_first : member_->network();
     return;
   }
 }
@@ -92,28 +81,26 @@ Communicator OtherProcess::group(std::span<const int> ranks, std::string_view la
   TESSERA_CHECK(own != ranks.end(), "rank {} asks for the group [{}]", rank_,
                 fmt::join(ranks, ", "));
   if (const auto known = failure(lane)) throw Error("{}", *known);
-  WireWriter hello = hello_of(TcpPurpose::group);
-  hello.put(rank_);
-  hello.put<int64_t>(timeout_.load().count());
-  hello.put_all(ranks);
-  hello.put_text(lane);
+  const auto look_around = [this] { look(); };
+  const int number = calls_->next_group();
+  WireWriter letter;
+  letter.put(TcpAsked::group);
+  letter.put(number);
+  letter.put<int64_t>(timeout_.load().count());
+  letter.put_all(ranks);
+  letter.put_text(lane);
   try {
-    const auto look_around = [this] { look(); };
-    TcpSocket socket = TcpSocket::connect(address_, kGroupPatience, look_around);
-    greet(socket, hello);
-    std::vector<std::byte> memory;
-    const std::string error = receive_letter(socket, memory, look_around).take_text();
-    if (!error.empty()) throw Error("{}", error);
-    const auto position = static_cast<int>(own - ranks.begin());
-    TcpCaller caller{.timeout = [this] { return timeout_.load(); },
-                     .look = look_around,
-                     .lost = [this](std::string_view why) { return lost_text(why); },
-                     .failure = [this, lane = std::string(lane)] { return failure(lane); }};
-    return {tcp_transport(std::move(socket), position, std::move(caller)),
-            std::vector<int>(ranks.begin(), ranks.end()), position};
+    calls_->ask(number, letter, {}, {}, look_around);
   } catch (const ConnectionLost& lost) {
     throw Error("{}", lost_text(lost.what()));
   }
+  const auto position = static_cast<int>(own - ranks.begin());
+  TcpCaller caller{.timeout = [this] { return timeout_.load(); },
+                   .look = look_around,
+                   .lost = [this](std::string_view why) { return lost_text(why); },
+                   .failure = [this, lane = std::string(lane)] { return failure(lane); }};
+  return {tcp_transport(*calls_, number, position, std::move(caller)),
+          std::vector<int>(ranks.begin(), ranks.end()), position};
 }
 
 void OtherProcess::end_work(std::string_view why) {
@@ -167,7 +154,7 @@ void OtherProcess::abort(int status) {
 void OtherProcess::say(const WireWriter& letter) {
   const std::scoped_lock lock(sending_);
   try {
-    send_letter(member_, letter);
+    send_letter(*member_, letter);
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
   }
@@ -177,9 +164,9 @@ void OtherProcess::listen() {
   std::vector<std::byte> memory;
   try {
     for (;;) {
-      WireReader told = receive_letter(member_, memory);
+      WireReader told = receive_letter(*member_, memory);
       heard_ = Clock::now();
-      hear(told.take<TcpTold>(), told);
+      hear(told.take_enum(TcpTold::abort, "what the first rank says"), told);
     }
   } catch (const ConnectionLost& lost) {
     note_lost(lost.what());
@@ -196,8 +183,8 @@ void OtherProcess::hear(TcpTold what, WireReader& told) {
       if (!work_failed_) work_failed_ = told.take_text();
       break;
     case TcpTold::report: {
-      const auto report = told.take<Report>();
-      report_.emplace(report, told.take<bool>());
+      const auto report = told.take_enum(Report::for_all, "a report");
+      report_.emplace(report, told.take_flag());
       break;
     }
     case TcpTold::abort: {

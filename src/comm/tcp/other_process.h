@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/tcp/call_connection.h"
 #include "comm/tcp/tcp_letters.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/tcp/wire.h"
@@ -21,10 +22,11 @@ namespace tessera {
 /// A rank of processes that meet by TCP, which is not the first: it meets the others there.
 class OtherProcess final : public Processes {
  public:
-  /// Comes to the first rank at the address, and waits for the others. Throws Error if it does not
-  /// listen there, refuses this rank, or not all come within `patience`.
-  OtherProcess(TcpAddress address, int ranks, int rank, const std::string& host,
-               std::chrono::milliseconds patience);
+  /// Comes to the first rank at the address, which knows the token too, and waits for the others.
+  /// Throws Error if it does not listen there, refuses this rank, or not all come within
+  /// `patience`.
+  OtherProcess(const TcpAddress& address, int ranks, int rank, const std::string& host,
+               std::string_view token, std::chrono::milliseconds patience);
   ~OtherProcess() override;
 
   /// The network by which this machine and others meet. Empty if that is not known.
@@ -42,7 +44,6 @@ class OtherProcess final : public Processes {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void greet(TcpSocket& socket, const WireWriter& hello) const;
   void await_begin(int ranks, Clock::time_point end);
   void listen();
   void hear(TcpTold what, WireReader& told);
@@ -55,7 +56,6 @@ class OtherProcess final : public Processes {
   std::optional<std::string> failure(std::string_view lane) const;
   void say(const WireWriter& letter);
 
-  TcpAddress address_;
   int rank_;
   std::vector<std::string> hosts_;
   std::atomic<std::chrono::milliseconds> timeout_{kRankTimeout};
@@ -64,7 +64,8 @@ class OtherProcess final : public Processes {
   bool all_ended_ = false;
   bool told_ = false;     // the first rank has said who reports
   bool reports_ = false;  // this rank says an error
-  TcpSocket member_;
+  std::optional<TcpSocket> member_;
+  std::optional<CallConnection> calls_;
   std::mutex sending_;        // to it
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,16 +12,14 @@
 #include "base/error.h"
 #include "comm/call_errors.h"
 #include "comm/tcp/report_ends.h"
-#include "comm/tcp/served_calls.h"
+#include "comm/tcp/served_rank.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::chrono::milliseconds kAcceptLook{250};
 constexpr std::chrono::seconds kAliveEvery{1};
-/// A connection that says nothing for so long is none of ours.
-constexpr std::chrono::seconds kGreetingPatience{10};
 constexpr std::chrono::seconds kLastWordsPatience{2};
+constexpr int kMostStatus = 255;
 
 WireWriter told(TcpTold what) {
   WireWriter letter;
@@ -34,28 +33,72 @@ WireWriter told(TcpTold what, std::string_view text) {
   return letter;
 }
 
+std::vector<std::string> hosts_of(const std::vector<GatheredRank>& ranks) {
+  std::vector<std::string> hosts;
+  for (const GatheredRank& rank : ranks) hosts.push_back(rank.host);
+  return hosts;
+}
+
 }  // namespace
 
-TcpHub::TcpHub(const TcpAddress& address, int ranks, std::string own_host)
-    : listener_(address),
-      ranks_(ranks),
-      members_(static_cast<size_t>(ranks)),
-      hosts_(static_cast<size_t>(ranks)) {
-  hosts_[0] = std::move(own_host);
-  acceptor_ = std::jthread([this](const std::stop_token& stop) { accept(stop); });
+TcpHub::TcpHub(std::vector<GatheredRank> ranks)
+    : gathered_(std::move(ranks)),
+      ranks_(static_cast<int>(gathered_.size())),
+      hosts_(hosts_of(gathered_)),
+      world_(ranks_, kRankTimeout, hosts_),
+      network_(find_network()),
+      members_(gathered_.size()) {
+  for (int rank = 1; rank < ranks_; ++rank) {
+    Member& member = members_[static_cast<size_t>(rank)];
+    member.socket = &*gathered_[static_cast<size_t>(rank)].member;
+    member.calls = &*gathered_[static_cast<size_t>(rank)].calls;
+    member.socket->watch_machine();
+  }
+  try {
+    start();
+  } catch (const std::system_error& error) {
+    const std::string why = fmt::format(
+        "rank 0 ({}) cannot serve the other ranks: {}. It has {} threads for them, and one more "
+        "for each of their groups (ulimit -u)",
+        hosts_[0], error.code().message(), 2 * ranks_ - 1);
+    tell_all(told(TcpTold::refused, why));
+    {
+      const Lock lock(mutex_);
+      closing_ = true;
+    }
+    shut_down_all();
+    throw Error("{}", why);
+  }
+  WireWriter begun = told(TcpTold::begun);
+  for (const std::string& host : hosts_) begun.put_text(host);
+  begun.put_text(network_);
+  tell_all(begun);
+}
+
+void TcpHub::start() {
+  for (int rank = 1; rank < ranks_; ++rank) {
+    Member& member = members_[static_cast<size_t>(rank)];
+    member.listener = std::jthread([this, rank] { listen_to(rank); });
+    member.server = std::jthread([this, rank] { serve_calls(rank); });
+  }
+  alive_ = std::jthread([this](const std::stop_token& stop) { say_alive(stop); });
 }
 
 TcpHub::~TcpHub() {
-  acceptor_.request_stop();
-  acceptor_.join();
   {
     Lock lock(mutex_);
-    if (!not_begun_) not_begun_ = "the first rank has ended";
     await_answers(lock);
   }
-  if (world_) world_->fail(0, "it has ended");  // wakes threads that wait in calls
-  for (Connection& connection : connections_) connection.socket.shut_down();
-  connections_.clear();
+  world_.fail(0, "it has ended");  // wakes threads that wait in calls
+  shut_down_all();
+}
+
+void TcpHub::shut_down_all() {
+  for (int rank = 1; rank < ranks_; ++rank) {
+    Member& member = members_[static_cast<size_t>(rank)];
+    member.socket->shut_down();
+    member.calls->shut_down();
+  }
 }
 
 /// Wakes the threads that wait to tell ranks how the run ends, and lets them.
@@ -65,41 +108,12 @@ void TcpHub::await_answers(Lock& lock) {
   changed_.wait_for(lock, kLastWordsPatience, [&] { return answering_ == 0; });
 }
 
-void TcpHub::await_ranks(std::chrono::milliseconds patience) {
-  {
-    Lock lock(mutex_);
-    const auto all_here = [&] {
-      return std::ranges::none_of(hosts_, [](const std::string& host) { return host.empty(); });
-    };
-    changed_.wait_for(lock, patience, [&] { return not_begun_ || all_here(); });
-    if (!not_begun_ && all_here()) {
-      world_ = std::make_unique<World>(ranks_, kRankTimeout, hosts_);
-      network_ = find_network();
-    } else if (!not_begun_) {
-      std::vector<int> missing;
-      for (int rank = 0; rank < ranks_; ++rank) {
-        if (hosts_[static_cast<size_t>(rank)].empty()) missing.push_back(rank);
-      }
-      not_begun_ = fmt::format(
-          "after {:g} s, {} of the {} processes have not come to rank 0 ({}): rank {}. Find out "
-          "what holds them up, and whether their machines reach this one",
-          std::chrono::duration<double>(patience).count(), missing.size(), ranks_, hosts_[0],
-          fmt::join(missing, ", "));
-    }
-  }
-  changed_.notify_all();
-  if (world_ == nullptr) throw Error("{}", *not_begun_);
-}
-
 /// Ranks of this machine come by its loopback, which no other machine reaches.
-std::string TcpHub::find_network() {
+std::string TcpHub::find_network() const {
   std::string result;
-  for (int rank = 1; rank < ranks_; ++rank) {
-    Member& member = members_[static_cast<size_t>(rank)];
-    const std::scoped_lock lock(member.mutex);
-    if (member.socket == nullptr) continue;
-    result = member.socket->network();
-    if (hosts_[static_cast<size_t>(rank)] != hosts_[0]) return result;
+  for (size_t rank = 1; rank < gathered_.size(); ++rank) {
+    result = gathered_[rank].member->network();
+    if (hosts_[rank] != hosts_[0]) return result;
   }
   return result;
 }
@@ -108,164 +122,41 @@ std::string TcpHub::text(int rank) const {
   return fmt::format("rank {} ({})", rank, hosts_[static_cast<size_t>(rank)]);
 }
 
-void TcpHub::accept(const std::stop_token& stop) {
-  auto last_alive = std::chrono::steady_clock::now();
-  while (!stop.stop_requested()) {
-    try {
-      if (auto socket = listener_.accept(kAcceptLook)) begin_to_serve(std::move(*socket));
-    } catch (const std::exception& error) {  // no descriptor or no thread is left
-      refuse_all(error.what());
-      std::this_thread::sleep_for(kAcceptLook);
-    }
-    if (const auto now = std::chrono::steady_clock::now(); now - last_alive > kAliveEvery) {
-      last_alive = now;
-      send_alive();
-    }
-  }
-}
-
-void TcpHub::begin_to_serve(TcpSocket socket) {
-  const Lock lock(mutex_);
-  connections_.remove_if([](const Connection& connection) { return connection.done.load(); });
-  Connection& kept = connections_.emplace_back(std::move(socket));
+void TcpHub::listen_to(int rank) {
   try {
-    kept.handler = std::jthread([this, &kept] {
-      try {
-        serve(kept.socket);
-      } catch (const std::exception&) {
-        // The other side is gone, or was none of ours.
-      }
-      kept.socket.shut_down();
-      kept.done = true;
-    });
-  } catch (...) {
-    connections_.pop_back();
-    throw;
-  }
-}
-
-/// A rank that comes cannot be served: the run cannot begin, or go on.
-void TcpHub::refuse_all(std::string_view why) {
-  const std::string text = fmt::format(
-      "{}; {} threads and connections are needed for each group "
-      "of ranks here (ulimit -n, ulimit -u)",
-      why, ranks_ - 1);
-  bool begun = false;
-  {
-    const Lock lock(mutex_);
-    begun = world_ != nullptr;
-    if (!begun && !not_begun_) not_begun_ = text;
-  }
-  changed_.notify_all();
-  if (begun) fail(0, text);
-}
-
-void TcpHub::serve(TcpSocket& socket) {
-  const auto end = std::chrono::steady_clock::now() + kGreetingPatience;
-  const auto look = [&] {
-    if (std::chrono::steady_clock::now() > end) throw ConnectionLost("it says nothing");
-  };
-  uint64_t greeting = 0;
-  socket.receive(std::as_writable_bytes(std::span(&greeting, 1)), look);
-  if (greeting != kTcpGreeting) return;
-  std::vector<std::byte> memory;
-  WireReader hello = receive_letter(socket, memory, look);
-  switch (hello.take<TcpPurpose>()) {
-    case TcpPurpose::member:
-      return serve_member(socket, hello);
-    case TcpPurpose::group:
-      return serve_group(socket, hello);
-  }
-}
-
-/// Why a process cannot be this rank of the run. If it can, it is from now on.
-std::optional<std::string> TcpHub::why_refused(int rank, int ranks, const std::string& host) {
-  if (ranks != ranks_) {
-    return fmt::format("{} was started as one of {} processes, and rank 0 ({}) as one of {}", host,
-                       ranks, hosts_[0], ranks_);
-  }
-  if (rank < 1 || rank >= ranks_) return fmt::format("there is no rank {}", rank);
-  const std::string& known = hosts_[static_cast<size_t>(rank)];
-  if (!known.empty()) {
-    return fmt::format("two processes say that they are rank {}: one on {}, one on {}", rank, known,
-                       host);
-  }
-  return std::nullopt;
-}
-
-void TcpHub::serve_member(TcpSocket& socket, WireReader& hello) {
-  const auto ranks = hello.take<int>();
-  const auto rank = hello.take<int>();
-  const std::string host = hello.take_text();
-  socket.watch_machine();
-  {
-    const Answering answering(*this);
-    std::optional<std::string> refused;
-    {
-      const Lock lock(mutex_);
-      refused = not_begun_ ? not_begun_ : why_refused(rank, ranks, host);
-      if (!refused) {
-        // Who finds the host finds the socket too.
-        Member& member = members_[static_cast<size_t>(rank)];
-        const std::scoped_lock of_member(member.mutex);
-        member.socket = &socket;
-        hosts_[static_cast<size_t>(rank)] = host;
-      }
+    std::vector<std::byte> memory;
+    for (;;) {
+      WireReader said = receive_letter(*members_[static_cast<size_t>(rank)].socket, memory);
+      hear(rank, said);
     }
-    if (refused) return send_letter(socket, told(TcpTold::refused, *refused));
+  } catch (const std::exception& error) {
+    lose(rank, why_lost(rank, error));
   }
-  changed_.notify_all();
+}
+
+void TcpHub::serve_calls(int rank) {
+  ServedRank served(*members_[static_cast<size_t>(rank)].calls, world_, rank);
   try {
-    await_begin(rank, socket);
-    listen_to(rank, socket);
-  } catch (const std::exception&) {
-    lose(rank, socket);
-    throw;
-  }
-}
-
-/// Waits until all ranks have come, and tells this one so.
-void TcpHub::await_begin(int rank, TcpSocket& socket) {
-  const Answering answering(*this);
-  std::optional<std::string> refused;
-  {
-    Lock lock(mutex_);
-    while (world_ == nullptr && !not_begun_) {
-      if (socket.is_closed()) {
-        forget_socket(rank, socket);
-        hosts_[static_cast<size_t>(rank)].clear();  // it may come again
-        throw ConnectionLost("it is gone before all have come");
-      }
-      changed_.wait_for(lock, kAcceptLook);
-    }
-    refused = not_begun_;
-  }
-  if (refused) {
-    tell(rank, told(TcpTold::refused, *refused));
-    throw ConnectionLost("the run does not begin");
-  }
-  WireWriter begun = told(TcpTold::begun);
-  for (const std::string& each : hosts_) begun.put_text(each);
-  begun.put_text(network_);
-  tell(rank, begun);
-}
-
-void TcpHub::listen_to(int rank, TcpSocket& socket) {
-  std::vector<std::byte> memory;
-  for (;;) {
-    WireReader said = receive_letter(socket, memory);
-    hear(rank, said);
+    served.serve();
+  } catch (const std::exception& error) {
+    lose(rank, why_lost(rank, error));
   }
 }
 
 void TcpHub::hear(int rank, WireReader& said) {
-  switch (said.take<TcpSaid>()) {
-    case TcpSaid::work_failed:
-      return end_work(rank, said.take_text());
+  switch (said.take_enum(TcpSaid::abort, "what a rank says")) {
+    case TcpSaid::work_failed: {
+      const std::string why = said.take_text();
+      said.end();
+      return end_work(rank, why);
+    }
     case TcpSaid::ended:
       return report(rank, said);
-    case TcpSaid::abort:
-      return abort_others(rank, said.take<int>());
+    case TcpSaid::abort: {
+      const int status = said.take_between(0, kMostStatus, "a status");
+      said.end();
+      return abort_others(rank, status);
+    }
   }
 }
 
@@ -273,65 +164,45 @@ void TcpHub::hear(int rank, WireReader& said) {
 void TcpHub::report(int rank, WireReader& ended) {
   const Answering answering(*this);
   const std::string error = ended.take_text();
-  const auto [who, all] = end(rank, error, std::chrono::milliseconds(ended.take<int64_t>()));
+  const std::chrono::milliseconds patience = ended.take_wait();
+  ended.end();
+  {
+    const Lock lock(mutex_);
+    if (ends_.contains(rank)) throw BadLetter("a rank ends twice");
+  }
+  const auto [who, all] = end(rank, error, patience);
   WireWriter letter = told(TcpTold::report);
   letter.put(who);
   letter.put(all);
   tell(rank, letter);
 }
 
-void TcpHub::serve_group(TcpSocket& socket, WireReader& hello) {
-  const auto rank = hello.take<int>();
-  const std::chrono::milliseconds timeout(hello.take<int64_t>());
-  const auto ranks = hello.take_all<int>();
-  const std::string lane = hello.take_text();
-  {
-    const Lock lock(mutex_);
-    if (world_ == nullptr || rank < 1 || rank >= ranks_) return;
+/// What is said of a rank whose connection ended so.
+std::string TcpHub::why_lost(int rank, const std::exception& error) const {
+  const std::string& host = hosts_[static_cast<size_t>(rank)];
+  const bool is_lost = dynamic_cast<const ConnectionLost*>(&error) != nullptr;
+  if (is_lost && dynamic_cast<const BadLetter*>(&error) == nullptr) {
+    return fmt::format(
+        "its process on {} is gone: it was killed, or its machine or its network is lost", host);
   }
-  WireWriter answer;
-  std::unique_ptr<Transport> transport;
-  try {
-    world_->set_timeout(rank, timeout);
-    transport = world_->transport(rank, ranks, lane);
-    world_->await_group(rank, ranks, lane);
-    answer.put_text("");
-  } catch (const std::exception& error) {
-    answer.put_text(error.what());
-  }
-  send_letter(socket, answer);
-  if (!transport) return;
-  const auto position = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
-  ServedCalls(socket, *transport, position, [&](std::chrono::milliseconds of_call) {
-    world_->set_timeout(rank, of_call);
-  }).serve();
+  return fmt::format("the first rank cannot serve its process on {}: {}", host, error.what());
 }
 
-/// Sends nothing more by a socket, if it is that of the rank.
-bool TcpHub::forget_socket(int rank, const TcpSocket& socket) {
-  Member& member = members_[static_cast<size_t>(rank)];
-  const std::scoped_lock lock(member.mutex);
-  if (member.socket != &socket) return false;
-  member.socket = nullptr;
-  return true;
-}
-
-/// Notes that a rank's process is gone. It has failed, if it has not ended before.
-void TcpHub::lose(int rank, const TcpSocket& socket) {
-  if (!forget_socket(rank, socket)) return;  // it was gone before all had come
+/// Notes that a rank's process is lost. It has failed, if it has not ended before.
+void TcpHub::lose(int rank, std::string_view why) {
   {
     const Lock lock(mutex_);
-    if (world_ == nullptr || closing_ || ends_.contains(rank)) return;
-    gone_.insert(rank);
+    if (closing_ || ends_.contains(rank) || !gone_.emplace(rank, why).second) return;
   }
-  fail(rank, gone_text(rank));
+  fail(rank, why);
   changed_.notify_all();
-}
-
-std::string TcpHub::gone_text(int rank) const {
-  return fmt::format(
-      "its process on {} is gone: it was killed, or its machine or its network is lost",
-      hosts_[static_cast<size_t>(rank)]);
+  Member& member = members_[static_cast<size_t>(rank)];
+  {
+    const std::scoped_lock lock(member.mutex);
+    member.is_gone = true;
+  }
+  member.socket->shut_down();
+  member.calls->shut_down();
 }
 
 std::string TcpHub::text_of_missing() {
@@ -339,8 +210,9 @@ std::string TcpHub::text_of_missing() {
   std::vector<std::string> missing;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (ends_.contains(rank)) continue;
-    std::string what = gone_.contains(rank)
-                           ? failed_text(rank, gone_text(rank))
+    const auto gone = gone_.find(rank);
+    std::string what = gone != gone_.end()
+                           ? failed_text(rank, gone->second)
                            : fmt::format("{} has not come to the end of the run", text(rank));
     const auto says_it = [&](const auto& end) { return end.second == what; };
     if (std::ranges::none_of(ends_, says_it)) missing.push_back(std::move(what));
@@ -350,7 +222,7 @@ std::string TcpHub::text_of_missing() {
 
 void TcpHub::fail(int rank, std::string_view why) {
   note_failure(rank, why);
-  world_->fail(rank, why);
+  world_.fail(rank, why);
   tell_all(told(TcpTold::failed, failed_text(rank, why)));
 }
 
@@ -361,7 +233,7 @@ void TcpHub::note_failure(int rank, std::string_view why) {
 
 void TcpHub::end_work(int rank, std::string_view why) {
   note_failure(rank, why);
-  world_->end_work(rank, why);
+  world_.end_work(rank, why);
   tell_all(told(TcpTold::work_failed, failed_text(rank, why)));
 }
 
@@ -378,7 +250,7 @@ TcpHub::End TcpHub::end(int rank, std::string_view error, std::chrono::milliseco
   }
   changed_.notify_all();
   if (error.empty() || is_heard(error)) {
-    world_->end(rank);
+    world_.end(rank);
   } else {
     fail(rank, error);
   }
@@ -409,7 +281,7 @@ void TcpHub::abort_others(int rank, int status) {
 void TcpHub::tell(int rank, const WireWriter& letter) {
   Member& member = members_[static_cast<size_t>(rank)];
   const std::scoped_lock lock(member.mutex);
-  if (member.socket == nullptr) return;
+  if (member.is_gone) return;
   try {
     send_letter(*member.socket, letter);
   } catch (const ConnectionLost&) {
@@ -422,12 +294,17 @@ void TcpHub::tell_all(const WireWriter& letter) {
 }
 
 /// Lets the members know that this process lives. One that does not listen is passed over.
-void TcpHub::send_alive() {
+void TcpHub::say_alive(const std::stop_token& stop) {
   const std::vector<std::byte> letter = letter_bytes(told(TcpTold::alive));
-  for (int rank = 1; rank < ranks_; ++rank) {
-    Member& member = members_[static_cast<size_t>(rank)];
-    const std::unique_lock lock(member.mutex, std::try_to_lock);
-    if (lock && member.socket != nullptr) member.socket->try_send(letter);
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock waiting(mutex);
+  while (!stopped.wait_for(waiting, stop, kAliveEvery, [&] { return stop.stop_requested(); })) {
+    for (int rank = 1; rank < ranks_; ++rank) {
+      Member& member = members_[static_cast<size_t>(rank)];
+      const std::unique_lock lock(member.mutex, std::try_to_lock);
+      if (lock && !member.is_gone) member.socket->try_send(letter);
+    }
   }
 }
 

@@ -1,14 +1,13 @@
 #include "comm/tcp/tcp_socket.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -21,8 +20,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/strict_json.h"
-
 namespace tessera {
 namespace {
 
@@ -30,26 +27,7 @@ constexpr std::chrono::milliseconds kLook{250};
 constexpr std::chrono::milliseconds kTryAgain{100};
 constexpr std::chrono::milliseconds kConnectPatience{5000};  // for one try
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
 std::string reason(int error) { return std::generic_category().message(error); }
-
-/// The numbers of a host and port, or the reason why there are none.
-int look_up(const char* host, uint16_t port, int flags, Addresses& addresses) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int problem = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
-  if (problem == 0) addresses.reset(found);
-  return problem;
-}
-
-[[noreturn]] void throw_unknown(const TcpAddress& address, int problem) {
-  throw Error("{} is no address that this machine knows: {}", address.text(),
-              ::gai_strerror(problem));
-}
 
 void set_option(int descriptor, int level, int name, int value) {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
@@ -83,11 +61,10 @@ bool is_own_end(int descriptor) {
 }
 
 /// Connects to one of these within `patience`. Returns the system's error, or 0.
-int connect_to(const addrinfo& address, std::chrono::milliseconds patience, int& descriptor) {
-  descriptor = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                        address.ai_protocol);
+int connect_to(const SystemAddress& address, std::chrono::milliseconds patience, int& descriptor) {
+  descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return errno;
-  int problem = ::connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  int problem = ::connect(descriptor, address.get(), address.length) == 0 ? 0 : errno;
   if (problem == EINPROGRESS) {
     socklen_t length = sizeof problem;
     if (!wait_for(descriptor, POLLOUT, patience)) {
@@ -136,46 +113,9 @@ std::string network_of(int descriptor) {
   return "";
 }
 
-/// Whether one of these is an address of this machine: then it can be bound.
-bool is_of_this_machine(const addrinfo* addresses) {
-  for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) {
-    const int descriptor = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (descriptor < 0) continue;
-    set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
-    const bool bound = ::bind(descriptor, at->ai_addr, at->ai_addrlen) == 0 || errno == EADDRINUSE;
-    ::close(descriptor);
-    if (bound) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
-std::string TcpAddress::text() const {
-  const bool number = host.find(':') != std::string::npos;
-  return number ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
-TcpAddress parse_tcp_address(std::string_view variable, std::string_view text) {
-  const size_t colon = text.rfind(':');
-  std::string_view host = text.substr(0, colon);
-  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    host = "";  // without brackets it is not clear where the port begins
-  }
-  int number = 0;
-  const auto [end, problem] = std::from_chars(port.begin(), port.end(), number);
-  if (host.empty() || problem != std::errc() || end != port.end() || number < 1 ||
-      number > UINT16_MAX) {
-    throw Error(
-        "{} is {}, expected the first rank's machine and a port: node0:29500, 10.0.0.1:29500 or "
-        "[fd00::1]:29500",
-        variable, in_quotes(text));
-  }
-  return {std::string(host), static_cast<uint16_t>(number)};
-}
+TcpSocket::TcpSocket(int descriptor) : descriptor_(descriptor) { set_options(descriptor); }
 
 TcpSocket::TcpSocket(TcpSocket&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -188,20 +128,16 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, std::chrono::millisecond
                              const Look& look) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    Addresses addresses(nullptr, &::freeaddrinfo);
-    const int unknown = look_up(address.host.c_str(), address.port, 0, addresses);
+    int unknown = 0;
+    const std::vector<SystemAddress> addresses = look_up(address, unknown);
     std::string why = unknown == 0 ? "" : ::gai_strerror(unknown);
     if (unknown != 0 && unknown != EAI_AGAIN) throw_unknown(address, unknown);
-    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    for (const SystemAddress& at : addresses) {
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
       int descriptor = -1;
-      const int problem =
-          connect_to(*at, std::clamp(left, kTryAgain, kConnectPatience), descriptor);
-      if (problem == 0) {
-        set_options(descriptor);
-        return TcpSocket(descriptor);
-      }
+      const int problem = connect_to(at, std::clamp(left, kTryAgain, kConnectPatience), descriptor);
+      if (problem == 0) return TcpSocket(descriptor);
       why = reason(problem);
     }
     if (std::chrono::steady_clock::now() > end) {
@@ -232,25 +168,28 @@ void TcpSocket::send(std::span<const std::byte> bytes, const Look& look) {
   }
 }
 
-void TcpSocket::try_send(std::span<const std::byte> bytes) {
-  if (!wait_for(descriptor_, POLLOUT, std::chrono::milliseconds(0))) return;
-  ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+bool TcpSocket::try_send(std::span<const std::byte> bytes) {
+  if (!wait_for(descriptor_, POLLOUT, std::chrono::milliseconds(0))) return false;
+  return ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         std::ssize(bytes);
 }
 
 void TcpSocket::receive(std::span<std::byte> bytes, const Look& look) {
   while (!bytes.empty()) {
-    const ssize_t received = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (received > 0) {
-      bytes = bytes.subspan(static_cast<size_t>(received));
-    } else if (received == 0) {
-      throw ConnectionLost("the other side has closed the connection");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_for(descriptor_, POLLIN, kLook);
-      if (look) look();
-    } else if (errno != EINTR) {
-      throw ConnectionLost("the connection is lost: {}", reason(errno));
-    }
+    const size_t received = receive_some(bytes);
+    bytes = bytes.subspan(received);
+    if (received > 0) continue;
+    wait_for(descriptor_, POLLIN, kLook);
+    if (look) look();
   }
+}
+
+size_t TcpSocket::receive_some(std::span<std::byte> bytes) {
+  const ssize_t received = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (received > 0) return static_cast<size_t>(received);
+  if (received == 0) throw ConnectionLost("the other side has closed the connection");
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  throw ConnectionLost("the connection is lost: {}", reason(errno));
 }
 
 bool TcpSocket::is_closed() const {
@@ -262,78 +201,5 @@ bool TcpSocket::is_closed() const {
 void TcpSocket::shut_down() { ::shutdown(descriptor_, SHUT_RDWR); }
 
 std::string TcpSocket::network() const { return network_of(descriptor_); }
-
-TcpListener::TcpListener(const TcpAddress& address) {
-  Addresses named(nullptr, &::freeaddrinfo);
-  if (const int problem = look_up(address.host.c_str(), address.port, 0, named); problem != 0) {
-    throw_unknown(address, problem);
-  }
-  Addresses number(nullptr, &::freeaddrinfo);
-  if (look_up(address.host.c_str(), address.port, AI_NUMERICHOST, number) == 0) {
-    listen_at(*number->ai_addr, number->ai_addrlen, address);
-    return;
-  }
-  if (!is_of_this_machine(named.get())) {
-    throw Error(
-        "cannot listen at {}: it is the name of another machine. The first rank listens there, so "
-        "start it on that machine, or name this one",
-        address.text());
-  }
-  // A machine's own name may stand for its loopback there (127.0.1.1), so it is all of the
-  // machine's addresses.
-  sockaddr_in6 any{};
-  any.sin6_family = AF_INET6;
-  any.sin6_port = htons(address.port);
-  sockaddr_in any_4{};
-  any_4.sin_family = AF_INET;
-  any_4.sin_port = htons(address.port);
-  try {
-    listen_at(reinterpret_cast<const sockaddr&>(any), sizeof any, address);
-  } catch (const Error&) {  // a machine without version 6
-    listen_at(reinterpret_cast<const sockaddr&>(any_4), sizeof any_4, address);
-  }
-}
-
-void TcpListener::listen_at(const sockaddr& place, unsigned length, const TcpAddress& address) {
-  descriptor_ = ::socket(place.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (descriptor_ < 0) throw Error("cannot listen at {}: {}", address.text(), reason(errno));
-  set_option(descriptor_, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (place.sa_family == AF_INET6) set_option(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  if (::bind(descriptor_, &place, length) != 0 || ::listen(descriptor_, SOMAXCONN) != 0) {
-    const int problem = errno;
-    ::close(descriptor_);
-    throw Error(
-        "cannot listen at {}: {}. The first rank listens there, so it must be an address of its "
-        "machine and a port that nothing else has",
-        address.text(), reason(problem));
-  }
-}
-
-TcpListener::~TcpListener() { ::close(descriptor_); }
-
-uint16_t TcpListener::port() const {
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&own), &length);
-  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
-}
-
-std::optional<TcpSocket> TcpListener::accept(std::chrono::milliseconds patience) {
-  if (!wait_for(descriptor_, POLLIN, patience)) return std::nullopt;
-  const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (descriptor < 0) {
-    const int problem = errno;
-    if (problem == EMFILE || problem == ENFILE || problem == ENOBUFS || problem == ENOMEM) {
-      throw Error(
-          "cannot take one more connection of another rank: {}. Raise the limit on open "
-          "files (ulimit -n)",
-          reason(problem));
-    }
-    return std::nullopt;  // who connected is gone again
-  }
-  set_options(descriptor);
-  return TcpSocket(descriptor);
-}
 
 }  // namespace tessera

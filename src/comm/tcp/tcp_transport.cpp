@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "comm/tcp/tcp_letters.h"
 #include "comm/tcp/wire.h"
 
 namespace tessera {
@@ -18,17 +19,10 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
 }
 
-template <typename Parts>
-int64_t total_bytes(const Parts& parts) {
-  int64_t bytes = 0;
-  for (const auto& part : parts) bytes += std::ssize(part);
-  return bytes;
-}
-
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(TcpSocket socket, int position, TcpCaller caller)
-      : socket_(std::move(socket)), position_(position), caller_(std::move(caller)) {}
+  TcpTransport(CallConnection& connection, int group, int position, TcpCaller caller)
+      : connection_(connection), group_(group), position_(position), caller_(std::move(caller)) {}
 
   void all_gather(const Fingerprint& mark, const PieceLayout& layout, const Tensor& from,
                   const Tensor& to) override {
@@ -44,7 +38,8 @@ class TcpTransport final : public Transport {
     call(mark, {bytes_of(from)}, {bytes_of(to)});
   }
   void all_to_all(const Fingerprint& mark, const Tensor& from, const Tensor& to) override {
-    call(mark, {bytes_of(from)}, {bytes_of(to)});
+    call(mark, {bytes_of(from)}, {bytes_of(to)},
+         [&](WireWriter& letter) { letter.put(from.elements()); });
   }
 
   void all_to_all_rows(const Fingerprint& mark, const Tensor& from, std::span<const int64_t> sent,
@@ -79,10 +74,9 @@ class TcpTransport final : public Transport {
     for (const MarkedMessage& message : sends) given.push_back(bytes_of(message.tensor));
     for (const MarkedMessage& message : receives) result.push_back(bytes_of(message.tensor));
     const Fingerprint& first = receives.empty() ? sends.front().mark : receives.front().mark;
-    WireWriter letter = begin(Collective::message, given, result);
-    const std::vector<int64_t> counts{std::ssize(sends), std::ssize(receives)};
-    letter.put_all(std::span(counts));
+    WireWriter letter = begin(Collective::message);
     for (const auto& messages : {sends, receives}) {
+      letter.put<int64_t>(std::ssize(messages));
       for (const MarkedMessage& message : messages) {
         letter.put_mark(message.mark);
         letter.put(message.peer);
@@ -94,7 +88,7 @@ class TcpTransport final : public Transport {
 
   /// The mark may be that of another call, whose work devices do.
   void barrier(const Fingerprint& mark) override {
-    WireWriter letter = begin(Collective::barrier, {}, {});
+    WireWriter letter = begin(Collective::barrier);
     letter.put_mark(mark);
     ask(mark, letter, {}, {});
   }
@@ -107,7 +101,7 @@ class TcpTransport final : public Transport {
  private:
   template <typename PutRest>
   void call(const Fingerprint& mark, const Given& given, const Result& result, PutRest&& put_rest) {
-    WireWriter letter = begin(mark.collective, given, result);
+    WireWriter letter = begin(mark.collective);
     letter.put_mark(mark);
     put_rest(letter);
     ask(mark, letter, given, result);
@@ -116,12 +110,12 @@ class TcpTransport final : public Transport {
     call(mark, given, result, [](WireWriter& /*letter*/) {});
   }
 
-  WireWriter begin(Collective collective, const Given& given, const Result& result) {
+  WireWriter begin(Collective moves) {
     WireWriter letter;
-    letter.put(collective);
+    letter.put(TcpAsked::call);
+    letter.put(group_);
     letter.put<int64_t>(caller_.timeout().count());
-    letter.put(total_bytes(given));
-    letter.put(total_bytes(result));
+    letter.put(moves);
     return letter;
   }
 
@@ -131,13 +125,7 @@ class TcpTransport final : public Transport {
            const Result& result) {
     if (failure_) throw Error("{}", *failure_);
     try {
-      send_letter(socket_, letter, caller_.look);
-      for (const auto& part : given) socket_.send(part, caller_.look);
-      WireReader answer = receive_letter(socket_, answer_, caller_.look);
-      const std::string error = answer.take_text();
-      if (!error.empty()) throw Error("{}", error);
-      for (const auto& part : result) socket_.receive(part, caller_.look);
-      received(answer.take<int64_t>());
+      received(connection_.ask(group_, letter, given, result, caller_.look));
     } catch (const ConnectionLost& lost) {
       failure_ = fmt::format("{}: {}", mark.text(), caller_.lost(lost.what()));
     } catch (const Error& error) {
@@ -146,17 +134,18 @@ class TcpTransport final : public Transport {
     if (failure_) throw Error("{}", *failure_);
   }
 
-  TcpSocket socket_;
+  CallConnection& connection_;
+  int group_;
   int position_;
   TcpCaller caller_;
-  std::vector<std::byte> answer_;
   std::optional<std::string> failure_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> tcp_transport(TcpSocket socket, int position, TcpCaller caller) {
-  return std::make_unique<TcpTransport>(std::move(socket), position, std::move(caller));
+std::unique_ptr<Transport> tcp_transport(CallConnection& connection, int group, int position,
+                                         TcpCaller caller) {
+  return std::make_unique<TcpTransport>(connection, group, position, std::move(caller));
 }
 
 }  // namespace tessera

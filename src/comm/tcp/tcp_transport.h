@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/tcp/call_connection.h"
 #include "comm/tcp/tcp_socket.h"
 #include "comm/transport.h"
 
@@ -21,10 +22,12 @@ struct TcpCaller {
 };
 
 /// The transport of the rank at `position` of a group that meets the others in the first rank's
-/// process, by a connection to it. That process has a transport for this rank too, among ranks that
-/// are threads, and makes each call there (see ServedCalls). So calls, their order, their bits and
-/// their errors are those of threads. All operands go through the first rank: it is for what ranks
-/// agree about, and for loads of checkpoints, while devices have links of their own.
-std::unique_ptr<Transport> tcp_transport(TcpSocket socket, int position, TcpCaller caller);
+/// process, by a connection to it, which it refers to, where the group has a number. That process
+/// has a transport for this rank too, among ranks that are threads, and makes each call there (see
+/// ServedGroup). So calls, their order, their bits and their errors are those of threads. All
+/// operands go through the first rank: it is for what ranks agree about, and for loads of
+/// checkpoints, while devices have links of their own.
+std::unique_ptr<Transport> tcp_transport(CallConnection& connection, int group, int position,
+                                         TcpCaller caller);
 
 }  // namespace tessera

@@ -1,10 +1,28 @@
 #include "comm/tcp/wire.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace tessera {
 namespace {
 
+constexpr size_t kFirstLetterBytes = size_t{64} << 10;
+
 /// Letters have texts and numbers of rows. Operands are not among them.
 constexpr int64_t kMostLetterBytes = int64_t{64} << 20;
+constexpr std::chrono::milliseconds kMostWait = std::chrono::hours(366 * 24);
+
+/// Whether numbers are counts whose product is no more than kMostElements. Where one of them is 0,
+/// that of the others is not either.
+bool are_sizes(std::span<const int64_t> sizes) {
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > kMostElements) return false;
+    if (__builtin_mul_overflow(product, std::max<int64_t>(size, 1), &product)) return false;
+  }
+  return product <= kMostElements;
+}
 
 }  // namespace
 
@@ -35,7 +53,9 @@ void WireWriter::put_layout(const PieceLayout& layout) {
 }
 
 const std::byte* WireReader::next(size_t bytes) {
-  if (bytes > bytes_.size()) throw ConnectionLost("a letter of another kind has come");
+  if (bytes > bytes_.size()) {
+    throw BadLetter("a letter ends {} bytes before it should", bytes - bytes_.size());
+  }
   const std::byte* const at = bytes_.data();
   bytes_ = bytes_.subspan(bytes);
   return at;
@@ -43,11 +63,21 @@ const std::byte* WireReader::next(size_t bytes) {
 
 /// A number of values, which the letter has.
 size_t WireReader::take_count(size_t size_of_each) {
-  const auto count = take<int64_t>();
-  if (count < 0 || static_cast<uint64_t>(count) > bytes_.size() / size_of_each) {
-    throw ConnectionLost("a letter of another kind has come");
-  }
-  return static_cast<size_t>(count);
+  const auto most = static_cast<int64_t>(bytes_.size() / size_of_each);
+  return static_cast<size_t>(take_between<int64_t>(0, most, "a number of values"));
+}
+
+void WireReader::throw_out_of_range(std::string_view name, int64_t value, int64_t least,
+                                    int64_t most) {
+  throw BadLetter("a letter has {} as {}, expected {} to {}", value, name, least, most);
+}
+
+void WireReader::end() const {
+  if (!bytes_.empty()) throw BadLetter("a letter has {} bytes too many", bytes_.size());
+}
+
+std::chrono::milliseconds WireReader::take_wait() {
+  return std::chrono::milliseconds(take_between<int64_t>(0, kMostWait.count(), "a time to wait"));
 }
 
 std::string WireReader::take_text() {
@@ -57,11 +87,15 @@ std::string WireReader::take_text() {
 
 OwnedMark WireReader::take_mark() {
   OwnedMark result{.name = take_text(), .mark = {}};
-  result.mark.collective = take<Collective>();
+  result.mark.collective = take_word<Collective>("a collective");
   result.mark.sequence = take<int64_t>();
-  result.mark.dtype = take<DType>();
-  result.mark.shape = Shape(take_all<int64_t>());
-  result.mark.reduction = take<Reduction>();
+  result.mark.dtype = take_enum(DType::u8, "a type of elements");
+  const auto dims = take_all<int64_t>();
+  if (dims.size() > Shape::kMaximumRank || !are_sizes(dims)) {
+    throw BadLetter("a letter has a shape that no tensor has");
+  }
+  result.mark.shape = Shape(dims);
+  result.mark.reduction = take_word<Reduction>("a reduction");
   result.mark.from = take<int>();
   result.mark.to = take<int>();
   result.mark.layout = take<uint64_t>();
@@ -69,14 +103,28 @@ OwnedMark WireReader::take_mark() {
   return result;
 }
 
-PieceLayout WireReader::take_layout() {
+PieceLayout WireReader::take_layout(int ranks) {
   const auto outer = take<int64_t>();
   const auto extent = take<int64_t>();
   const auto inner = take<int64_t>();
-  const auto ranks = take<int>();
+  take_between<int>(ranks, ranks, "the ranks of a layout");
+  if (!are_sizes(std::array{outer, extent, inner})) {
+    throw BadLetter("a letter has pieces of {} x [{}] x {} elements", outer, extent, inner);
+  }
   std::vector<std::vector<ElementRun>> runs;
-  for (int rank = 0; rank < ranks; ++rank) runs.push_back(take_all<ElementRun>());
-  return {outer, extent, inner, std::move(runs)};
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const ElementRun& run : runs.emplace_back(take_all<ElementRun>())) {
+      if (run.place < 0 || run.length < 0 || run.length > extent - run.place) {
+        throw BadLetter("a letter has {} elements from {} on as a piece of {}", run.length,
+                        run.place, extent);
+      }
+    }
+  }
+  try {
+    return {outer, extent, inner, std::move(runs)};
+  } catch (const InternalError&) {
+    throw BadLetter("a letter has pieces that do not make a whole");
+  }
 }
 
 std::vector<std::byte> letter_bytes(const WireWriter& letter) {
@@ -94,10 +142,16 @@ WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,
   int64_t length = 0;
   socket.receive(std::as_writable_bytes(std::span(&length, 1)), look);
   if (length < 0 || length > kMostLetterBytes) {
-    throw ConnectionLost("a letter of {} bytes has come", length);
+    throw BadLetter("a letter of {} bytes has come, expected {} at most", length, kMostLetterBytes);
   }
-  memory.resize(static_cast<size_t>(length));
-  socket.receive(memory, look);
+  memory.clear();
+  for (auto left = static_cast<size_t>(length); left > 0;) {
+    const size_t before = memory.size();
+    const size_t next = std::min(left, std::max(before, kFirstLetterBytes));
+    memory.resize(before + next);
+    socket.receive(std::span(memory).subspan(before), look);
+    left -= next;
+  }
   return WireReader(memory);
 }
 

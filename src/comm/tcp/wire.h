@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -10,11 +12,22 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/worded.h"
 #include "comm/fingerprint.h"
 #include "comm/piece_layout.h"
 #include "comm/tcp/tcp_socket.h"
 
 namespace tessera {
+
+/// What has come is no letter of this version: a number in it is out of range, or it ends early.
+class BadLetter : public ConnectionLost {
+ public:
+  using ConnectionLost::ConnectionLost;
+};
+
+/// The most elements that a call may say it has, of all ranks together: their bytes, and sums of
+/// these, are far below what 64 bits hold.
+inline constexpr int64_t kMostElements = int64_t{1} << 48;
 
 /// Puts values together to a letter, as this machine has them in memory.
 class WireWriter {
@@ -55,17 +68,44 @@ struct OwnedMark {
   }
 };
 
-/// Takes the values of a letter out again, in their order. Throws ConnectionLost if it ends before.
+/// Takes the values of a letter out again, in their order. Each is checked by itself: throws
+/// BadLetter if it is out of its range, or the letter ends before it.
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <typename T>
-  requires std::is_trivially_copyable_v<T> T take() {
+  requires std::integral<T> &&(!std::same_as<T, bool>)T take() {
     T value;
     std::memcpy(&value, next(sizeof value), sizeof value);
     return value;
   }
+  /// A number from `least` to `most`, of what `name` says.
+  template <std::integral T>
+  T take_between(T least, T most, std::string_view name) {
+    const T value = take<T>();
+    if (value < least || value > most) throw_out_of_range(name, value, least, most);
+    return value;
+  }
+  template <typename T, size_t size>
+  std::array<T, size> take_array() {
+    std::array<T, size> values;
+    std::memcpy(values.data(), next(sizeof values), sizeof values);
+    return values;
+  }
+  bool take_flag() { return take_between<uint8_t>(0, 1, "a flag") != 0; }
+  /// A value of an enumeration whose last value is `last`.
+  template <typename Enum>
+  requires std::is_enum_v<Enum> Enum take_enum(Enum last, std::string_view name) {
+    using Number = std::underlying_type_t<Enum>;
+    return static_cast<Enum>(take_between<Number>(0, static_cast<Number>(last), name));
+  }
+  template <Worded Enum>
+  Enum take_word(std::string_view name) {
+    return take_enum(static_cast<Enum>(kWords<Enum>.size() - 1), name);
+  }
+  /// A time to wait, of a year at most.
+  std::chrono::milliseconds take_wait();
   std::string take_text();
   template <typename T>
   requires std::is_trivially_copyable_v<T> std::vector<T> take_all() {
@@ -75,10 +115,16 @@ class WireReader {
     if (count > 0) std::memcpy(values.data(), from, count * sizeof(T));
     return values;
   }
+  /// A mark whose shape has kMostElements at most.
   OwnedMark take_mark();
-  PieceLayout take_layout();
+  /// A layout of the pieces of so many ranks, of kMostElements at most.
+  PieceLayout take_layout(int ranks);
+  /// Says that nothing more is expected.
+  void end() const;
 
  private:
+  [[noreturn]] static void throw_out_of_range(std::string_view name, int64_t value, int64_t least,
+                                              int64_t most);
   const std::byte* next(size_t bytes);
   size_t take_count(size_t size_of_each);
 
@@ -89,8 +135,8 @@ class WireReader {
 std::vector<std::byte> letter_bytes(const WireWriter& letter);
 /// Sends a letter.
 void send_letter(TcpSocket& socket, const WireWriter& letter, const TcpSocket::Look& look = {});
-/// Receives one into `memory`, and returns what can read it. Throws ConnectionLost if it is longer
-/// than any letter of ours.
+/// Receives one into `memory`, which grows as its bytes come, and returns what can read it. Throws
+/// BadLetter if it is longer than any letter of ours.
 WireReader receive_letter(TcpSocket& socket, std::vector<std::byte>& memory,
                           const TcpSocket::Look& look = {});
 

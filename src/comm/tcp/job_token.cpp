@@ -1,0 +1,42 @@
+#include "comm/tcp/job_token.h"
+
+#include <vector>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include "base/error.h"
+
+namespace tessera {
+
+TcpNonce fresh_nonce() {
+  TcpNonce nonce;
+  const auto bytes = static_cast<int>(nonce.size());
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), bytes) != 1) {
+    throw Error("the system gives no random numbers, by which processes know each other");
+  }
+  return nonce;
+}
+
+TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> challenge,
+               std::span<const std::byte> hello) {
+  std::vector<std::byte> said{static_cast<std::byte>(side)};
+  said.insert(said.end(), challenge.begin(), challenge.end());
+  said.insert(said.end(), hello.begin(), hello.end());
+  TcpProof proof;
+  unsigned length = 0;
+  const unsigned char* const made =
+      HMAC(EVP_sha256(), token.empty() ? "" : token.data(), static_cast<int>(token.size()),
+           reinterpret_cast<const unsigned char*>(said.data()), said.size(),
+           reinterpret_cast<unsigned char*>(proof.data()), &length);
+  TESSERA_CHECK(made != nullptr && length == proof.size(), "a proof of {} bytes", length);
+  return proof;
+}
+
+bool same_proof(const TcpProof& a, const TcpProof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace tessera

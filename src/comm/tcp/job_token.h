@@ -1,0 +1,30 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tessera {
+
+/// A number that is used once.
+using TcpNonce = std::array<std::byte, 32>;
+/// What only who knows the job's token can make.
+using TcpProof = std::array<std::byte, 32>;
+
+/// Who proves that it knows the token. A proof of one is none of the other.
+enum class TcpSide : uint8_t { first, other };
+
+/// Returns a number that nobody can guess. Throws Error if the system gives none.
+TcpNonce fresh_nonce();
+
+/// Returns the proof of a side, HMAC-SHA256 with the token as key, for what both have said: the
+/// token itself is not sent. Without a token the key is empty, and anybody can make the proof.
+TcpProof prove(std::string_view token, TcpSide side, std::span<const std::byte> challenge,
+               std::span<const std::byte> hello);
+
+/// Whether two proofs are equal, in a time that does not depend on them.
+bool same_proof(const TcpProof& a, const TcpProof& b);
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "comm/in_process/world.h"
+#include "comm/tcp/served_group.h"
+#include "comm/tcp/tcp_socket.h"
+#include "comm/tcp/wire.h"
+
+namespace tessera {
+
+/// Reads what a rank of another process asks of the first one (TcpAsked), and lets its groups do
+/// it.
+class ServedRank {
+ public:
+  /// Refers to the connection and the world, of which `rank` is one.
+  ServedRank(TcpSocket& socket, World& world, int rank)
+      : answers_(socket), world_(world), rank_(rank) {}
+
+  /// Serves until the connection is lost, and throws ConnectionLost then; BadLetter if something
+  /// comes that no rank of this version asks.
+  void serve();
+
+ private:
+  void open_group(WireReader& letter);
+
+  AnswerSocket answers_;
+  World& world_;
+  int rank_;
+  std::map<int, std::unique_ptr<ServedGroup>> groups_;  // by number
+};
+
+}  // namespace tessera

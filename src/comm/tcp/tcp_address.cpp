@@ -1,0 +1,119 @@
+#include "comm/tcp/tcp_address.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+
+namespace tessera {
+namespace {
+
+std::string_view first_label(std::string_view host) { return host.substr(0, host.find('.')); }
+
+/// Whether a name is that of this machine, and not of its loopback alone.
+bool is_own_name(std::string_view host) {
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  const std::string_view label = first_label(own.data());
+  return !label.empty() && label != "localhost" && label == first_label(host);
+}
+
+/// All networks of this machine.
+std::vector<SystemAddress> all_networks(uint16_t port) {
+  SystemAddress six{.length = sizeof(sockaddr_in6)};
+  auto& any = reinterpret_cast<sockaddr_in6&>(six.bytes);
+  any.sin6_family = AF_INET6;
+  any.sin6_port = htons(port);
+  SystemAddress four{.length = sizeof(sockaddr_in)};
+  auto& any_4 = reinterpret_cast<sockaddr_in&>(four.bytes);
+  any_4.sin_family = AF_INET;
+  any_4.sin_port = htons(port);
+  return {six, four};
+}
+
+}  // namespace
+
+std::string TcpAddress::text() const {
+  const bool number = host.find(':') != std::string::npos;
+  return number ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+TcpAddress parse_tcp_address(std::string_view variable, std::string_view text) {
+  const size_t colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    host = "";  // without brackets it is not clear where the port begins
+  }
+  int number = 0;
+  const auto [end, problem] = std::from_chars(port.begin(), port.end(), number);
+  if (host.empty() || problem != std::errc() || end != port.end() || number < 1 ||
+      number > UINT16_MAX) {
+    throw Error(
+        "{} is {}, expected the first rank's machine and a port: node0:29500, 10.0.0.1:29500 or "
+        "[fd00::1]:29500",
+        variable, in_quotes(text));
+  }
+  return {std::string(host), static_cast<uint16_t>(number)};
+}
+
+bool SystemAddress::is_loopback() const {
+  if (family() == AF_INET) {
+    const uint32_t number = ntohl(reinterpret_cast<const sockaddr_in&>(bytes).sin_addr.s_addr);
+    return number >> 24 == 127;
+  }
+  const in6_addr& number = reinterpret_cast<const sockaddr_in6&>(bytes).sin6_addr;
+  return family() == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&number) != 0 ||
+                                  (IN6_IS_ADDR_V4MAPPED(&number) && number.s6_addr[12] == 127));
+}
+
+std::vector<SystemAddress> look_up(const TcpAddress& address, int& problem) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  problem =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  std::vector<SystemAddress> result;
+  if (problem != 0) return result;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    SystemAddress& next = result.emplace_back();
+    next.length = at->ai_addrlen;
+    std::memcpy(&next.bytes, at->ai_addr, at->ai_addrlen);
+  }
+  return result;
+}
+
+void throw_unknown(const TcpAddress& address, int problem) {
+  throw Error("{} is no address that this machine knows: {}", address.text(),
+              ::gai_strerror(problem));
+}
+
+std::vector<SystemAddress> listening_addresses(const TcpAddress& address) {
+  int problem = 0;
+  std::vector<SystemAddress> found = look_up(address, problem);
+  if (problem != 0) throw_unknown(address, problem);
+  const bool loopback = std::ranges::all_of(found, &SystemAddress::is_loopback);
+  return loopback && is_own_name(address.host) ? all_networks(address.port) : found;
+}
+
+bool is_loopback(const TcpAddress& address) {
+  int problem = 0;
+  return std::ranges::all_of(look_up(address, problem), &SystemAddress::is_loopback) &&
+         problem == 0 && !is_own_name(address.host);
+}
+
+}  // namespace tessera

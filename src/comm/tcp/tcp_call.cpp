@@ -1,0 +1,164 @@
+#include "comm/tcp/tcp_call.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "comm/reduce.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostMessages = int64_t{1} << 20;
+
+/// The group that a call is made in, and who makes it.
+struct Caller {
+  std::span<const int> ranks;
+  int position;
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  int rank() const { return ranks[static_cast<size_t>(position)]; }
+};
+
+[[noreturn]] void refuse(const Fingerprint& mark, std::string_view why) {
+  throw BadLetter("{} cannot be made: {}", mark.text(), why);
+}
+
+/// The sum of some sizes, which is no more than kMostElements.
+int64_t checked_sum(std::span<const int64_t> sizes, const Fingerprint& mark) {
+  int64_t sum = 0;
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > kMostElements - sum) refuse(mark, "its rows are too many");
+    sum += size;
+  }
+  return sum;
+}
+
+void take_layout(WireReader& letter, const Caller& caller, TcpCall& call) {
+  const Fingerprint& mark = call.mark.get();
+  call.layout = letter.take_layout(caller.size());
+  if (call.layout->fingerprint() != mark.layout ||
+      call.layout->elements() != mark.shape.elements()) {
+    refuse(mark, "its pieces are those of another tensor");
+  }
+}
+
+void take_rows(WireReader& letter, const Caller& caller, TcpCall& call) {
+  const Fingerprint& mark = call.mark.get();
+  call.sent = letter.take_all<int64_t>();
+  call.received = letter.take_all<int64_t>();
+  call.row = letter.take_between<int64_t>(0, kMostElements, "the elements of a row");
+  if (std::ssize(call.sent) != caller.size() || std::ssize(call.received) != caller.size()) {
+    refuse(mark, "its numbers of rows are not those of the group");
+  }
+  for (const std::vector<int64_t>* rows : {&call.sent, &call.received}) {
+    if (checked_sum(*rows, mark) > kMostElements / std::max<int64_t>(call.row, 1)) {
+      refuse(mark, "its rows are too many");
+    }
+  }
+}
+
+void take_messages(WireReader& letter, const Caller& caller, bool sent,
+                   std::vector<TcpMessage>& messages, int64_t& bytes) {
+  const auto count = letter.take_between<int64_t>(
+      0, std::min<int64_t>(caller.size(), kMostMessages), "a number of messages");
+  std::vector<bool> known(caller.ranks.size());
+  for (int64_t i = 0; i < count; ++i) {
+    TcpMessage& message = messages.emplace_back();
+    message.mark = letter.take_mark();
+    message.peer = letter.take_between<int>(0, caller.size() - 1, "the position of a message");
+    message.elements = letter.take_between<int64_t>(0, kMostElements, "the elements of a message");
+    const Fingerprint& mark = message.mark.get();
+    const int peer = caller.ranks[static_cast<size_t>(message.peer)];
+    const bool from_to = sent ? mark.from == caller.rank() && mark.to == peer
+                              : mark.from == peer && mark.to == caller.rank();
+    if (mark.collective != Collective::message || !from_to) {
+      refuse(mark, "it is no message between these ranks");
+    }
+    if (known[static_cast<size_t>(message.peer)]) refuse(mark, "its peer has two of them");
+    known[static_cast<size_t>(message.peer)] = true;
+    // It is empty where devices move the bytes.
+    if (message.elements != 0 && message.elements != mark.shape.elements()) {
+      refuse(mark, "its elements are not those of its shape");
+    }
+    const int64_t size = message.elements * dtype_size(mark.dtype);
+    if (__builtin_add_overflow(bytes, size, &bytes)) refuse(mark, "its messages are too large");
+  }
+}
+
+/// Takes what a collective has besides its mark. Sets the elements that the rank gives and gets.
+void take_collective(WireReader& letter, const Caller& caller, TcpCall& call, int64_t& given,
+                     int64_t& result) {
+  const Fingerprint& mark = call.mark.get();
+  const int64_t whole = mark.shape.elements();
+  switch (call.moves) {
+    case Collective::all_gather:
+      take_layout(letter, caller, call);
+      given = call.layout->elements(caller.position);
+      result = whole;
+      return;
+    case Collective::reduce_scatter:
+      take_layout(letter, caller, call);
+      given = whole;
+      result = call.layout->elements(caller.position);
+      return;
+    case Collective::all_reduce:
+      given = result = whole;
+      return;
+    case Collective::all_to_all:
+      given = result = letter.take_between<int64_t>(0, kMostElements, "the elements of a call");
+      if (given % caller.size() != 0) refuse(mark, "its blocks are not of one size");
+      return;
+    case Collective::all_to_all_rows:
+      take_rows(letter, caller, call);
+      given = checked_sum(call.sent, mark) * call.row;
+      result = checked_sum(call.received, mark) * call.row;
+      return;
+    case Collective::broadcast:
+      call.root = letter.take_between<int>(0, caller.size() - 1, "the root of a broadcast");
+      if (mark.from != caller.ranks[static_cast<size_t>(call.root)]) {
+        refuse(mark, "its root is another rank");
+      }
+      (call.root == caller.position ? given : result) = whole;
+      return;
+    case Collective::barrier:
+    case Collective::message:
+      return;
+  }
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+}  // namespace
+
+TcpCall read_call(WireReader& letter, std::span<const int> ranks, int position) {
+  const Caller caller{ranks, position};
+  TcpCall call;
+  call.timeout = letter.take_wait();
+  call.moves = letter.take_word<Collective>("a collective");
+  if (call.moves == Collective::message) {
+    take_messages(letter, caller, true, call.sends, call.given_bytes);
+    take_messages(letter, caller, false, call.receives, call.result_bytes);
+    if (call.sends.empty() && call.receives.empty()) throw BadLetter("an exchange of no messages");
+    letter.end();
+    return call;
+  }
+  call.mark = letter.take_mark();
+  const Fingerprint& mark = call.mark.get();
+  if (call.moves != Collective::barrier && mark.collective != call.moves) {
+    refuse(mark, "its operands are those of another call");
+  }
+  if (reduces(call.moves) && !can_reduce(mark.reduction, mark.dtype)) {
+    refuse(mark, "its elements cannot be reduced so");
+  }
+  int64_t given = 0;
+  int64_t result = 0;
+  take_collective(letter, caller, call, given, result);
+  letter.end();
+  call.given_bytes = given * dtype_size(mark.dtype);
+  call.result_bytes = result * dtype_size(mark.dtype);
+  return call;
+}
+
+}  // namespace tessera

@@ -1,0 +1,141 @@
+#include "comm/tcp/tcp_hello.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strict_json.h"
+#include "comm/launch.h"
+#include "comm/tcp/wire.h"
+
+namespace tessera {
+namespace {
+
+/// The version of what processes send each other. A machine with another order of bytes sends
+/// another one.
+constexpr uint64_t kVersion = 0x5465737365726132;  // "Tessera2"
+constexpr size_t kHostBytes = 256;
+/// The first rank answers at once, unless it is stopped.
+constexpr std::chrono::seconds kAnswerPatience{10};
+constexpr std::chrono::milliseconds kComeAgain{20};
+
+template <size_t size>
+std::array<std::byte, size> bytes_of(const WireWriter& writer) {
+  TESSERA_CHECK(writer.bytes().size() == size, "{} bytes, expected {}", writer.bytes().size(),
+                size);
+  std::array<std::byte, size> bytes;
+  std::ranges::copy(writer.bytes(), bytes.begin());
+  return bytes;
+}
+
+TcpProof proof_in(std::span<const std::byte> bytes) {
+  TcpProof proof;
+  std::ranges::copy(bytes.last(proof.size()), proof.begin());
+  return proof;
+}
+
+TcpSignedHello sign(const TcpHello& hello, std::string_view token, const TcpChallenge& challenge) {
+  std::array<char, kHostBytes> host{};
+  std::memcpy(host.data(), hello.host.data(), std::min(hello.host.size(), kHostBytes - 1));
+  WireWriter writer;
+  writer.put(kVersion);
+  writer.put(hello.purpose);
+  writer.put(hello.ranks);
+  writer.put(hello.rank);
+  writer.put(host);
+  writer.put(hello.process);
+  writer.put(fresh_nonce());
+  writer.put(prove(token, TcpSide::other, challenge, writer.bytes()));
+  return bytes_of<sizeof(TcpSignedHello)>(writer);
+}
+
+/// Answers the first rank's challenge. Throws ConnectionLost while that has not answered.
+void introduce(TcpSocket& socket, const TcpAddress& address, const TcpHello& hello,
+               std::string_view token) {
+  const auto end = std::chrono::steady_clock::now() + kAnswerPatience;
+  const auto look = [&] {
+    if (std::chrono::steady_clock::now() > end) throw ConnectionLost("it does not answer");
+  };
+  TcpChallenge challenge;
+  socket.receive(challenge, look);
+  uint64_t version = 0;
+  std::memcpy(&version, challenge.data(), sizeof version);
+  if (version != kVersion) {
+    throw Error("what listens at {} is no first rank of a run of this version of Tessera",
+                address.text());
+  }
+  const TcpSignedHello said = sign(hello, token, challenge);
+  socket.send(said, look);
+  TcpVerdict verdict;
+  socket.receive(verdict, look);
+  const TcpProof expected =
+      prove(token, TcpSide::first, challenge, std::span(said).first(kHelloBytes));
+  if (verdict.front() != std::byte{1} || !same_proof(proof_in(verdict), expected)) {
+    throw Error(
+        "rank {} ({}) and the first rank, at {}, do not have the same {}; here it is {}. All "
+        "processes of a run must have the same",
+        hello.rank, hello.host, address.text(), kTokenVariable, token.empty() ? "not set" : "set");
+  }
+  std::vector<std::byte> memory;
+  const std::string refused = receive_letter(socket, memory, look).take_text();
+  if (!refused.empty()) throw Error("{}", refused);
+}
+
+}  // namespace
+
+TcpChallenge fresh_challenge() {
+  WireWriter writer;
+  writer.put(kVersion);
+  writer.put(fresh_nonce());
+  return bytes_of<kChallengeBytes>(writer);
+}
+
+std::optional<TcpHello> read_hello(std::span<const std::byte, kHelloBytes> bytes) {
+  WireReader reader(bytes);
+  if (reader.take<uint64_t>() != kVersion) return std::nullopt;
+  const auto purpose = reader.take<uint8_t>();
+  if (purpose > static_cast<uint8_t>(TcpPurpose::calls)) return std::nullopt;
+  TcpHello hello{.purpose = static_cast<TcpPurpose>(purpose)};
+  hello.ranks = reader.take<int>();
+  hello.rank = reader.take<int>();
+  const auto host = reader.take_array<char, kHostBytes>();
+  hello.host.assign(host.begin(), std::ranges::find(host, '\0'));
+  hello.host = printable(hello.host);
+  hello.process = reader.take_array<std::byte, sizeof(TcpNonce)>();
+  return hello;
+}
+
+bool judge_hello(std::string_view token, const TcpChallenge& challenge,
+                 const TcpSignedHello& signed_hello, TcpVerdict& verdict) {
+  const auto hello = std::span(signed_hello).first<kHelloBytes>();
+  const bool admitted =
+      same_proof(prove(token, TcpSide::other, challenge, hello), proof_in(signed_hello));
+  verdict = {};
+  if (!admitted) return false;
+  WireWriter writer;
+  writer.put(uint8_t{1});
+  writer.put(prove(token, TcpSide::first, challenge, hello));
+  verdict = bytes_of<sizeof(TcpVerdict)>(writer);
+  return true;
+}
+
+TcpSocket come_to_first(const TcpAddress& address, const TcpHello& hello, std::string_view token,
+                        std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    TcpSocket socket = TcpSocket::connect(address, std::max(left, std::chrono::milliseconds(0)));
+    try {
+      introduce(socket, address, hello, token);
+      return socket;
+    } catch (const ConnectionLost&) {
+      if (std::chrono::steady_clock::now() > end) throw;
+      std::this_thread::sleep_for(kComeAgain);
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/tcp/tcp_address.h"
+#include "comm/tcp/tcp_socket.h"
+
+namespace tessera {
+
+/// Listens at the addresses of this machine that an address stands for: see listening_addresses().
+class TcpListener {
+ public:
+  /// Port 0 is a free one. Throws Error that names the address, if it is none of this machine or
+  /// something else listens there.
+  explicit TcpListener(const TcpAddress& address);
+  TcpListener(const TcpListener&) = delete;
+  TcpListener& operator=(const TcpListener&) = delete;
+  ~TcpListener();
+
+  /// The port that it listens at.
+  uint16_t port() const;
+  /// The descriptors to wait at for the next connection.
+  std::span<const int> descriptors() const { return descriptors_; }
+  /// Returns a connection that waits; none if none does. Throws Error if the system has no
+  /// descriptor left for it.
+  std::optional<TcpSocket> accept();
+
+ private:
+  int listen_at(const SystemAddress& at);
+  void close_all();
+
+  std::vector<int> descriptors_;
+};
+
+}  // namespace tessera

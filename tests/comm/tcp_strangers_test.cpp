@@ -1,0 +1,448 @@
+// What somebody does at the port by which processes meet, or in the place of one of them.
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks_and_values.h"
+#include "comm/tcp/first_process.h"
+#include "comm/tcp/other_process.h"
+#include "comm/tcp/tcp_call.h"
+#include "comm/tcp_support.h"
+#include "support/error_of.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using testing::free_address;
+using ::testing::HasSubstr;
+using testing::kPatience;
+using testing::kToken;
+
+void end_well(Processes& processes) {
+  EXPECT_EQ(processes.report_end("", kPatience), Processes::Report::none);
+  EXPECT_TRUE(processes.all_ended());
+}
+
+/// A step of a run, in which two ranks sum up.
+void step(Processes& processes) {
+  Communicator group = processes.group(first_ranks(2), "network");
+  const Tensor one({1}, DType::f32);
+  set(one, 0, 1);
+  group.all_reduce("count", one, one);
+  EXPECT_EQ(get(one, 0), 2);
+}
+
+/// Waits until the first rank has closed a connection, whatever it has sent before.
+void await_close(TcpSocket& socket) {
+  std::byte next{};
+  EXPECT_THROW(
+      {
+        for (;;) socket.receive(std::span(&next, 1));
+      },
+      ConnectionLost);
+}
+
+TcpSocket accept_one(TcpListener& listener) {
+  for (;;) {
+    if (auto socket = listener.accept()) return std::move(*socket);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+void say(TcpSocket& socket, std::string_view text) { socket.send(std::as_bytes(std::span(text))); }
+
+/// Silent connections, slow ones, those of other programs, and more than there may be.
+TEST(TcpStrangers, AreClosedSoonAndDoNotKeepRanksOut) {
+  const TcpAddress address = free_address();
+  std::jthread first([&] {
+    const StrangerLimits limits{.most = 4, .patience = milliseconds(50)};
+    FirstProcess processes(address, 2, "host0", kToken, kPatience, limits);
+    // Nobody listens any more.
+    EXPECT_THAT(error_of([&] { TcpSocket::connect(address, milliseconds(0)); }),
+                HasSubstr("does not answer"));
+    step(processes);
+    end_well(processes);
+  });
+  std::list<TcpSocket> strangers;
+  for (int i = 0; i < 16; ++i) strangers.push_back(TcpSocket::connect(address, kPatience));
+  for (TcpSocket& silent : strangers) await_close(silent);
+  TcpSocket browser = TcpSocket::connect(address, kPatience);
+  say(browser, "GET / HTTP/1.1\r\nHost: tessera\r\n\r\n");
+  await_close(browser);
+  TcpSocket wordy = TcpSocket::connect(address, kPatience);
+  say(wordy, std::string(4096, 'x'));
+  await_close(wordy);
+  std::jthread flood([&](const std::stop_token& stop) {
+    try {
+      while (!stop.stop_requested()) TcpSocket::connect(address, milliseconds(0));
+    } catch (const Error&) {
+      // All have come.
+    }
+  });
+  OtherProcess processes(address, 2, 1, "host1", kToken, kPatience);
+  EXPECT_EQ(processes.network(), "lo");
+  step(processes);
+  end_well(processes);
+}
+
+TEST(TcpStrangers, WithoutTheTokenAreNoRanks) {
+  const TcpAddress address = free_address();
+  std::jthread first([&] {
+    FirstProcess processes(address, 2, "host0", kToken, kPatience);
+    step(processes);
+    end_well(processes);
+  });
+  const auto refused = [&](std::string_view token) {
+    return error_of([&] { OtherProcess(address, 2, 1, "host7", token, kPatience); });
+  };
+  EXPECT_THAT(refused("another secret of tests"),
+              AllOf(HasSubstr("do not have the same TESSERA_TOKEN"), HasSubstr("here it is set")));
+  EXPECT_THAT(refused(""), HasSubstr("here it is not set"));
+  EXPECT_THAT(error_of([&] { OtherProcess(address, 3, 1, "host7", kToken, kPatience); }),
+              HasSubstr("host7 was started as one of 3 processes, and rank 0 (host0) as one of 2"));
+  EXPECT_THAT(error_of([&] { OtherProcess(address, 2, 0, "host7", kToken, kPatience); }),
+              HasSubstr("there is no rank 0"));
+  OtherProcess processes(address, 2, 1, "host1", kToken, kPatience);
+  step(processes);
+  end_well(processes);
+}
+
+TEST(TcpStrangers, ThatClaimToBeTheFirstRankDoNotGetTheOthers) {
+  const TcpAddress address = free_address();
+  const TcpAddress elsewhere = free_address();
+  std::jthread first([&] {
+    FirstProcess processes(address, 2, "host0", kToken, kPatience);
+    step(processes);
+    end_well(processes);
+  });
+  TcpSocket from_first = TcpSocket::connect(address, kPatience);
+  std::array<std::byte, 40> challenge;
+  from_first.receive(challenge);
+  const std::string error = [&] {
+    TcpListener listener(elsewhere);
+    std::jthread impostor([&] {
+      TcpSocket other = accept_one(listener);
+      other.send(challenge);
+      std::array<std::byte, 64> some;
+      other.receive(some);
+      some.fill(std::byte{1});
+      other.send(some);
+      await_close(other);
+    });
+    return error_of([&] { OtherProcess(elsewhere, 2, 1, "host1", kToken, kPatience); });
+  }();
+  EXPECT_THAT(error, HasSubstr("do not have the same TESSERA_TOKEN"));
+  OtherProcess processes(address, 2, 1, "host1", kToken, kPatience);
+  step(processes);
+  end_well(processes);
+}
+
+TEST(TcpStrangers, OneOfTwoThatClaimARankIsRefused) {
+  const TcpAddress address = free_address();
+  const auto serve = [](Processes& processes) {
+    processes.group(first_ranks(3), "network").barrier("step");
+    end_well(processes);
+  };
+  std::jthread first([&] {
+    FirstProcess processes(address, 3, "host0", kToken, kPatience);
+    serve(processes);
+  });
+  std::promise<std::string> refused;
+  const auto come = [&](const char* host) {
+    return std::jthread([&, host] {
+      std::optional<OtherProcess> processes;
+      try {
+        processes.emplace(address, 3, 1, host, kToken, kPatience);
+      } catch (const Error& error) {
+        return refused.set_value(error.what());
+      }
+      serve(*processes);
+    });
+  };
+  const std::jthread one = come("host1");
+  const std::jthread other = come("host1");
+  EXPECT_EQ(refused.get_future().get(),
+            "two processes say that they are rank 1: one on host1, one on host1");
+  OtherProcess last(address, 3, 2, "host2", kToken, kPatience);
+  serve(last);
+}
+
+/// Stands between a rank and the first one, and alters some bytes that the rank sends after it has
+/// shown who it is.
+class Altering {
+ public:
+  struct Change {
+    int connection = 0;  ///< the rank's first one or the second
+    size_t offset = 0;   ///< after what both prove
+    std::string bytes;
+  };
+
+  Altering(TcpAddress first, Change change)
+      : first_(std::move(first)), change_(std::move(change)), listener_({"127.0.0.1", 0}) {
+    acceptor_ = std::jthread([this] {
+      for (int connection = 0; connection < 2; ++connection) {
+        begin(connection, accept_one(listener_));
+      }
+    });
+  }
+  ~Altering() {
+    acceptor_.join();
+    for (auto& [from, to] : pairs_) {
+      from.shut_down();
+      to.shut_down();
+    }
+  }
+  TcpAddress address() const { return {"127.0.0.1", listener_.port()}; }
+
+ private:
+  static constexpr size_t kHandshake = 369;
+
+  void begin(int connection, TcpSocket from) {
+    auto& pair = pairs_.emplace_back(std::move(from), TcpSocket::connect(first_, kPatience));
+    threads_.emplace_back([this, &pair, alters = connection == change_.connection] {
+      forward(pair.first, pair.second, alters);
+    });
+    threads_.emplace_back([this, &pair] { forward(pair.second, pair.first, false); });
+  }
+  void forward(TcpSocket& from, TcpSocket& to, bool alters) const {
+    std::array<std::byte, 1024> bytes;
+    size_t begin = 0;
+    try {
+      for (;;) {
+        from.receive(std::span(bytes).first(1));
+        const size_t more = from.receive_some(std::span(bytes).subspan(1));
+        for (size_t i = 0; alters && i <= more; ++i) {
+          const size_t at = begin + i - kHandshake - change_.offset;
+          if (at < change_.bytes.size()) bytes[i] = static_cast<std::byte>(change_.bytes[at]);
+        }
+        begin += more + 1;
+        to.send(std::span(bytes).first(more + 1));
+      }
+    } catch (const ConnectionLost&) {
+      from.shut_down();
+      to.shut_down();
+    }
+  }
+
+  TcpAddress first_;
+  Change change_;
+  TcpListener listener_;
+  std::list<std::pair<TcpSocket, TcpSocket>> pairs_;
+  std::list<std::jthread> threads_;
+  std::jthread acceptor_;
+};
+
+/// Most kinds of calls, of two ranks. Returns the first error; empty if there is none.
+std::string try_calls(Processes& processes) {
+  processes.set_timeout(milliseconds(150));
+  try {
+    Communicator group = processes.group(std::vector{1, 0}, "network");
+    const Tensor whole = random_tensor({6}, DType::f32, 1);
+    const Tensor other = random_tensor({6}, DType::f32, 2);
+    const Tensor piece = random_tensor({3}, DType::f32, 3);
+    group.all_reduce("sum", whole, whole);
+    group.all_gather("gather", even_pieces(6, 2), piece, whole);
+    group.broadcast("tell", 1, whole);
+    const std::vector<int64_t> rows{2, 2};
+    group.all_to_all_rows("rows", whole, rows, other, rows);
+    group.all_to_all("blocks", whole, other);
+    const Message send{.peer = 1 - group.position(), .tensor = whole};
+    const Message receive{.peer = 1 - group.position(), .tensor = other};
+    group.exchange("ring", std::span(&send, 1), std::span(&receive, 1));
+    processes.report_end("", milliseconds(150));
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// The first rank ends by an error, or goes on, whatever a rank sends in its letters.
+TEST(TcpStrangers, WhatAMemberSendsEndsNoProcess) {
+  std::mt19937 random(7);
+  const auto any = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
+  int errors = 0;
+  for (int i = 0; i < 12; ++i) {
+    Altering::Change change{.connection = i % 4 == 0 ? 0 : 1,
+                            .offset = static_cast<size_t>(any(i % 4 == 0 ? 40 : 1100)),
+                            .bytes = ""};
+    const std::array<int64_t, 5> numbers{-1, 60'000, int64_t{1} << 40, INT64_MIN, any(255)};
+    const int64_t number = numbers[static_cast<size_t>(any(4))];
+    change.bytes.assign(reinterpret_cast<const char*>(&number), size_t{1} << any(3));
+    SCOPED_TRACE(::testing::Message() << "case " << i << ", offset " << change.offset);
+    const TcpAddress address = free_address();
+    const Altering altering(address, change);
+    std::string of_first;
+    std::string of_other;
+    {
+      const std::jthread first([&] {
+        FirstProcess processes(address, 2, "host0", kToken, kPatience);
+        of_first = try_calls(processes);
+      });
+      OtherProcess processes(altering.address(), 2, 1, "host1", kToken, kPatience);
+      of_other = try_calls(processes);
+    }
+    if (!of_first.empty() || !of_other.empty()) ++errors;
+  }
+  EXPECT_GT(errors, 3);
+}
+
+struct Letter {
+  const char* name;
+  std::vector<std::byte> bytes;
+};
+
+/// One letter of each kind of call, of the rank at position 1 of the group [4, 2, 7].
+std::vector<Letter> letters_of_calls() {
+  std::vector<Letter> letters;
+  const PieceLayout layout = even_pieces(12, 3);
+  const std::vector<int64_t> rows{1, 2, 3};
+  const auto mark = [&](Collective collective, int from = -1, int to = -1) {
+    const bool pieces =
+        collective == Collective::all_gather || collective == Collective::reduce_scatter;
+    return Fingerprint{.name = "node",
+                       .collective = collective,
+                       .dtype = DType::f32,
+                       .shape = Shape{3, 4},
+                       .from = from,
+                       .to = to,
+                       .layout = pieces ? layout.fingerprint() : 0};
+  };
+  const auto add = [&](const char* name, Collective collective, const auto& put) {
+    WireWriter writer;
+    writer.put<int64_t>(1000);
+    writer.put(collective);
+    put(writer);
+    letters.push_back({name, {writer.bytes().begin(), writer.bytes().end()}});
+  };
+  const auto add_marked = [&](const char* name, const Fingerprint& of, const auto& put) {
+    add(name, of.collective, [&](WireWriter& writer) {
+      writer.put_mark(of);
+      put(writer);
+    });
+  };
+  const auto nothing = [](WireWriter&) {};
+  const auto pieces = [&](WireWriter& writer) { writer.put_layout(layout); };
+  add_marked("barrier", mark(Collective::barrier), nothing);
+  add_marked("sum", mark(Collective::all_reduce), nothing);
+  add_marked("gather", mark(Collective::all_gather), pieces);
+  add_marked("scatter", mark(Collective::reduce_scatter), pieces);
+  add_marked("blocks", mark(Collective::all_to_all),
+             [](WireWriter& writer) { writer.put<int64_t>(12); });
+  add_marked("rows", mark(Collective::all_to_all_rows), [&](WireWriter& writer) {
+    writer.put_all(std::span(rows));
+    writer.put_all(std::span(rows));
+    writer.put<int64_t>(4);
+  });
+  add_marked("broadcast", mark(Collective::broadcast, 7),
+             [](WireWriter& writer) { writer.put(2); });
+  add("messages", Collective::message, [&](WireWriter& writer) {
+    writer.put<int64_t>(1);
+    writer.put_mark(mark(Collective::message, 2, 4));
+    writer.put(0);
+    writer.put<int64_t>(12);
+    writer.put<int64_t>(1);
+    writer.put_mark(mark(Collective::message, 7, 2));
+    writer.put(2);
+    writer.put<int64_t>(12);
+  });
+  return letters;
+}
+
+TcpCall read(std::span<const std::byte> letter) {
+  const std::vector<int> ranks{4, 2, 7};
+  WireReader reader(letter);
+  return read_call(reader, ranks, 1);
+}
+
+TEST(TcpCalls, GiveTheSizesOfTheirOperands) {
+  const std::map<std::string, std::pair<int64_t, int64_t>> expected{
+      {"barrier", {0, 0}},  {"sum", {48, 48}},  {"gather", {16, 48}},   {"scatter", {48, 16}},
+      {"blocks", {48, 48}}, {"rows", {96, 96}}, {"broadcast", {0, 48}}, {"messages", {48, 48}}};
+  for (const auto& [name, bytes] : letters_of_calls()) {
+    const TcpCall call = read(bytes);
+    EXPECT_EQ(std::pair(call.given_bytes, call.result_bytes), expected.at(name)) << name;
+  }
+}
+
+/// Whether operands are as large as what a transport reads and writes, for three ranks.
+bool fits(const TcpCall& call) {
+  const int64_t size = dtype_size(call.mark.mark.dtype);
+  const int64_t whole = call.mark.mark.shape.elements() * size;
+  const auto rows = [&](const std::vector<int64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0}) * call.row * size;
+  };
+  switch (call.moves) {
+    case Collective::all_gather:
+      return call.given_bytes == call.layout->elements(1) * size && call.result_bytes == whole &&
+             call.layout->elements() * size == whole;
+    case Collective::reduce_scatter:
+      return call.result_bytes == call.layout->elements(1) * size && call.given_bytes == whole &&
+             call.layout->elements() * size == whole;
+    case Collective::all_reduce:
+      return call.given_bytes == whole && call.result_bytes == whole;
+    case Collective::all_to_all:
+      return call.given_bytes == call.result_bytes && call.given_bytes % (3 * size) == 0;
+    case Collective::all_to_all_rows:
+      return call.sent.size() == 3 && call.received.size() == 3 &&
+             call.given_bytes == rows(call.sent) && call.result_bytes == rows(call.received);
+    case Collective::broadcast:
+      return call.root >= 0 && call.root < 3 && call.given_bytes + call.result_bytes == whole;
+    case Collective::message:
+      return std::ranges::all_of(call.sends, [](const TcpMessage& message) {
+        return message.peer >= 0 && message.peer < 3 &&
+               (message.elements == 0 || message.elements == message.mark.mark.shape.elements());
+      });
+    case Collective::barrier:
+      return call.given_bytes == 0 && call.result_bytes == 0;
+  }
+  return false;
+}
+
+/// Each byte and each number of each letter is altered alone, and each letter ends early.
+TEST(TcpCalls, ThatAreAlteredFitOrAreRefused) {
+  const auto expect_sound = [](std::span<const std::byte> letter) {
+    try {
+      const TcpCall call = read(letter);
+      EXPECT_TRUE(fits(call));
+      EXPECT_GE(call.timeout.count(), 0);
+    } catch (const BadLetter&) {
+    }
+  };
+  for (const auto& [name, bytes] : letters_of_calls()) {
+    SCOPED_TRACE(name);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_THROW(read(std::span(bytes).first(length)), BadLetter) << length;
+    }
+    std::vector<std::byte> longer = bytes;
+    longer.push_back(std::byte{0});
+    EXPECT_THROW(read(longer), BadLetter);
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      for (const int64_t number : {int64_t{-1}, int64_t{60'000}, int64_t{1} << 47, INT64_MIN}) {
+        for (const size_t width : {1U, 8U}) {
+          if (at + width > bytes.size()) continue;
+          std::vector<std::byte> altered = bytes;
+          std::memcpy(altered.data() + at, &number, width);
+          expect_sound(altered);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
