@@ -8,6 +8,7 @@
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "config/key_depth.h"
 
 namespace tessera {
 namespace {
@@ -80,6 +81,7 @@ bool is_bare_word(std::string_view text) {
 }  // namespace
 
 std::vector<Setting> settings_of_text(std::string_view text, const std::string& name) {
+  require_shallow_keys(text, name);
   toml::table document;
   try {
     document = toml::parse(text, name);
@@ -129,6 +131,7 @@ std::vector<Setting> settings_of_override(const std::string& text) {
   const std::string rest = path.substr(dot + 1);
   std::vector<Setting> settings;
   const std::string value_text = text.substr(equals + 1);
+  require_shallow_keys(value_text, where);
   toml::table parsed;
   try {
     parsed = toml::parse("value = " + value_text);
