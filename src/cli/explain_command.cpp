@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/rank_threads.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "hardware/hardware_file.h"
@@ -57,6 +59,10 @@ struct Explained {
 /// Explains a run: its phases if it has any, and the step of one of them.
 void explain_run(const ExplainArguments& arguments, const RunConfig& config,
                  const Explained& machine) {
+  const Logger logger;
+  for (const std::string& sentence : without_effect(config, arguments.ranks)) {
+    logger.warn("{}", sentence);
+  }
   const ChosenPhase chosen = choose_phases(config, arguments.phase).front();
   const StepPlan plan = machine.plan(chosen.config);
   std::vector<PhaseAccount> accounts;

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kMostRows = 0x1p31;  // have 32-bit numbers
+constexpr double kMostRows = 0x1p31;      // have 32-bit numbers
+constexpr double kMostElements = 0x1p56;  // whose bytes, in several copies, have 64-bit numbers
 
 void check_range(const ContextLength& context) {
   const ConfigSection section = data_section();
@@ -25,6 +26,27 @@ double rows_of(const RunConfig& config, const ContextLength& context) {
          static_cast<double>(std::max<int64_t>(1, config.model.experts_per_token));
 }
 
+/// Requires what all layers hold of a micro-batch to have 64-bit sizes.
+void check_activations(const RunConfig& config, const ContextLength& context,
+                       Contradictions& found) {
+  const ModelConfig& model = config.model;
+  const int64_t widths[] = {model.hidden_size,
+                            model.heads * model.head_dim,
+                            model.feed_forward_size,
+                            model.expert_size,
+                            model.shared_experts * model.expert_size,
+                            model.vocabulary_size,
+                            model.experts};
+  const double elements = rows_of(config, context) * static_cast<double>(model.layers) *
+                          static_cast<double>(*std::ranges::max_element(widths));
+  if (elements < kMostElements) return;
+  found.add(
+      "{} ({}) * {} ({}) * model.layers ({}), at the model's greatest width, are {:g} numbers; "
+      "expected fewer than {:g}: choose a smaller micro-batch, context or model",
+      context.micro_batch, config.train.micro_batch, context.name, context.positions, model.layers,
+      elements, kMostElements);
+}
+
 }  // namespace
 
 void check_context(const RunConfig& config, const ContextLength& context, Contradictions& found) {
@@ -34,6 +56,7 @@ void check_context(const RunConfig& config, const ContextLength& context, Contra
               context.name, context.positions, most);
   }
   const double rows = rows_of(config, context);
+  check_activations(config, context, found);
   if (rows < kMostRows) return;
   found.add(
       "{} ({}) * {} ({}) * model.experts_per_token ({}, at least 1) is {:.0f}; it must be less "

@@ -38,10 +38,11 @@ std::string rate_key(const std::optional<Field>& given, size_t phase, std::strin
 /// Checks the course that a phase begins.
 void check_course(const RunConfig& run, const RunPhase& phase, Contradictions& found) {
   const auto index = static_cast<size_t>(phase.number - 1);
-  if (phase.course_begin + 1 != phase.first_step) return;  // an earlier phase began it
+  if (!phase.begins_course()) return;  // an earlier phase did
   const PhaseConfig& given = run.train.phases[index];
   const OptimizerConfig& course = phase.config.optimizer;
-  if (course.minimum_learning_rate > course.learning_rate) {
+  const bool falls = course.schedule != Schedule::constant;
+  if (falls && course.minimum_learning_rate > course.learning_rate) {
     found.add("{} ({}) is larger than {} ({}); lower the one or raise the other",
               rate_key(given.minimum_learning_rate, index, "minimum_learning_rate"),
               course.minimum_learning_rate, rate_key(given.learning_rate, index, "learning_rate"),
@@ -67,9 +68,9 @@ void check_phase_batches(const RunPhase& phase, Contradictions& found) {
 
 }  // namespace
 
-void check_phases(const RunConfig& config, Contradictions& found) {
+void check_phases(const RunConfig& config, std::span<const RunPhase> phases,
+                  Contradictions& found) {
   std::set<std::string> names;
-  const std::vector<RunPhase> phases = phases_of(config);
   for (size_t i = 0; i < config.train.phases.size(); ++i) {
     const PhaseConfig& given = config.train.phases[i];
     check_length(given, i, found);

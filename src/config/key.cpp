@@ -97,6 +97,13 @@ bool within(const NumberRule& rule, double value) {
          !(rule.excludes_maximum && value == rule.maximum);
 }
 
+/// Returns the number as kernels read it in f32. They take numbers below the least normal one for
+/// 0.
+double rounded_to_f32(double value) {
+  const auto rounded = static_cast<float>(value);
+  return std::fpclassify(rounded) == FP_SUBNORMAL ? 0.0 : static_cast<double>(rounded);
+}
+
 /// Checks a value against each kind of rule.
 struct Checker {
   const ConfigValue& value;
@@ -126,6 +133,14 @@ struct Checker {
       refuse(rule);
     }
     if (!within(rule, found)) refuse(rule);
+    const double used = rule.single ? rounded_to_f32(found) : found;
+    // The ends of a range are meant as written, even if f32 has no such number.
+    if (found != rule.minimum && found != rule.maximum && !within(rule, used)) {
+      refuse(rule, fmt::format("; fp32, in which it is used, rounds it to {}", used));
+    }
+    if (used == 0 && found != 0) {
+      refuse(rule, "; fp32, in which it is used, rounds it to 0");
+    }
     return found;
   }
 

@@ -36,12 +36,14 @@ struct IntegerRule {
   int64_t minimum = std::numeric_limits<int64_t>::min();
   int64_t maximum = std::numeric_limits<int64_t>::max();
 };
-/// Accepts whole numbers too. Never accepts NaN or infinities.
+/// Accepts whole numbers too. Never accepts NaN or infinities. A number that is used in f32 must be
+/// in the range as f32 rounds it too.
 struct NumberRule {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
   bool excludes_minimum = false;
   bool excludes_maximum = false;
+  bool single = false;  ///< whether it is used in f32
 };
 /// Accepts one of `choices`. Without choices, accepts any text; the empty text only if
 /// `may_be_empty`. `absent` holds names that Tessera's documentation knows but this build does not
@@ -73,11 +75,24 @@ std::string rule_text(const Rule& rule);
 /// was expected.
 ConfigValue checked_value(const Rule& rule, const ConfigValue& value);
 
-/// One key of a section: its name, what it accepts, what it is for, and the field that it fills.
-/// Parsing, defaults, errors, printing and help all read this.
+struct Circumstances;
+
+/// When a key has an effect. See effects.h.
+struct Effect {
+  /// Returns why the key has none, as it is set: "optimizer.name is \"adamw\"". Empty if it has
+  /// one.
+  using WhyNone = std::string (*)(const Circumstances&);
+  WhyNone why_none;
+  /// The value that asks for nothing, so that nobody misses its effect.
+  std::optional<ConfigValue> neutral = {};
+};
+
+/// One key of a section: its name, what it accepts, when it has an effect, what it is for, and the
+/// field that it fills. Parsing, defaults, errors, printing and help all read this.
 struct Key {
   std::string name;
   Rule rule;
+  Effect effect;
   std::string help;
   std::function<ConfigValue(const RunConfig&)> get;
   /// Takes what checked_value() returned.
@@ -116,11 +131,20 @@ struct ConfigSection {
 /// The range of a whole number.
 inline IntegerRule at_least(int64_t minimum) { return {minimum}; }
 inline IntegerRule whole(int64_t minimum, int64_t maximum) { return {minimum, maximum}; }
-/// The range of a number.
-inline NumberRule number_at_least(double minimum) { return {.minimum = minimum}; }
-inline NumberRule number_above(double minimum) {
-  return {.minimum = minimum, .excludes_minimum = true};
+/// The range of a number that is used in f64, and of one that is used in f32.
+inline NumberRule between(double minimum, double maximum) { return {minimum, maximum}; }
+inline NumberRule single_between(double minimum, double maximum) {
+  return {.minimum = minimum, .maximum = maximum, .single = true};
 }
+inline NumberRule single_above_zero(double maximum) {
+  return {.minimum = 0, .maximum = maximum, .excludes_minimum = true, .single = true};
+}
+
+// Far beyond any run, so that products and sums of them are numbers too.
+inline constexpr int64_t kMostSteps = int64_t{1} << 40;
+inline constexpr double kLeastSourceWeight = 1e-30;
+inline constexpr double kMostWeight = 1e6;  // of losses, rates and deviations
+inline constexpr double kMostNumber = 1e30;
 
 /// How a field converts to and from a ConfigValue. Most fields stay as they are. Unsigned numbers
 /// become whole numbers, enums become their words.
@@ -181,8 +205,9 @@ class KeyWriter {
 
   /// Adds the key of a field (see Stored).
   template <typename Field>
-  KeyWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
-    keys_.push_back({std::move(name), std::move(rule), std::move(help),
+  KeyWriter& key(std::string name, Field Fields::*field, Rule rule, Effect effect,
+                 std::string help) {
+    keys_.push_back({std::move(name), std::move(rule), std::move(effect), std::move(help),
                      [fields = const_fields_, field](const RunConfig& config) -> ConfigValue {
                        return Stored<Field>::of(fields(config).*field);
                      },
@@ -212,8 +237,9 @@ class SectionWriter {
 
   /// See KeyWriter::key().
   template <typename Field>
-  SectionWriter& key(std::string name, Field Fields::*field, Rule rule, std::string help) {
-    keys_.key(std::move(name), field, std::move(rule), std::move(help));
+  SectionWriter& key(std::string name, Field Fields::*field, Rule rule, Effect effect,
+                     std::string help) {
+    keys_.key(std::move(name), field, std::move(rule), std::move(effect), std::move(help));
     return *this;
   }
 

@@ -89,15 +89,22 @@ const ConfigSection& find_section(const Setting& setting,
   return *section;
 }
 
-void apply_value(const Setting& setting, const Key& key, RunConfig& config) {
+/// `path` is the key with its section, for errors and for RunConfig::given.
+void apply_value(const Setting& setting, const std::string& path, const Key& key,
+                 RunConfig& config) {
   try {
     key.set(config, checked_value(key.rule, setting.value));
   } catch (const Error& error) {
-    const std::string table =
-        setting.list.empty() ? "" : fmt::format("{}.{}.", setting.list, setting.table);
-    throw Error("{}: {}.{}{}: {}", setting.where, setting.section, table, setting.key,
-                error.what());
+    throw Error("{}: {}: {}", setting.where, path, error.what());
   }
+  config.given.insert(path);
+}
+
+/// Empties a list. What was set in its tables is no longer given.
+void clear_list(const std::string& section, const TableList& list, RunConfig& config) {
+  list.resize(config, 0);
+  const std::string prefix = fmt::format("{}.{}.", section, list.name);
+  std::erase_if(config.given, [&](const std::string& path) { return path.starts_with(prefix); });
 }
 
 /// Returns the number of the table that a setting means. The setting gives a number, at most one
@@ -134,7 +141,7 @@ void apply_to_table(const Setting& setting, const ConfigSection& section,
                 setting.list, join(lists, ", "));
   }
   if (setting.table.empty()) {
-    list->resize(config, 0);
+    clear_list(section.name, *list, config);
     return;
   }
   const size_t table = table_number(setting, *list, config);
@@ -146,7 +153,8 @@ void apply_to_table(const Setting& setting, const ConfigSection& section,
     refuse_key(setting, fmt::format("[[{}.{}]]", section.name, list->name), names_of(keys),
                sections);
   }
-  apply_value(setting, *key, config);
+  apply_value(setting, fmt::format("{}.{}.{}.{}", section.name, list->name, table, key->name), *key,
+              config);
 }
 
 void apply(const Setting& setting, const std::vector<ConfigSection>& sections, RunConfig& config) {
@@ -161,7 +169,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
       throw Error("{}: {}.{}: found {}; expected tables, each begun by [[{}.{}]]", setting.where,
                   section.name, list->name, value_text(setting.value), section.name, list->name);
     }
-    list->resize(config, 0);
+    clear_list(section.name, *list, config);
     return;
   }
   const Key* key = section.find(setting.key);
@@ -170,7 +178,7 @@ void apply(const Setting& setting, const std::vector<ConfigSection>& sections, R
     for (const TableList& list : section.lists) known.push_back(list.name);
     refuse_key(setting, "[" + section.name + "]", known, sections);
   }
-  apply_value(setting, *key, config);
+  apply_value(setting, section.name + "." + key->name, *key, config);
 }
 
 /// Whether the setting helps to decide what the rest of [model] starts from.

@@ -1,7 +1,6 @@
 #include "config/phase_sources.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/key.h"
 #include "config/phases.h"
 #include "data/mix.h"
 #include "data/sources/open_data.h"
@@ -38,12 +38,12 @@ NamedShare share_of(std::string_view text) {
   return share;
 }
 
-/// The number above 0 that a text is; none if it is not one.
+/// The weight that a text is; none if it is not one.
 std::optional<double> weight_of(const std::string& text) {
   try {
     size_t end = 0;
     const double weight = std::stod(text, &end);
-    if (end == text.size() && std::isfinite(weight) && weight > 0) return weight;
+    if (end == text.size() && weight >= kLeastSourceWeight && weight <= kMostNumber) return weight;
   } catch (const std::logic_error&) {  // of stod(): no number, or one too large
     return std::nullopt;
   }
@@ -66,8 +66,8 @@ void check_list(const std::vector<std::string>& list, const std::string& key,
       found.add("{} names the source {} twice; name it once", key, share.name);
     }
     if (share.weight && !weight_of(*share.weight)) {
-      found.add("{}: the weight of {} is \"{}\"; expected a number above 0", key, share.name,
-                *share.weight);
+      found.add("{}: the weight of {} is \"{}\"; expected a number of at least {} and at most {}",
+                key, share.name, *share.weight, kLeastSourceWeight, kMostNumber);
     }
     used.insert(share.name);
   }

@@ -31,20 +31,27 @@ OptimizerConfig course_of(const OptimizerConfig& given, const PhaseConfig& phase
   return course;
 }
 
-/// A phase whose course of the learning rate is yet to be known.
-RunPhase phase_of(const RunConfig& run, size_t index) {
+/// What all phases have of the run.
+RunConfig without_phases(const RunConfig& run) {
+  RunConfig result = run;
+  result.train.phases = {};
+  result.train.stop_after = 0;
+  result.given = {};
+  return result;
+}
+
+/// A phase whose course of the learning rate is yet to be known. `shared` is what all have.
+RunPhase phase_of(const RunConfig& run, const RunConfig& shared, size_t index) {
   const PhaseConfig& given = run.train.phases[index];
   RunPhase phase{
       .number = static_cast<int64_t>(index) + 1,
       .name = given.name.empty() ? fmt::format("phase {}", index + 1) : given.name,
-      .config = run,
+      .config = shared,
       .context_key = given.context ? phase_key(index, "context") : "data.context",
       .micro_batch_key = given.micro_batch ? phase_key(index, "micro_batch") : "train.micro_batch",
       .global_batch_key =
           given.global_batch ? phase_key(index, "global_batch") : "train.global_batch"};
   RunConfig& config = phase.config;
-  config.train.phases.clear();
-  config.train.stop_after = 0;
   config.data.context = given.context.value_or(run.data.context);
   config.train.global_batch = given.global_batch.value_or(run.train.global_batch);
   config.train.micro_batch = given.micro_batch.value_or(run.train.micro_batch);
@@ -96,11 +103,12 @@ std::vector<RunPhase> phases_of(const RunConfig& config) {
              .micro_batch_key = "train.micro_batch",
              .global_batch_key = "train.global_batch"}};
   }
+  const RunConfig shared = without_phases(config);
   std::vector<RunPhase> phases;
   size_t course = 0;  // the phase that began it
   int64_t done = 0;
   for (size_t i = 0; i < given.size(); ++i) {
-    RunPhase phase = phase_of(config, i);
+    RunPhase phase = phase_of(config, shared, i);
     phase.first_step = done + 1;
     phase.last_step = done += steps_of(given[i], phase);
     if (i == 0 || begins_course(given[i])) {

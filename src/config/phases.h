@@ -27,6 +27,7 @@ struct RunPhase {
   /// The keys that say its sizes: "train.phases.1.context" or "data.context".
   std::string context_key, micro_batch_key, global_batch_key;
 
+  bool begins_course() const { return course_begin + 1 == first_step; }
   int64_t steps() const { return last_step - first_step + 1; }
   int64_t tokens_of_step() const { return config.train.global_batch * config.data.context; }
   ContextLength context() const { return {context_key, config.data.context, micro_batch_key}; }
@@ -54,6 +55,6 @@ std::string phase_key(size_t phase, std::string_view key);
 RunConfig config_of_weights(const RunConfig& config, int64_t step);
 
 /// The problems of a configuration's phases beside those of their sizes.
-void check_phases(const RunConfig& config, Contradictions& found);
+void check_phases(const RunConfig& config, std::span<const RunPhase> phases, Contradictions& found);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,8 @@ struct RunConfig {
   OptimizerConfig optimizer;
   CheckpointSection checkpoint;
   std::string file;  ///< from which it was read, for messages; empty: from none
+  /// The keys that the file or an override sets: "train.steps", "train.phases.1.context".
+  std::set<std::string> given;
 };
 
 }  // namespace tessera

@@ -1,29 +1,48 @@
 #include <fmt/format.h>
 
+#include "config/effects.h"
 #include "config/load_config.h"
 #include "config/sections.h"
 
 namespace tessera {
 namespace {
 
-/// A key of a table that is left out has no line.
-std::string line_of(const Key& key, const RunConfig& config) {
-  const ConfigValue value = key.get(config);
+/// What a configuration is that leaves all keys out but the model's family, with as many tables.
+RunConfig left_out(const RunConfig& config) {
+  RunConfig result;
+  result.model = family_preset(config.model.family);
+  for (const ConfigSection& section : all_sections()) {
+    for (const TableList& list : section.lists) list.resize(result, list.size(config));
+  }
+  return result;
+}
+
+/// A key of a table that is left out has no line. A key that has no effect, and the value that it
+/// has where it is left out, is a comment: nobody has set it, so nobody is told when the file is
+/// read.
+std::string line_of(const Key& key, const Circumstances& here, const RunConfig& left_out) {
+  const ConfigValue value = key.get(here.config);
   if (std::holds_alternative<OtherValue>(value)) return "";
-  return fmt::format("{} = {}\n", key.name, value_text(value));
+  const std::string line = fmt::format("{} = {}", key.name, value_text(value));
+  if (value != key.get(left_out)) return line + "\n";
+  const std::string why = why_without_effect(key, here);
+  return why.empty() ? line + "\n" : fmt::format("# {}  (no effect: {})\n", line, why);
 }
 
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
+  const RunConfig standard = left_out(config);
+  const std::vector<RunPhase> phases = phases_of(config);
+  Circumstances here{.config = config, .phases = phases};
   std::string text;
   for (const ConfigSection& section : all_sections()) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
-    for (const Key& key : section.keys) text += line_of(key, config);
+    for (const Key& key : section.keys) text += line_of(key, here, standard);
     for (const TableList& list : section.lists) {
-      for (size_t table = 0; table < list.size(config); ++table) {
+      for (here.table = 0; here.table < list.size(config); ++here.table) {
         text += fmt::format("\n[[{}.{}]]\n", section.name, list.name);
-        for (const Key& key : list.keys(table)) text += line_of(key, config);
+        for (const Key& key : list.keys(here.table)) text += line_of(key, here, standard);
       }
     }
   }

@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "config/check_context.h"
@@ -88,8 +89,23 @@ void validate_wire(const RunConfig& config, Contradictions& found) {
 }
 
 void validate_rates(const OptimizerConfig& optimizer, Contradictions& found) {
+  if (optimizer.schedule == Schedule::constant) return;  // it has no minimum
   require_at_most(found, "optimizer.minimum_learning_rate", optimizer.minimum_learning_rate,
                   "optimizer.learning_rate", optimizer.learning_rate);
+}
+
+/// Tokens of the run are counted in 64 bits.
+void validate_tokens(std::span<const RunPhase> phases, Contradictions& found) {
+  constexpr double kMost = 0x1p62;
+  double tokens = 0;
+  for (const RunPhase& phase : phases) {
+    tokens += static_cast<double>(phase.steps()) * static_cast<double>(phase.tokens_of_step());
+  }
+  if (tokens < kMost) return;
+  found.add(
+      "train.steps ({}) of train.global_batch sequences of data.context tokens are {:g} tokens; "
+      "expected fewer than {:g}: lower one of the three",
+      phases.back().last_step, tokens, kMost);
 }
 
 void validate_parallel(const ParallelSection& parallel, Contradictions& found) {
@@ -128,13 +144,15 @@ void validate(const RunConfig& config) {
   validate_data(config.data, found);
   validate_device(config, found);
   validate_wire(config, found);
+  const std::vector<RunPhase> phases = phases_of(config);
   if (config.train.phases.empty()) {
     validate_batches(config.train, found);
     check_context(config, context_of(config), found);
     validate_rates(config.optimizer, found);
   } else {
-    check_phases(config, found);
+    check_phases(config, phases, found);
   }
+  validate_tokens(phases, found);
   validate_steps(config, found);
   validate_parallel(config.parallel, found);
   validate_checkpoints(config.checkpoint, found);

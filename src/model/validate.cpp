@@ -153,6 +153,26 @@ void validate_router(const ModelConfig& config, Contradictions& found) {
   }
 }
 
+/// Requires the parameters to have 64-bit sizes in all copies that training keeps.
+void validate_parameters(const ModelConfig& config, Contradictions& found) {
+  constexpr double kMost = 0x1p56;
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const double feed_forward =
+      3 * number(config.hidden_size) *
+      (number(config.feed_forward_size) +
+       number(config.experts + config.shared_experts) * number(config.expert_size));
+  const double attention =
+      4 * number(config.hidden_size) * number(config.heads) *
+      number(config.head_dim > 0 ? config.head_dim : config.hidden_size / config.heads);
+  const double total = number(config.layers) * (attention + feed_forward) +
+                       2 * number(config.vocabulary_size) * number(config.hidden_size);
+  if (total < kMost) return;
+  found.add(
+      "model.layers ({}) of model.hidden_size {} have about {:g} parameters; expected fewer than "
+      "{:g}: choose smaller sizes",
+      config.layers, config.hidden_size, total, kMost);
+}
+
 }  // namespace
 
 void find_contradictions(const ModelConfig& config, Contradictions& found) {
@@ -168,6 +188,7 @@ void find_contradictions(const ModelConfig& config, Contradictions& found) {
     found.add("model.norm_epsilon is {}; it must be above 0: norms divide by it where all is 0",
               config.norm_epsilon);
   }
+  validate_parameters(config, found);
   validate_heads(config, found);
   validate_rope_scaling(config, found);
   validate_attention(config, found);

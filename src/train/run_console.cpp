@@ -51,11 +51,6 @@ void RunConsole::announce(const Chunk& chunk, const Target& target, const RunPha
         "train.tf32 leaves the products of experts as they are: a plain kernel computes them in "
         "fp32, and is slow");
   }
-  if (config_.run.trace_step > config_.train.steps) {
-    progress_.clear();
-    logger_.warn("run.trace_step ({}) is beyond train.steps ({}): no trace will be written",
-                 config_.run.trace_step, config_.train.steps);
-  }
 }
 
 void RunConsole::announce_phase(const RunPhase& phase, size_t phases) {

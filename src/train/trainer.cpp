@@ -13,6 +13,7 @@
 #include "comm/connect_devices.h"
 #include "comm/in_process/run_mesh.h"
 #include "comm/process_groups.h"
+#include "config/effects.h"
 #include "config/mesh_of.h"
 #include "config/resolve.h"
 #include "engine/count_flops.h"
@@ -236,6 +237,9 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   const RunConfig resolved = resolve(config);
   const Mesh mesh = mesh_of_run(resolved, options.processes, options.ranks,
                                 [&](const std::string& sentence) { logger.warn("{}", sentence); });
+  for (const std::string& sentence : without_effect(resolved, mesh.ranks())) {
+    logger.warn("{}", sentence);
+  }
   if (mesh.ranks() > 1) require_device_links(resolved.run.device);
   if (options.processes != nullptr) {
     return train_as_process(config, resolved, mesh, options, logger);

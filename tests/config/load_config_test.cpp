@@ -1,5 +1,6 @@
 #include "config/load_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,33 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+std::string repeated(std::string_view text, int times) {
+  std::string result;
+  for (int i = 0; i < times; ++i) result += text;
+  return result;
+}
+
+/// The parser and its tables go down one call for each part.
+TEST(LoadConfig, RefusesDeepKeysBeforeTheyFillTheStack) {
+  const std::string deep = "a" + repeated(".a", 50000);
+  EXPECT_THAT(message_of("\n" + deep + " = 1\n"), HasSubstr("test.toml:2: a key has more than 16"));
+  EXPECT_THAT(message_of("[train]\nx = \"a'\" # '\ny . " + deep + " = 1"),
+              HasSubstr("test.toml:3: a key has more"));
+  EXPECT_THAT(message_of("[" + deep + "]"), HasSubstr("a key has more"));
+  EXPECT_THAT(message_of("[train]\nx = {" + deep + " = 1}"), HasSubstr("a key has more"));
+  EXPECT_THAT(message_of("", {"train.x={" + deep + "=1}"}), HasSubstr("a key has more"));
+  EXPECT_THAT(message_of("", {"train." + deep + "=1"}), HasSubstr("has no list of tables"));
+  EXPECT_THAT(message_of("[train]\nx = " + repeated("[", 50000)), HasSubstr("not TOML"));
+  EXPECT_THAT(message_of("[train]\nx = " + repeated("{a=", 50000)), HasSubstr("not TOML"));
+  // Dots of values and comments count for nothing.
+  const std::string dots = repeated(".", 100);
+  const std::string paths = fmt::format(
+      "[run]\ndirectory = \"a\\\"{0}\" # {0}\nhardware = '{0}'\ncsv = true\n"
+      "tuned_products = \"\"\"\n{0}\"\"\"",
+      dots);
+  EXPECT_EQ(parse(paths).run.hardware, dots);
+}
 
 TEST(LoadConfig, LeavesOutMeanDefaults) {
   const RunConfig config = parse("");
@@ -101,8 +129,9 @@ TEST(LoadConfig, RefusesKeysOutsideSections) {
 }
 
 TEST(LoadConfig, SaysWhichTypeWasFoundAndExpected) {
-  EXPECT_EQ(message_of("[train]\nsteps = 'many'\n"),
-            "test.toml:2: train.steps: found \"many\"; expected a whole number of at least 1");
+  EXPECT_EQ(
+      message_of("[train]\nsteps = 'many'\n"),
+      "test.toml:2: train.steps: found \"many\"; expected a whole number from 1 to 1099511627776");
   EXPECT_THAT(message_of("[train]\nsteps = 3.5\n"), HasSubstr("found 3.5; expected a whole"));
   EXPECT_THAT(message_of("[train]\nsteps = 3.0\n"), HasSubstr("found 3.0; expected a whole"));
   EXPECT_THAT(message_of("[train]\nprecision = 16\n"), HasSubstr("found 16; expected one of"));
@@ -110,7 +139,7 @@ TEST(LoadConfig, SaysWhichTypeWasFoundAndExpected) {
   EXPECT_THAT(message_of("[run]\ndirectory = ''\n"), HasSubstr("not an empty one"));
   EXPECT_THAT(message_of("[model]\ntied_head = 1\n"), HasSubstr("found 1; expected true or false"));
   EXPECT_THAT(message_of("[model]\nrope_theta = true\n"),
-              HasSubstr("found true; expected a number above 0"));
+              HasSubstr("found true; expected a number of at least 1"));
   EXPECT_THAT(message_of("[train]\nrecompute = 'norm'\n"),
               HasSubstr("found \"norm\"; expected a list of \"norm\", \"attention\""));
   EXPECT_THAT(message_of("[train]\nrecompute = [1]\n"),
@@ -123,7 +152,7 @@ TEST(LoadConfig, SaysTheRange) {
   EXPECT_EQ(message_of("[model]\nlayers = 0\n"),
             "test.toml:2: model.layers: found 0; expected a whole number from 1 to 65536");
   EXPECT_THAT(message_of("[optimizer]\nbeta1 = 1.0\n"),
-              HasSubstr("found 1.0; expected a number of at least 0 and below 1"));
+              HasSubstr("found 1.0; expected a number of at least 0 and at most 0.99999"));
   EXPECT_THAT(message_of("[model]\nrotary_fraction = 0\n"),
               HasSubstr("found 0; expected a number above 0 and at most 1"));
   EXPECT_THAT(message_of("[optimizer]\nweight_decay = -0.5\n"),

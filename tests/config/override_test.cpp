@@ -44,7 +44,7 @@ TEST(Override, IsCheckedLikeTheFile) {
   EXPECT_EQ(message_of("", {"train.step=3"}),
             "override train.step=3: unknown key 'step' in [train]; did you mean 'steps'?");
   EXPECT_THAT(message_of("", {"train.steps=abc"}),
-              HasSubstr("found \"abc\"; expected a whole number of at least 1"));
+              HasSubstr("found \"abc\"; expected a whole number from 1 to 1099511627776"));
   EXPECT_THAT(message_of("", {"trian.steps=3"}), HasSubstr("did you mean [train]?"));
   EXPECT_THAT(message_of("", {"train.steps.x=3"}), HasSubstr("unknown key 'steps.x'"));
 }

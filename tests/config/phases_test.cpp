@@ -63,7 +63,11 @@ TEST(Phases, TakeFromTheSectionsWhatTheyDoNotName) {
   EXPECT_EQ(phases[2].config.train.micro_batch, 1);
   EXPECT_EQ(phases[2].config.train.global_batch, 8);
   EXPECT_EQ(phases[2].config.model.rope_theta, 1e6);
-  for (const RunPhase& phase : phases) EXPECT_TRUE(phase.config.train.phases.empty());
+  for (const RunPhase& phase : phases) {
+    // Nor is there memory left of a copy of the list, which would grow with its square.
+    EXPECT_EQ(phase.config.train.phases.capacity(), 0U);
+    EXPECT_TRUE(phase.config.given.empty());
+  }
   EXPECT_TRUE(phases[0].same_programs(phases[1]));
   EXPECT_FALSE(phases[0].same_programs(phases[2]));
 }

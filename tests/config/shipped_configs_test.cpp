@@ -1,6 +1,8 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/config_test_support.h"
+#include "config/effects.h"
 
 namespace tessera {
 namespace {
@@ -12,7 +14,9 @@ TEST(ShippedConfigs, AllLoadAndReadBack) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(configs_folder())) {
     if (entry.path().extension() != ".toml") continue;
-    const std::string text = to_toml(load_config(entry.path()));
+    const RunConfig config = load_config(entry.path());
+    EXPECT_THAT(without_effect(config, /*ranks=*/0), ::testing::IsEmpty()) << entry.path();
+    const std::string text = to_toml(config);
     EXPECT_EQ(to_toml(parse(text)), text) << entry.path();
     ++count;
   }

@@ -70,10 +70,12 @@ TEST(TableList, KeysAreCheckedLikeAllOthers) {
   };
   EXPECT_EQ(with("wieght = 1"),
             "test.toml:3: unknown key 'wieght' in [[data.sources]]; did you mean 'weight'?");
-  EXPECT_THAT(with("weight = 0"),
-              HasSubstr("test.toml:3: data.sources.0.weight: found 0; expected a number above 0"));
-  EXPECT_THAT(with("weight = -1"), HasSubstr("a number above 0"));
-  EXPECT_THAT(with("weight = nan"), HasSubstr("a number above 0"));
+  EXPECT_THAT(
+      with("weight = 0"),
+      HasSubstr(
+          "test.toml:3: data.sources.0.weight: found 0; expected a number of at least 1e-30"));
+  EXPECT_THAT(with("weight = -1"), HasSubstr("a number of at least 1e-30"));
+  EXPECT_THAT(with("weight = nan"), HasSubstr("a number of at least 1e-30"));
   EXPECT_THAT(with("format = \"megatrom\""), HasSubstr("did you mean \"megatron\"?"));
   EXPECT_THAT(with("dtype = \"uint8\""), HasSubstr("expected one of \"header\", \"uint16\""));
   EXPECT_THAT(with("held_out = 1.5"), HasSubstr("of at least 0 and at most 1"));

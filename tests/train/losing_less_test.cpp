@@ -249,7 +249,7 @@ TEST_F(LosingLess, WhatChangesAtAResumeIsSaid) {
 
 TEST_F(LosingLess, ATraceBeyondTheEndIsAWarning) {
   EXPECT_THAT(log_of(config({"run.trace_step=7"}), kQuiet),
-              HasSubstr("run.trace_step (7) is beyond train.steps (6): no trace"));
+              HasSubstr("run.trace_step has no effect: the run ends after step 6: no trace"));
 }
 
 TEST_F(LosingLess, TheWeightsThatARunBeganWithStayRecorded) {

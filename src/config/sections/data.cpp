@@ -1,3 +1,4 @@
+#include "config/effects.h"
 #include "config/sections.h"
 #include "data/sources/open_data.h"
 
@@ -5,37 +6,43 @@ namespace tessera {
 namespace {
 
 void source_keys(KeyWriter<SourceConfig>& writer) {
+  using namespace effects;
   writer
-      .key("name", &SourceConfig::name, TextRule{.may_be_empty = true},
+      .key("name", &SourceConfig::name, TextRule{.may_be_empty = true}, {always},
            "in reports and checkpoints; empty: the last part of the path")
-      .key("path", &SourceConfig::path, TextRule{.may_be_empty = true},
+      .key("path", &SourceConfig::path, TextRule{.may_be_empty = true}, {always},
            "a prepared folder, PREFIX of a Megatron PREFIX.idx and PREFIX.bin, or token files as "
            "OLMo has them, by name or glob")
-      .key("weight", &SourceConfig::weight, number_above(0),
+      .key("weight", &SourceConfig::weight, between(kLeastSourceWeight, kMostNumber),
+           {several_sources, SourceConfig().weight},
            "its share of the instances is this over the sum of all weights")
-      .key("format", &SourceConfig::format, word_rule<SourceFormat>(),
+      .key("format", &SourceConfig::format, word_rule<SourceFormat>(), {always},
            "what the path names; \"auto\": what is found there")
-      .key("dtype", &SourceConfig::dtype, word_rule<TokenFileType>(),
+      .key("dtype", &SourceConfig::dtype, word_rule<TokenFileType>(), {token_files},
            "element type of token files; \"header\": as their .npy headers say")
       .key("end_of_document", &SourceConfig::end_of_document, word_rule<DocumentEnds>(),
+           {token_files},
            "whether documents and files that do not end with the end-of-document token get one, or "
            "all are known to end with it")
       .key("held_out", &SourceConfig::held_out, NumberRule{.minimum = 0, .maximum = 1},
+           {token_files},
            "fraction of the instances that only evaluation sees; prepared data has its own")
-      .key("seed", &SourceConfig::seed, at_least(0),
+      .key("seed", &SourceConfig::seed, at_least(0), {token_files},
            "of the permutation of the instances; prepared data has its own");
 }
 
 }  // namespace
 
 ConfigSection data_section() {
+  using namespace effects;
   return SectionWriter("data", &RunConfig::data, "what is learned from")
-      .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true},
+      .key("directory", &DataConfig::directory, TextRule{.may_be_empty = true}, {always},
            "the folder that `prepare` wrote; empty where [[data.sources]] are given")
-      .key("context", &DataConfig::context, whole(1, 1 << 24), "tokens of one sequence")
-      .key("document_mask", &DataConfig::document_mask, FlagRule{},
+      .key("context", &DataConfig::context, whole(1, 1 << 24), {context_of_a_phase},
+           "tokens of one sequence")
+      .key("document_mask", &DataConfig::document_mask, FlagRule{}, {always},
            "whether attention stays within a document")
-      .key("tokenizer", &DataConfig::tokenizer, TextRule{.may_be_empty = true},
+      .key("tokenizer", &DataConfig::tokenizer, TextRule{.may_be_empty = true}, {always},
            "the tokenizer that token files were made with; empty: that of the prepared data")
       .list("sources", &DataConfig::sources, source_keys, source_name,
             "a weighted mix of data, instead of data.directory")

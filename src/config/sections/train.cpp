@@ -1,40 +1,43 @@
+#include "config/effects.h"
 #include "config/sections.h"
 
 namespace tessera {
 namespace {
 
 // Far beyond any run, so that sums of them are numbers too.
-constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostTokens = int64_t{1} << 60;
 
 void phase_keys(KeyWriter<PhaseConfig>& writer) {
+  using namespace effects;
   writer
-      .key("name", &PhaseConfig::name, TextRule{.may_be_empty = true},
+      .key("name", &PhaseConfig::name, TextRule{.may_be_empty = true}, {always},
            "in reports and pictures; empty: \"phase\" and its number")
-      .key("steps", &PhaseConfig::steps, whole(1, kMostSteps),
+      .key("steps", &PhaseConfig::steps, whole(1, kMostSteps), {always},
            "optimizer steps; give this or tokens")
-      .key("tokens", &PhaseConfig::tokens, whole(1, kMostTokens),
+      .key("tokens", &PhaseConfig::tokens, whole(1, kMostTokens), {always},
            "tokens to train on: as many whole steps as have at least so many")
-      .key("context", &PhaseConfig::context, whole(1, 1 << 24),
+      .key("context", &PhaseConfig::context, whole(1, 1 << 24), {always},
            "tokens of one sequence; left out: data.context")
-      .key("global_batch", &PhaseConfig::global_batch, whole(1, 1 << 30),
+      .key("global_batch", &PhaseConfig::global_batch, whole(1, 1 << 30), {always},
            "sequences of an optimizer step; left out: train.global_batch")
-      .key("micro_batch", &PhaseConfig::micro_batch, whole(1, 1 << 24),
+      .key("micro_batch", &PhaseConfig::micro_batch, whole(1, 1 << 24), {always},
            "sequences at once on each data-parallel rank; left out: train.micro_batch")
-      .key("rope_theta", &PhaseConfig::rope_theta, number_above(0),
+      .key("rope_theta", &PhaseConfig::rope_theta, between(1, kMostNumber), {always},
            "base of the rotary embedding's frequencies; left out: model.rope_theta")
-      .key("sources", &PhaseConfig::sources, ListRule{},
+      .key("sources", &PhaseConfig::sources, ListRule{}, {always},
            "\"NAME\" or \"NAME=WEIGHT\" of the [[data.sources]] that it draws from, without a "
            "weight with the source's own; empty: all of them")
-      .key("learning_rate", &PhaseConfig::learning_rate, number_above(0),
+      .key("learning_rate", &PhaseConfig::learning_rate, single_above_zero(kMostWeight),
+           {peak_of_this_phase},
            "the highest; left out: optimizer.learning_rate. A phase that names none of this and "
            "the three next keys goes on with the course of the phase before, which then ends with "
            "this one")
-      .key("minimum_learning_rate", &PhaseConfig::minimum_learning_rate, number_at_least(0),
+      .key("minimum_learning_rate", &PhaseConfig::minimum_learning_rate,
+           single_between(0, kMostWeight), {minimum_of_this_phase},
            "the one that the schedule ends at; left out: optimizer.minimum_learning_rate")
-      .key("schedule", &PhaseConfig::schedule, word_rule<Schedule>(),
+      .key("schedule", &PhaseConfig::schedule, word_rule<Schedule>(), {schedule_of_this_phase},
            "of the learning rate after the warm-up; left out: optimizer.schedule")
-      .key("warmup_steps", &PhaseConfig::warmup_steps, at_least(0),
+      .key("warmup_steps", &PhaseConfig::warmup_steps, whole(0, kMostSteps), {always},
            "steps in which the learning rate rises from 0; left out: 0, in the first phase "
            "optimizer.warmup_steps");
 }
@@ -44,28 +47,30 @@ std::string phase_label(const PhaseConfig& phase) { return phase.name; }
 }  // namespace
 
 ConfigSection train_section() {
+  using namespace effects;
   return SectionWriter("train", &RunConfig::train, "how long, in which portions and how precisely")
-      .key("steps", &TrainSection::steps, at_least(1),
+      .key("steps", &TrainSection::steps, whole(1, kMostSteps), {always},
            "optimizer steps of the whole schedule; with [[train.phases]] left out: their sum")
-      .key("stop_after", &TrainSection::stop_after, at_least(0),
+      .key("stop_after", &TrainSection::stop_after, whole(0, kMostSteps),
+           {stops_before_the_end, int64_t{0}},
            "save and exit after this step, the schedule still being that of `steps`; 0: at the end")
-      .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24),
+      .key("micro_batch", &TrainSection::micro_batch, whole(1, 1 << 24), {micro_batch_of_a_phase},
            "sequences that run through the model at once, on each data-parallel rank")
       .key(
-          "global_batch", &TrainSection::global_batch, whole(1, 1 << 30),
+          "global_batch", &TrainSection::global_batch, whole(1, 1 << 30), {global_batch_of_a_phase},
           "sequences of an optimizer step; a multiple of micro_batch times the data-parallel ranks")
-      .key("precision", &TrainSection::precision, word_rule<Precision>(),
+      .key("precision", &TrainSection::precision, word_rule<Precision>(), {always},
            "type of weights and activations in the model's computations")
-      .key("tf32", &TrainSection::tf32, FlagRule{},
+      .key("tf32", &TrainSection::tf32, FlagRule{}, {on_cuda, false},
            "on the device cuda, matrix products of fp32, the router's too, round their operands to "
            "TF32; those of experts do not")
-      .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(),
+      .key("recompute", &TrainSection::recompute, word_list_rule<Recomputed>(), {always},
            "what is computed again in the backward pass instead of kept, to save memory")
-      .key("seed", &TrainSection::seed, at_least(0), "of initial weights")
-      .key("evaluate_every", &TrainSection::evaluate_every, at_least(0),
+      .key("seed", &TrainSection::seed, at_least(0), {draws_weights}, "of initial weights")
+      .key("evaluate_every", &TrainSection::evaluate_every, whole(0, kMostSteps), {always},
            "steps between evaluations on held-out data; 0: none")
-      .key("evaluate_batches", &TrainSection::evaluate_batches, at_least(1),
-           "micro-batches of one evaluation")
+      .key("evaluate_batches", &TrainSection::evaluate_batches, whole(1, int64_t{1} << 32),
+           {evaluates}, "micro-batches of one evaluation")
       .list("phases", &TrainSection::phases, phase_keys, phase_label,
             "stretches of the run, one after the other, each with what it changes")
       .section();

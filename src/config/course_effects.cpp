@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "config/effects.h"
+
+namespace tessera {
+namespace {
+
+bool constant(const RunPhase& course) {
+  return course.config.optimizer.schedule == Schedule::constant;
+}
+
+/// Why nothing of the schedule follows the warm-up; empty if something does.
+std::string never_decays(const RunPhase& course) {
+  const OptimizerConfig& optimizer = course.config.optimizer;
+  if (optimizer.warmup_steps < course.config.train.steps) return "";
+  return fmt::format("the warm-up takes all {} steps", course.config.train.steps);
+}
+
+std::string why_no_peak(const RunPhase& course) {
+  if (course.config.train.steps > 1 || course.config.optimizer.warmup_steps > 0) return "";
+  if (constant(course)) return "";
+  return "the schedule of one step ends at it, with the minimum learning rate";
+}
+
+std::string why_no_minimum(const RunPhase& course) {
+  return constant(course) ? "the schedule is \"constant\"" : never_decays(course);
+}
+
+/// Why a key of [optimizer] has no effect: each phase that begins a course gives its own, or none
+/// of the other courses reads it.
+template <typename Field>
+std::string why_none(const Circumstances& here, std::optional<Field> PhaseConfig::*field,
+                     std::string (*why_none_in)(const RunPhase& course)) {
+  const std::vector<PhaseConfig>& given = here.config.train.phases;
+  std::string why = "each of [[train.phases]] that begins a course has its own";
+  for (size_t i = 0; i < here.phases.size(); ++i) {
+    const RunPhase& phase = here.phases[i];
+    if (!phase.begins_course() || (!given.empty() && (given[i].*field).has_value())) continue;
+    why = why_none_in(phase);
+    if (why.empty()) return why;
+  }
+  return why;
+}
+
+}  // namespace
+
+namespace effects {
+
+std::string peak_of_a_course(const Circumstances& here) {
+  return why_none(here, &PhaseConfig::learning_rate, why_no_peak);
+}
+
+std::string minimum_of_a_course(const Circumstances& here) {
+  return why_none(here, &PhaseConfig::minimum_learning_rate, why_no_minimum);
+}
+
+std::string schedule_of_a_course(const Circumstances& here) {
+  return why_none(here, &PhaseConfig::schedule, never_decays);
+}
+
+std::string warmup_of_a_course(const Circumstances& here) {
+  const std::vector<PhaseConfig>& phases = here.config.train.phases;
+  const bool own = !phases.empty() && phases.front().warmup_steps.has_value();
+  return own ? "the first of [[train.phases]] has its own, and others warm up only if they say so"
+             : "";
+}
+
+std::string peak_of_this_phase(const Circumstances& here) {
+  return why_no_peak(here.phases[here.table]);
+}
+
+std::string minimum_of_this_phase(const Circumstances& here) {
+  return why_no_minimum(here.phases[here.table]);
+}
+
+std::string schedule_of_this_phase(const Circumstances& here) {
+  return never_decays(here.phases[here.table]);
+}
+
+}  // namespace effects
+
+bool learns_nothing(const RunPhase& phase) {
+  return phase.begins_course() && !why_no_peak(phase).empty() &&
+         phase.config.optimizer.minimum_learning_rate == 0;
+}
+
+}  // namespace tessera

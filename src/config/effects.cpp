@@ -1,0 +1,199 @@
+#include "config/effects.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tessera::effects {
+namespace {
+
+/// The step after which the run ends.
+int64_t last_step(const Circumstances& here) {
+  const TrainSection& train = here.config.train;
+  return train.stop_after > 0 ? train.stop_after : train.steps;
+}
+
+std::string ends_before(const Circumstances& here, int64_t step) {
+  if (step <= last_step(here)) return "";
+  return fmt::format("the run ends after step {}", last_step(here));
+}
+
+/// Whether all phases of a run that has phases give a key of their own.
+template <typename Field>
+bool all_phases_give(const Circumstances& here, std::optional<Field> PhaseConfig::*field) {
+  const std::vector<PhaseConfig>& phases = here.config.train.phases;
+  return !phases.empty() && std::ranges::all_of(phases, [&](const PhaseConfig& phase) {
+    return (phase.*field).has_value();
+  });
+}
+
+template <typename Field>
+std::string some_phase_takes(const Circumstances& here, std::optional<Field> PhaseConfig::*field) {
+  return all_phases_give(here, field) ? "each of [[train.phases]] has its own" : "";
+}
+
+}  // namespace
+
+std::string always(const Circumstances&) { return ""; }
+
+std::string on_cuda(const Circumstances& here) {
+  if (here.config.run.device == Device::cuda) return "";
+  return fmt::format("run.device is \"{}\", and only \"cuda\" reads it",
+                     word(here.config.run.device));
+}
+
+std::string on_a_device(const Circumstances& here) {
+  return here.config.run.device == Device::cpu ? "run.device is \"cpu\"" : "";
+}
+
+std::string several_ranks(const Circumstances& here) {
+  return here.ranks == 1 ? "the run has one rank" : "";
+}
+
+std::string traces_a_step(const Circumstances& here) {
+  const std::string ends = ends_before(here, here.config.run.trace_step);
+  return ends.empty() ? "" : ends + ": no trace will be written";
+}
+
+std::string stops_before_the_end(const Circumstances& here) {
+  const TrainSection& train = here.config.train;
+  return train.stop_after == train.steps ? "the run ends after this step anyway" : "";
+}
+
+std::string evaluates(const Circumstances& here) {
+  return here.config.train.evaluate_every == 0 ? "train.evaluate_every is 0" : "";
+}
+
+std::string draws_weights(const Circumstances& here) {
+  return here.config.checkpoint.initial.empty() ? "" : "checkpoint.initial gives the weights";
+}
+
+std::string saves_on_the_way(const Circumstances& here) {
+  const std::string ends = ends_before(here, here.config.checkpoint.every);
+  return ends.empty() ? "" : ends + ", and is saved there";
+}
+
+std::string keeps_a_checkpoint(const Circumstances& here) {
+  return ends_before(here, here.config.checkpoint.keep_every);
+}
+
+std::string mixture(const Circumstances& here) {
+  return here.config.model.mixture() ? "" : "model.experts is 0, a dense model";
+}
+
+std::string drops_tokens(const Circumstances& here) {
+  const ModelConfig& model = here.config.model;
+  if (!model.mixture()) return mixture(here);
+  // An even load is k / experts of the tokens, and no expert gets more than all of them.
+  const auto k = static_cast<double>(model.experts_per_token);
+  if (model.capacity_factor * k < static_cast<double>(model.experts)) return "";
+  return fmt::format(
+      "no expert of model.experts ({}) can get more than all tokens, which is {:g} times its even "
+      "share at model.experts_per_token ({})",
+      model.experts, static_cast<double>(model.experts) / k, model.experts_per_token);
+}
+
+std::string balance_loss(const Circumstances& here) {
+  if (!here.config.model.mixture()) return mixture(here);
+  return here.config.model.balance_coefficient == 0 ? "model.balance_coefficient is 0" : "";
+}
+
+std::string balance_biases(const Circumstances& here) {
+  const bool none = here.config.model.balance_biases == BiasBalancing::none;
+  return none ? "model.balance_biases is \"none\"" : "";
+}
+
+std::string rope_stretched(const Circumstances& here) {
+  const bool none = here.config.model.rope_scaling == RopeScaling::none;
+  return none ? "model.rope_scaling is \"none\"" : "";
+}
+
+std::string rope_scaling(const Circumstances& here) {
+  const std::string none = rope_stretched(here);
+  if (!none.empty()) return none;
+  return here.config.model.rope_factor == 1 ? "model.rope_factor is 1" : "";
+}
+
+std::string expert_parallel(const Circumstances& here) {
+  return here.config.parallel.expert == 1 ? "parallel.expert is 1" : "";
+}
+
+std::string bounds_rows(const Circumstances& here) {
+  const ParallelSection& parallel = here.config.parallel;
+  if (parallel.expert == 1) return expert_parallel(here);
+  const ModelConfig& model = here.config.model;
+  const int64_t local = model.experts / parallel.expert;
+  const double most = static_cast<double>(parallel.expert) *
+                      static_cast<double>(std::min(model.experts_per_token, local)) /
+                      static_cast<double>(std::max<int64_t>(model.experts_per_token, 1));
+  if (parallel.expert_rows_bound < most) return "";
+  return fmt::format("no rank can get more than {:g} times the rows of an even load", most);
+}
+
+std::string counts_capacity(const Circumstances& here) {
+  if (here.config.model.capacity_factor == 0) return "model.capacity_factor is 0";
+  const std::string none = drops_tokens(here);
+  return none.empty() ? several_ranks(here) : none;
+}
+
+std::string sums_by_node(const Circumstances& here) {
+  if (here.config.parallel.node_ranks == 1) return "a node of one rank sums nothing within itself";
+  return several_ranks(here);
+}
+
+std::string several_sources(const Circumstances& here) {
+  return here.config.data.sources.size() == 1 ? "there is one source" : "";
+}
+
+std::string token_files(const Circumstances& here) {
+  const SourceConfig& source = here.config.data.sources[here.table];
+  return source.format == SourceFormat::prepared ? "prepared data says it itself" : "";
+}
+
+std::string muon(const Circumstances& here) {
+  const OptimizerName name = here.config.optimizer.name;
+  return name == OptimizerName::muon ? "" : fmt::format("optimizer.name is \"{}\"", word(name));
+}
+
+std::string muon_over_tensor(const Circumstances& here) {
+  const std::string none = muon(here);
+  if (!none.empty()) return none;
+  return here.config.parallel.tensor == 1 ? "parallel.tensor is 1" : "";
+}
+
+std::string decays_weights(const Circumstances& here) {
+  return here.config.optimizer.weight_decay == 0 ? "optimizer.weight_decay is 0" : "";
+}
+
+std::string clips(const Circumstances& here) {
+  if (!here.config.optimizer.clip_after_warmup) return "";
+  const bool never = std::ranges::all_of(here.phases, [](const RunPhase& phase) {
+    return phase.config.optimizer.warmup_steps >= phase.config.train.steps;
+  });
+  return never ? "optimizer.clip_after_warmup is true, and the warm-up never ends" : "";
+}
+
+std::string clips_later(const Circumstances& here) {
+  if (here.config.optimizer.clip_norm == 0) return "optimizer.clip_norm is 0";
+  const bool none = std::ranges::all_of(
+      here.phases, [](const RunPhase& phase) { return phase.config.optimizer.warmup_steps == 0; });
+  return none ? "there is no warm-up" : "";
+}
+
+std::string context_of_a_phase(const Circumstances& here) {
+  return some_phase_takes(here, &PhaseConfig::context);
+}
+
+std::string micro_batch_of_a_phase(const Circumstances& here) {
+  return some_phase_takes(here, &PhaseConfig::micro_batch);
+}
+
+std::string global_batch_of_a_phase(const Circumstances& here) {
+  return some_phase_takes(here, &PhaseConfig::global_batch);
+}
+
+std::string rope_theta_of_a_phase(const Circumstances& here) {
+  return some_phase_takes(here, &PhaseConfig::rope_theta);
+}
+
+}  // namespace tessera::effects

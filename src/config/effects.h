@@ -1,0 +1,95 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/key.h"
+#include "config/phases.h"
+
+namespace tessera {
+
+// When each key has an effect. Every key names one of these conditions in its line of
+// config/sections/, so no key can be added without one.
+//
+// A key that has no effect is not refused: one file serves one rank and many, the processor and a
+// GPU, AdamW and Muon. It gets a line, if the user has set it. Keys that contradict each other are
+// refused by validate().
+
+/// What decides whether a key has an effect.
+struct Circumstances {
+  const RunConfig& config;
+  std::span<const RunPhase> phases;  ///< those of the configuration
+  int ranks = 0;                     ///< of the run; 0: not known
+  size_t table = 0;                  ///< of a key of a list of tables: its number
+};
+
+namespace effects {
+
+/// Of the keys that always have an effect, or whose errors say that they have none.
+std::string always(const Circumstances&);
+
+// [run], [train] and [checkpoint]
+std::string on_cuda(const Circumstances& here);
+std::string on_a_device(const Circumstances& here);
+std::string several_ranks(const Circumstances& here);
+std::string traces_a_step(const Circumstances& here);
+std::string stops_before_the_end(const Circumstances& here);
+std::string evaluates(const Circumstances& here);
+std::string draws_weights(const Circumstances& here);
+std::string saves_on_the_way(const Circumstances& here);
+std::string keeps_a_checkpoint(const Circumstances& here);
+
+// [model]
+std::string mixture(const Circumstances& here);
+std::string drops_tokens(const Circumstances& here);
+std::string balance_loss(const Circumstances& here);
+std::string balance_biases(const Circumstances& here);
+std::string rope_stretched(const Circumstances& here);
+std::string rope_scaling(const Circumstances& here);
+
+// [parallel]
+std::string expert_parallel(const Circumstances& here);
+std::string bounds_rows(const Circumstances& here);
+std::string counts_capacity(const Circumstances& here);
+std::string sums_by_node(const Circumstances& here);
+
+// [data]
+std::string several_sources(const Circumstances& here);
+std::string token_files(const Circumstances& here);
+
+// [optimizer]
+std::string muon(const Circumstances& here);
+std::string muon_over_tensor(const Circumstances& here);
+std::string decays_weights(const Circumstances& here);
+std::string clips(const Circumstances& here);
+std::string clips_later(const Circumstances& here);
+
+// What the sections say for those phases that do not say it themselves.
+std::string context_of_a_phase(const Circumstances& here);
+std::string micro_batch_of_a_phase(const Circumstances& here);
+std::string global_batch_of_a_phase(const Circumstances& here);
+std::string rope_theta_of_a_phase(const Circumstances& here);
+
+// The course of the learning rate: of [optimizer], and of a phase.
+std::string peak_of_a_course(const Circumstances& here);
+std::string minimum_of_a_course(const Circumstances& here);
+std::string schedule_of_a_course(const Circumstances& here);
+std::string warmup_of_a_course(const Circumstances& here);
+std::string peak_of_this_phase(const Circumstances& here);
+std::string minimum_of_this_phase(const Circumstances& here);
+std::string schedule_of_this_phase(const Circumstances& here);
+
+}  // namespace effects
+
+/// Whether a phase begins a course of the learning rate whose only step has a rate of 0.
+bool learns_nothing(const RunPhase& phase);
+
+/// Returns why a key has no effect, as it is set; empty if it has one, or asks for none.
+std::string why_without_effect(const Key& key, const Circumstances& here);
+
+/// Returns sentences about a run of so many ranks: which of the keys that were set have no effect,
+/// one sentence for each reason, and which steps learn nothing.
+std::vector<std::string> without_effect(const RunConfig& config, int ranks);
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "config/effects.h"
+#include "config/sections.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostNamed = 12;  // of a list in a sentence
+
+/// Returns "a", "a and b" or "a, b and 3 more".
+std::string named(std::vector<std::string> names) {
+  std::string last = names.back();
+  names.pop_back();
+  if (names.empty()) return last;
+  if (names.size() >= kMostNamed) {
+    last = fmt::format("{} more", names.size() + 1 - kMostNamed);
+    names.resize(kMostNamed);
+  }
+  return join(names, ", ") + " and " + last;
+}
+
+/// The keys without an effect, by the reason.
+class Reasons {
+ public:
+  void add(std::string reason, std::string key) {
+    auto found = std::ranges::find(reasons_, reason, &Reason::text);
+    if (found == reasons_.end()) found = reasons_.insert(found, {std::move(reason), {}});
+    found->keys.push_back(std::move(key));
+  }
+
+  std::vector<std::string> sentences() const {
+    std::vector<std::string> result;
+    for (const Reason& reason : reasons_) {
+      result.push_back(fmt::format("{} {} no effect: {}", named(reason.keys),
+                                   reason.keys.size() == 1 ? "has" : "have", reason.text));
+    }
+    return result;
+  }
+
+ private:
+  struct Reason {
+    std::string text;
+    std::vector<std::string> keys;
+  };
+  std::vector<Reason> reasons_;
+};
+
+/// Adds those of some keys that were set in vain.
+void add(const std::vector<Key>& keys, const std::string& prefix, const Circumstances& here,
+         Reasons& reasons) {
+  for (const Key& key : keys) {
+    std::string path = prefix + key.name;
+    if (!here.config.given.contains(path)) continue;
+    std::string why = why_without_effect(key, here);
+    if (!why.empty()) reasons.add(std::move(why), std::move(path));
+  }
+}
+
+}  // namespace
+
+std::string why_without_effect(const Key& key, const Circumstances& here) {
+  return key.effect.neutral == key.get(here.config) ? "" : key.effect.why_none(here);
+}
+
+std::vector<std::string> without_effect(const RunConfig& config, int ranks) {
+  const std::vector<RunPhase> phases = phases_of(config);
+  Circumstances here{.config = config, .phases = phases, .ranks = ranks};
+  Reasons reasons;
+  for (const ConfigSection& section : all_sections()) {
+    add(section.keys, section.name + ".", here, reasons);
+    for (const TableList& list : section.lists) {
+      for (here.table = 0; here.table < list.size(config); ++here.table) {
+        add(list.keys(here.table), fmt::format("{}.{}.{}.", section.name, list.name, here.table),
+            here, reasons);
+      }
+    }
+  }
+  std::vector<std::string> sentences = reasons.sentences();
+  std::vector<std::string> steps;
+  for (const RunPhase& phase : phases) {
+    if (learns_nothing(phase)) steps.push_back(std::to_string(phase.first_step));
+  }
+  if (!steps.empty()) {
+    sentences.push_back(fmt::format(
+        "nothing is learned in step {}: a learning rate that falls within one step has its minimum "
+        "there, which is 0; set minimum_learning_rate, schedule = \"constant\" or more steps",
+        named(steps)));
+  }
+  return sentences;
+}
+
+}  // namespace tessera
