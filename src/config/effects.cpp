@@ -68,11 +68,6 @@ std::string draws_weights(const Circumstances& here) {
   return here.config.checkpoint.initial.empty() ? "" : "checkpoint.initial gives the weights";
 }
 
-std::string saves_on_the_way(const Circumstances& here) {
-  const std::string ends = ends_before(here, here.config.checkpoint.every);
-  return ends.empty() ? "" : ends + ", and is saved there";
-}
-
 std::string keeps_a_checkpoint(const Circumstances& here) {
   return ends_before(here, here.config.checkpoint.keep_every);
 }

@@ -225,7 +225,6 @@ const std::vector<Example>& examples() {
        "parallel.tensor is 1",
        2,
        2},
-      {"checkpoint.every", {"checkpoint.every=50"}, {"train.steps=30"}, {}, "after step 30"},
       {"checkpoint.keep_every",
        {"checkpoint.every=20", "checkpoint.keep_every=40"},
        {"train.steps=30"},

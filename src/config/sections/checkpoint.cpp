@@ -6,7 +6,7 @@ namespace tessera {
 ConfigSection checkpoint_section() {
   using namespace effects;
   return SectionWriter("checkpoint", &RunConfig::checkpoint, "when the run is saved")
-      .key("every", &CheckpointSection::every, whole(0, kMostSteps), {saves_on_the_way, int64_t{0}},
+      .key("every", &CheckpointSection::every, whole(0, kMostSteps), {always},
            "steps between checkpoints; 0: only one at the end")
       .key("keep", &CheckpointSection::keep, whole(1, kMostSteps), {always},
            "how many of the newest are kept")
