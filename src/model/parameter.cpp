@@ -14,13 +14,28 @@
 namespace tessera {
 namespace {
 
-/// The normal number of an element. One beyond the cutoff is replaced by the number at a further
-/// index, far from the indices of other elements.
+// Indices of further numbers of an element, far from those of other elements.
+constexpr uint64_t kFurther = uint64_t{1} << 48;
+constexpr uint64_t kMostAttempts = 1000;  // each succeeds at least two times in three
+
+/// The normal number of an element. One beyond the cutoff is replaced by the next attempt's.
 double truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
-  constexpr uint64_t kFurther = uint64_t{1} << 48;
   double value = random.normal(element);
-  for (uint64_t attempt = 1; cutoff > 0 && std::abs(value) > cutoff; ++attempt) {
+  if (cutoff <= 0) return value;
+  for (uint64_t attempt = 1; std::abs(value) > cutoff && attempt < kMostAttempts; ++attempt) {
     value = random.normal(element + attempt * kFurther);
+  }
+  return std::clamp(value, -cutoff, cutoff);
+}
+
+/// The same for a cutoff below 1, within which few normal numbers are. An attempt is a uniform
+/// number within the cutoff; it is taken with a chance that falls as the normal density does.
+double narrowly_truncated_normal(const CounterRandom& random, uint64_t element, double cutoff) {
+  double value = 0;
+  for (uint64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
+    value = cutoff * (2 * random.uniform(element + 2 * attempt * kFurther) - 1);
+    const double chance = random.uniform(element + (2 * attempt + 1) * kFurther);
+    if (chance < std::exp(-value * value / 2)) return value;
   }
   return value;
 }
@@ -83,8 +98,9 @@ void initialize(const ParameterSpec& spec, uint64_t seed, const TensorPiece& pie
         const int64_t element = piece.element_of_whole(i);
         double drawn = how.constant;
         if (how.deviation > 0) {
-          drawn =
-              how.deviation * truncated_normal(random, static_cast<uint64_t>(element), how.cutoff);
+          const bool narrow = how.cutoff > 0 && how.cutoff < 1;
+          const auto draw = narrow ? narrowly_truncated_normal : truncated_normal;
+          drawn = how.deviation * draw(random, static_cast<uint64_t>(element), how.cutoff);
         } else if (how.last && element + 1 == piece.whole().elements()) {
           drawn = *how.last;
         }

@@ -1,5 +1,8 @@
 #include "model/parameter.h"
 
+#include <cmath>
+#include <numbers>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +15,32 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+/// Below 1, nearly no normal number is within the cutoff; those that are nearly uniform there.
+TEST(Initialize, TruncatesAtAnyCutoff) {
+  for (const double cutoff : {1e-9, 0.3, 1.0, 2.0}) {
+    const ParameterSpec spec{.name = "weights",
+                             .shape = {50, 80},
+                             .dtype = DType::f64,
+                             .initialization = {.deviation = 1, .cutoff = cutoff}};
+    const Tensor values(spec.shape, DType::f64);
+    initialize(spec, 3, values, 2);
+    double sum = 0;
+    double squares = 0;
+    for (const double value : values.values<double>()) {
+      ASSERT_LE(std::abs(value), cutoff * (1 + 1e-6));
+      sum += value;
+      squares += value * value;
+    }
+    const auto count = static_cast<double>(values.elements());
+    // The variance of a normal number within the cutoff c: 1 - 2 c φ(c) / (2 Φ(c) - 1).
+    const double density = std::exp(-cutoff * cutoff / 2) / std::sqrt(2 * std::numbers::pi);
+    const double within = std::erf(cutoff / std::numbers::sqrt2);
+    const double variance = cutoff < 0.01 ? cutoff * cutoff / 3 : 1 - 2 * cutoff * density / within;
+    EXPECT_NEAR(squares / count, variance, 0.05 * variance) << cutoff;
+    EXPECT_NEAR(sum / count, 0, 0.05 * std::sqrt(variance)) << cutoff;
+  }
+}
 
 /// Every layout begins with the same model: the pieces of a parameter are those of its whole.
 TEST(Initialize, PiecesHaveTheNumbersOfTheWhole) {
