@@ -3,15 +3,25 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include "base/terminal.h"
+
 namespace tessera {
+namespace {
+
+/// The library's own choice knows neither NO_COLOR nor a dumb terminal with COLORTERM set.
+std::shared_ptr<spdlog::sinks::sink> standard_error() {
+  return std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+      error_has_colours() ? spdlog::color_mode::always : spdlog::color_mode::never);
+}
+
+}  // namespace
 
 struct Logger::Sink {
   spdlog::logger logger;
 };
 
 Logger::Logger(const std::string& name)
-    : sink_(std::make_shared<Sink>(
-          Sink{spdlog::logger(name, std::make_shared<spdlog::sinks::stderr_color_sink_mt>())})) {
+    : sink_(std::make_shared<Sink>(Sink{spdlog::logger(name, standard_error())})) {
   sink_->logger.set_pattern(name.empty() ? "%^%H:%M:%S %v%$" : "%^%H:%M:%S [%n] %v%$");
 }
 

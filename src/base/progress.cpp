@@ -4,9 +4,10 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "base/terminal.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace tessera {
 namespace {
@@ -18,9 +19,18 @@ void print_if_possible(const std::string& text) {
   std::fflush(stderr);
 }
 
+/// Returns the first `columns` characters of a text in UTF-8, each counted as one column.
+std::string_view first_columns(std::string_view text, int64_t columns) {
+  size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (!is_inside_character(text[end]) && columns-- == 0) break;
+  }
+  return text.substr(0, end);
+}
+
 }  // namespace
 
-Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+Progress::Progress() : redraws_(error_redraws()) {}
 
 Progress::~Progress() { clear(); }
 
@@ -32,8 +42,11 @@ void Progress::clear() {
 void Progress::show(std::string_view text, bool last) {
   const auto now = std::chrono::steady_clock::now();
   if (!last && now < next_) return;
-  if (terminal_) {
-    print_if_possible(fmt::format("\r\033[K{}{}", text, last ? "\n" : ""));
+  if (redraws_) {
+    // A line that wraps cannot be drawn over. The last column stays free, because a terminal may
+    // wrap once it is written. The last line stays as it is and may wrap.
+    print_if_possible(fmt::format(
+        "\r\033[K{}{}", last ? text : first_columns(text, error_columns() - 1), last ? "\n" : ""));
     drawn_ = !last;
     next_ = now + std::chrono::milliseconds(100);
   } else if (!(last && text == printed_)) {

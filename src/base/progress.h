@@ -18,8 +18,9 @@ class Stopwatch {
 };
 
 /// Shows the progress of long work in one line on standard error. On a terminal the line is redrawn
-/// in place, at most ten times a second. Elsewhere a line is printed about every ten seconds, which
-/// keeps logs short.
+/// in place, at most ten times a second, and cut off where the terminal ends. Elsewhere, also on a
+/// terminal that cannot draw over a line, a line is printed about every ten seconds, which keeps
+/// logs short.
 class Progress {
  public:
   Progress();
@@ -37,9 +38,9 @@ class Progress {
   void clear();
 
  private:
-  bool terminal_;
+  bool redraws_;
   bool drawn_ = false;
-  std::string printed_;  ///< the line printed last; not used on a terminal
+  std::string printed_;  ///< the line printed last; not used where lines are redrawn
   std::chrono::steady_clock::time_point next_{};
 };
 
