@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/links.h"
 
 namespace tessera {
 
@@ -23,7 +24,23 @@ AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
 
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
+void AppendFile::cut_incomplete() {
+  if (!incomplete_at_) return;
+  if (::ftruncate(descriptor_, *incomplete_at_) != 0) {
+    throw Error("cannot write {}: its last entry is incomplete and cannot be cut off: {}",
+                path_.string(), write_failure());
+  }
+  incomplete_at_.reset();
+}
+
 void AppendFile::append(std::string_view bytes) {
+  if (!leads_to(path_, descriptor_)) {
+    throw Error(
+        "cannot write {}: it was moved, removed or replaced since it was opened; let it be while "
+        "it is written",
+        path_.string());
+  }
+  cut_incomplete();
   const off_t before = ::lseek(descriptor_, 0, SEEK_END);
   size_t written = 0;
   while (written < bytes.size()) {
@@ -31,9 +48,9 @@ void AppendFile::append(std::string_view bytes) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const std::string reason = write_failure();
-      const bool restored = ::ftruncate(descriptor_, before) == 0;
+      if (::ftruncate(descriptor_, before) != 0) incomplete_at_ = before;
       throw Error("cannot write {}: {}{}", path_.string(), reason,
-                  restored ? "" : " (the file's last entry is incomplete)");
+                  incomplete_at_ ? " (the file's last entry is incomplete)" : "");
     }
     written += static_cast<size_t>(count);
   }

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
+
+#include <sys/types.h>
 
 #include "base/file.h"
 
@@ -17,15 +20,19 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   /// Adds one piece. If the file system refuses it, cuts the file back to what it was before and
-  /// throws Error. The message says so if the cut fails too.
+  /// throws Error. If the cut fails too, the message says so, and the next call tries it again
+  /// first. Throws Error, and adds nothing, if another file or none is at the path by now.
   void append(std::string_view bytes);
 
   /// Returns once all pieces are on the disk. Throws Error if they cannot be brought there.
   void sync();
 
  private:
+  void cut_incomplete();
+
   fs::path path_;
   int descriptor_ = -1;
+  std::optional<off_t> incomplete_at_;  ///< where a piece begins that could not be cut off
 };
 
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/links.h"
 #include "base/read_file.h"
 
 namespace tessera {
@@ -134,7 +135,9 @@ fs::path canonical_path(const fs::path& path) {
 void ensure_directory(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
-  if (code) throw Error("cannot create the folder {}: {}", path.string(), code.message());
+  if (!code) return;
+  throw Error("cannot create the folder {}: {}{}", path.string(), code.message(),
+              dangling_link_text(path));
 }
 
 void sync_directory(const fs::path& path) {
@@ -148,7 +151,10 @@ AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)), partial_(path_.string() + ".partial") {
   require_replaceable(path_);
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw Error("cannot create {}: {}", partial_.string(), reason());
+  if (descriptor_ < 0) {
+    const std::string why = reason();
+    throw Error("cannot create {}: {}{}", partial_.string(), why, dangling_link_text(path_));
+  }
   buffer_.reserve(kWriteBuffer);
 }
 
@@ -208,8 +214,8 @@ void AtomicFile::commit() {
 void require_writable(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!is_folder(folder)) {
-    throw Error("cannot write {}: there is no folder {}; make it first", path.string(),
-                folder.string());
+    throw Error("cannot write {}: there is no folder {}{}; make it first", path.string(),
+                folder.string(), dangling_link_text(folder));
   }
   const AtomicFile attempt{path};  // removes itself
 }
@@ -243,7 +249,8 @@ std::vector<fs::path> find_inputs(const std::string& pattern) {
   }
   if (found.empty()) {
     if (pattern.find_first_of("*?[{") == std::string::npos) status_of(pattern);  // may say why
-    throw Error("no input file matches '{}'; give a file, a folder or a glob", pattern);
+    throw Error("no input file matches '{}'{}; give a file, a folder or a glob", pattern,
+                dangling_link_text(pattern));
   }
   std::sort(found.begin(), found.end());
   return found;

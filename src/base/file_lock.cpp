@@ -6,10 +6,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/links.h"
 
 namespace tessera {
 
@@ -41,11 +41,13 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
   return *this;
 }
 
-bool FileLock::is_at(const fs::path& path) const {
-  struct stat locked {};
-  struct stat found {};
-  return ::fstat(descriptor_, &locked) == 0 && ::lstat(path.c_str(), &found) == 0 &&
-         locked.st_dev == found.st_dev && locked.st_ino == found.st_ino;
+bool FileLock::is_at(const fs::path& path) const { return leads_to(path, descriptor_); }
+
+std::optional<fs::path> FileLock::present_path() const {
+  std::error_code code;
+  fs::path found = fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor_), code);
+  if (code || !is_at(found)) return std::nullopt;
+  return found;
 }
 
 }  // namespace tessera

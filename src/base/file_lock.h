@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "base/file.h"
 
 namespace tessera {
@@ -26,6 +28,9 @@ class FileLock {
   State state() const { return state_; }
   /// Whether `path` still leads to what was opened. It may have been renamed or removed since.
   bool is_at(const fs::path& path) const;
+  /// Returns the path at which the system knows what was opened now; none if it was removed or the
+  /// system does not say.
+  std::optional<fs::path> present_path() const;
 
  private:
   FileLock(const fs::path& path, int flags);

@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/links.h"
 
 namespace tessera {
 
 ReadFile::ReadFile(const fs::path& path) : path_(path) {
   const auto fail = [&](std::string_view verb, std::string_view why) {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-    throw Error("cannot {} {}: {}", verb, path.string(), why);
+    throw Error("cannot {} {}: {}{}", verb, path.string(), why, dangling_link_text(path));
   };
   // O_NONBLOCK, because opening a pipe would otherwise wait for its writer.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -117,7 +117,11 @@ std::vector<fs::path> unfinished_checkpoints(const fs::path& directory) {
   return unfinished;
 }
 
-CheckpointListing list_checkpoints(const fs::path& directory) {
+namespace {
+
+/// Lists the checkpoints, or returns nothing if one was renamed meanwhile by the process that
+/// changes the folder.
+std::optional<CheckpointListing> try_list(const fs::path& directory) {
   CheckpointListing listing;
   for (const Folder& folder : find_folders(directory)) {
     const bool named = folder.state == FolderState::complete;
@@ -125,14 +129,34 @@ CheckpointListing list_checkpoints(const fs::path& directory) {
     if (!named && !listing.complete.empty() && listing.complete.back().step == folder.step) {
       continue;  // the save that replaces it is complete
     }
+    const FolderHandle handle(folder.path);
     std::string problem = find_problem(folder);
     if (problem.empty()) {
       listing.complete.push_back({folder.step, folder.path});
+    } else if (was_removed(folder.path, handle)) {
+      return std::nullopt;
     } else {
       listing.broken.push_back({folder.step, folder.path, std::move(problem)});
     }
   }
   return listing;
+}
+
+}  // namespace
+
+CheckpointListing list_checkpoints(const fs::path& directory) {
+  for (;;) {  // ends: a process changes a folder much more seldom than it can be listed
+    if (auto listing = try_list(directory)) return std::move(*listing);
+  }
+}
+
+bool was_removed(const fs::path& checkpoint, const FolderHandle& handle) {
+  if (handle.is_at(checkpoint)) return false;
+  std::error_code code;
+  // A link that leads nowhere and a file are not what a checkpoint that is removed leaves.
+  const fs::file_type found = fs::symlink_status(checkpoint, code).type();
+  return found == fs::file_type::not_found ||
+         (found == fs::file_type::directory && handle.is_open());
 }
 
 LatestCheckpoint latest_checkpoint(const fs::path& directory) {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/file_lock.h"
+#include "base/folder_handle.h"
 
 namespace tessera {
 
@@ -60,7 +61,8 @@ struct CheckpointListing {
   std::vector<BrokenCheckpoint> broken;
 };
 
-/// Lists the checkpoints of a folder; none if it does not exist. Throws Error when it cannot be
+/// Lists the checkpoints of a folder; none if it does not exist. A checkpoint that another process
+/// removes meanwhile is not broken: it is no longer there. Throws Error when the folder cannot be
 /// read.
 CheckpointListing list_checkpoints(const fs::path& directory);
 
@@ -71,6 +73,10 @@ struct LatestCheckpoint {
   std::vector<BrokenCheckpoint> newer_broken;
 };
 LatestCheckpoint latest_checkpoint(const fs::path& directory);
+
+/// Whether a checkpoint that could not be read was removed meanwhile, or replaced by a newer save,
+/// by the process that trains beside the reader. `handle` was opened before it was read.
+bool was_removed(const fs::path& checkpoint, const FolderHandle& handle);
 
 /// Locks a folder of checkpoints for one process that changes it. The system releases the lock when
 /// the process dies. Throws Error when another process holds it.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash_line.h"
+#include "base/links.h"
 #include "base/strict_json.h"
 #include "checkpoint/manifest_json.h"
 
@@ -42,9 +43,9 @@ CheckpointManifest read_checkpoint_manifest(const fs::path& folder) {
   std::error_code code;
   if (!fs::is_regular_file(path, code)) {
     throw Error(
-        "{} is not a complete checkpoint: it has no {}; give the folder of a checkpoint, "
+        "{} is not a complete checkpoint: it has no {}{}; give the folder of a checkpoint, "
         "such as step-00000100",
-        folder.string(), kCheckpointManifestName);
+        folder.string(), kCheckpointManifestName, dangling_link_text(path));
   }
   const std::string text = read_file(path);
   if (!has_hash_line(text)) {

@@ -42,6 +42,12 @@ decltype(auto) undamaged(Read&& read) {
 
 }  // namespace
 
+RemovedCheckpoint::RemovedCheckpoint(const fs::path& checkpoint)
+    : Error(
+          "{} was removed while it was read: its run removes old checkpoints; name a newer one or "
+          "the run's folder, or keep more of them (checkpoint.keep, checkpoint.keep_every)",
+          checkpoint.string()) {}
+
 CheckpointReader::CheckpointReader(fs::path folder)
     : folder_(std::move(folder)),
       manifest_(undamaged([&] { return read_checkpoint_manifest(folder_); })) {

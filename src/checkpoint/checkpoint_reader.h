@@ -24,6 +24,12 @@ class DamagedCheckpoint : public Error {
   using Error::Error;
 };
 
+/// Thrown when a checkpoint was removed while it was read.
+class RemovedCheckpoint : public Error {
+ public:
+  explicit RemovedCheckpoint(const fs::path& checkpoint);
+};
+
 /// A complete checkpoint, opened for loading. Its manifest is read, and the sizes of its files are
 /// compared with it, when it is opened. Tensors are read, and their hashes checked, when they are
 /// loaded.

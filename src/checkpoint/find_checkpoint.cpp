@@ -1,6 +1,7 @@
 #include "checkpoint/find_checkpoint.h"
 
 #include "base/error.h"
+#include "base/links.h"
 #include "checkpoint/checkpoint_manifest.h"
 
 namespace tessera {
@@ -25,9 +26,9 @@ bool names_checkpoint(const fs::path& path) {
 fs::path checkpoints_folder(const fs::path& path) {
   if (!is_folder(path)) {
     throw Error(
-        "{} is not a folder; give a checkpoint, such as step-00000100, or the folder that "
+        "{} is not a folder{}; give a checkpoint, such as step-00000100, or the folder that "
         "holds a run's checkpoints",
-        path.string());
+        path.string(), dangling_link_text(path));
   }
   return is_folder(path / kCheckpointsName) ? path / kCheckpointsName : path;
 }
@@ -42,8 +43,8 @@ ChosenCheckpoint find_checkpoint(const fs::path& path) {
   if (latest.path) return {*latest.path, std::move(latest.newer_broken)};
   std::string problems;
   for (const BrokenCheckpoint& broken : latest.newer_broken) problems += "\n  " + broken.problem;
-  throw Error("{} is neither a checkpoint nor a folder that holds a complete one{}",
-              directory.string(), problems);
+  throw Error("{} is neither a checkpoint nor a folder that holds a complete one{}{}",
+              directory.string(), dangling_link_text(path / kCheckpointsName), problems);
 }
 
 void warn_of_newer(const ChosenCheckpoint& chosen, const Logger& logger) {

@@ -43,15 +43,38 @@ void warn_of_newer(const ChosenCheckpoint& chosen, const Logger& logger);
 /// Returns an empty text if this one does not have the name of a checkpoint.
 std::string older_checkpoint_advice(const fs::path& checkpoint);
 
-/// Returns the result of `read`, which reads the checkpoint for use. If the checkpoint turns out to
-/// be damaged, throws an Error that also names an older complete one. The older one is not used
+/// Returns the result of `read`, which reads the checkpoint for use. Throws RemovedCheckpoint if
+/// that fails because the checkpoint was removed meanwhile. If the checkpoint turns out to be
+/// damaged, throws an Error that also names an older complete one. The older one is not used
 /// silently, because its results would be mistaken for those of the newer.
 template <typename Read>
 auto read_or_advise(const fs::path& checkpoint, Read&& read) {
+  const FolderHandle handle(checkpoint);
   try {
     return read();
   } catch (const DamagedCheckpoint& damaged) {
+    if (was_removed(checkpoint, handle)) throw RemovedCheckpoint(checkpoint);
     throw Error("{}{}", damaged.what(), older_checkpoint_advice(checkpoint));
+  } catch (const Error&) {
+    if (was_removed(checkpoint, handle)) throw RemovedCheckpoint(checkpoint);
+    throw;
+  }
+}
+
+/// Returns the result of `read`, called with the path of the checkpoint that `path` names (see
+/// find_checkpoint()). Warns of newer ones that are broken. If `path` names a run or its folder of
+/// checkpoints, and the chosen one is removed while it is read, reads the one that is the newest
+/// then. Throws otherwise as read_or_advise().
+template <typename Read>
+auto read_chosen(const fs::path& path, const Logger& logger, Read&& read) {
+  for (;;) {
+    const ChosenCheckpoint chosen = find_checkpoint(path);
+    warn_of_newer(chosen, logger);
+    try {
+      return read_or_advise(chosen.path, [&] { return read(chosen.path); });
+    } catch (const RemovedCheckpoint&) {
+      if (chosen.path == path) throw;
+    }
   }
 }
 

@@ -1,20 +1,26 @@
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "base/folder_handle.h"
 
 namespace tessera {
 
 /// A folder to write files into. The destructor removes it unless keep() was called. This also
-/// frees the disk space of a failed write.
+/// frees the disk space of a failed write. A folder that was moved away meanwhile stays, and so
+/// does another one that is at its path by then.
 class PartialFolder {
  public:
-  explicit PartialFolder(fs::path path) : path_(std::move(path)) { ensure_directory(path_); }
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
+    ensure_directory(path_);
+    handle_.emplace(path_);
+  }
   ~PartialFolder() {
     std::error_code ignored;  // the failure's own error is the one to report
-    if (!kept_) fs::remove_all(path_, ignored);
+    if (!kept_ && handle_->is_at(path_)) fs::remove_all(path_, ignored);
   }
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
@@ -23,6 +29,7 @@ class PartialFolder {
 
  private:
   fs::path path_;
+  std::optional<FolderHandle> handle_;
   bool kept_ = false;
 };
 

@@ -236,6 +236,12 @@ fs::path SharedSave::commit(const CheckpointState& state, CheckpointManifest wri
   for (const CarriedFile& file : carried) {
     written.extra_files.push_back(write_extra_file(folder(), file.name, file.content));
   }
+  if (!lock_.is_at(directory_)) {
+    throw Error(
+        "{} was moved or removed while the checkpoint of step {} was written there: it is not "
+        "complete; let the folder be while checkpoints are written",
+        directory_.string(), step_);
+  }
   // This flushes the manifest and the folder. Every other file was flushed when it was written.
   write_checkpoint_manifest(folder(), written);
   publish(directory_, step_, *partial_);

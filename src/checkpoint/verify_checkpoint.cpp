@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/links.h"
 #include "base/strict_json.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_files.h"
@@ -234,11 +235,9 @@ std::string VerifyReport::json() const {
   return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
-VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
-  if (!is_folder(checkpoint)) {
-    throw Error("{} is not a folder; give the folder of a checkpoint, such as step-00000100",
-                checkpoint.string());
-  }
+namespace {
+
+VerifyReport examine(const fs::path& checkpoint, int threads) {
   VerifyReport report;
   report.checkpoint = checkpoint;
   CheckpointManifest manifest;
@@ -264,7 +263,22 @@ VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
   return report;
 }
 
-VerifyReport verify_newest(const fs::path& directory, int threads) {
+/// Examines a checkpoint that was found in its folder. Throws RemovedCheckpoint when it is removed
+/// meanwhile.
+VerifyReport examine_found(const fs::path& checkpoint, int threads) {
+  const FolderHandle handle(checkpoint);
+  return read_or_advise(checkpoint, [&] {
+    VerifyReport report = examine(checkpoint, threads);
+    if (!report.problems.empty() && was_removed(checkpoint, handle)) {
+      throw RemovedCheckpoint(checkpoint);
+    }
+    return report;
+  });
+}
+
+/// Does what verify_newest() does. Throws RemovedCheckpoint when the newest one is removed
+/// meanwhile.
+VerifyReport try_newest(const fs::path& directory, int threads) {
   CheckpointListing listing = list_checkpoints(directory);
   const auto& complete = listing.complete;
   if (complete.empty() && listing.broken.empty()) {
@@ -273,7 +287,7 @@ VerifyReport verify_newest(const fs::path& directory, int threads) {
   const bool broken = complete.empty() || (!listing.broken.empty() &&
                                            listing.broken.back().step >= complete.back().step);
   VerifyReport report =
-      verify_checkpoint(broken ? listing.broken.back().path : complete.back().path, threads);
+      examine_found(broken ? listing.broken.back().path : complete.back().path, threads);
   if (broken) listing.broken.pop_back();
   report.others_broken = std::move(listing.broken);
   const size_t others = complete.size() - (broken ? 0 : 1);
@@ -284,6 +298,26 @@ VerifyReport verify_newest(const fs::path& directory, int threads) {
                                "killed; the next save or --resume removes it then"});
   }
   return report;
+}
+
+}  // namespace
+
+VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads) {
+  if (!is_folder(checkpoint)) {
+    throw Error("{} is not a folder{}; give the folder of a checkpoint, such as step-00000100",
+                checkpoint.string(), dangling_link_text(checkpoint));
+  }
+  return examine_found(checkpoint, threads);
+}
+
+VerifyReport verify_newest(const fs::path& directory, int threads) {
+  for (;;) {
+    try {
+      return try_newest(directory, threads);
+    } catch (const RemovedCheckpoint&) {
+      continue;  // another one is the newest now
+    }
+  }
 }
 
 VerifyReport verify_named(const fs::path& path, int threads) {

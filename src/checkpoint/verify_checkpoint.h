@@ -41,7 +41,7 @@ struct VerifyReport {
 /// Reads a whole checkpoint. Checks the manifest, the structure of every file and the hash of every
 /// header, tensor and extra file, and counts NaN and infinities. A folder whose name has another
 /// step, or says that it is unfinished, is damaged too. Reports everything that is wrong. Throws
-/// Error only when `checkpoint` is not a folder.
+/// Error only when `checkpoint` is not a folder, or is removed meanwhile.
 VerifyReport verify_checkpoint(const fs::path& checkpoint, int threads = 1);
 
 /// Verifies the newest checkpoint, by its name, in a folder of checkpoints, broken or not. An older

@@ -34,10 +34,10 @@ void add_checkpoint_command(CLI::App& app) {
   CLI::App* inspect = command->add_subcommand("inspect", "What a checkpoint holds, as a table");
   auto inspected = add_arguments(*inspect);
   inspect->callback([inspected] {
-    const ChosenCheckpoint chosen = find_checkpoint(inspected->path);
-    warn_of_newer(chosen, Logger());
-    const fs::path& path = chosen.path;
-    fmt::print("{}", inspected->json ? inspect_checkpoint_json(path) : inspect_checkpoint(path));
+    const std::string text = read_chosen(inspected->path, Logger(), [&](const fs::path& path) {
+      return inspected->json ? inspect_checkpoint_json(path) : inspect_checkpoint(path);
+    });
+    fmt::print("{}", text);
   });
 
   CLI::App* verifying = command->add_subcommand(

@@ -96,9 +96,8 @@ void LoadedModel::move_to(Runtime& runtime) {
 }
 
 LoadedModel load_model(const fs::path& path, int threads, const Logger& logger) {
-  const ChosenCheckpoint chosen = find_checkpoint(path);
-  warn_of_newer(chosen, logger);
-  return read_or_advise(chosen.path, [&] { return load_chosen(chosen.path, threads); });
+  return read_chosen(path, logger,
+                     [&](const fs::path& checkpoint) { return load_chosen(checkpoint, threads); });
 }
 
 }  // namespace tessera

@@ -27,12 +27,11 @@ constexpr std::array<std::string_view, 12> kOfTraining{
     "model.z_loss_coefficient",    "model.initialization_deviation",
     "model.initialization_cutoff", "model.balance_bias_rate"};
 
-/// Opens the initial checkpoint. Logs the newer checkpoints that are skipped if there is a logger.
-CheckpointReader open_initial(const std::string& initial, const Logger* logger = nullptr) {
+/// Opens the initial checkpoint. Logs the newer checkpoints that are skipped.
+CheckpointReader open_initial(const std::string& initial, const Logger& logger) {
   try {
-    const ChosenCheckpoint chosen = find_checkpoint(initial);
-    if (logger != nullptr) warn_of_newer(chosen, *logger);
-    return read_or_advise(chosen.path, [&] { return CheckpointReader(chosen.path); });
+    return read_chosen(initial, logger,
+                       [](const fs::path& path) { return CheckpointReader(path); });
   } catch (const Error& error) {
     throw Error("checkpoint.initial = \"{}\": {}", initial, error.what());
   }
@@ -78,14 +77,14 @@ bool carries_tokenizer(const CheckpointReader& reader, const DataTokenizer& toke
 }  // namespace
 
 ModelConfig initial_model(const RunConfig& named) {
-  return model_of(open_initial(named.checkpoint.initial));
+  return model_of(open_initial(named.checkpoint.initial, Logger::silent()));
 }
 
 void load_initial_weights(const RunConfig& config, const ParameterStore& store,
                           const Logger& logger, const StateRanks& ranks) {
   std::optional<CheckpointReader> reader;
   ranks.control.together([&] {
-    reader.emplace(open_initial(config.checkpoint.initial, &logger));
+    reader.emplace(open_initial(config.checkpoint.initial, logger));
     require_same_model(model_of(*reader), config, logger);
   });
   require_same_checkpoint(*reader, ranks.control);
@@ -100,7 +99,7 @@ std::vector<CarriedFile> initial_files(const RunConfig& config, const DataTokeni
                                        const Logger& logger) {
   std::vector<CarriedFile> files = tokenizer_files(tokenizer);
   if (config.checkpoint.initial.empty()) return files;
-  const CheckpointReader reader = open_initial(config.checkpoint.initial);
+  const CheckpointReader reader = open_initial(config.checkpoint.initial, Logger::silent());
   if (carries_tokenizer(reader, tokenizer)) {
     add_other_files(reader, files, logger);
   } else {

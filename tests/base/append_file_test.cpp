@@ -41,6 +41,21 @@ TEST(AppendFile, APieceThatDoesNotFitLeavesTheFileAsItWas) {
   EXPECT_EQ(read_file(path), "fits\nfits again\n");
 }
 
+TEST(AppendFile, DoesNotWriteWhereNobodyWouldFindIt) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "log";
+  AppendFile file(path);
+  file.append("one\n");
+  fs::rename(path, folder / "moved");
+  EXPECT_THAT(error_of([&] { file.append("two\n"); }), HasSubstr(path.string() + ": it was moved"));
+  folder.write("log", "another's\n");
+  EXPECT_THAT(error_of([&] { file.append("two\n"); }), HasSubstr("replaced"));
+  EXPECT_EQ(read_file(path), "another's\n");
+  fs::rename(folder / "moved", path);
+  file.append("two\n");
+  EXPECT_EQ(read_file(path), "one\ntwo\n");
+}
+
 TEST(AppendFile, WhatTheDiskRefusesToKeepIsNamed) {
   // A pipe takes bytes and has no disk to bring them to.
   const TemporaryFolder folder;

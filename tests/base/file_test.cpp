@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/links.h"
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
 #include "support/names_in.h"
@@ -155,6 +156,23 @@ TEST(Paths, WhatStandsThereIsKnownOrTheSystemsReasonIsGiven) {
     EXPECT_THAT(error_of([&] { find_inputs(path.string()); }), HasSubstr(path.string() + ": "));
   }
   EXPECT_THAT(error_of([&] { path_exists(long_name); }), HasSubstr("too long"));
+}
+
+TEST(Paths, ALinkThatLeadsNowhereIsNamedWithWhatItLeadsTo) {
+  const TemporaryFolder folder;
+  const fs::path link = folder / "link";
+  fs::create_symlink("nowhere", link);
+  const std::string text = "(" + link.string() + " is a link to nowhere, which is not there)";
+  EXPECT_THAT(error_of([&] { read_file(link); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { read_file(link / "below"); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { ensure_directory(link); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { ensure_directory(link / "below"); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { write_file(link / "file", ""); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { require_writable(link / "file"); }), HasSubstr(text));
+  EXPECT_THAT(error_of([&] { find_inputs(link.string()); }), HasSubstr(text));
+  EXPECT_EQ(dangling_link_text(folder / "none"), "");
+  fs::create_directory(folder / "nowhere");
+  EXPECT_EQ(dangling_link_text(link), "");
 }
 
 TEST(CanonicalPath, IsAbsoluteWhereNothingOfThePathExists) {

@@ -1,3 +1,6 @@
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -163,6 +166,85 @@ TEST(CheckpointFolder, OneProcessAtATimeChangesIt) {
     EXPECT_TRUE(holds(*latest_checkpoint(folder.path()).path, 1));
   }
   save(folder.path(), 2);
+}
+
+TEST(RemovedMeanwhile, IsNoBrokenCheckpointOfAListing) {
+  const TemporaryFolder folder;
+  for (const int64_t step : {1, 2, 3}) save(folder.path(), step);
+  const fs::path name = checkpoint_path(folder.path(), 1);
+  const fs::path deleted = checkpoint_path(folder.path(), 1, FolderState::deleted);
+  std::atomic<bool> listed{false};
+  std::thread other([&] {
+    while (!listed) {
+      fs::rename(name, deleted);
+      fs::rename(deleted, name);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    const CheckpointListing listing = list_checkpoints(folder.path());
+    EXPECT_EQ(listing.broken.size(), 0U) << listing.broken.front().problem;
+    EXPECT_EQ(listing.complete.back().step, 3);
+  }
+  listed = true;
+  other.join();
+}
+
+TEST(RemovedMeanwhile, TheNewestIsChosenAgainAndOneThatWasNamedIsAnError) {
+  const TemporaryFolder folder;
+  for (const int64_t step : {1, 2}) save(folder.path(), step);
+  std::vector<int64_t> steps;
+  const auto read = [&](const fs::path& checkpoint) {
+    const int64_t step = *step_of_name(checkpoint);
+    steps.push_back(step);
+    if (step == 2) {  // the trainer goes on while it is read
+      save(folder.path(), 3);
+      prune_checkpoints(folder.path(), {.newest = 1});
+    }
+    return CheckpointReader(checkpoint).state().step;
+  };
+  EXPECT_EQ(read_chosen(folder.path(), Logger::silent(), read), 3);
+  EXPECT_THAT(steps, ElementsAre(2, 3));
+
+  const fs::path named = checkpoint_path(folder.path(), 3);
+  const auto removing = [&](const fs::path& checkpoint) {
+    discard_checkpoint(checkpoint, 3);
+    return CheckpointReader(checkpoint).state().step;
+  };
+  EXPECT_THAT(error_of([&] { read_chosen(named, Logger::silent(), removing); }),
+              HasSubstr(named.string() + " was removed while it was read"));
+}
+
+TEST(RemovedMeanwhile, OnlyWhatIsGoneIsSaidToBe) {
+  const TemporaryFolder folder;
+  save(folder.path(), 1);
+  const fs::path path = checkpoint_path(folder.path(), 1);
+  fs::remove(path / "manifest.json");
+  EXPECT_EQ(list_checkpoints(folder.path()).broken.size(), 1U);
+  fs::remove_all(path);
+  fs::create_symlink("nowhere", path);
+  const CheckpointListing listing = list_checkpoints(folder.path());
+  ASSERT_EQ(listing.broken.size(), 1U);
+  EXPECT_THAT(listing.broken[0].problem, HasSubstr("is a link to nowhere, which is not there"));
+}
+
+TEST(CheckpointFolder, AFolderThatIsMovedAwayWhileItIsSavedToGetsNoCheckpoint) {
+  const TemporaryFolder folder;
+  const fs::path directory = folder / "run";
+  const auto state = sample_state(1);
+  {
+    SharedSave shared(directory, state.step);
+    const auto tensors = sample_tensors(1);
+    std::vector<GroupStream> streams;
+    for (const NamedTensor& item : tensors.items()) {
+      streams.push_back(whole_stream(item.group, stream_of({item.name, item.tensor})));
+    }
+    CheckpointManifest written = write_part(shared.folder(), state.step, streams, {}, {});
+    fs::rename(directory, folder / "moved");
+    fs::copy(folder / "moved", directory, fs::copy_options::recursive);  // as another run's
+    EXPECT_THAT(error_of([&] { shared.commit(state, std::move(written), {}); }),
+                HasSubstr(directory.string() + " was moved or removed while"));
+  }
+  EXPECT_THAT(names_in(directory), ElementsAre("step-00000001.partial")) << "another run's stay";
 }
 
 TEST(Prune, KeepsTheNewestAndTheMultiples) {

@@ -121,9 +121,9 @@ ImportReport import_model(const fs::path& folder, const fs::path& output,
 
 hugging_face::ExportReport export_model(const fs::path& path, const fs::path& output,
                                         const ExportModelOptions& options, const Logger& logger) {
-  const ChosenCheckpoint chosen = find_checkpoint(path);
-  warn_of_newer(chosen, logger);
-  return read_or_advise(chosen.path, [&] { return export_chosen(chosen.path, output, options); });
+  return read_chosen(path, logger, [&](const fs::path& checkpoint) {
+    return export_chosen(checkpoint, output, options);
+  });
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/links.h"
 #include "data/shards/manifest.h"
 #include "data/sources/direct_source.h"
 #include "data/sources/megatron.h"
@@ -66,9 +67,10 @@ SourceFormat format_of(const SourceConfig& source) {
   if (fs::exists(paths.index, code)) return SourceFormat::megatron;
   if (is_glob(source.path) || is_file(source.path)) return SourceFormat::tokens;
   throw Error(
-      "there is no data at \"{}\": expected a folder that `tessera prepare` wrote, the prefix of a "
+      "there is no data at \"{}\"{}: expected a folder that `tessera prepare` wrote, the prefix of "
+      "a "
       "Megatron dataset (no {} is there), or token files by name or glob",
-      source.path, paths.index.string());
+      source.path, dangling_link_text(source.path), paths.index.string());
 }
 
 /// Throws Error for keys that describe token files: they mean nothing for prepared data.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/links.h"
 #include "metrics/metrics_lines.h"
 
 namespace tessera {
@@ -20,8 +21,8 @@ constexpr int kDeepest = 8;
 
 fs::path metrics_file(const fs::path& run_or_file) {
   if (!path_exists(run_or_file)) {
-    throw Error("{} does not exist; expected a run's folder or its metrics.jsonl",
-                run_or_file.string());
+    throw Error("{} does not exist{}; expected a run's folder or its metrics.jsonl",
+                run_or_file.string(), dangling_link_text(run_or_file));
   }
   if (!is_folder(run_or_file)) return run_or_file;
   fs::path file = run_or_file / "metrics.jsonl";

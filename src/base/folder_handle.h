@@ -1,0 +1,24 @@
+#pragma once
+
+#include "base/links.h"
+
+namespace tessera {
+
+/// Keeps hold of a folder, so that one can tell whether it is still at its path.
+class FolderHandle {
+ public:
+  /// If the folder cannot be opened, the handle holds none, and is_at() is false.
+  explicit FolderHandle(const fs::path& path);
+  ~FolderHandle();
+  FolderHandle(const FolderHandle&) = delete;
+  FolderHandle& operator=(const FolderHandle&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  /// Whether `path` still leads to the folder. It may have been renamed, removed or replaced.
+  bool is_at(const fs::path& path) const { return leads_to(path, descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace tessera

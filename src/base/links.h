@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "base/file.h"
+
+namespace tessera {
+
+/// Returns " (LINK is a link to TARGET, which is not there)" for an error about a path if the path,
+/// or a folder on its way, is such a link; otherwise an empty text.
+std::string dangling_link_text(const fs::path& path);
+
+/// Whether `path`, with links followed, leads to the file or folder behind an open descriptor. It
+/// does not if that was renamed, removed or replaced since it was opened.
+bool leads_to(const fs::path& path, int descriptor);
+
+}  // namespace tessera
