@@ -114,7 +114,10 @@ void run(const CollectiveArguments& arguments, Processes* processes) {
   const bool first = processes == nullptr || processes->rank() == 0;
   if (first) {
     require_picture(arguments.picture);
-    if (!arguments.hardware.empty()) read_hardware(arguments.hardware);
+    if (!arguments.hardware.empty()) {
+      read_hardware(arguments.hardware);
+      require_writable(arguments.hardware);
+    }
   }
   const InterruptGuard guard;
   const std::vector<CollectiveRate> rates =

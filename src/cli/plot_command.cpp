@@ -55,6 +55,7 @@ void run_plot(PlotArguments& arguments) {
   }
   set_range(arguments.options, arguments.range);
   arguments.options.x = from_word<PlotAxis>(arguments.x);
+  if (output != "-") require_writable(output);
   const std::vector<RunMetrics> runs = read_runs(arguments.runs);
   const std::string svg = plot_metrics(runs, arguments.options);
   if (output == "-") {

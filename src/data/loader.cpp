@@ -200,11 +200,8 @@ void require_data(const TrainingData& data, Split split) {
     TESSERA_CHECK(source.instances->context() == context, "contexts of {} and {}", context,
                   source.instances->context());
     if (source.instances->instances(split) > 0) continue;
-    throw Error(
-        "{} has no {} data; prepare it again, or set held_out of its [[data.sources]], "
-        "with a {}",
-        source.instances->description(), split_name(split),
-        split == Split::train ? "smaller held-out fraction" : "held-out fraction above 0");
+    throw Error("{} has no {} data; {}", source.instances->description(), split_name(split),
+                empty_split_advice(split));
   }
 }
 

@@ -266,6 +266,7 @@ class Preparation {
     manifest.bad_lines = statistics_.bad_lines;
     manifest.first_bad_lines = bad_line_descriptions();
     manifest.invalid_utf8 = statistics_.invalid_utf8;
+    folder_->require_held();
     write_manifest(folder_->path(), manifest);
     folder_->remove_work();
     warn(manifest);

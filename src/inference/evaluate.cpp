@@ -121,9 +121,7 @@ std::vector<SourceEvaluation> evaluate_sources(Evaluator& evaluator, const Train
     results.push_back({source.name, source.weight, evaluator.run(loader, instances)});
   }
   if (results.empty()) {
-    throw Error(
-        "no source has held-out data; prepare one again with a held-out fraction above 0, or set "
-        "held_out of its [[data.sources]]");
+    throw Error("no source has held-out data; {}", empty_split_advice(Split::held_out));
   }
   return results;
 }

@@ -95,15 +95,39 @@ StepMetrics from_json(const OrderedJson& json) {
   return metrics;
 }
 
-/// Removes the lines of steps after `last_step` from the file. Returns `path`.
-const fs::path& without_later_steps(const fs::path& path, int64_t last_step) {
-  if (path_exists(path)) {
-    std::string kept;
+/// Bytes of lines after which a file brings them to the disk by itself, so that a run without
+/// checkpoints does not keep all of them.
+constexpr size_t kMostUnsaved = size_t{1} << 20;
+
+/// Returns the lines of the steps up to `last_step`. What a power cut has damaged after the line of
+/// that step is of later steps.
+std::string lines_until(const fs::path& path, int64_t last_step) {
+  std::string kept;
+  int64_t reached = 0;
+  try {
     visit_metrics_lines(path, [&](const OrderedJson& object, std::string_view line) {
-      if (object["step"].get<int64_t>() <= last_step) kept += line;
+      const auto step = object["step"].get<int64_t>();
+      if (step > last_step) return;
+      kept += line;
+      reached = step;
     });
-    write_file(path, kept);
+  } catch (const BadMetricsLine&) {
+    if (reached != last_step) throw;
   }
+  return kept;
+}
+
+/// Removes the lines of steps after `last_step` from the file, and puts the unsaved ones in the
+/// place of those of their steps. Returns `path`.
+const fs::path& with_steps_until(const fs::path& path, int64_t last_step,
+                                 std::string_view unsaved) {
+  if (!unsaved.empty()) {
+    const auto first = OrderedJson::parse(unsaved.substr(0, unsaved.find('\n')));
+    last_step = whole_member(first, "step") - 1;
+  }
+  std::string lines;
+  if (path_exists(path)) lines = lines_until(path, last_step);
+  if (path_exists(path) || !unsaved.empty()) write_file(path, lines.append(unsaved));
   return path;
 }
 
@@ -127,11 +151,25 @@ std::optional<double> Metric::value(const StepMetrics& metrics) const {
 
 std::span<const Metric> all_metrics() { return kMetrics; }
 
-MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)
-    : file_(without_later_steps(path, last_step)) {}
+MetricsFile::MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved)
+    : file_(with_steps_until(path, last_step, unsaved)) {}
 
 void MetricsFile::append(const StepMetrics& metrics) {
-  file_.append(to_json(metrics).dump() + "\n");
+  unsaved_ += to_json(metrics).dump() + "\n";
+  write();
+  if (unsaved_.size() > kMostUnsaved) sync();
+}
+
+void MetricsFile::write() {
+  file_.append(std::string_view(unsaved_).substr(written_));
+  written_ = unsaved_.size();
+}
+
+void MetricsFile::sync() {
+  if (written_ < unsaved_.size()) write();
+  file_.sync();
+  unsaved_.clear();
+  written_ = 0;
 }
 
 int64_t missing_steps(const fs::path& path, int64_t last_step) {

@@ -76,17 +76,27 @@ std::span<const Metric> all_metrics();
 class MetricsFile {
  public:
   /// Opens `path` for the steps after `last_step`. Removes the lines of later steps, which a killed
-  /// run may have written after the checkpoint that is resumed. Throws Error when the file cannot
-  /// be written.
-  MetricsFile(const fs::path& path, int64_t last_step);
+  /// run may have written after the checkpoint that is resumed. `unsaved` are lines that the run up
+  /// to that step could not bring to the disk (see unsaved()): they take the place of what the file
+  /// has of their steps, and are on the disk then. Throws Error when the file cannot be written,
+  /// and when a line that stays is not valid.
+  MetricsFile(const fs::path& path, int64_t last_step, std::string_view unsaved = "");
 
-  /// Writes one line. Throws Error when the file system refuses it.
+  /// Writes one line, after those that could not be written before. Throws Error when the file
+  /// system refuses it.
   void append(const StepMetrics& metrics);
-  /// See AppendFile.
-  void sync() { file_.sync(); }
+  /// Returns when all lines are in the file and on the disk. Throws Error when they cannot be
+  /// brought there.
+  void sync();
+  /// Returns the lines that may not be on the disk: all since the last successful sync().
+  const std::string& unsaved() const { return unsaved_; }
 
  private:
+  void write();
+
   AppendFile file_;
+  std::string unsaved_;
+  size_t written_ = 0;  ///< bytes of unsaved_ that the file has
 };
 
 /// Returns how many of the steps 1 to `last_step` a metrics.jsonl lacks: all of them if there is no

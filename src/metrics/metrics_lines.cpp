@@ -32,7 +32,7 @@ const OrderedJson& member(const OrderedJson& object, const std::string& name) {
 void visit_line(std::string_view line, const fs::path& path, int64_t number,
                 const MetricsLineVisitor& visit) {
   const auto refuse = [&](const std::exception& error) {
-    throw Error("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
+    throw BadMetricsLine("{}:{}: not a line of metrics: {}", path.string(), number, error.what());
   };
   try {
     const OrderedJson object = OrderedJson::parse(line);

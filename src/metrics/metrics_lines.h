@@ -7,6 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace tessera {
@@ -24,8 +25,15 @@ double number_member(const nlohmann::ordered_json& object, const std::string& na
 /// The same of a text.
 std::string text_member(const nlohmann::ordered_json& object, const std::string& name);
 
-/// Calls `visit` for each complete line in turn. Throws Error that names the file and the line when
-/// the line is not a JSON object with a whole number `step`, or when `visit` throws Error.
+/// Thrown when a line is not one of a metrics.jsonl. It names the file and the line.
+class BadMetricsLine : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Calls `visit` for each complete line in turn. Throws BadMetricsLine when the line is not a JSON
+/// object with a whole number `step`, or when `visit` throws Error. Throws Error when the file
+/// cannot be read.
 void visit_metrics_lines(const fs::path& path, const MetricsLineVisitor& visit);
 
 }  // namespace tessera

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/hash.h"
 #include "metrics/tensorboard/recorded_steps.h"
 
 namespace tessera {
@@ -63,33 +65,50 @@ void keep_csv(const fs::path& directory, int64_t known, int64_t last_step, const
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const RunSection& run, int64_t last_step, const Logger& logger,
-                             bool phases)
-    : logger_(logger), lines_(lines_path(run), last_step) {
+MetricsWriter::MetricsWriter(const RunSection& run, const MetricsStart& start, const Logger& logger)
+    : logger_(logger), lines_(lines_path(run), start.last_step, start.unsaved) {
   const fs::path directory = run.directory;
+  const int64_t last_step = start.last_step;
   const int64_t missing = missing_steps(lines_path(run), last_step);
   if (missing > 0) {
     logger.warn(
         "{} lacks {} of the {} steps that the run has done: pictures and comparisons lack them too",
         lines_path(run).string(), missing, last_step);
   }
-  if (run.csv) {
-    attempt(csv_, kCsv, [&] {
-      keep_csv(directory, last_step - missing, last_step, logger);
-      csv_.emplace(directory / "metrics.csv", lines_path(run), phases);
-    });
-  }
-  if (run.tensorboard) {
-    attempt(events_, kEvents, [&] { open_events(directory / "tensorboard", last_step); });
-  }
+  attempt(csv_, kCsv, [&] { open_csv(directory, last_step - missing, start, run.csv); });
+  attempt(events_, kEvents,
+          [&] { open_events(directory / "tensorboard", start, run.tensorboard); });
 }
 
-void MetricsWriter::open_events(const fs::path& folder, int64_t last_step) {
-  const int64_t recorded = std::min(last_recorded_step(folder), last_step);
-  events_.emplace(folder, recorded + 1);
-  if (recorded == last_step) return;
-  for (const StepMetrics& metrics : read_metrics(folder.parent_path() / "metrics.jsonl")) {
-    if (metrics.step > recorded) events_->append(metrics.step, scalars_of(metrics));
+void MetricsWriter::open_csv(const fs::path& directory, int64_t known, const MetricsStart& start,
+                             bool wanted) {
+  const fs::path path = directory / "metrics.csv";
+  if (!wanted && !path_exists(path)) return;
+  keep_csv(directory, known, start.last_step, logger_);
+  csv_.emplace(path, directory / "metrics.jsonl", start.phases);
+  if (!wanted) csv_.reset();
+}
+
+void MetricsWriter::open_events(const fs::path& folder, const MetricsStart& start, bool wanted) {
+  const std::map<int64_t, uint64_t> recorded = recorded_steps(folder);
+  if (!wanted && recorded.empty()) return;
+  const std::vector<StepMetrics> steps = read_metrics(folder.parent_path() / "metrics.jsonl");
+  const auto first = std::ranges::find_if(steps, [&](const StepMetrics& metrics) {
+    const auto found = recorded.find(metrics.step);
+    return found == recorded.end() || found->second != hash(summary_message(scalars_of(metrics)));
+  });
+  const int64_t begin = first == steps.end() ? start.last_step + 1 : first->step;
+  const bool discarded = !recorded.empty() && recorded.rbegin()->first >= begin;
+  const bool lacking = first != steps.end() || start.steps_follow;
+  if (!discarded && !(wanted && lacking)) return;
+  events_.emplace(folder, begin);
+  if (!wanted) {
+    events_->sync();
+    events_.reset();
+    return;
+  }
+  for (auto metrics = first; metrics != steps.end(); ++metrics) {
+    events_->append(metrics->step, scalars_of(*metrics));
   }
 }
 

@@ -105,7 +105,7 @@ void RankTrainer::start_weights() {
 }
 
 TrainReport RankTrainer::nothing_to_do() {
-  if (keeper_ != nullptr) return keeper_->nothing_to_do(position_.step);
+  if (keeper_ != nullptr) return keeper_->nothing_to_do(position_);
   return {.step = position_.step};
 }
 
@@ -340,8 +340,13 @@ void RankTrainer::require_finite_weights() const {
 void RankTrainer::save() {
   if (keeper_ != nullptr) keeper_->console().clear();
   require_finite_weights();
-  // The files beside a checkpoint on the disk must reach its step.
-  if (keeper_ != nullptr) end_where_it_fails([&] { keeper_->sync(); });
+  control_.on_first([&] { keeper_->require_folder(); });
+  // The files beside a checkpoint on the disk must reach its step. Lines that cannot be brought
+  // there are saved with it, and a resume writes them.
+  if (keeper_ != nullptr) {
+    end_where_it_fails([&] { keeper_->sync(); });
+    position_.unsaved_metrics = keeper_->unsaved_metrics();
+  }
   try {
     save_training(config_, store_, position_, data_, {runtime_, control_});
   } catch (const Error& error) {

@@ -42,15 +42,19 @@ DataSource source_at(const std::vector<TrainingData>& drawn, size_t phase,
   return result;
 }
 
-void require_held_out(const TrainingData& data, const RunPhase& phase) {
+/// Throws Error if the run is to evaluate and has nothing to evaluate on.
+void require_held_out(const TrainingData& data, const RunConfig& config,
+                      const std::string& phase = "") {
+  if (config.train.evaluate_every == 0) return;
   const bool any = std::ranges::any_of(data.sources, [](const DataSource& source) {
     return source.instances->instances(Split::held_out) > 0;
   });
   if (any) return;
   throw Error(
-      "train.evaluate_every is set, and no source of {} has held-out data; draw from one that has, "
-      "or set train.evaluate_every to 0",
-      phase.name);
+      "train.evaluate_every is {}, and no source{} has held-out data: set train.evaluate_every to "
+      "0, add a source that has some, or of one {}",
+      config.train.evaluate_every, phase.empty() ? "" : " of " + phase,
+      empty_split_advice(Split::held_out));
 }
 
 /// Whether two mixes draw from the same sources in the same shares.
@@ -85,6 +89,7 @@ void change_context(SourcePosition& position, const InstanceSource& before,
 RunData::RunData(const RunConfig& config, std::span<const RunPhase> phases) {
   if (config.train.phases.empty()) {
     phases_.push_back(open_data(config.data));
+    require_held_out(phases_.back(), config);
     return;
   }
   const DataTokenizer tokenizer = require_tokenizer(config.data);
@@ -96,7 +101,7 @@ RunData::RunData(const RunConfig& config, std::span<const RunPhase> phases) {
       throw Error("{} ({} = {}): {}", phase.name, phase.context_key, phase.config.data.context,
                   error.what());
     }
-    if (config.train.evaluate_every > 0) require_held_out(drawn.back(), phase);
+    require_held_out(drawn.back(), config, phase.name);
   }
   share_sources(drawn);
   for (size_t i = 0; i < phases.size(); ++i) {

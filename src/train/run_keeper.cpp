@@ -8,13 +8,27 @@
 
 namespace tessera {
 
+namespace {
+
+constexpr const char* kPictureFailed = "loss.svg was not drawn";
+constexpr const char* kTraceFailed = "the trace was not written";
+
+}  // namespace
+
 void RunKeeper::write_config(const RunConfig& config) const {
+  require_folder();
   write_file(fs::path(config.run.directory) / "config.toml", to_toml(config));
 }
 
 void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
   lock_.keep_folder();
-  records_.open(position.step);
+  records_.open(position);
+  // What cannot be written is told before the first step, though the run goes on without it.
+  console_.attempt(kPictureFailed, [&] { records_.require_picture(); });
+  if (run_.config.run.trace_step > position.step) {
+    console_.attempt(kTraceFailed,
+                     [&] { require_writable(fs::path(run_.config.run.directory) / "trace.json"); });
+  }
   if (run_.peak_flops == 0) {
     run_.peak_flops =
         measure_gemm_peak(runtime_.threads(), compute_dtype(run_.config.train.precision));
@@ -25,10 +39,16 @@ void RunKeeper::begin(const Chunk& chunk, const TrainingPosition& position) {
   if (position.step > 0) console_.announce_position(position.step, position.tokens);
 }
 
-TrainReport RunKeeper::nothing_to_do(int64_t step) {
+TrainReport RunKeeper::nothing_to_do(const TrainingPosition& position) {
   lock_.keep_folder();
-  console_.nothing_to_do(step, run_.last_step());
-  return {.step = step, .loss = records_.loss_of(step)};
+  records_.complete(position);
+  console_.nothing_to_do(position.step, run_.last_step());
+  return {.step = position.step, .loss = records_.loss_of(position.step)};
+}
+
+void RunKeeper::append(const StepMetrics& metrics) {
+  require_folder();
+  records_.append(metrics);
 }
 
 void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
@@ -40,13 +60,15 @@ void RunKeeper::complete(StepMetrics& metrics, int64_t tokens_of_step) const {
 }
 
 void RunKeeper::tidy(int64_t parameters, int64_t tokens) {
+  require_folder();
   console_.attempt("old checkpoints were not removed", [&] { prune_training(run_.config); });
   // The picture can be drawn from the metrics at any time.
-  console_.attempt("loss.svg was not drawn", [&] { records_.plot(parameters, tokens); });
+  console_.attempt(kPictureFailed, [&] { records_.plot(parameters, tokens); });
 }
 
 void RunKeeper::write_trace(StepTrace trace, int64_t step) {
-  console_.attempt("the trace was not written", [&] {
+  require_folder();
+  console_.attempt(kTraceFailed, [&] {
     const fs::path path =
         records_.write_trace(std::move(trace), run_.peak_flops / run_.mesh.ranks(),
                              run_.phase_of(step).tokens_of_step());

@@ -32,19 +32,25 @@ class RunKeeper {
   /// Writes the configuration as the run uses it.
   void write_config(const RunConfig& config) const;
   /// Keeps the folder from now on, and opens the records for the steps after a position. Measures
-  /// the machine's rate of products if it is not known, and says what begins.
+  /// the machine's rate of products if it is not known, and says what begins. Throws Error when the
+  /// metrics cannot be written. Warns of other records that cannot.
   void begin(const Chunk& chunk, const TrainingPosition& position);
-  /// Returns what a run reports that has no step left to do.
-  TrainReport nothing_to_do(int64_t step);
+  /// Returns what a run reports that has no step left to do. Completes the records.
+  TrainReport nothing_to_do(const TrainingPosition& position);
 
   /// Completes a step's metrics, which have its losses, tokens and seconds.
   void complete(StepMetrics& metrics, int64_t tokens_of_step) const;
+  /// Throws Error unless the run's folder is still the one that it holds (see RunLock). All that
+  /// writes there calls it first.
+  void require_folder() const { lock_.require_held(); }
   /// Writes a step. Throws Error when the file system refuses.
-  void append(const StepMetrics& metrics) { records_.append(metrics); }
+  void append(const StepMetrics& metrics);
   void show(const StepMetrics& metrics) { console_.show(metrics, run_.last_step()); }
 
   /// Brings the records to the disk. Throws Error when the file system refuses.
   void sync() { records_.sync(); }
+  /// The lines of metrics that may not be on the disk (see MetricsFile).
+  const std::string& unsaved_metrics() const { return records_.unsaved(); }
   /// After a checkpoint: removes old ones by the keep rule, draws the losses. A failure is
   /// reported.
   void tidy(int64_t parameters, int64_t tokens);

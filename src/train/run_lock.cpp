@@ -74,7 +74,7 @@ bool is_seen(const fs::path& path, const std::optional<std::string>& text) {
 }  // namespace
 
 RunLock::RunLock(const fs::path& directory, const Logger& logger)
-    : path_(directory / "run.lock"), created_(directory) {
+    : directory_(directory), path_(directory / "run.lock"), created_(directory) {
   // A holder that ends removes the file. The locked file must be the one that is now at the path.
   do {
     lock_ = FileLock::on_file(path_);
@@ -94,8 +94,28 @@ RunLock::RunLock(const fs::path& directory, const Logger& logger)
 }
 
 RunLock::~RunLock() {
-  std::error_code ignored;  // a file that stays does no harm
+  if (!lock_->is_at(path_)) return;  // another run's, or nobody's
+  std::error_code ignored;           // a file that stays does no harm
   fs::remove(path_, ignored);
+}
+
+void RunLock::require_held() const {
+  if (lock_->is_at(path_)) return;
+  const std::optional<fs::path> file = lock_->present_path();
+  if (file && file->parent_path() != canonical_path(directory_)) {
+    const std::string moved = file->parent_path().string();
+    throw Error(
+        "the run's folder {0} was moved to {1} while the run wrote into it{2}; the run ends, and "
+        "writes nothing more: what it saved is in {1}. Go on there with --resume and run.directory "
+        "= \"{1}\"",
+        directory_.string(), moved,
+        path_exists(path_) ? ", and the path is held by " + describe_holder(path_) : "");
+  }
+  throw Error(
+      "{} was removed or replaced while the run held it, so another run may write into {}{}; the "
+      "run ends, and writes nothing more. Let the file and the folder be while a run is going on",
+      path_.string(), directory_.string(),
+      path_exists(path_) ? ", which is held by " + describe_holder(path_) : "");
 }
 
 void require_shared_folder(const fs::path& directory, const RankControl& control) {

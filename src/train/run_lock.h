@@ -20,7 +20,8 @@ class RunLock {
   /// Makes the folder if it is missing. Throws Error when another process holds the lock. The error
   /// names that process: its id, its host, since when, its command.
   RunLock(const fs::path& directory, const Logger& logger);
-  /// Removes the file. Removes the folder too if this lock made it and it is empty.
+  /// Removes the file, if it is still this lock's. Removes the folder too if this lock made it and
+  /// it is empty.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
@@ -28,7 +29,14 @@ class RunLock {
   /// Keeps the folder, durably, whatever becomes of the run.
   void keep_folder() { created_.keep(); }
 
+  /// Throws Error if the folder at the run's path is no longer the one that was locked, because it
+  /// was moved or removed: another run may have begun there, and what is written by path would be
+  /// among its files. The error says where the folder is now, and who holds the path. Call it
+  /// before each write into the folder.
+  void require_held() const;
+
  private:
+  fs::path directory_;
   fs::path path_;
   CreatedFolders created_;
   std::optional<FileLock> lock_;

@@ -11,8 +11,20 @@
 
 namespace tessera {
 
-void RunRecords::open(int64_t last_step) {
-  writer_.emplace(config_.run, last_step, logger_, !config_.train.phases.empty());
+MetricsStart RunRecords::start_at(const TrainingPosition& position) const {
+  return {.last_step = position.step,
+          .unsaved = position.unsaved_metrics,
+          .phases = !config_.train.phases.empty()};
+}
+
+void RunRecords::open(const TrainingPosition& position) {
+  writer_.emplace(config_.run, start_at(position), logger_);
+}
+
+void RunRecords::complete(const TrainingPosition& position) {
+  MetricsStart start = start_at(position);
+  start.steps_follow = false;
+  MetricsWriter(config_.run, start, logger_).sync();
 }
 
 double RunRecords::loss_of(int64_t step) const {

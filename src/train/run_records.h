@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/log.h"
 #include "config/run_config.h"
 #include "engine/step_trace.h"
 #include "metrics/metrics_writer.h"
 #include "program/runtime.h"
+#include "train/training_state.h"
 
 namespace tessera {
 
@@ -18,12 +20,18 @@ class RunRecords {
   RunRecords(const RunConfig& config, Runtime& runtime, const Logger& logger)
       : config_(config), runtime_(runtime), logger_(logger) {}
 
-  /// Opens the metrics for the steps after `last_step` (see MetricsWriter).
-  void open(int64_t last_step);
+  /// Opens the metrics for the steps after a position (see MetricsWriter).
+  void open(const TrainingPosition& position);
+  /// Completes the metrics up to a position after which no step follows.
+  void complete(const TrainingPosition& position);
   /// Writes a step. Throws Error when the file system refuses.
   void append(const StepMetrics& metrics) { writer_->append(metrics); }
   /// Returns when all steps are on the disk. Throws Error when they cannot be brought there.
   void sync() { writer_->sync(); }
+  /// See MetricsFile.
+  const std::string& unsaved() const { return writer_->unsaved(); }
+  /// Throws Error unless loss.svg can be written.
+  void require_picture() const { require_writable(file("loss.svg")); }
   /// The loss of a step that is done, or NaN if the metrics lack it.
   double loss_of(int64_t step) const;
   /// Draws loss.svg of a model with so many parameters, after so many tokens.
@@ -33,6 +41,7 @@ class RunRecords {
   fs::path write_trace(StepTrace step, double gemm_peak, int64_t tokens) const;
 
  private:
+  MetricsStart start_at(const TrainingPosition& position) const;
   fs::path file(const char* name) const { return fs::path(config_.run.directory) / name; }
 
   const RunConfig& config_;

@@ -43,16 +43,20 @@ std::vector<GroupStream> own_streams(const StateToSave& save, const StateRanks& 
   return streams;
 }
 
+/// Throws Error unless this rank sees the folder that the first one has made.
+void require_seen(const fs::path& folder) {
+  if (is_folder(folder)) return;
+  throw Error(
+      "{} is not there, which rank 0 has made; run.directory must be in a file system that all "
+      "ranks share",
+      folder.string());
+}
+
 /// Writes this rank's files.
 CheckpointManifest write_own(const fs::path& folder, const StateToSave& save,
                              const SaveOptions& options, const StateRanks& ranks) {
   const CheckpointWriter writer{.number = ranks.control.rank(), .count = ranks.mesh().ranks()};
-  if (!is_folder(folder)) {
-    throw Error(
-        "{} is not there, which rank 0 has made; run.directory must be in a file system that all "
-        "ranks share",
-        folder.string());
-  }
+  require_seen(folder);
   return write_part(folder, save.state.step, own_streams(save, ranks), writer, options);
 }
 
@@ -78,6 +82,16 @@ void save_state(const StateToSave& save, const SaveOptions& options, const State
       add_part(written, parse_manifest(part, folder.string(), ManifestPart::one_writer));
     }
     shared->commit(save.state, std::move(written), save.carried);
+  });
+}
+
+void require_savable(const fs::path& directory, const RankControl& control) {
+  const fs::path folder = checkpoint_path(directory, 0, FolderState::partial);
+  std::optional<SharedSave> attempt;  // its destructor removes what it made
+  control.on_first([&] { attempt.emplace(directory, 0); });
+  control.together([&] {
+    require_seen(folder);
+    require_writable(folder / fmt::format("rank-{:05}", control.rank()));
   });
 }
 

@@ -25,4 +25,9 @@ struct StateToSave {
 /// nothing partial is left then.
 void save_state(const StateToSave& save, const SaveOptions& options, const StateRanks& ranks);
 
+/// Tries whether every rank can write a checkpoint into a folder, and leaves nothing there. Every
+/// rank calls it. Throws Error on every rank if one of them cannot, as save_state() would after
+/// many steps.
+void require_savable(const fs::path& directory, const RankControl& control);
+
 }  // namespace tessera

@@ -28,21 +28,12 @@
 #include "train/run_keeper.h"
 #include "train/run_lock.h"
 #include "train/same_run.h"
+#include "train/save_state.h"
 #include "train/shared_cores.h"
 #include "train/training_state.h"
 
 namespace tessera {
 namespace {
-
-/// Throws Error if the folder already holds a run, which must not be overwritten by mistake.
-void require_fresh(const RunConfig& config) {
-  if (holds_checkpoints(config)) {
-    throw Error(
-        "{} already holds a run; go on with it by --resume, remove it, or choose another "
-        "run.directory",
-        config.run.directory);
-  }
-}
 
 /// The useful FLOPs of a phase's step, those of one rank that does all of it: what ranks compute
 /// twice does not count.
@@ -218,6 +209,7 @@ TrainReport train_as_process(const RunConfig& config, const RunConfig& resolved,
     if (!options.resume) require_fresh(resolved);
   });
   require_shared_folder(resolved.run.directory, control);
+  require_savable(checkpoints_directory(resolved), control);
   const double peak_flops = peak_of_processes(resolved, runtime, control);
   std::optional<SharedRun> run;
   control.together(
@@ -252,6 +244,7 @@ TrainReport train(const RunConfig& config, const TrainOptions& options, const Lo
   require_runnable(plans.front().programs.list(), *runtime);
   RunLock lock(resolved.run.directory, logger);
   if (!options.resume) require_fresh(resolved);
+  require_savable(checkpoints_directory(resolved), RankControl());
   peak_flops = prepare_products(resolved, peak_flops, *runtime);
   int64_t memory_bytes = 0;
   for (const StepPlan& plan : plans) memory_bytes += plan.memory.arena_bytes;

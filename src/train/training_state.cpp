@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/links.h"
 #include "base/text.h"
 #include "checkpoint/carried_files.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_manifest.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/prune.h"
@@ -39,8 +41,18 @@ std::vector<StateTensor> state_tensors(const ParameterStore& store) {
   return tensors;
 }
 
+/// The state value with the number of tokens, which every checkpoint of a run has.
+constexpr const char* kTokensName = "tokens";
+
 /// The state value with the number of micro-batches, of which a controller of biases has seen each.
 constexpr const char* kMicroBatchesName = "micro_batches";
+
+/// The state value with the lines of metrics that only the checkpoint has.
+constexpr const char* kUnsavedMetricsName = "unsaved_metrics";
+
+std::string text_if_there(const CheckpointState& state, const char* name) {
+  return state.values.contains(name) ? state.text(name) : "";
+}
 
 bool has_controller(const RunConfig& config) {
   return config.model.balance_biases == BiasBalancing::controller;
@@ -91,6 +103,23 @@ void require_same_run(const RunConfig& saved, const std::string& path, const Run
   }
 }
 
+/// Returns what is to be done with a folder that holds a model, and not a run.
+std::string import_advice(const fs::path& model) {
+  return fmt::format(
+      "a run that is to begin with these weights needs another run.directory, no --resume, and "
+      "checkpoint.initial = \"{}\"",
+      model.string());
+}
+
+/// Throws Error if a checkpoint has no state of training.
+void require_trained(const CheckpointState& state, const fs::path& path) {
+  if (state.values.contains(kTokensName)) return;
+  throw Error(
+      "{} holds weights without a state of training: `checkpoint import` wrote it, not a "
+      "run; {}",
+      path.string(), import_advice(path));
+}
+
 /// Loads a checkpoint on all ranks. Throws DamagedCheckpoint on all of them if one finds it
 /// damaged.
 TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
@@ -101,8 +130,9 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
   TrainingPosition result;
   std::string initial;
   ranks.control.together([&] {
-    const RunConfig saved = parse_config(reader.state().config, origin);
     const CheckpointState& state = reader.state();
+    require_trained(state, reader.path());
+    const RunConfig saved = parse_config(state.config, origin);
     require_same_run(saved, origin, config, logger);
     require_same_phases(saved, config, state.step, origin);
     const std::vector<RunPhase> phases = phases_of(config);
@@ -110,10 +140,11 @@ TrainingPosition load_checkpoint(const fs::path& path, RunConfig& config,
     require_same_token_sets(state, phases[phase].config, ranks.mesh(), origin);
     initial = saved.checkpoint.initial;
     result = {.step = state.step,
-              .tokens = state.integer("tokens"),
+              .tokens = state.integer(kTokensName),
               .micro_batches = has_controller(saved) ? state.integer(kMicroBatchesName) : 0,
               .data = restored_state(state, data.at(phase), origin, logger),
-              .carried = tokenizer_files(data.tokenizer())};
+              .carried = tokenizer_files(data.tokenizer()),
+              .unsaved_metrics = text_if_there(state, kUnsavedMetricsName)};
     add_other_files(reader, result.carried, logger);
   });
   load_state(reader, state_tensors(store), {}, ranks);
@@ -154,11 +185,33 @@ void require_same_listing(const CheckpointListing& listing, const fs::path& dire
   });
 }
 
-[[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
+bool empty(const CheckpointListing& listing) {
+  return listing.complete.empty() && listing.broken.empty();
+}
+
+/// Throws Error if `checkpoint import` wrote its model into the run's folder, beside the folder of
+/// the run's checkpoints.
+void require_no_import_beside(const RunConfig& config) {
+  const fs::path directory = config.run.directory;
+  const CheckpointListing beside = list_checkpoints(directory);
+  if (empty(beside)) return;
+  const fs::path& found =
+      beside.complete.empty() ? beside.broken.front().path : beside.complete.back().path;
   throw Error(
-      "{} holds no complete checkpoint to resume from ({}); start the run without --resume{}",
-      checkpoints_directory(config).string(), problem,
-      holds_checkpoints(config) ? " in another run.directory" : "");
+      "{} holds {}, a checkpoint that `checkpoint import` wrote or that was put there, where a run "
+      "has its checkpoints in {}; {}",
+      directory.string(), found.filename().string(), checkpoints_directory(config).string(),
+      import_advice(directory));
+}
+
+[[noreturn]] void refuse_to_resume(const RunConfig& config, const std::string& problem) {
+  const fs::path directory = checkpoints_directory(config);
+  require_no_import_beside(config);
+  const bool holds_some = !empty(list_checkpoints(directory));
+  throw Error(
+      "{} holds no complete checkpoint to resume from ({}{}); start the run without --resume{}",
+      directory.string(), problem, dangling_link_text(directory),
+      holds_some ? " in another run.directory" : "");
 }
 
 }  // namespace
@@ -175,8 +228,11 @@ void save_training(const RunConfig& config, const ParameterStore& store,
   state.step = position.step;
   state.config = to_toml(config);
   state.values = data_values(data.at(phase), position.data);
-  state.values["tokens"] = position.tokens;
+  state.values[kTokensName] = position.tokens;
   if (has_controller(config)) state.values[kMicroBatchesName] = position.micro_batches;
+  if (!position.unsaved_metrics.empty()) {
+    state.values[kUnsavedMetricsName] = position.unsaved_metrics;
+  }
   state.values["random.seed"] = static_cast<int64_t>(config.train.seed);
   put_token_sets(state, token_sets(phases[phase].config, ranks.mesh()));
   save_state({.directory = checkpoints_directory(config),
@@ -191,9 +247,18 @@ void prune_training(const RunConfig& config) {
                                                     .multiples_of = config.checkpoint.keep_every});
 }
 
-bool holds_checkpoints(const RunConfig& config) {
+void require_fresh(const RunConfig& config) {
+  require_no_import_beside(config);
   const CheckpointListing listing = list_checkpoints(checkpoints_directory(config));
-  return !listing.complete.empty() || !listing.broken.empty();
+  if (empty(listing)) return;
+  if (!listing.complete.empty()) {
+    const fs::path& newest = listing.complete.back().path;
+    require_trained(read_checkpoint_manifest(newest).state, newest);
+  }
+  throw Error(
+      "{} already holds a run; go on with it by --resume, remove it, or choose another "
+      "run.directory",
+      config.run.directory);
 }
 
 ModelConfig resumed_model(const RunConfig& named) {
@@ -201,7 +266,9 @@ ModelConfig resumed_model(const RunConfig& named) {
   std::string last_problem = "there is none";
   for (auto found = listing.complete.rbegin(); found != listing.complete.rend(); ++found) {
     try {
-      const std::string text = CheckpointReader(found->path).state().config;
+      const CheckpointReader reader(found->path);
+      require_trained(reader.state(), found->path);
+      const std::string text = reader.state().config;
       return parse_config(text, found->path.string()).model;
     } catch (const DamagedCheckpoint& damaged) {
       last_problem = damaged.what();

@@ -23,6 +23,8 @@ struct TrainingPosition {
   /// The files that its checkpoints carry. They are in memory from the run's start: a file that is
   /// damaged or removed later does not keep the run from saving.
   std::vector<CarriedFile> carried;
+  /// Lines of metrics.jsonl up to the step that could not be brought to the disk (see MetricsFile).
+  std::string unsaved_metrics;
 };
 
 /// Saves everything that the run needs to continue bit for bit: master weights, moments, data
@@ -34,9 +36,10 @@ void save_training(const RunConfig& config, const ParameterStore& store,
 /// Removes old checkpoints by the keep rule. Throws Error when one cannot be removed.
 void prune_training(const RunConfig& config);
 
-/// Whether the run has saved a checkpoint, complete or damaged. What a killed save left
+/// Throws Error unless a new run can begin in run.directory: it holds neither the checkpoints of a
+/// run, complete or damaged, nor a model that `checkpoint import` wrote. What a killed save left
 /// half-written does not count.
-bool holds_checkpoints(const RunConfig& config);
+void require_fresh(const RunConfig& config);
 
 /// Removes what a killed save left behind and loads the run's newest complete checkpoint into the
 /// store. Every rank calls it and gets its pieces (see load_state()). If a checkpoint turns out to

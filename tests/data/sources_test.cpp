@@ -116,7 +116,7 @@ TEST_F(SourcesTest, HeldOutMayBeNothingOrEverything) {
   EXPECT_EQ(everything.sources[0].instances->instances(Split::held_out),
             nothing->instances(Split::train));
   EXPECT_THAT(error_of([&] { Loader(everything, {}); }),
-              AllOf(HasSubstr("has no train data"), HasSubstr("smaller held-out fraction")));
+              AllOf(HasSubstr("has no train data"), HasSubstr("a smaller --held-out")));
   source.held_out = 1e-9;
   EXPECT_EQ(open_data(mix_of({source})).sources[0].instances->instances(Split::held_out), 1);
 }

@@ -10,6 +10,7 @@
 #include "metrics/metrics_csv.h"
 #include "metrics/metrics_writer.h"
 #include "support/error_of.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace tessera {
@@ -83,6 +84,41 @@ TEST(Metrics, LinesBeyondTheResumedStepAreRemovedAndTheOthersStayAsTheyAre) {
   EXPECT_EQ(metrics[2].loss, 0.1 * 3);
   EXPECT_EQ(metrics[3].step, 4);
   EXPECT_THAT(read_file(path), HasSubstr("\"later\":[1, 2], "));
+}
+
+TEST(Metrics, LinesThatCouldNotBeWrittenAreWrittenLaterOrAtTheNextStart) {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "metrics.jsonl";
+  std::string unsaved;
+  {
+    MetricsFile file(path, 0);
+    for (int64_t step = 1; step <= 2; ++step) file.append(sample_metrics(step));
+    file.sync();
+    EXPECT_EQ(file.unsaved(), "");
+    const auto room = static_cast<rlim_t>(fs::file_size(path) + 10);
+    {
+      const FileSizeLimit limit(room);
+      EXPECT_THAT(error_of([&] { file.append(sample_metrics(3)); }), HasSubstr("cannot write"));
+      EXPECT_EQ(read_metrics(path).size(), 2U);
+    }
+    file.append(sample_metrics(4));  // and the one before
+    EXPECT_EQ(read_metrics(path).size(), 4U);
+    const FileSizeLimit limit(room);
+    EXPECT_THAT(error_of([&] { file.append(sample_metrics(5)); }), HasSubstr("cannot write"));
+    EXPECT_THAT(error_of([&] { file.sync(); }), HasSubstr("cannot write"));
+    unsaved = file.unsaved();
+  }
+  // A power cut may leave anything of the lines that were not on the disk.
+  const std::string text = read_file(path);
+  write_file(path, text.substr(0, text.find("{\"step\":3")) + std::string(9, '\0') + "\n");
+  { MetricsFile(path, 5, unsaved).append(sample_metrics(6)); }
+  const auto steps = read_metrics(path);
+  ASSERT_EQ(steps.size(), 6U);
+  for (int64_t step = 1; step <= 6; ++step) {
+    EXPECT_EQ(steps[static_cast<size_t>(step - 1)].loss, sample_metrics(step).loss);
+  }
+  write_file(path, text.substr(0, 9) + "\n" + text);
+  EXPECT_THAT(error_of([&] { MetricsFile(path, 4); }), HasSubstr("metrics.jsonl:1: not a line"));
 }
 
 TEST(Metrics, ALineThatIsNotValidIsNamed) {
@@ -183,12 +219,12 @@ TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
   std::string whole = csv_header();
   for (int64_t step = 1; step <= 6; ++step) whole += csv_line(sample_metrics(step));
   {
-    MetricsWriter writer(run(true, false), 0, Logger());
+    MetricsWriter writer(run(true, false), {.last_step = 0}, Logger());
     for (int64_t step = 1; step <= 5; ++step) writer.append(sample_metrics(step));
   }
   write_file(folder_ / "metrics.csv", csv() + "6,0.1");  // killed within a line
   {
-    MetricsWriter writer(run(true, false), 3, Logger());
+    MetricsWriter writer(run(true, false), {.last_step = 3}, Logger());
     for (int64_t step = 4; step <= 6; ++step) writer.append(sample_metrics(step));
   }
   EXPECT_EQ(csv(), whole);
@@ -197,20 +233,29 @@ TEST_F(WriterTest, AResumedRunsCsvIsThatOfARunAtOnce) {
 
 TEST_F(WriterTest, ACsvThatIsAskedForLaterHoldsTheEarlierStepsToo) {
   {
-    MetricsWriter writer(run(false, true), 0, Logger());
+    MetricsWriter writer(run(false, true), {.last_step = 0}, Logger());
     writer.append(sample_metrics(1));
     writer.append(sample_metrics(2));
   }
   EXPECT_FALSE(fs::exists(folder_ / "metrics.csv"));
   EXPECT_TRUE(fs::exists(folder_ / "tensorboard"));
-  MetricsWriter(run(true, false), 2, Logger()).append(sample_metrics(3));
+  MetricsWriter(run(true, false), {.last_step = 2}, Logger()).append(sample_metrics(3));
   EXPECT_EQ(csv(), csv_header() + csv_line(sample_metrics(1)) + csv_line(sample_metrics(2)) +
                        csv_line(sample_metrics(3)));
 }
 
+TEST_F(WriterTest, ACsvThatIsNoLongerWantedKeepsNoStepThatWasDiscarded) {
+  {
+    MetricsWriter writer(run(true, false), {.last_step = 0}, Logger());
+    for (int64_t step = 1; step <= 3; ++step) writer.append(sample_metrics(step));
+  }
+  MetricsWriter(run(false, false), {.last_step = 1}, Logger()).append(sample_metrics(2));
+  EXPECT_EQ(csv(), csv_header() + csv_line(sample_metrics(1)));
+}
+
 TEST_F(WriterTest, ARunThatStartsAnewKeepsNothing) {
-  { MetricsWriter(run(true, false), 0, Logger()).append(sample_metrics(1)); }
-  const MetricsWriter writer(run(true, false), 0, Logger());
+  { MetricsWriter(run(true, false), {.last_step = 0}, Logger()).append(sample_metrics(1)); }
+  const MetricsWriter writer(run(true, false), {.last_step = 0}, Logger());
   EXPECT_EQ(csv(), csv_header());
   EXPECT_EQ(read_file(folder_ / "metrics.jsonl"), "");
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "metrics/metrics_writer.h"
 #include "metrics/tensorboard/event.h"
 #include "metrics/tensorboard/events_file.h"
@@ -91,7 +92,7 @@ TEST(TensorBoard, AResumedRunDeclaresVoidWhatFollowsItsCheckpoint) {
   const TemporaryFolder folder;
   const RunSection run{.directory = folder.path().string()};
   for (const int64_t last_step : {0, 3}) {
-    MetricsWriter writer(run, last_step, Logger());
+    MetricsWriter writer(run, {.last_step = last_step}, Logger());
     for (int64_t step = last_step + 1; step <= last_step + 4; ++step) writer.append({.step = step});
     const auto events = payloads(read_file(files(folder / "tensorboard").back()));
     ASSERT_EQ(events.size(), 6U);
@@ -99,20 +100,80 @@ TEST(TensorBoard, AResumedRunDeclaresVoidWhatFollowsItsCheckpoint) {
   }
 }
 
-TEST(TensorBoard, TheLastStepThatCountsIsFound) {
+/// The last step whose numbers count; 0 if there is none.
+int64_t last_step(const fs::path& folder) {
+  const auto steps = recorded_steps(folder);
+  return steps.empty() ? 0 : steps.rbegin()->first;
+}
+
+TEST(TensorBoard, TheStepsThatCountAreFound) {
   const TemporaryFolder folder;
-  EXPECT_EQ(last_recorded_step(folder / "none"), 0);
-  EXPECT_EQ(last_recorded_step(fixture("")), int64_t{1} << 40) << "as the package reads its own";
-  const Scalar scalars[] = {{"train/loss", 1.5}};
+  EXPECT_EQ(last_step(folder / "none"), 0);
+  EXPECT_EQ(last_step(fixture("")), int64_t{1} << 40) << "as the package reads its own";
   for (const int64_t first : {1, 4}) {
     EventsFile file(folder.path(), first);
-    EXPECT_EQ(last_recorded_step(folder.path()), first - 1);
+    EXPECT_EQ(last_step(folder.path()), first - 1);
+    const Scalar scalars[] = {{"train/loss", static_cast<double>(first)}};
     for (int64_t step = first; step < first + 5; ++step) file.append(step, scalars);
-    EXPECT_EQ(last_recorded_step(folder.path()), first + 4);
+    EXPECT_EQ(last_step(folder.path()), first + 4);
+    EXPECT_EQ(recorded_steps(folder.path()).at(first + 1), hash(summary_message(scalars)));
   }
   const fs::path last = files(folder.path()).back();
   fs::resize_file(last, fs::file_size(last) - 3);  // as a full disk or a kill leaves it
-  EXPECT_EQ(last_recorded_step(folder.path()), 7);
+  EXPECT_EQ(last_step(folder.path()), 7);
+}
+
+/// A run that did six steps with events, is resumed after three without, and does others.
+class DiscardedSteps : public ::testing::Test {
+ protected:
+  DiscardedSteps() {
+    write(0, 6, 1);
+    run_.tensorboard = false;
+  }
+  /// Writes the steps after one up to another, with so large a loss.
+  void write(int64_t after, int64_t until, double loss) {
+    MetricsWriter writer(run_, {.last_step = after}, Logger());
+    for (int64_t step = after + 1; step <= until; ++step) {
+      writer.append({.step = step, .loss = loss});
+    }
+  }
+  fs::path events() const { return folder_ / "tensorboard"; }
+
+  TemporaryFolder folder_;
+  RunSection run_{.directory = folder_.path().string()};
+};
+
+TEST_F(DiscardedSteps, AreNotShownThoughTheResumeWritesNoEvents) {
+  write(3, 5, 2);
+  EXPECT_EQ(last_step(events()), 3);
+  const size_t files_before = files(events()).size();
+  write(5, 6, 2);
+  EXPECT_EQ(files(events()).size(), files_before) << "nothing of it was void";
+}
+
+TEST_F(DiscardedSteps, AreReplacedByALaterResumeIfTheOneBeforeCouldNotWriteEvents) {
+  fs::rename(events(), folder_ / "away");
+  write(3, 5, 2);
+  fs::rename(folder_ / "away", events());
+  EXPECT_EQ(last_step(events()), 6);
+  run_.tensorboard = true;
+  write(5, 7, 3);
+  const auto recorded = recorded_steps(events());
+  const auto steps = read_metrics(folder_ / "metrics.jsonl");
+  ASSERT_EQ(steps.size(), 7U);
+  EXPECT_EQ(recorded.size(), 7U);
+  EXPECT_EQ(recorded.at(3), recorded.at(1)) << "before the resume";
+  EXPECT_EQ(recorded.at(5), recorded.at(4));
+  EXPECT_NE(recorded.at(4), recorded.at(3)) << "that of the discarded step";
+}
+
+TEST_F(DiscardedSteps, AreCompletedWhereNoStepFollowsAndNothingIsWrittenTwice) {
+  run_.tensorboard = true;
+  for (int i = 0; i < 2; ++i) {
+    const MetricsWriter writer(run_, {.last_step = 4, .steps_follow = false}, Logger());
+    EXPECT_EQ(last_step(events()), 4);
+    EXPECT_EQ(files(events()).size(), 2U);
+  }
 }
 
 TEST(TensorBoard, AResumeAddsTheStepsThatCouldNotBeWritten) {
@@ -121,7 +182,7 @@ TEST(TensorBoard, AResumeAddsTheStepsThatCouldNotBeWritten) {
   folder.write("tensorboard", "a file in the way");
   {
     ::testing::internal::CaptureStderr();
-    MetricsWriter writer(run, 0, Logger());
+    MetricsWriter writer(run, {.last_step = 0}, Logger());
     for (int64_t step = 1; step <= 4; ++step) writer.append({.step = step});
     const std::string warned = ::testing::internal::GetCapturedStderr();
     EXPECT_THAT(warned, HasSubstr("TensorBoard's events are written no more"));
@@ -129,11 +190,11 @@ TEST(TensorBoard, AResumeAddsTheStepsThatCouldNotBeWritten) {
   }
   EXPECT_EQ(read_metrics(folder / "metrics.jsonl").size(), 4U);
   fs::remove(folder / "tensorboard");
-  MetricsWriter writer(run, 3, Logger());
+  MetricsWriter writer(run, {.last_step = 3}, Logger());
   const auto events = payloads(read_file(files(folder / "tensorboard").back()));
   ASSERT_EQ(events.size(), 5U);
   EXPECT_EQ(at_time(events[1], 5), start_event(5, 1));
-  EXPECT_EQ(last_recorded_step(folder / "tensorboard"), 3);
+  EXPECT_EQ(last_step(folder / "tensorboard"), 3);
 }
 
 TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {
@@ -163,7 +224,7 @@ TEST(TensorBoard, EachPartOfARunHasAFileThatSortsAfterTheLast) {
 TEST(TensorBoard, AStepIsOneRecordWithTheNumbersThatItHas) {
   const TemporaryFolder folder;
   {
-    MetricsWriter writer({.directory = folder.path().string()}, 0, Logger());
+    MetricsWriter writer({.directory = folder.path().string()}, {.last_step = 0}, Logger());
     StepMetrics metrics{.step = 1, .loss = 2};
     writer.append(metrics);
     metrics.expert_load = 1.25;

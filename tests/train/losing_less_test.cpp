@@ -1,4 +1,6 @@
 // What may fail while a run trains: little of it is worth the run.
+#include <cmath>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -8,7 +10,9 @@
 #include "metrics/metrics.h"
 #include "support/error_of.h"
 #include "support/file_size_limit.h"
+#include "support/names_in.h"
 #include "support/prepared_data.h"
+#include "train/run_lock.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
 
@@ -132,6 +136,55 @@ TEST_F(LosingLess, ARunWhoseMetricsCannotBeWrittenSavesBeforeItEnds) {
                              HasSubstr("was saved: go on from it with --resume")));
   const int64_t step = read_metrics(run() / "metrics.jsonl").back().step + 1;
   EXPECT_TRUE(saved(step)) << step;
+  // The line of that step is in the checkpoint, and the next start writes it, also one that has
+  // nothing else to do.
+  const std::string here = "train.stop_after=" + std::to_string(step);
+  EXPECT_FALSE(std::isnan(train(config({here, "run.csv=true"}), kResume, Logger()).loss));
+  EXPECT_EQ(read_metrics(run() / "metrics.jsonl").back().step, step);
+  EXPECT_THAT(read_file(run() / "metrics.csv"), HasSubstr("\n" + std::to_string(step) + ","));
+}
+
+TEST_F(LosingLess, ARunWhoseFolderIsMovedAwayWritesNothingIntoTheOneThatFollows) {
+  for (const char* every : {"checkpoint.every=2", "checkpoint.every=0"}) {
+    const fs::path moved = folder_ / "moved";
+    std::optional<RunLock> other;
+    TrainOptions options = kQuiet;
+    options.before_step = [&](int, int64_t step) {
+      if (step != 4) return;
+      fs::rename(run(), moved);
+      other.emplace(run(), Logger());
+    };
+    const std::string problem = error_of([&] { train(config({every}), options, Logger()); });
+    EXPECT_THAT(problem, AllOf(HasSubstr(run().string() + " was moved to " + moved.string()),
+                               HasSubstr("is held by process")));
+    EXPECT_EQ(testing::names_in(run()), std::vector<std::string>{"run.lock"});
+    EXPECT_EQ(read_metrics(moved / "metrics.jsonl").size(), 3U);
+    fs::remove_all(moved);
+  }
+}
+
+TEST_F(LosingLess, WhatCannotBeWrittenIsFoundBeforeTheFirstStep) {
+  const auto refusal = [&](const std::string& in_the_way, std::vector<std::string> more) {
+    folder_.write("run/" + in_the_way, "in the way");
+    TrainOptions options = kQuiet;
+    options.before_step = [](int, int64_t) { FAIL() << "it trained"; };
+    const std::string problem = error_of([&] { train(config(more), options, Logger()); });
+    fs::remove_all(run());
+    return problem;
+  };
+  EXPECT_THAT(refusal("checkpoints", {"checkpoint.every=0"}), HasSubstr("run/checkpoints"));
+  folder_.write("run/trace.json/file", "in the way");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(train(config({"run.trace_step=6", "train.stop_after=1"}), kQuiet, Logger()).step, 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the trace was not written"));
+  fs::remove_all(run());
+  fs::create_directories(run());
+  fs::create_symlink("nowhere", run() / "checkpoints");
+  EXPECT_THAT(error_of([&] { train(config(), kQuiet, Logger()); }),
+              HasSubstr("checkpoints is a link to nowhere, which is not there"));
+  EXPECT_THAT(error_of([&] { train(config(), kResume, Logger()); }),
+              HasSubstr("checkpoints is a link to nowhere, which is not there"));
+  EXPECT_FALSE(fs::exists(run() / "metrics.jsonl"));
 }
 
 /// Flips a bit in the middle of a file.

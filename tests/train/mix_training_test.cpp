@@ -7,6 +7,7 @@
 #include "inference/evaluate.h"
 #include "inference/loaded_model.h"
 #include "metrics/metrics.h"
+#include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
@@ -115,17 +116,19 @@ TEST_F(MixTrainingTest, ACheckpointOfTokenFilesCarriesTheTokenizer) {
   EXPECT_EQ(model.config.data.sources.at(0).name, "digits");
 }
 
-TEST_F(MixTrainingTest, AMixWithoutHeldOutDataCannotBeEvaluated) {
+TEST_F(MixTrainingTest, DataWithoutHeldOutPartIsRefusedBeforeTheFirstStep) {
   const std::string digits = (folder_.path() / "digits.npy").string();
   const std::string source = "{path = \"" + digits + "\", dtype = \"uint16\", held_out = 0";
-  const RunConfig without =
-      config("without", {"data.sources=[" + source + "}, " + source + ", name = \"again\"}]",
-                         "data.tokenizer=bytes", "train.evaluate_every=1"});
-  try {
-    train(without, kQuiet, Logger());
-    FAIL() << "it was evaluated";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no source has held-out data"));
+  for (const std::string& sources :
+       {source + "}", source + "}, " + source + ", name = \"again\"}"}) {
+    const RunConfig without =
+        config("without", {"data.sources=[" + sources + "]", "data.tokenizer=bytes",
+                           "train.evaluate_every=20", "train.steps=20"});
+    EXPECT_THAT(
+        error_of([&] { train(without, kQuiet, Logger()); }),
+        ::testing::AllOf(HasSubstr("train.evaluate_every is 20, and no source has held-out"),
+                         HasSubstr("set held_out of their [[data.sources]] above 0")));
+    EXPECT_FALSE(fs::exists(run_folder("without"))) << "nothing was trained";
   }
 }
 

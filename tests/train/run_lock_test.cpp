@@ -41,6 +41,30 @@ TEST(RunLock, LeavesNothingBehind) {
   EXPECT_TRUE(fs::is_empty(run));
 }
 
+TEST(RunLock, KnowsThatItsFolderIsAtItsPathNoMore) {
+  const TemporaryFolder folder;
+  const fs::path run = folder / "run";
+  const fs::path moved = folder / "moved";
+  {
+    const RunLock first(run, Logger());
+    first.require_held();
+    fs::rename(run, moved);
+    EXPECT_THAT(error_of([&] { first.require_held(); }),
+                AllOf(HasSubstr(run.string() + " was moved to " + moved.string()),
+                      HasSubstr("run.directory = \"" + moved.string() + "\"")));
+    const RunLock second(run, Logger());
+    EXPECT_THAT(error_of([&] { first.require_held(); }),
+                AllOf(HasSubstr("was moved to " + moved.string()),
+                      HasSubstr("the path is held by process " + std::to_string(::getpid()))));
+    second.require_held();
+    fs::remove(run / "run.lock");
+    EXPECT_THAT(error_of([&] { second.require_held(); }),
+                HasSubstr((run / "run.lock").string() + " was removed or replaced"));
+    write_file(run / "run.lock", "another's");
+  }
+  EXPECT_EQ(read_file(run / "run.lock"), "another's") << "a lock removes its own file only";
+}
+
 TEST(RunLock, OfAKilledProcessHoldsNobodyUp) {
   const TemporaryFolder folder;
   const fs::path run = folder / "run";

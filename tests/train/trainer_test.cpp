@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/usable_memory.h"
+#include "checkpoint/save.h"
 #include "engine/step_trace.h"
 #include "hardware/hardware_file.h"
 #include "hardware/tuned_products_file.h"
@@ -24,6 +25,7 @@
 #include "support/error_of.h"
 #include "support/prepared_data.h"
 #include "train/train_options.h"
+#include "train/training_state.h"
 
 namespace tessera {
 namespace {
@@ -222,6 +224,23 @@ TEST_F(TrainerTest, AnExistingRunIsNotWrittenOver) {
   const RunConfig once = config("once", {"train.steps=2", "optimizer.warmup_steps=1"});
   train(once, kQuiet, Logger());
   EXPECT_THROW(train(once, kQuiet, Logger()), Error);
+}
+
+TEST_F(TrainerTest, AnImportedModelIsNoRunAndTheErrorSaysHowToBeginWithIt) {
+  const RunConfig named = config("imported");
+  const CheckpointState state{.config = to_toml(named)};
+  const NamedTensor weight{"parameters", "weight", Tensor(Shape{2}, DType::f32)};
+  for (const char* const below : {"", "checkpoints"}) {
+    const fs::path output = run_folder("imported") / below;
+    const fs::path saved = save_checkpoint(output, state, {&weight, 1});
+    const fs::path initial = std::string_view(below).empty() ? run_folder("imported") : saved;
+    const auto advice = AllOf(HasSubstr("`checkpoint import` wrote"),
+                              HasSubstr("checkpoint.initial = \"" + initial.string() + "\""));
+    EXPECT_THAT(error_of([&] { train(named, kQuiet, Logger()); }), advice);
+    EXPECT_THAT(error_of([&] { train(named, kResume, Logger()); }), advice);
+    EXPECT_THAT(error_of([&] { resumed_model(named); }), advice);
+    fs::remove_all(run_folder("imported"));
+  }
 }
 
 TEST_F(TrainerTest, ResumeNeedsACheckpointTheSameDataAndTheSameSeed) {

@@ -118,6 +118,15 @@ void check(const Manifest& manifest, const std::string& origin) {
 
 std::string_view split_name(Split split) { return split == Split::train ? "train" : "held_out"; }
 
+std::string_view empty_split_advice(Split split) {
+  return split == Split::train
+             ? "prepare it again, into another folder, with a smaller --held-out; of token files "
+               "and Megatron datasets set held_out of their [[data.sources]] below 1"
+             : "prepare it again, into another folder, with --held-out above 0 and more than one "
+               "sequence of text; of token files and Megatron datasets set held_out of their "
+               "[[data.sources]] above 0";
+}
+
 void write_manifest(const fs::path& folder, const Manifest& manifest) {
   const OrderedJson json = {
       {"format", kFormat},

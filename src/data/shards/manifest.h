@@ -24,6 +24,9 @@ enum class Split { train, held_out };
 /// Returns "train" or "held_out". The names of the shards begin with it.
 std::string_view split_name(Split split);
 
+/// Returns what to do about data of which a part is wanted and empty.
+std::string_view empty_split_advice(Split split);
+
 /// One .npy file, an array [instances, context].
 struct Shard {
   std::string file;  // its name in the folder

@@ -67,6 +67,15 @@ OutputFolder::OutputFolder(fs::path folder, bool overwrite) : folder_(std::move(
   if (overwrite) remove_all();
 }
 
+void OutputFolder::require_held() const {
+  if (lock_->is_at(folder_)) return;
+  throw Error(
+      "{} was moved, removed or replaced while data was prepared into it; let it be, and run "
+      "prepare "
+      "again",
+      folder_.string());
+}
+
 bool OutputFolder::is_complete(const Recipe& recipe) const {
   if (!path_exists(folder_ / kManifestName)) return false;
   const auto differences = recipe_differences(read_manifest(folder_).recipe, recipe);

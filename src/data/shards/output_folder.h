@@ -21,6 +21,10 @@ class OutputFolder {
 
   const fs::path& path() const { return folder_; }
 
+  /// Throws Error unless the folder is still at its path. Call it before the manifest is written:
+  /// if the folder was moved away meanwhile, the path may be another process's by now.
+  void require_held() const;
+
   /// Whether the folder is complete and was made by `recipe`. Throws Error naming the differences
   /// when it was made by another recipe.
   bool is_complete(const Recipe& recipe) const;

@@ -26,8 +26,8 @@ SplitReader::SplitReader(const fs::path& folder, Split split, int64_t context)
   }
   const SplitSummary& summary = manifest_.split(split);
   if (summary.shards.empty()) {
-    throw Error("{} has no {} data; prepare it again with a {}", folder.string(), split_name(split),
-                split == Split::train ? "smaller held-out fraction" : "held-out fraction above 0");
+    throw Error("{} has no {} data; {}", folder.string(), split_name(split),
+                empty_split_advice(split));
   }
   for (const Shard& shard : summary.shards) {
     const fs::path path = folder / shard.file;

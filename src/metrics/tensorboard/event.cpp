@@ -75,7 +75,7 @@ std::string start_event(double wall_time, int64_t first_step) {
       .text();
 }
 
-std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars) {
+std::string summary_message(std::span<const Scalar> scalars) {
   Message values;
   for (const Scalar& scalar : scalars) {
     values.bytes(summary::kValue, Message()
@@ -83,10 +83,14 @@ std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar
                                       .real32(summary::kSimpleValue, scalar.value)
                                       .text());
   }
+  return values.text();
+}
+
+std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars) {
   return Message()
       .real64(event::kWallTime, wall_time)
       .whole(event::kStep, step)
-      .bytes(event::kSummary, values.text())
+      .bytes(event::kSummary, summary_message(scalars))
       .text();
 }
 

@@ -22,7 +22,10 @@ std::string version_event(double wall_time);
 /// from earlier files.
 std::string start_event(double wall_time, int64_t first_step);
 
-/// The numbers of one step.
+/// The numbers of one step, as the event of the step holds them: a message of the type Summary.
+std::string summary_message(std::span<const Scalar> scalars);
+
+/// The event with the numbers of one step.
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);
 
 }  // namespace tessera

@@ -1,10 +1,10 @@
 #include "metrics/tensorboard/recorded_steps.h"
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/hash.h"
 #include "metrics/tensorboard/events_file.h"
 
 namespace tessera {
@@ -26,17 +26,21 @@ class EventReader {
     }
     return value;
   }
-  void skip(uint64_t bytes) { left_.remove_prefix(std::min<uint64_t>(bytes, left_.size())); }
+  std::string_view bytes(uint64_t count) {
+    const std::string_view taken = left_.substr(0, count);
+    left_.remove_prefix(taken.size());
+    return taken;
+  }
 
  private:
   std::string_view left_;
 };
 
-/// The parts of an event of event.proto that are needed here: its step, and whether it holds
-/// numbers or starts a run.
+/// The parts of an event of event.proto that are needed here: its step, the hash of its numbers if
+/// it has any, and whether it starts a run.
 struct RecordedEvent {
   int64_t step = 0;
-  bool scalars = false;
+  std::optional<uint64_t> numbers;
   bool start = false;
 };
 
@@ -52,15 +56,16 @@ RecordedEvent parse_event(std::string_view payload) {
         break;
       }
       case 1:
-        reader.skip(8);
+        reader.bytes(8);
         break;
-      case 2:
-        event.scalars |= field == 5;
+      case 2: {
+        const std::string_view message = reader.bytes(reader.varint());
+        if (field == 5) event.numbers = hash(message);
         event.start |= field == 7;
-        reader.skip(reader.varint());
         break;
+      }
       default:
-        reader.skip(4);
+        reader.bytes(4);
     }
   }
   return event;
@@ -72,30 +77,29 @@ uint64_t little_endian_length(std::string_view bytes) {
   return value;
 }
 
-/// Returns the last step after one more file. It was `last` before that file.
-int64_t last_after(int64_t last, std::string_view file) {
+/// Adds the steps of one more file.
+void add_file(std::string_view file, std::map<int64_t, uint64_t>& steps) {
   constexpr size_t kHead = 8 + 4, kTail = 4;  // length and checksums, see tfrecord()
   while (file.size() >= kHead + kTail) {
     const uint64_t length = little_endian_length(file);
     if (length > file.size() - kHead - kTail) break;
     const RecordedEvent event = parse_event(file.substr(kHead, length));
-    if (event.start) last = std::min(last, event.step - 1);
-    if (event.scalars) last = std::max(last, event.step);
+    if (event.start) steps.erase(steps.lower_bound(event.step), steps.end());
+    if (event.numbers) steps.insert_or_assign(event.step, *event.numbers);
     file.remove_prefix(kHead + length + kTail);
   }
-  return last;
 }
 
 }  // namespace
 
-int64_t last_recorded_step(const fs::path& folder) {
-  if (!path_exists(folder)) return 0;
-  int64_t last = 0;
+std::map<int64_t, uint64_t> recorded_steps(const fs::path& folder) {
+  std::map<int64_t, uint64_t> steps;
+  if (!path_exists(folder)) return steps;
   for (const fs::path& file : list_folder(folder)) {  // sorted, so in the order of writing
     if (!file.filename().string().starts_with(kEventsPrefix)) continue;
-    last = last_after(last, read_file(file));
+    add_file(read_file(file), steps);
   }
-  return std::max<int64_t>(last, 0);
+  return steps;
 }
 
 }  // namespace tessera

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "base/file.h"
 
 namespace tessera {
 
-/// Returns the last step whose numbers the event files of a folder hold; 0 if they hold none or
-/// there is no such folder. Steps that a later file declares void do not count. A record that a
-/// kill or a full disk cut off ends its file.
-int64_t last_recorded_step(const fs::path& folder);
+/// Returns the steps whose numbers the event files of a folder hold, each with the hash of its
+/// numbers (of summary_message()); none if there is no such folder. Steps that a later file
+/// declares void do not count. A record that a kill or a full disk cut off ends its file.
+std::map<int64_t, uint64_t> recorded_steps(const fs::path& folder);
 
 }  // namespace tessera
