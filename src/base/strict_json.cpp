@@ -12,40 +12,66 @@ namespace tessera {
 
 using Json = nlohmann::json;
 
-Json parse_strict_json(std::string_view text, const std::string& origin, int maximum_depth) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        if (depth >= maximum_depth) {
-          throw Error("{}: found values nested deeper than the {} levels of this format", origin,
-                      maximum_depth);
-        }
-        if (event == Json::parse_event_t::object_start) keys.emplace_back();
-        break;
-      case Json::parse_event_t::object_end:
-        keys.pop_back();
-        break;
-      case Json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!keys.back().insert(key).second) {
-          throw Error("{}: found the key {} twice in one object, expected once", origin,
-                      in_quotes(key));
-        }
-        break;
-      }
-      default:
-        break;
+namespace {
+
+/// Checks a text while it is read, and keeps nothing of it but the keys of the objects that are
+/// open. The library's callback of parse() could check too, but after each object it looks through
+/// all members of the object around it, which takes the square of their number.
+class StrictReading final : public nlohmann::json_sax<Json> {
+ public:
+  StrictReading(const std::string& origin, size_t maximum_depth)
+      : origin_(origin), maximum_depth_(maximum_depth) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    if (open_.back().insert(key).second) return true;
+    throw Error("{}: found the key {} twice in one object, expected once", origin_, in_quotes(key));
+  }
+  /// Stops. parse() then says what is wrong.
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  bool open() {
+    if (open_.size() >= maximum_depth_) {
+      throw Error("{}: found values nested deeper than the {} levels of this format", origin_,
+                  maximum_depth_);
     }
+    open_.emplace_back();
     return true;
-  };
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& origin_;
+  size_t maximum_depth_;
+  std::vector<std::set<std::string>> open_;  // the keys of each object, none for an array
+};
+
+}  // namespace
+
+Json parse_strict_json(std::string_view text, const std::string& origin, int maximum_depth) {
   // The library takes a null byte as the end of the text and ignores what follows.
   if (text.find('\0') != std::string_view::npos) {
     throw Error("{}: found text that is not valid JSON (a null byte)", origin);
   }
+  StrictReading reading(origin, static_cast<size_t>(maximum_depth));
   try {
-    return Json::parse(text, check);
+    Json::sax_parse(text, &reading);
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     throw Error("{}: found text that is not valid JSON ({})", origin, printable(error.what()));
   }

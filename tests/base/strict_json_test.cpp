@@ -1,5 +1,6 @@
 #include "base/strict_json.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,15 @@ TEST(Printable, IsCutBetweenCharacters) {
   EXPECT_EQ(printable(std::string(200, 'x')), std::string(200, 'x'));
   EXPECT_EQ(printable(std::string(201, 'x')), std::string(200, 'x') + "...");
   EXPECT_EQ(printable(std::string(199, 'x') + "\xc3\xbc"), std::string(199, 'x') + "...");
+}
+
+/// A reading that looked through all members after each of them would take minutes for so many.
+TEST(StrictJson, ObjectsOfManyMembersAreRead) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i) text += fmt::format("\"{}\":{{}},", i);
+  EXPECT_EQ(parse_strict_json(text + "\"last\":1}", "file", 2).size(), 100'001U);
+  EXPECT_THAT(error_of([&] { parse_strict_json(text + "\"0\":1}", "file", 2); }),
+              HasSubstr("found the key '0' twice in one object"));
 }
 
 TEST(StrictJson, AnErrorRepeatsNoBrokenBytes) {
