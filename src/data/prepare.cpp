@@ -139,8 +139,9 @@ class Preparation {
     const bool trained = !tokenizer_;
     if (trained && folder_->holds_trained_tokenizer()) tokenizer_ = load_tokenizer(folder);
     if (!tokenizer_) {
-      const std::vector<std::string> lines =
+      const auto& [lines, statistics] =
           sample_lines(corpus_, options_.tokenizer_sample_bytes, read_options_);
+      if (lines.empty()) refuse_without_text(statistics);
       logger_.info("training a tokenizer of {} pieces on {} lines", options_.train_tokenizer,
                    lines.size());
       try {
@@ -193,6 +194,21 @@ class Preparation {
     check_limits(statistics_.bad_lines, bad_line_descriptions(), statistics_.invalid_utf8);
   }
 
+  [[noreturn]] void refuse_without_text(const ReadStatistics& read) {
+    folder_->remove_all();  // it holds nothing of use; another text field must not be refused
+    std::string found;
+    if (read.empty_documents > 0) {
+      found += fmt::format(": {} documents are empty", read.empty_documents);
+    }
+    if (read.bad_lines > 0) {
+      found += fmt::format("{} {} lines are invalid, the first of them:\n  {}\n",
+                           found.empty() ? ":" : ", and", read.bad_lines,
+                           join(describe_bad_lines(corpus_, read.first_bad_lines), "\n  "));
+    }
+    throw Error("the inputs hold no documents with text{}; give other files, or another text field",
+                found);
+  }
+
   std::vector<std::string> bad_line_descriptions() const {
     return describe_bad_lines(corpus_, statistics_.first_bad_lines);
   }
@@ -210,11 +226,7 @@ class Preparation {
   void write_shards() {
     const SplitPlan plan = plan_splits(stream_.tokens(), recipe_.context, recipe_.held_out_fraction,
                                        recipe_.shard_tokens);
-    if (stream_.tokens() == 0) {
-      folder_->remove_all();
-      throw Error(
-          "the inputs hold no documents with text; give other files, or another text field");
-    }
+    if (stream_.tokens() == 0) refuse_without_text(statistics_);
     if (plan.instances == 0) {
       folder_->remove_all();  // then a shorter context is not refused
       throw Error(

@@ -49,35 +49,35 @@ void add_lines(std::string_view text, std::vector<std::string>& lines) {
 
 /// Adds the lines of a slice. From a compressed file it takes about the first `maximum_bytes`.
 void add_slice(const Corpus& corpus, const Slice& slice, const ReadOptions& options,
-               int64_t maximum_bytes, std::vector<std::string>& lines) {
+               int64_t maximum_bytes, SampledLines& sample) {
   const bool whole = corpus.files[static_cast<size_t>(slice.file)].compression == Compression::none;
   int64_t bytes = 0;
-  ReadStatistics ignored;  // tokenizing counts what is wrong with the text
+  ReadStatistics statistics;
   try {
-    read_slice(corpus, slice, options, ignored, [&](std::string_view piece, bool) {
+    read_slice(corpus, slice, options, statistics, [&](std::string_view piece, bool) {
       if (!whole && bytes >= maximum_bytes) throw EnoughRead();
-      add_lines(piece, lines);
+      add_lines(piece, sample.lines);
       bytes += static_cast<int64_t>(piece.size());
     });
   } catch (const EnoughRead&) {
   }
+  sample.statistics.add(statistics);
 }
 
 }  // namespace
 
-std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_bytes,
-                                      const ReadOptions& options) {
-  std::vector<std::string> lines;
+SampledLines sample_lines(const Corpus& corpus, int64_t maximum_bytes, const ReadOptions& options) {
+  SampledLines sample;
   const std::vector<WorkItem> blocks = plan_items(corpus, kSampleBlock);
   const int64_t count = static_cast<int64_t>(blocks.size());
   const int64_t wanted = std::clamp<int64_t>(maximum_bytes / kSampleBlock, 1, count);
   const int64_t share = maximum_bytes / wanted;  // at least one block, if there are many
   for (int64_t i = 0; i < wanted; ++i) {
     for (const Slice& slice : blocks[static_cast<size_t>(i * count / wanted)]) {
-      add_slice(corpus, slice, options, share, lines);
+      add_slice(corpus, slice, options, share, sample);
     }
   }
-  return lines;
+  return sample;
 }
 
 std::unique_ptr<Tokenizer> train_tokenizer(const std::vector<std::string>& lines,

@@ -11,11 +11,16 @@
 
 namespace tessera {
 
+/// Lines of text, and what was read to find them.
+struct SampledLines {
+  std::vector<std::string> lines;
+  ReadStatistics statistics;
+};
+
 /// Returns lines of text, evenly spread over the whole corpus, of about `maximum_bytes` in all (the
 /// whole corpus if it is smaller). From a compressed file it takes the beginning. The same corpus
 /// gives the same lines.
-std::vector<std::string> sample_lines(const Corpus& corpus, int64_t maximum_bytes,
-                                      const ReadOptions& options);
+SampledLines sample_lines(const Corpus& corpus, int64_t maximum_bytes, const ReadOptions& options);
 
 /// Trains a SentencePiece model (byte-pair encoding with byte fallback) of exactly
 /// `vocabulary_size` pieces. The model normalises nothing, so decode(encode(x)) == x for any valid

@@ -208,6 +208,20 @@ TEST(Compression, OtherKindsOfFilesAreRefusedByName) {
       {"PAR1", "a Parquet"},
       {tar, "a tar"},
   };
+  const std::vector<std::pair<std::string, std::string>> encodings = {
+      {std::string("\xFF\xFE{\0", 4), "UTF-16"},
+      {std::string("\xFE\xFF\0{", 4), "UTF-16"},
+      {std::string("\xFF\xFE\0\0{\0\0\0", 8), "UTF-32"},
+      {std::string("\0\0\xFE\xFF\0\0\0{", 8), "UTF-32"},
+  };
+  for (const auto& [content, name] : encodings) {
+    const std::string expected = name + " text, by its byte-order mark; expected UTF-8";
+    EXPECT_THAT(error_of([&] { detect_compression(write_quickly(folder / "a.jsonl", content)); }),
+                HasSubstr("a.jsonl is " + expected));
+    const fs::path inside = write_quickly(folder / "b.jsonl.gz", gzip(content));
+    EXPECT_THAT(error_of([&] { unpack(inside); }),
+                HasSubstr("b.jsonl.gz unpacks to is " + expected));
+  }
   for (const auto& [content, kind] : kinds) {
     EXPECT_THAT(error_of([&] { detect_compression(write_quickly(folder / "a.txt", content)); }),
                 HasSubstr(kind + " file"));

@@ -270,6 +270,21 @@ TEST(Prepare, BadLinesAreCountedUpToALimit) {
   EXPECT_THAT(error_of([&] { prepare(options, Logger()); }), HasSubstr("at most 3"));
 }
 
+TEST(Prepare, AnInputOfBadLinesAloneNamesTheFirstAndWhy) {
+  const TemporaryFolder folder;
+  PrepareOptions options = byte_options(
+      folder.write("a.jsonl", "{\"body\": \"x\"}\n[1]\n{\"text\": \"\"}\n"), folder / "out");
+  const std::string found =
+      "no documents with text: 1 documents are empty, and 2 lines are invalid, the first of them:";
+  for (const int64_t pieces : {0, 300}) {  // 300: with a tokenizer to train, into the same folder
+    options.train_tokenizer = pieces;
+    options.tokenizer = pieces == 0 ? "bytes" : "";
+    EXPECT_THAT(error_of([&] { prepare(options, Logger()); }),
+                AllOf(HasSubstr(found), HasSubstr("a.jsonl:1: no field \"text\""),
+                      HasSubstr("a.jsonl:2: not a JSON object")));
+  }
+}
+
 TEST(Prepare, BrokenUtf8IsCountedOrRefused) {
   const TemporaryFolder folder;
   PrepareOptions options =

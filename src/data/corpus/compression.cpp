@@ -36,6 +36,18 @@ constexpr std::array<Signature, 6> kRefused = {{
     {0, "PAR1"sv, "a Parquet"},
     {257, "ustar"sv, "a tar"},
 }};
+/// A byte-order mark of an encoding other than UTF-8.
+struct OtherEncoding {
+  std::string_view mark;
+  std::string_view name;
+};
+/// UTF-32 comes first: its little-endian mark begins as that of UTF-16.
+constexpr std::array<OtherEncoding, 4> kOtherEncodings = {{
+    {"\xFF\xFE\0\0"sv, "UTF-32"},
+    {"\0\0\xFE\xFF"sv, "UTF-32"},
+    {"\xFF\xFE"sv, "UTF-16"},
+    {"\xFE\xFF"sv, "UTF-16"},
+}};
 constexpr size_t kLongestStart = 512;  // enough for every signature
 
 bool is_zstd(std::string_view start) {
@@ -72,6 +84,13 @@ void refuse_other_kinds(std::string_view start, std::string_view name) {
           "or convert it first",
           name, kind);
     }
+  }
+  for (const auto& [mark, encoding] : kOtherEncodings) {
+    if (!start.starts_with(mark)) continue;
+    throw Error(
+        "{} is {} text, by its byte-order mark; expected UTF-8: convert it first (iconv -f {} -t "
+        "UTF-8)",
+        name, encoding, encoding);
   }
 }
 

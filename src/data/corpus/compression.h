@@ -45,7 +45,7 @@ class Decompressor {
   /// Fills `buffer` and returns the number of bytes read. It is below the buffer's size only at the
   /// end. Throws Error naming the file and the compressed offset when the file is cut short,
   /// damaged, followed by other bytes, or needs a larger window. Throws Error too when the unpacked
-  /// data is itself compressed, an archive or Parquet.
+  /// data is itself of such a kind, or compressed.
   size_t read(std::span<char> buffer);
 
   /// The size in bytes of the compressed file. It must not change while it is read.
