@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 #include "base/standard_streams.h"
 #include "cli/commands.h"
 #include "cli/numbers.h"
+#include "cli/parse_arguments.h"
 #include "cli/processor_features.h"
 #include "cli/several_processes.h"
 #include "cli/standard_output.h"
@@ -51,9 +53,9 @@ std::string usage_message(const CLI::App* app, const CLI::Error& error) {
 }
 
 /// Parses the command line and runs the command that it names. Returns the exit status.
-int run_command(CLI::App& app, int argc, char** argv) {
+int run_command(CLI::App& app, std::span<const char* const> arguments) {
   try {
-    app.parse(argc, argv);
+    parse_arguments(app, arguments);
   } catch (const CLI::ParseError& error) {
     const bool usage = error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success);
     app.exit(error);
@@ -66,10 +68,10 @@ int run_command(CLI::App& app, int argc, char** argv) {
 
 /// Does the same, and reports output that did not arrive. Printed text may wait in a buffer until
 /// the end, and only then is it known whether the system accepts it.
-int run_to_the_end(CLI::App& app, int argc, char** argv) {
+int run_to_the_end(CLI::App& app, std::span<const char* const> arguments) {
   try {
     const SignalThread signals;  // the first thread
-    const int status = run_command(app, argc, argv);
+    const int status = run_command(app, arguments);
     flush_output();
     return status;
   } catch (const OutputError& error) {
@@ -128,5 +130,5 @@ int main(int argc, char** argv) {
   add_documentation_commands(app);
   refuse_what_is_no_number(app);
   app.parse_complete_callback([&app] { refuse_several_processes(app); });
-  return run_to_the_end(app, argc, argv);
+  return run_to_the_end(app, {argv, static_cast<size_t>(argc)});
 }

@@ -111,6 +111,33 @@ TEST_F(CommandTest, AnUnreadableCommandLineIsALineThatSaysWhereHelpIs) {
   }
 }
 
+TEST_F(CommandTest, ValuesArriveAsTheyWereTyped) {
+  const std::string folder = (folder_ / "typed").string();
+  for (const char* name : {"[x]", "x", "[a,b]", "a,b]"}) {
+    folder_.write(fmt::format("typed/{}/text.txt", name), fmt::format("the text of {}\n", name));
+  }
+  const auto in_folder = [&](std::vector<std::string> arguments) {
+    std::string line = "cd '" + folder + "'; exec '" TESSERA_PROGRAM "'";
+    for (const std::string& argument : arguments) line += " '" + argument + "'";
+    testing::Subprocess process({"/bin/sh", "-c", line}, folder_.path() / "typed.txt");
+    const int status = process.wait();
+    return testing::ProgramResult{status, process.output()};
+  };
+  const auto prepared = in_folder({"prepare", "--output", "out", "--tokenizer", "bytes",
+                                   "--context", "4", "--input=[x]", "--input", "[a,b]", "a,b]"});
+  ASSERT_EQ(prepared.status, 0) << prepared.output;
+  std::vector<std::string> inputs;
+  const auto manifest = nlohmann::json::parse(read_file(folder_ / "typed/out/manifest.json"));
+  for (const auto& file : manifest["recipe"]["inputs"]) {
+    inputs.push_back(fs::path(file["path"].get<std::string>()).parent_path().filename());
+  }
+  EXPECT_THAT(inputs, ::testing::ElementsAre("[x]", "[a,b]", "a,b]"));
+  // A positional argument, and what no command takes.
+  EXPECT_THAT(in_folder({"plot", "[none,b]"}).output, HasSubstr("[none,b]"));
+  EXPECT_THAT(in_folder({"explain", "x.toml", "[y]", "z"}).output,
+              HasSubstr("not expected: [y] z"));
+}
+
 TEST_F(CommandTest, TheWholeWayFromTextToText) {
   prepare();
   EXPECT_EQ(run(train()).status, 0);
